@@ -1,0 +1,47 @@
+"""Every error raised on purpose, with its exit code and its documentation page."""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_USAGE = 2
+EXIT_GATE = 3
+EXIT_INTERNAL = 70
+
+
+class CompilediagError(Exception):
+    """Base of every error raised on purpose: `message` says what happened and what to do."""
+
+    exit_code = EXIT_INTERNAL
+    page = "docs/troubleshooting.md"
+
+
+class UsageError(CompilediagError):
+    """The command line or an input cannot be used as given."""
+
+    exit_code = EXIT_USAGE
+
+
+class ReceiptNotFound(UsageError):
+    """There is no receipt where one was asked for."""
+
+
+class ReceiptUnreadable(UsageError):
+    """A file is not a receipt this version can read."""
+
+
+class ReceiptTooNew(ReceiptUnreadable):
+    """The receipt was written by a newer major version."""
+
+
+class OutputUnwritable(UsageError):
+    """The output directory cannot be created or written."""
+
+
+class LanesNotComparable(UsageError):
+    """Two receipts differ in a field that must be equal for a comparison."""
+
+
+class GateFailed(CompilediagError):
+    """A gate's budget was exceeded."""
+
+    exit_code = EXIT_GATE

@@ -1,0 +1,82 @@
+"""What compilediag says: causes of recompiles, and findings with their place, cost and fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from compilediag_harness.wire import Location
+
+from compilediag.timeline import Timeline
+
+Severity = Literal["error", "warning", "info"]
+Confidence = Literal["exact", "text", "static"]
+Ownership = Literal["user", "third_party", "torch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One false guard that had to be true to avoid a recompile, named in the user's terms."""
+
+    rule: str
+    """The code of its family, "CD103"."""
+    family: str
+    """The slug of the code with underscores, "lazy_buffer"; keys of `recompiles_by_family`."""
+    kind: str | None
+    """Refinement within the family, such as "zero_one" of CD118 or "grad_mode" of CD111."""
+    source: str
+    variable: str
+    """As the user would spell it: "pos.pe", "capture", "x"."""
+    guard: str
+    expected: str | None
+    actual: str | None
+    location: Location | None
+    """The line to blame: the user's line of the guard, never the alias path."""
+    primary: bool
+    """Belongs to the nearest cache entry and is first in the order of decision."""
+    writers: tuple[Location, ...] = ()
+    confidence: Confidence = "exact"
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What to change: `summary` is one line in the imperative, `caveat` what it costs."""
+
+    summary: str
+    how: str
+    """Documentation page, "docs/rules/CD103.md"."""
+    caveat: str | None = None
+    verified: bool = False
+    proof: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to know, with the place to change; ids F1, F2... are given by `diagnose`."""
+
+    rule: str
+    slug: str
+    """With hyphens: "lazy-buffer"."""
+    severity: Severity
+    confidence: Confidence
+    family: str
+    variable: str | None
+    title: str
+    """One short line for the screen: what happened, in plain words."""
+    location: Location | None
+    ownership: Ownership
+    count: int
+    steps: tuple[int, ...]
+    cost_s: float | None
+    """Seconds it cost; None when it was not measured."""
+    fix: Fix
+    evidence: dict[str, object] = field(default_factory=dict)
+    """JSON-ready: compile_ids, expected, actual, writers, guard, reasons..."""
+    also: tuple[str, ...] = ()
+    """Codes of the symptoms merged into this finding."""
+    id: str = ""
+
+
+Rule = Callable[[Timeline], Iterable[Finding]]
+"""A rule reads a Timeline and yields findings; it opens no file, reads no clock, needs no torch."""

@@ -1,0 +1,1 @@
+"""Readers: bytes in, events out, every bad line counted."""

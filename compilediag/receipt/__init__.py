@@ -1,0 +1,1 @@
+"""The receipt: the durable record of one run."""

@@ -1,0 +1,1 @@
+"""Rules: one module a family; a rule is `(Timeline) -> Iterable[Finding]` with a stable code."""

@@ -1,0 +1,211 @@
+"""Events folded into frames, compiles, steps and spans.
+
+Pure: no files, no clock, no torch. The same events give the same Timeline, whether they come
+live from a journal, from `watch()` in a test, or from an old TORCH_TRACE file. A run of several
+processes is one Timeline: `process` (an index, 0 for the first) keeps their frames apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compilediag_harness.wire import (
+    EntryDiff,
+    EvidenceLost,
+    FalseGuard,
+    FaultOccurred,
+    Location,
+    ProcessEnded,
+    ProcessStarted,
+    SpanEnded,
+    TorchSeen,
+    UnguardedChanged,
+    WarningSeen,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameKey:
+    """One frame of one process: torch's frame id ("0" of "0/1") within an epoch."""
+
+    process: int
+    epoch: int
+    frame_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recompile:
+    """torch asked why no cache entry of a frame fits, and compiled it again (or hit the limit)."""
+
+    process: int
+    compile_id: str
+    epoch: int
+    frame: Location
+    step: int
+    t: float
+    reasons: tuple[str, ...]
+    entries: tuple[EntryDiff, ...]
+    seconds: float
+    """Of the compile it caused; 0 for the attempt that hits the limit."""
+    produced: bool
+    """It ended with guarded code: only then it counts as a recompile."""
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compile:
+    """One attempt to compile one frame (a metrics row of torch; backward rows included)."""
+
+    process: int
+    compile_id: str
+    epoch: int
+    frame: Location
+    step: int
+    t: float
+    """When it ended."""
+    kind: str
+    """"first", "recompile", "limit" (the attempt that hits the limit), "failed", "backward"."""
+    forward: bool
+    guarded: bool
+    seconds: float
+    backend_s: float | None
+    graph_ops: int | None
+    guards: int | None
+    fail_type: str | None
+    fail_reason: str | None
+    restart_reasons: tuple[str, ...]
+    recompile: Recompile | None = None
+
+    @property
+    def key(self) -> FrameKey:
+        return FrameKey(self.process, self.epoch, frame_id_of(self.compile_id))
+
+
+@dataclass(frozen=True, slots=True)
+class BreakSite:
+    """A graph break by place: torch reports one site again at each recompile and restart."""
+
+    file: str
+    line: int
+    function: str
+    text: str
+    """torch's whole report, of the first time it was seen."""
+    count: int
+    """Reports seen, repeats included."""
+    compile_ids: tuple[str, ...]
+    first_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame that Dynamo attempted, over all its compiles."""
+
+    key: FrameKey
+    where: Location
+    compiles: int
+    """Attempts that ended with guarded code."""
+    graphs: int
+    guards: int | None
+    """Guards of the newest compile."""
+    guard_eval_us: float | None
+    limit: int | None
+    """`recompile_limit` in force."""
+    limit_hit_step: int | None
+    ran_eager: bool
+    """Skipped, or over the limit: some call of it ran without guarded code."""
+    eager_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One finished step; seconds."""
+
+    process: int
+    number: int
+    end: float
+    wall_s: float
+    data_wait_s: float
+    optimizer_s: float
+    spans_s: float
+    compile_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFrame:
+    """A frame Dynamo refused without a metrics row."""
+
+    process: int
+    frame: Location
+    reason: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hazards:
+    """The last look at guards that are already false, per frame."""
+
+    process: int
+    frame: Location
+    step: int
+    guards: tuple[FalseGuard, ...]
+    checked: int
+    unevaluated: int
+    skipped: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TextLog:
+    """What the text log of the run (TORCH_LOGS) says, counted independently of the events."""
+
+    recompiling_lines: int
+    """"Recompiling function" messages: one more than the real recompiles per frame at the limit."""
+    limit_warnings: int
+    break_sites: frozenset[tuple[str, int]]
+    profile_uses: tuple[str, ...] = ()
+    """Messages that tell of a stored dynamic-shape profile in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of the run, as its journal tells it."""
+
+    index: int
+    started: ProcessStarted | None
+    torch: TorchSeen | None
+    facts: dict[str, object]
+    ended: ProcessEnded | None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One run, folded. Sequences are in time order."""
+
+    processes: tuple[Process, ...] = ()
+    frames: tuple[Frame, ...] = ()
+    compiles: tuple[Compile, ...] = ()
+    recompiles: tuple[Recompile, ...] = ()
+    """Every time torch asked why, the attempt at the limit included (`produced` is False)."""
+    breaks: tuple[BreakSite, ...] = ()
+    skipped: tuple[SkippedFrame, ...] = ()
+    hazards: tuple[Hazards, ...] = ()
+    unguarded: tuple[UnguardedChanged, ...] = ()
+    warnings: tuple[WarningSeen, ...] = ()
+    steps: tuple[Step, ...] = ()
+    step_source: str | None = None
+    spans: tuple[SpanEnded, ...] = ()
+    lost: tuple[EvidenceLost, ...] = ()
+    faults: tuple[FaultOccurred, ...] = ()
+    text_log: TextLog | None = None
+    user_roots: tuple[str, ...] = ()
+    """Folders whose files are the user's own (the working directory, the script's folder)."""
+
+    @property
+    def counted_recompiles(self) -> tuple[Recompile, ...]:
+        """The recompiles that count: a failed guard, and guarded code at the end."""
+        return tuple(item for item in self.recompiles if item.produced)
+
+
+def frame_id_of(compile_id: str) -> str:
+    """The frame's part of a compile id: "0" of "0/1", "!1/1" of "!1/1/0", "0" of "0/0_1"."""
+    head, _, _ = compile_id.rpartition("/")
+    return head or compile_id

@@ -1,0 +1,1 @@
+"""Foreign command-line tools as child processes with limits."""

@@ -1,0 +1,1 @@
+"""Views: each is `render(receipt) -> str` and computes nothing."""

@@ -1,0 +1,1 @@
+"""Collectors: each watches one thing torch does and emits events about it."""

@@ -1,0 +1,79 @@
+"""What one attached process shares: where events go, the clock, the current step, our own cost.
+
+Nothing here may ever raise into the user's code: faults of ours are counted and, once per place,
+written to the journal.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from compilediag_harness.wire import Event, FaultOccurred, clip
+
+Result = TypeVar("Result")
+
+
+class Session:
+    """One per process. `sink` receives every event and may drop it, but must not block."""
+
+    def __init__(self, sink: Callable[[Event], None]) -> None:
+        self._sink = sink
+        self._origin = time.monotonic()
+        self._faults: set[str] = set()
+        self.step = 0
+        """The step in progress: `steps.py` advances it, everyone else reads it."""
+        self.epoch = 0
+        """How often `torch._dynamo.reset()` was called."""
+        self.collector_s = 0.0
+        """Seconds our own code has spent, as far as it was measured."""
+        self.records_dropped = 0
+        self.busy = threading.local()
+        """Re-entrance flag: our own evaluation of user objects must not be observed."""
+
+    def now(self) -> float:
+        """Seconds since this process attached, monotonic."""
+        return time.monotonic() - self._origin
+
+    def at(self, monotonic: float) -> float:
+        """A reading of `time.monotonic()` as seconds since this process attached."""
+        return monotonic - self._origin
+
+    def emit(self, event: Event) -> None:
+        """Hands one event to the sink; a failing sink costs the event, never the user's run."""
+        try:
+            self._sink(event)
+        except Exception:
+            self.records_dropped += 1
+
+    def charge(self, seconds: float) -> None:
+        """Adds to the measured cost of our own code."""
+        self.collector_s += seconds
+
+    def fault(self, where: str, error: BaseException) -> None:
+        """Counts a fault of ours; the first at each place is written down."""
+        if where in self._faults:
+            return
+        self._faults.add(where)
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        self.emit(FaultOccurred(self.now(), where, clip(text, 4096)))
+
+    def shielded(self, where: str) -> Callable[[Callable[..., Result]], Callable[..., Result | None]]:
+        """Decorator: an exception of the function becomes a counted fault and None."""
+
+        def decorate(function: Callable[..., Result]) -> Callable[..., Result | None]:
+            @functools.wraps(function)
+            def run(*args: Any, **kwargs: Any) -> Result | None:
+                try:
+                    return function(*args, **kwargs)
+                except Exception as error:
+                    self.fault(where, error)
+                    return None
+
+            return run
+
+        return decorate
