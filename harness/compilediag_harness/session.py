@@ -32,6 +32,10 @@ class Session:
         self.collector_s = 0.0
         """Seconds our own code has spent, as far as it was measured."""
         self.records_dropped = 0
+        self.compiled_in_step = False
+        """Something compiled since the step began: set by the compile collector."""
+        self.step_listeners: list[Callable[[int, bool], None]] = []
+        """Called after each step with its number and whether something compiled in it."""
         self.busy = threading.local()
         """Re-entrance flag: our own evaluation of user objects must not be observed."""
 
@@ -49,6 +53,16 @@ class Session:
             self._sink(event)
         except Exception:
             self.records_dropped += 1
+
+    def end_step(self) -> None:
+        """Closes the step in progress and opens the next: `steps.py` alone calls this."""
+        finished, compiled = self.step, self.compiled_in_step
+        self.step, self.compiled_in_step = finished + 1, False
+        for listener in self.step_listeners:
+            try:
+                listener(finished, compiled)
+            except Exception as error:
+                self.fault("step listener", error)
 
     def charge(self, seconds: float) -> None:
         """Adds to the measured cost of our own code."""
