@@ -71,7 +71,7 @@ class Finding:
     cost_s: float | None
     """Seconds it cost; None when it was not measured."""
     fix: Fix
-    evidence: dict[str, object] = field(default_factory=dict)
+    evidence: dict[str, object] = field(default_factory=dict[str, object])
     """JSON-ready: compile_ids, expected, actual, writers, guard, reasons..."""
     also: tuple[str, ...] = ()
     """Codes of the symptoms merged into this finding."""

@@ -163,6 +163,12 @@ class TextLog:
     break_sites: frozenset[tuple[str, int]]
     profile_uses: tuple[str, ...] = ()
     """Messages that tell of a stored dynamic-shape profile in use."""
+    log_lines: int = 0
+    """Lines that carry the prefix of torch's log."""
+    unknown_lines: int = 0
+    """Lines about recompiles or breaks that the reader could not understand: never ignored."""
+    torn: bool = False
+    """The log ends in the middle of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +199,8 @@ class Timeline:
     steps: tuple[Step, ...] = ()
     step_source: str | None = None
     spans: tuple[SpanEnded, ...] = ()
+    span_processes: tuple[int, ...] = ()
+    """Process index of each span, parallel to `spans`; may be empty when there is one process."""
     lost: tuple[EvidenceLost, ...] = ()
     faults: tuple[FaultOccurred, ...] = ()
     text_log: TextLog | None = None

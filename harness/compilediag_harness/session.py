@@ -21,9 +21,10 @@ Result = TypeVar("Result")
 class Session:
     """One per process. `sink` receives every event and may drop it, but must not block."""
 
-    def __init__(self, sink: Callable[[Event], None]) -> None:
+    def __init__(self, sink: Callable[[Event], None], origin: float | None = None) -> None:
+        """`origin`: reading of `time.monotonic()` when the process attached; now, if not given."""
         self._sink = sink
-        self._origin = time.monotonic()
+        self._origin = time.monotonic() if origin is None else origin
         self._faults: set[str] = set()
         self.step = 0
         """The step in progress: `steps.py` advances it, everyone else reads it."""
@@ -32,6 +33,10 @@ class Session:
         self.collector_s = 0.0
         """Seconds our own code has spent, as far as it was measured."""
         self.records_dropped = 0
+        self.text_log: str | None = None
+        """File for torch's compile logs; None where nothing is kept (`watch()`)."""
+        self.failure: str | None = None
+        """Text of the exception that ends the process; known only when it ends."""
         self.compiled_in_step = False
         """Something compiled since the step began: set by the compile collector."""
         self.step_listeners: list[Callable[[int, bool], None]] = []

@@ -1,0 +1,397 @@
+"""Folds the events of a run's processes into one Timeline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from compilediag.timeline import (
+    BreakSite,
+    Compile,
+    Frame,
+    FrameKey,
+    Hazards,
+    Process,
+    Recompile,
+    SkippedFrame,
+    Step,
+    TextLog,
+    Timeline,
+)
+from compilediag_harness.wire import (
+    Compiled,
+    EnvironmentRead,
+    Event,
+    EvidenceLost,
+    FaultOccurred,
+    FrameSkipped,
+    GraphBroke,
+    HazardsChecked,
+    Location,
+    ProcessEnded,
+    ProcessStarted,
+    Recompiled,
+    SpanEnded,
+    StepsEnded,
+    TorchSeen,
+    UnguardedChanged,
+    WarningSeen,
+)
+
+_AT_LIMIT = re.compile(
+    r"recompile[_ ]limit (?:reached|exceeded)|RecompileLimit|accumulated_recompile_limit"
+)
+_BREAK_AT = re.compile(r"user code at (?P<file>[^\n]+):(?P<line>\d+)\s*(?:\n|$)")
+_STACK_LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)')
+
+
+@dataclass(slots=True)
+class _ProcessFold:
+    """What one process's events have added up to so far."""
+
+    index: int
+    started: ProcessStarted | None = None
+    torch: TorchSeen | None = None
+    facts: dict[str, object] = field(default_factory=dict[str, object])
+    ended: ProcessEnded | None = None
+    rows: list[Compiled] = field(default_factory=list[Compiled])
+    questions: list[Recompiled] = field(default_factory=list[Recompiled])
+    breaks: list[GraphBroke] = field(default_factory=list[GraphBroke])
+    skipped: list[FrameSkipped] = field(default_factory=list[FrameSkipped])
+    hazards: dict[Location, HazardsChecked] = field(default_factory=dict[Location, HazardsChecked])
+    batches: list[StepsEnded] = field(default_factory=list[StepsEnded])
+    unguarded: list[UnguardedChanged] = field(default_factory=list[UnguardedChanged])
+    warnings: list[WarningSeen] = field(default_factory=list[WarningSeen])
+    spans: list[SpanEnded] = field(default_factory=list[SpanEnded])
+    lost: list[EvidenceLost] = field(default_factory=list[EvidenceLost])
+    faults: list[FaultOccurred] = field(default_factory=list[FaultOccurred])
+
+    def take(self, event: Event) -> None:
+        match event:
+            case ProcessStarted():
+                self.started = event
+            case TorchSeen():
+                self.torch = event
+            case EnvironmentRead():
+                self.facts = {**self.facts, **event.facts}
+            case ProcessEnded():
+                self.ended = event
+            case Compiled():
+                self.rows.append(event)
+            case Recompiled():
+                self.questions.append(event)
+            case GraphBroke():
+                self.breaks.append(event)
+            case FrameSkipped():
+                self.skipped.append(event)
+            case HazardsChecked():
+                self.hazards[event.frame] = event
+            case StepsEnded():
+                self.batches.append(event)
+            case UnguardedChanged():
+                self.unguarded.append(event)
+            case WarningSeen():
+                self.warnings.append(event)
+            case SpanEnded():
+                self.spans.append(event)
+            case EvidenceLost():
+                self.lost.append(event)
+            case FaultOccurred():
+                self.faults.append(event)
+            case _:
+                pass  # CompileStarted and DynamoReset serve the live view
+
+
+def fold(
+    journals: Sequence[Iterable[Event]],
+    text_log: TextLog | None = None,
+    user_roots: Sequence[str] = (),
+) -> Timeline:
+    """One Timeline of the events of every process, in the order of `journals`."""
+    folds: list[_ProcessFold] = []
+    for index, events in enumerate(journals):
+        part = _ProcessFold(index)
+        for event in events:
+            part.take(event)
+        folds.append(part)
+    compiles = [item for part in folds for item in _compiles(part)]
+    sources = [batch.source for part in folds for batch in part.batches]
+    return Timeline(
+        processes=tuple(
+            Process(part.index, part.started, part.torch, part.facts, part.ended) for part in folds
+        ),
+        frames=tuple(frame for part in folds for frame in _frames(part, compiles)),
+        compiles=tuple(compiles),
+        recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),
+        breaks=_break_sites(folds),
+        skipped=tuple(item for part in folds for item in _skipped(part)),
+        hazards=tuple(item for part in folds for item in _hazards(part)),
+        unguarded=tuple(item for part in folds for item in part.unguarded),
+        warnings=tuple(item for part in folds for item in part.warnings),
+        steps=tuple(item for part in folds for item in _steps(part)),
+        step_source=sources[-1] if sources else None,
+        spans=tuple(item for part in folds for item in part.spans),
+        span_processes=tuple(part.index for part in folds for _ in part.spans),
+        lost=tuple(item for part in folds for item in part.lost),
+        faults=tuple(item for part in folds for item in part.faults),
+        text_log=text_log,
+        user_roots=tuple(user_roots),
+    )
+
+
+def _compiles(part: _ProcessFold) -> list[Compile]:
+    """The attempts of one process, each with the question torch asked before it."""
+    questions = {(item.epoch, item.compile_id): item for item in part.questions}
+    made: list[Compile] = []
+    for row in part.rows:
+        question = questions.pop((row.epoch, row.compile_id), None) if row.forward else None
+        recompile = _recompile(part.index, row, question)
+        made.append(
+            Compile(
+                process=part.index,
+                compile_id=row.compile_id,
+                epoch=row.epoch,
+                frame=row.frame,
+                step=row.step,
+                t=row.t,
+                kind=_kind(row, recompile),
+                forward=row.forward,
+                guarded=row.guarded,
+                seconds=row.seconds,
+                backend_s=row.backend_s,
+                graph_ops=row.graph_ops,
+                guards=row.guards,
+                fail_type=row.fail_type,
+                fail_reason=row.fail_reason,
+                restart_reasons=row.restart_reasons,
+                recompile=recompile,
+            )
+        )
+    # A question without a row: the process died, or the compile raised before its row was made.
+    for question in questions.values():
+        made.append(_unfinished(part.index, question))
+    made.sort(key=lambda item: item.t)
+    return made
+
+
+def _recompile(process: int, row: Compiled, question: Recompiled | None) -> Recompile | None:
+    """The recompile behind a row: from torch's question, or from the row's own reason where the
+    question could not be heard."""
+    if not row.forward or (question is None and row.recompile_reason is None):
+        return None
+    if question is None:
+        reasons = (str(row.recompile_reason),)
+        question = Recompiled(
+            row.t,
+            row.step,
+            row.compile_id,
+            row.epoch,
+            row.frame,
+            reasons,
+            (),
+            0.0,
+            "torch's question was not heard: only its first reason is known",
+        )
+    return Recompile(
+        process=process,
+        compile_id=row.compile_id,
+        epoch=row.epoch,
+        frame=question.frame,
+        step=question.step,
+        t=question.t,
+        reasons=question.reasons,
+        entries=question.entries,
+        seconds=row.seconds if row.guarded else 0.0,
+        produced=row.guarded,
+        problem=question.problem,
+    )
+
+
+def _unfinished(process: int, question: Recompiled) -> Compile:
+    recompile = Recompile(
+        process,
+        question.compile_id,
+        question.epoch,
+        question.frame,
+        question.step,
+        question.t,
+        question.reasons,
+        question.entries,
+        0.0,
+        False,
+        question.problem,
+    )
+    return Compile(
+        process=process,
+        compile_id=question.compile_id,
+        epoch=question.epoch,
+        frame=question.frame,
+        step=question.step,
+        t=question.t,
+        kind="failed",
+        forward=True,
+        guarded=False,
+        seconds=0.0,
+        backend_s=None,
+        graph_ops=None,
+        guards=None,
+        fail_type=None,
+        fail_reason="no metrics row: the compile did not end",
+        restart_reasons=(),
+        recompile=recompile,
+    )
+
+
+def _kind(row: Compiled, recompile: Recompile | None) -> str:
+    if not row.forward:
+        return "backward"
+    if _AT_LIMIT.search(row.fail_type or "") or _AT_LIMIT.search(row.fail_reason or ""):
+        return "limit"
+    if not row.guarded:
+        return "failed"
+    return "first" if recompile is None else "recompile"
+
+
+def _frames(part: _ProcessFold, compiles: Sequence[Compile]) -> list[Frame]:
+    broken_ids = {(item.epoch, item.compile_id) for item in part.breaks}
+    limits = {(row.epoch, row.compile_id): row for row in part.rows}
+    grouped: dict[FrameKey, list[Compile]] = {}
+    for item in compiles:
+        if item.process == part.index and item.forward:
+            grouped.setdefault(item.key, []).append(item)
+    frames: list[Frame] = []
+    for key, attempts in grouped.items():
+        # Loops that break run eager; 2.7 calls them guarded all the same, with no graph at all.
+        loops = [
+            a
+            for a in attempts
+            if a.guarded and a.graph_ops is None and (a.epoch, a.compile_id) in broken_ids
+        ]
+        guarded = [a for a in attempts if a.guarded]
+        at_limit = next((a for a in attempts if a.kind == "limit"), None)
+        refused = None if guarded else attempts[-1]
+        cause = at_limit or refused or (loops[-1] if loops else None)
+        rows = [r for a in guarded if (r := limits.get((a.epoch, a.compile_id))) is not None]
+        frames.append(
+            Frame(
+                key=key,
+                where=attempts[0].frame,
+                compiles=len(guarded),
+                graphs=sum(1 for a in guarded if a.graph_ops),
+                guards=guarded[-1].guards if guarded else None,
+                guard_eval_us=rows[-1].guard_eval_us if rows else None,
+                limit=next((r.limit for r in rows), None),
+                limit_hit_step=at_limit.step if at_limit else None,
+                ran_eager=cause is not None,
+                eager_reason=_eager_reason(cause),
+            )
+        )
+    return frames
+
+
+def _eager_reason(cause: Compile | None) -> str | None:
+    if cause is None:
+        return None
+    if cause.guarded:
+        return "a graph break in a loop: the whole frame runs eager"
+    return cause.fail_reason or cause.fail_type or "torch gave no reason"
+
+
+def _break_sites(folds: Sequence[_ProcessFold]) -> tuple[BreakSite, ...]:
+    """Breaks by file and line: repeats at a recompile or a restart are one site."""
+    sites: dict[tuple[str, int], BreakSite] = {}
+    for part in folds:
+        for event in part.breaks:
+            place = break_place(event.text)
+            if place is None:
+                continue
+            known = sites.get((place.file, place.line))
+            if known is None:
+                sites[place.file, place.line] = BreakSite(
+                    place.file,
+                    place.line,
+                    place.function,
+                    event.text,
+                    1,
+                    (event.compile_id,),
+                    event.step,
+                )
+            else:
+                ids = dict.fromkeys((*known.compile_ids, event.compile_id))
+                sites[place.file, place.line] = replace(
+                    known,
+                    count=known.count + 1,
+                    compile_ids=tuple(ids),
+                    function=known.function or place.function,
+                )
+    return tuple(sites.values())
+
+
+def break_place(text: str) -> Location | None:
+    """Where torch says a graph break is: its headline, else the innermost line of its stack."""
+    stack = [
+        Location(found["file"], int(found["line"]), found["function"].strip())
+        for found in _STACK_LINE.finditer(
+            text.split("\nTraceback (most recent call last)", maxsplit=1)[0]
+        )
+    ]
+    headline = _BREAK_AT.search(text.split("\n", 1)[0] + "\n")
+    if headline is None:
+        return stack[-1] if stack else None
+    file, line = headline["file"], int(headline["line"])
+    same = [place for place in stack if place.file == file and place.line == line]
+    return Location(file, line, same[-1].function if same else "")
+
+
+def _skipped(part: _ProcessFold) -> list[SkippedFrame]:
+    """Refused frames that have no metrics row of their own, each once."""
+    rows = {(row.frame.file, row.frame.function) for row in part.rows}
+    found: dict[tuple[str, str], SkippedFrame] = {}
+    for event in part.skipped:
+        key = (event.frame.file, event.frame.function)
+        if key not in rows and key not in found:
+            found[key] = SkippedFrame(part.index, event.frame, event.reason, event.step)
+    return list(found.values())
+
+
+def _hazards(part: _ProcessFold) -> list[Hazards]:
+    return [
+        Hazards(
+            part.index,
+            event.frame,
+            event.step,
+            event.guards,
+            event.checked,
+            event.unevaluated,
+            event.skipped,
+        )
+        for event in part.hazards.values()
+    ]
+
+
+def _steps(part: _ProcessFold) -> list[Step]:
+    compile_s: dict[int, float] = {}
+    for row in part.rows:
+        compile_s[row.step] = compile_s.get(row.step, 0.0) + row.seconds
+    steps: list[Step] = []
+    for batch in part.batches:
+        for offset, (end, wall_s) in enumerate(zip(batch.ends, batch.walls, strict=False)):
+            number = batch.first + offset
+            steps.append(
+                Step(
+                    process=part.index,
+                    number=number,
+                    end=end,
+                    wall_s=wall_s,
+                    data_wait_s=_at(batch.data_wait, offset),
+                    optimizer_s=_at(batch.optimizer, offset),
+                    spans_s=_at(batch.spans, offset),
+                    compile_s=compile_s.get(number, 0.0),
+                )
+            )
+    return steps
+
+
+def _at(values: tuple[float, ...], index: int) -> float:
+    return values[index] if index < len(values) else 0.0

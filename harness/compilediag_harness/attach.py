@@ -1,0 +1,280 @@
+"""Installs and removes every collector in this process; never lets a fault of ours reach the user.
+
+`install` may come before torch is imported: each hook goes in right after the target imports the
+module it lives in, never earlier. Several sessions may be installed at once (`watch()` inside a
+supervised run); each sees every event.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import types
+from collections.abc import Callable
+from typing import Any
+
+from compilediag_harness import environment, steps, torch_api
+from compilediag_harness.collectors.baselines import Baselines
+from compilediag_harness.collectors.compiles import CompileCollector
+from compilediag_harness.collectors.hazards import HazardCollector
+from compilediag_harness.collectors.logs import LogCollector
+from compilediag_harness.collectors.recompiles import RecompileCollector
+from compilediag_harness.collectors.unguarded import UnguardedCollector
+from compilediag_harness.post_import import PostImport
+from compilediag_harness.session import Session
+from compilediag_harness.wire import EnvironmentRead, EvidenceLost, ProcessEnded, TorchSeen
+
+
+class Attachment:
+    """Everything one session has put into this process."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._imports = PostImport()
+        self._undo: list[Callable[[], None]] = []
+        self._torch: Any = None
+        self._baselines = Baselines()
+        self._logs: LogCollector | None = None
+        self._recompiles: RecompileCollector | None = None
+        self._compiles: CompileCollector | None = None
+        self._hazards: HazardCollector | None = None
+        self._unguarded: UnguardedCollector | None = None
+        self._totals_at_start: dict[str, int] = {}
+
+    # --- installing --------------------------------------------------------------------------
+
+    def install(self) -> None:
+        """Arms every hook for the moment its module is imported."""
+        for module, action in (
+            ("torch", self._torch_imported),
+            ("torch._dynamo.utils", self._utils_imported),
+            ("torch._dynamo.guards", self._guards_imported),
+            ("torch._dynamo.convert_frame", self._convert_frame_imported),
+            ("torch._dynamo.eval_frame", self._eval_frame_imported),
+            ("torch._dynamo", self._dynamo_imported),
+        ):
+            self._imports.want(module, self._shielded(module, action))
+
+    def _shielded(
+        self, where: str, action: Callable[[], None]
+    ) -> Callable[[types.ModuleType], None]:
+        def act(module: types.ModuleType) -> None:
+            started = time.monotonic()
+            try:
+                action()
+            except Exception as error:
+                self.session.fault(f"after import of {where}", error)
+            self.session.charge(time.monotonic() - started)
+
+        return act
+
+    def _torch_imported(self) -> None:
+        session = self.session
+        self._torch = torch = sys.modules["torch"]
+        self._make_collectors(torch)
+        self._logs = LogCollector(session, session.text_log)
+        self._logs.arm()
+        self._keep(torch_api.on_logs_initialised(self._rearm_logs))
+        self._tell_torch()
+        self._read_environment()
+        steps.install(session, torch)
+        session.step_listeners.append(self._step_ended)
+
+    def _make_collectors(self, torch: Any) -> None:
+        session, tensor = self.session, torch.Tensor
+        self._recompiles = RecompileCollector(session, self._baselines, tensor)
+        self._compiles = CompileCollector(session, self._recompiles)
+        self._hazards = HazardCollector(session, self._baselines, tensor)
+        self._unguarded = UnguardedCollector(session, self._baselines, torch.nn.Module)
+
+    def _utils_imported(self) -> None:
+        if self._compiles is not None:
+            torch_api.on_metrics_row(self._compiles.row)
+            self._totals_at_start = torch_api.totals()
+
+    def _guards_imported(self) -> None:
+        self._keep(torch_api.on_guards_built(self._guards_built))
+
+    def _convert_frame_imported(self) -> None:
+        if self._recompiles is not None:
+            self._keep(torch_api.on_recompile_question(self._recompiles.asked))
+
+    def _eval_frame_imported(self) -> None:
+        torch_api.watch_compiled_calls()
+
+    def _dynamo_imported(self) -> None:
+        self._watch_starts()
+        self._keep(torch_api.on_reset(self._reset))
+        self._tell_torch()
+
+    def _watch_starts(self) -> None:
+        if self._compiles is not None:
+            self._keep(torch_api.on_compile_start(self._started))
+
+    def _keep(self, remover: torch_api.Remover | None) -> None:
+        if remover is not None:
+            self._undo.append(remover)
+
+    # --- what the hooks tell -----------------------------------------------------------------
+
+    def _started(self, trigger: str, compile_id: str) -> None:
+        if self._compiles is not None:
+            torch_api.on_metrics_row(self._compiles.row)
+            self._compiles.started(trigger, compile_id)
+
+    def _guards_built(self, code: Any, compile_id: str, scope: dict[str, Any], guards: Any) -> None:
+        started = time.monotonic()
+        try:
+            self._baselines.remember(
+                code, compile_id, scope, guards, self._torch.Tensor, self.session.step
+            )
+            if self._unguarded is not None:
+                self._unguarded.compiled(code, scope)
+        except Exception as error:
+            self.session.fault("guards built", error)
+        self.session.charge(time.monotonic() - started)
+
+    def _reset(self) -> None:
+        if self._compiles is not None:
+            self._compiles.reset()
+        self._watch_starts()
+
+    def _rearm_logs(self) -> None:
+        try:
+            if self._logs is not None:
+                self._logs.arm()
+        except Exception as error:
+            self.session.fault("logs re-armed", error)
+
+    def _step_ended(self, step: int, compiled: bool) -> None:
+        if self._logs is not None:
+            self._logs.check()
+        if self._hazards is not None:
+            self._hazards.step_ended(step, compiled)
+        if self._unguarded is not None:
+            self._unguarded.step_ended(step, compiled)
+
+    def _tell_torch(self) -> None:
+        torch = self._torch
+        hooks = {hook.name: torch_api.available(hook) for hook in torch_api.HOOKS}
+        self.session.emit(
+            TorchSeen(
+                self.session.now(),
+                str(torch.__version__),
+                getattr(torch.version, "git_version", None),
+                {name: ok for name, ok in hooks.items() if ok is not None},
+                {hook.name: hook.lost for hook in torch_api.HOOKS if hooks[hook.name] is False},
+            )
+        )
+
+    def _read_environment(self) -> None:
+        facts = environment.read(self._torch)
+        self.session.emit(EnvironmentRead(self.session.now(), facts))
+
+    # --- ending ------------------------------------------------------------------------------
+
+    def finish(self, failure: str | None) -> None:
+        """Looks a last time, flushes the steps and says how the process ends."""
+        session = self.session
+        for what, action in (
+            ("steps", lambda: steps.finish(session)),
+            ("last look", self._last_look),
+            ("environment", self._read_environment if self._torch is not None else None),
+        ):
+            try:
+                if action is not None:
+                    action()
+            except Exception as error:
+                session.fault(f"finish: {what}", error)
+        session.emit(
+            ProcessEnded(
+                session.now(),
+                self._counters(),
+                session.collector_s,
+                session.records_dropped,
+                _host_peak_bytes(),
+                failure,
+            )
+        )
+
+    def _last_look(self) -> None:
+        session = self.session
+        if self._logs is not None:
+            self._logs.check()
+        if self._hazards is not None:
+            self._hazards.step_ended(session.step, session.compiled_in_step)
+        if self._unguarded is not None:
+            self._unguarded.look(session.step)
+        if self._compiles is not None and torch_api.loaded("torch._dynamo.utils") is not None:
+            if not torch_api.on_metrics_row(self._compiles.row):
+                session.emit(
+                    EvidenceLost(
+                        session.now(), session.step, "metrics", "torch keeps no metrics rows"
+                    )
+                )
+
+    def _counters(self) -> dict[str, int]:
+        now = torch_api.totals()
+        counters = {name: now[name] - self._totals_at_start.get(name, 0) for name in now}
+        if self._compiles is not None:
+            counters["metrics_rows"] = self._compiles.rows
+        if self._recompiles is not None:
+            counters["recompile_calls"] = self._recompiles.calls
+        if self._logs is not None:
+            counters["break_records"] = self._logs.break_records
+        return counters
+
+    def uninstall(self) -> None:
+        """Puts torch back as it was."""
+        session = self.session
+        self._imports.forget()
+        while self._undo:
+            self._undo.pop()()
+        if self._compiles is not None:
+            torch_api.forget_metrics_rows(self._compiles.row)
+        if self._logs is not None:
+            self._logs.disarm()
+        if self._step_ended in session.step_listeners:
+            session.step_listeners.remove(self._step_ended)
+        steps.uninstall(session)
+
+
+_attachments: dict[int, Attachment] = {}
+
+
+def install(session: Session) -> None:
+    """Installs every collector for `session`; before or after torch is imported."""
+    attachment = Attachment(session)
+    _attachments[id(session)] = attachment
+    attachment.install()
+
+
+def finish(session: Session, failure: str | None = None) -> None:
+    """Emits what is left and `ProcessEnded`; the hooks stay until `uninstall`."""
+    attachment = _attachments.get(id(session))
+    if attachment is not None:
+        attachment.finish(failure if failure is not None else session.failure)
+
+
+def uninstall(session: Session) -> None:
+    """Removes every hook of `session`."""
+    attachment = _attachments.pop(id(session), None)
+    if attachment is not None:
+        attachment.uninstall()
+
+
+def _host_peak_bytes() -> int | None:
+    """Peak resident size of this process: VmHWM where /proc has it, else getrusage."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+            for line in status:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,108 @@
+"""What each compile looked like when its guards were built: user lines, root objects, hooks.
+
+Kept weakly: a code object, a module or an argument that dies takes its baseline with it.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from compilediag_harness import torch_api
+from compilediag_harness.collectors import code_places
+from compilediag_harness.wire import Location
+
+
+@dataclass(slots=True)
+class Baseline:
+    """One compile of one code object."""
+
+    compile_id: str
+    roots: dict[str, weakref.ref[Any]]
+    """Locals at compile time that can be referenced weakly, tensors left out."""
+    root_types: dict[str, type]
+    lines: dict[tuple[str, str], Location]
+    """(source, kind of guard) to the user's line; kind "" is any guard of the source."""
+    step: int = 0
+
+
+@dataclass(slots=True)
+class Baselines:
+    """All baselines of this process, by code object and compile id."""
+
+    by_code: weakref.WeakKeyDictionary[types.CodeType, dict[str, Baseline]] = field(
+        default_factory=weakref.WeakKeyDictionary[types.CodeType, dict[str, Baseline]]
+    )
+    fresh: list[weakref.ref[types.CodeType]] = field(
+        default_factory=list[weakref.ref[types.CodeType]]
+    )
+    """Code objects compiled since somebody last took them."""
+
+    def remember(
+        self,
+        code: types.CodeType,
+        compile_id: str,
+        scope: dict[str, Any],
+        guards: Iterable[Any],
+        tensor_type: type,
+        step: int,
+    ) -> None:
+        """Records one compile."""
+        roots: dict[str, weakref.ref[Any]] = {}
+        root_types: dict[str, type] = {}
+        for name, value in scope.items():
+            if isinstance(value, tensor_type):
+                continue
+            root_types[name] = type(value)
+            try:
+                roots[name] = weakref.ref(value)
+            except TypeError:
+                continue
+        baseline = Baseline(compile_id, roots, root_types, _lines(guards), step)
+        self.by_code.setdefault(code, {})[compile_id] = baseline
+        self.fresh.append(weakref.ref(code))
+
+    def of(self, code: types.CodeType, compile_id: str) -> Baseline | None:
+        """The baseline of one cache entry."""
+        return self.by_code.get(code, {}).get(compile_id)
+
+    def newest(self, code: types.CodeType) -> Baseline | None:
+        """The baseline of the newest compile of `code`."""
+        known = self.by_code.get(code)
+        return list(known.values())[-1] if known else None
+
+    def take_fresh(self) -> list[types.CodeType]:
+        """Code objects compiled since the last call, each once."""
+        taken = [code for ref in self.fresh if (code := ref()) is not None]
+        self.fresh.clear()
+        return list(dict.fromkeys(taken))
+
+    def instance_changed(
+        self, code: types.CodeType, compile_id: str, name: str | None, value: Any
+    ) -> bool | None:
+        """Whether local `name` held another object of the same type when the entry was compiled."""
+        baseline = self.of(code, compile_id)
+        if baseline is None or name is None or name not in baseline.roots:
+            return None
+        if baseline.root_types[name] is not type(value):
+            return None
+        return baseline.roots[name]() is not value
+
+
+def _lines(guards: Iterable[Any]) -> dict[tuple[str, str], Location]:
+    """The user's line of every guard of a compile, by source and kind."""
+    lines: dict[tuple[str, str], Location] = {}
+    for guard in guards:
+        try:
+            source, kind = str(guard.name), torch_api.guard_kind(guard)
+            place = code_places.innermost_user_line(guard.user_stack)
+        except Exception:
+            continue
+        if place is None:
+            continue
+        lines.setdefault((source, kind), place)
+        lines.setdefault((source, ""), place)
+    return lines

@@ -1,0 +1,85 @@
+"""Which lines belong to the user: full paths, and the innermost frame that is not torch's own."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable
+from typing import Any
+
+from compilediag_harness.wire import Location
+
+_COMMENT = re.compile(r"#\s(?P<file>[^#\n]{1,1024}?):(?P<line>\d{1,9}) in (?P<function>\S{1,256})")
+
+
+@functools.lru_cache(maxsize=1)
+def _library_prefixes() -> tuple[str, ...]:
+    """Folders of torch and of the standard library."""
+    torch = sys.modules.get("torch")
+    found: list[str] = []
+    if torch is not None and torch.__file__:
+        found.append(os.path.dirname(os.path.abspath(torch.__file__)))
+    for name in ("stdlib", "platstdlib"):
+        path = sysconfig.get_paths().get(name)
+        if path:
+            found.append(path)
+    return tuple(os.path.join(path, "") for path in found)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_library(file: str) -> bool:
+    """Whether a file belongs to torch or the standard library (site-packages do not count)."""
+    if file.startswith("<") and not file.startswith("<stdin>"):
+        return file.startswith("<frozen") or "eval_with_key" in file
+    if "site-packages" in file or "dist-packages" in file:
+        return file.startswith(_library_prefixes()[:1])
+    return file.startswith(_library_prefixes())
+
+
+def of_code(code: Any) -> Location:
+    """Where a code object begins."""
+    return Location(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def innermost_user_line(stack: Iterable[Any] | None) -> Location | None:
+    """The innermost frame of a traceback that is neither torch nor standard library; the innermost
+    of all when none is."""
+    frames = list(stack or ())
+    for frame in reversed(frames):
+        if not is_library(frame.filename):
+            return Location(frame.filename, frame.lineno or 0, frame.name)
+    if not frames:
+        return None
+    last = frames[-1]
+    return Location(last.filename, last.lineno or 0, last.name)
+
+
+def of_comment(text: str) -> Location | None:
+    """The `# file:line in function` that ends a guard text of torch 2.9 and later."""
+    found = None
+    for found in _COMMENT.finditer(text):
+        pass
+    if found is None:
+        return None
+    return Location(found["file"].strip(), int(found["line"]), found["function"])
+
+
+def complete(place: Location, known: Iterable[str]) -> Location:
+    """torch shortens paths from the left ("ork/model.py"): the full path, when exactly one of the
+    known files ends so."""
+    if os.path.isabs(place.file) or place.file.startswith("<"):
+        return place
+    matches = {file for file in known if file.endswith(place.file)}
+    if not matches:
+        matches = {file for file in _loaded_files() if file.endswith(place.file)}
+    if len(matches) != 1:
+        return place
+    return Location(matches.pop(), place.line, place.function)
+
+
+def _loaded_files() -> list[str]:
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return [os.path.abspath(file) for file in files if file]

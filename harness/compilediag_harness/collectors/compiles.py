@@ -1,0 +1,98 @@
+"""Compile start and end, frames, metrics: one event for every metrics row of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compilediag_harness import torch_api
+from compilediag_harness.collectors.recompiles import RecompileCollector
+from compilediag_harness.session import Session
+from compilediag_harness.wire import Compiled, CompileStarted, DynamoReset, Location, clip
+
+
+class CompileCollector:
+    """Turns metrics rows, start callbacks and resets into events."""
+
+    def __init__(self, session: Session, recompiles: RecompileCollector) -> None:
+        self._session = session
+        self._recompiles = recompiles
+        self.rows = 0
+
+    def started(self, trigger: str, compile_id: str) -> None:
+        """A compile began (live view only: nothing is counted from it)."""
+        session = self._session
+        session.compiled_in_step = True
+        session.emit(
+            CompileStarted(session.now(), session.step, trigger, compile_id, session.epoch)
+        )
+
+    def row(self, metrics: Any) -> None:
+        """torch recorded an attempt; never raises."""
+        self.rows += 1
+        self._session.compiled_in_step = True
+        try:
+            self._session.emit(self._compiled(metrics))
+        except Exception as error:
+            self._session.fault("metrics row", error)
+
+    def reset(self) -> None:
+        """`torch._dynamo.reset()`: ids start again."""
+        session = self._session
+        session.epoch += 1
+        self._recompiles.analysis_s.clear()
+        session.emit(DynamoReset(session.now(), session.step, session.epoch))
+
+    def _compiled(self, metrics: Any) -> Compiled:
+        session = self._session
+        compile_id = str(_field(metrics, "compile_id") or "")
+        seconds = _seconds(metrics) - self._recompiles.analysis_s.pop(compile_id, 0.0)
+        return Compiled(
+            t=session.now(),
+            step=session.step,
+            compile_id=compile_id,
+            epoch=session.epoch,
+            frame=Location(
+                str(_field(metrics, "co_filename") or ""),
+                int(_field(metrics, "co_firstlineno") or 0),
+                str(_field(metrics, "co_name") or ""),
+            ),
+            forward=_field(metrics, "is_forward") is not False,
+            guarded=bool(_field(metrics, "has_guarded_code")),
+            seconds=max(0.0, seconds),
+            # AOTAutograd's time holds the backend's; torch calls this one backend_compile_time.
+            backend_s=_microseconds(metrics, "aot_autograd_cumulative_compile_time_us"),
+            graph_ops=_field(metrics, "graph_op_count"),
+            guards=_field(metrics, "guard_count"),
+            cache_size=_field(metrics, "cache_size"),
+            recompile_reason=_text(metrics, "recompile_reason"),
+            fail_type=_text(metrics, "fail_type"),
+            fail_reason=_text(metrics, "fail_reason"),
+            restart_reasons=tuple(
+                sorted(clip(str(item)) for item in _field(metrics, "restart_reasons") or ())
+            ),
+            limit=torch_api.recompile_limit(),
+            guard_eval_us=_field(metrics, "guard_latency_us"),
+        )
+
+
+def _field(metrics: Any, name: str) -> Any:
+    """A field of a metrics row; the set of fields grows with every release (79 to 99)."""
+    return getattr(metrics, name, None)
+
+
+def _text(metrics: Any, name: str) -> str | None:
+    value = _field(metrics, name)
+    return None if value is None else clip(str(value))
+
+
+def _microseconds(metrics: Any, name: str) -> float | None:
+    value = _field(metrics, name)
+    return None if value is None else value / 1e6
+
+
+def _seconds(metrics: Any) -> float:
+    """Wall seconds of the attempt. A lazily compiled backward has only its duration."""
+    start, end = _field(metrics, "start_time_us"), _field(metrics, "end_time_us")
+    if start is not None and end is not None and end >= start:
+        return (end - start) / 1e6
+    return _microseconds(metrics, "duration_us") or 0.0

@@ -1,0 +1,187 @@
+"""Evaluates the guards of one cache entry against live values and lists every false one.
+
+torch prints the first false guard of an entry; all of them must be true to avoid the recompile.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import types
+from collections.abc import Sized
+from dataclasses import dataclass
+from typing import Any, cast
+
+from compilediag_harness import torch_api
+from compilediag_harness.collectors import code_places, guard_facts, tensor_checks
+from compilediag_harness.collectors.baselines import Baselines
+from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location, clip
+
+_COMMENT_START = re.compile(r"\s{2,}#\s")
+_OBJECT_ID = re.compile(r"___check_obj_id\((?P<source>.*), (?P<id>\d+)\)")
+_CONSTANTS = {"TRUE_MATCH": "True", "FALSE_MATCH": "False", "NONE_MATCH": "None"}
+_SINGLETONS = {id(True): "True", id(False): "False", id(None): "None"}
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which entry is asked, about which values."""
+
+    code: types.CodeType
+    f_locals: dict[str, Any]
+    baselines: Baselines
+    tensor_type: type
+    deadline: float | None = None
+    """`time.monotonic()` after which the walk stops."""
+    arguments_known: bool = True
+    """False when only some locals are at hand (between calls): a guard on another is skipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    diff: EntryDiff
+    finished: bool
+
+
+def false_guards(entry: Any, question: Question) -> Answer:
+    """Every false leaf guard and shape condition of `entry`, in guard order."""
+    scope = torch_api.scope_of(entry, question.f_locals)
+    compile_id = str(entry.compile_id)
+    values: dict[str, Any] = {"L": question.f_locals, "G": scope["G"]}
+    false: list[FalseGuard] = []
+    checked = unevaluated = 0
+    for leaf in torch_api.leaves_of(entry):
+        checked += 1
+        if question.deadline is not None and not checked % 64:
+            if time.monotonic() > question.deadline:
+                return Answer(EntryDiff(compile_id, tuple(false), checked, unevaluated), False)
+        verdict = _holds(leaf, entry, scope, values)
+        if verdict is None:
+            unevaluated += 1
+        elif not verdict:
+            value = values.get(leaf.source, _MISSING)
+            false.append(_describe(leaf, value, scope, compile_id, question))
+    return Answer(EntryDiff(compile_id, tuple(false), checked, unevaluated), True)
+
+
+def _holds(
+    leaf: torch_api.Leaf, entry: Any, scope: dict[str, Any], values: dict[str, Any]
+) -> bool | None:
+    """Whether a leaf is true now; None when it cannot be evaluated (a missing argument, an object
+    whose attribute access fails)."""
+    try:
+        if leaf.check is None:
+            names = dict(getattr(entry.guard_manager, "global_scope", None) or {})
+            # torch evaluates the same text in the same scopes to find its reason.
+            result = eval(leaf.parts[0], names, scope)
+            return result if isinstance(result, bool) else None
+        if leaf.source not in values:
+            values[leaf.source] = eval(leaf.source, scope)
+        return bool(leaf.check(values[leaf.source]))
+    except Exception:
+        values.setdefault(leaf.source, _MISSING)
+        return None
+
+
+def expression_of(text: str) -> str:
+    """A guard text without its trailing comments and padding."""
+    return _COMMENT_START.split(text, maxsplit=1)[0].strip()
+
+
+def _describe(
+    leaf: torch_api.Leaf, value: Any, scope: dict[str, Any], compile_id: str, question: Question
+) -> FalseGuard:
+    parts = leaf.parts or [""]
+    text, expected, actual = expression_of(parts[0]), None, None
+    if leaf.kind == "TENSOR_MATCH":
+        mismatch = tensor_checks.mismatch_of(text, value, question.tensor_type)
+        if mismatch is not None:
+            text, expected, actual = mismatch
+    elif leaf.kind == "GLOBAL_STATE" and hasattr(leaf.check, "check_verbose"):
+        text = str(leaf.check.check_verbose(value).verbose_code_parts[0])
+    elif len(parts) > 1:  # dimension markings: one text per marking, the false ones say so
+        text = next((p for p in map(expression_of, parts) if _part_false(p, scope)), text)
+    if expected is None:
+        expected, actual = _compared(leaf.kind, text, value, question.tensor_type)
+    code = question.code
+    changed = question.baselines.instance_changed(
+        code, compile_id, *_root(leaf.source, question.f_locals)
+    )
+    facts = (
+        guard_facts.facts_of(leaf.source, value, scope, code, changed)
+        if value is not _MISSING
+        else GuardFacts()
+    )
+    return FalseGuard(
+        source=clip(leaf.source, 2048),
+        leaf=leaf.kind,
+        text=clip(text, 2048),
+        expected=expected,
+        actual=actual,
+        user=_user_line(leaf, compile_id, question, scope),
+        hint=_hint(parts[0]),
+        facts=facts,
+        writers=guard_facts.writers_of(leaf.source, scope, code) if leaf.source else (),
+    )
+
+
+def _part_false(text: str, scope: dict[str, Any]) -> bool:
+    try:
+        return eval(text, dict(scope)) is False
+    except Exception:
+        return False
+
+
+def _root(source: str, f_locals: dict[str, Any]) -> tuple[str | None, Any]:
+    name = guard_facts.root_name(source)
+    return name, f_locals.get(name) if name is not None else None
+
+
+def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str | None, str | None]:
+    """(expected, actual) where the leaf's class decides them; the outside reads the rest from the
+    text."""
+    if value is _MISSING or kind in ("SHAPE", "GLOBAL_STATE"):
+        return None, None
+    if kind in ("DICT_LENGTH", "LENGTH_CHECK"):
+        found = re.search(r"== (\d+)$", text)
+        size = int(found[1]) if found else 0
+        noun = "key" if isinstance(value, dict) else "item"
+        return f"{size} {noun}{'' if size == 1 else 's'}", guard_facts.counted(cast(Sized, value))
+    if kind in ("DICT_CONTAINS", "SET_CONTAINS"):
+        found = re.search(r"(?:contains\((?P<a>'[^']*'), |, (?P<b>'[^']*')\))", text)
+        key = (found["a"] or found["b"]) if found else "key"
+        absent, present = f"{key} absent", f"{key} present"
+        return (absent, present) if text.startswith("not ") else (present, absent)
+    actual = guard_facts.shown(value, tensor_type)
+    found = _OBJECT_ID.match(text)
+    if found is not None:  # 2.7 guards True, False and None by their ids
+        return _SINGLETONS.get(int(found["id"])), actual
+    return _CONSTANTS.get(kind), actual
+
+
+def _user_line(
+    leaf: torch_api.Leaf, compile_id: str, question: Question, scope: dict[str, Any]
+) -> Location | None:
+    """The line to blame: of this very guard where torch says it, else of any guard of its source;
+    a line inside torch gives way to the user's line that called it."""
+    baseline = question.baselines.of(question.code, compile_id)
+    lines = baseline.lines if baseline else {}
+    known = lines.get((leaf.source, leaf.kind)) or lines.get((leaf.source, ""))
+    said = code_places.of_comment(leaf.parts[0]) if leaf.parts else None
+    if said is not None:
+        files = [question.code.co_filename, *(place.file for place in lines.values())]
+        said = code_places.complete(said, files)
+        if not code_places.is_library(said.file) and _is_absolute(said.file):
+            return said
+    # 2.7 and 2.8 note the line that called the closure, not the one in it that reads the variable.
+    return guard_facts.closure_line(leaf.source, scope, question.code) or known or said
+
+
+def _is_absolute(file: str) -> bool:
+    return file.startswith(("/", "<")) or file[1:3] == ":\\"
+
+
+def _hint(text: str) -> str | None:
+    found = re.search(r'\(HINT: guard on "([^"]{1,200})"\)', text)
+    return found[1] if found else None

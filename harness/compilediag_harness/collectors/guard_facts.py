@@ -1,0 +1,201 @@
+"""What only the live process knows about a false guard: whose value it is, and what it is now."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import functools
+import gc
+import re
+import types
+from collections.abc import Mapping, Sized
+from dataclasses import dataclass
+from typing import Any, cast
+
+from compilediag_harness.collectors import writers
+from compilediag_harness.collectors.tensor_checks import type_name
+from compilediag_harness.wire import GuardFacts, Location, clip
+
+_ROOT = re.compile(r"(?:dict\(|type\(|list\(|dict\.keys\(|dict\.__getitem__\()*L\['(\w+)'\]")
+_CELL = re.compile(r"^(?P<function>.*)\.__closure__\[(?P<index>\d+)\]\.cell_contents", re.DOTALL)
+_REGISTRIES = ("_buffers", "_parameters", "_modules", "__dict__")
+_SCALARS = (bool, int, float, complex, str, bytes, type(None))
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What the last hop of a source reads from, and the name it reads."""
+
+    value: Any
+    name: str
+
+
+@functools.lru_cache(maxsize=8192)
+def _last_hop(source: str) -> tuple[str, str, bool] | None:
+    """(source of the holder, name or index read, whether it is an attribute) of `holder.name`,
+    `holder._buffers['name']` or `holder[index]`."""
+    try:
+        node = ast.parse(source, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    # 2.7 spells an item of a dict `dict.__getitem__(holder, key)`.
+    if isinstance(node, ast.Call) and len(node.args) == 2:
+        return ast.unparse(node.args[0]), ast.unparse(node.args[1]), False
+    if isinstance(node, ast.Attribute):
+        return ast.unparse(node.value), node.attr, True
+    if isinstance(node, ast.Subscript):
+        base, key = node.value, node.slice
+        name = str(key.value) if isinstance(key, ast.Constant) else ast.unparse(key)
+        if isinstance(base, ast.Attribute) and base.attr in _REGISTRIES:
+            return ast.unparse(base.value), name, True
+        return ast.unparse(base), name, False
+    return None
+
+
+def holder_of(source: str, scope: Mapping[str, Any]) -> tuple[Holder, bool] | None:
+    """The object a source's last hop reads from, evaluated; with whether it reads an attribute."""
+    hop = _last_hop(source)
+    if hop is None:
+        return None
+    try:
+        return Holder(eval(hop[0], dict(scope)), hop[1]), hop[2]
+    except Exception:
+        return None
+
+
+def facts_of(
+    source: str,
+    value: Any,
+    scope: Mapping[str, Any],
+    code: types.CodeType,
+    instance_changed: bool | None,
+) -> GuardFacts:
+    """Everything the process can tell about the guarded value at `source`."""
+    found = holder_of(source, scope)
+    return GuardFacts(
+        root=_root_kind(source, code),
+        instance_changed=instance_changed,
+        free_variable=_cell_variable(source, scope),
+        holder_kind=None if found is None else _holder_kind(found[0].value),
+        holder_type=None if found is None else type(found[0].value).__name__,
+        value_type=type_name(value),
+        is_enum=isinstance(value, enum.Enum) or None,
+    )
+
+
+def root_name(source: str) -> str | None:
+    """The local variable a source starts from: "self" of `L['self']._modules[...]`."""
+    found = _ROOT.match(source)
+    return found[1] if found else None
+
+
+def _root_kind(source: str, code: types.CodeType) -> str | None:
+    name = root_name(source)
+    if name is not None:
+        return "free_variable" if name in code.co_freevars else "argument"
+    return "global" if "G[" in source else None
+
+
+def _cell_variable(source: str, scope: Mapping[str, Any]) -> str | None:
+    """The variable's name in the function that closes over it; torch names it only since 2.11."""
+    found = _CELL.match(source)
+    if found is None:
+        return None
+    try:
+        function = eval(found["function"], dict(scope))
+        return str(function.__code__.co_freevars[int(found["index"])])
+    except Exception:
+        return None
+
+
+def _holder_kind(holder: Any) -> str:
+    names = {base.__name__ for base in type(holder).__mro__ if base.__module__.startswith("torch")}
+    if "Module" in names:
+        return "module"
+    if "Optimizer" in names:
+        return "optimizer"
+    if isinstance(holder, tuple):
+        return "namedtuple" if hasattr(type(holder), "_fields") else "tuple"  # pyright: ignore
+    for kind in (dict, list, set, frozenset):
+        if isinstance(holder, kind):
+            return kind.__name__
+    if isinstance(
+        holder, (types.FunctionType, types.MethodType, functools.partial, types.CellType)
+    ):
+        return "callable"
+    if isinstance(holder, types.ModuleType):
+        return "python_module"
+    return "class" if isinstance(holder, type) else "object"
+
+
+def writers_of(source: str, scope: Mapping[str, Any], code: types.CodeType) -> tuple[Location, ...]:
+    """Functions that write the variable at `source`; see `writers.py` for what can be known."""
+    closure = _closure_of(source, scope, code)
+    if closure is not None:
+        function, index = closure
+        cells, inner = function.__closure__ or (), function.__code__
+        return writers.writers_of_cell(cells[index], inner.co_freevars[index], inner)
+    found = holder_of(source, scope)
+    if found is None:
+        return ()
+    holder, is_attribute = found
+    if is_attribute and _holder_kind(holder.value) in ("module", "object", "optimizer"):
+        return writers.writers_of_attribute(holder.value, holder.name)
+    return ()
+
+
+def closure_line(source: str, scope: Mapping[str, Any], code: types.CodeType) -> Location | None:
+    """Where the function that closes over the guarded variable reads it first."""
+    closure = _closure_of(source, scope, code)
+    if closure is None:
+        return None
+    inner = closure[0].__code__
+    line = writers.first_read_line(inner, inner.co_freevars[closure[1]])
+    return Location(inner.co_filename, line or inner.co_firstlineno, inner.co_name)
+
+
+def _closure_of(
+    source: str, scope: Mapping[str, Any], code: types.CodeType
+) -> tuple[types.FunctionType, int] | None:
+    """The function whose closure a source passes through and the index of the cell; also for a
+    free variable of the compiled function itself, which prints as a plain local."""
+    found = _CELL.match(source)
+    if found is not None:
+        try:
+            function = eval(found["function"], dict(scope))
+        except Exception:
+            return None
+        known = isinstance(function, types.FunctionType) and bool(function.__closure__)
+        return (function, int(found["index"])) if known else None
+    name = root_name(source)
+    if name is None or name not in code.co_freevars:
+        return None
+    for function in gc.get_referrers(code):
+        if isinstance(function, types.FunctionType) and function.__code__ is code:
+            return function, code.co_freevars.index(name)
+    return None
+
+
+def shown(value: Any, tensor_type: type) -> str:
+    """A value as a person would compare it, bounded; user objects are named by type, their
+    `__repr__` is never called."""
+    if isinstance(value, tensor_type):
+        return f"Tensor {list(value.shape)} {value.dtype}"
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if type(value) in _SCALARS:
+        return clip(repr(value), 120)
+    if isinstance(value, (dict, list, tuple, set, frozenset)):
+        return counted(cast(Sized, value))
+    if isinstance(value, (type, types.FunctionType)):
+        return f"{value.__module__}.{value.__qualname__}"
+    if type(value).__module__ == "torch":  # dtypes, devices, sizes, layouts
+        return clip(str(value), 120)
+    return f"{type_name(value)} object"
+
+
+def counted(value: Sized) -> str:
+    """ "1 key" of a dict, "3 items" of a list."""
+    noun = "key" if isinstance(value, dict) else "item"
+    size = len(value)
+    return f"{size} {noun}" if size == 1 else f"{size} {noun}s"

@@ -1,0 +1,124 @@
+"""Changes that no guard sees: hooks and methods put on a compiled module after its compile.
+
+The compiled result is stale: the hook is never called, the new method never runs. Looked at when
+something compiled, at growing distances after it, and at the end of the run; at most 50 ms a time.
+"""
+
+from __future__ import annotations
+
+import time
+import types
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from compilediag_harness import torch_api
+from compilediag_harness.collectors import code_places
+from compilediag_harness.collectors.baselines import Baselines
+from compilediag_harness.session import Session
+from compilediag_harness.wire import Location, UnguardedChanged
+
+_BUDGET_S = 0.05
+_MOST_MODULES = 5000
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    """A compiled module's hooks and methods right after the step that compiled it."""
+
+    frame: Location
+    root_forward: bool
+    """The frame is the root module's own forward: hooks of the root run outside of it."""
+    hooks: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    methods: dict[tuple[type, str], Any] = field(default_factory=dict[tuple[type, str], Any])
+    global_hooks: tuple[int, int] = (0, 0)
+
+
+class UnguardedCollector:
+    """Compares compiled modules with what they were when they were compiled."""
+
+    def __init__(self, session: Session, baselines: Baselines, module_type: type) -> None:
+        self._session = session
+        self._baselines = baselines
+        self._module_type = module_type
+        self._snapshots: weakref.WeakKeyDictionary[Any, _Snapshot] = weakref.WeakKeyDictionary()
+        self._told: set[tuple[str, str]] = set()
+        self._next_look = 1
+
+    def compiled(self, code: types.CodeType, scope: dict[str, Any]) -> None:
+        """A frame was compiled: its module arguments are as the graph assumes them now."""
+        deadline = time.monotonic() + _BUDGET_S
+        for value in scope.values():
+            items = cast(Sequence[Any], value) if isinstance(value, (tuple, list)) else (value,)
+            for module in items[:_MOST_MODULES]:
+                if isinstance(module, self._module_type):
+                    self._snapshots[module] = self._take(module, code, deadline)
+
+    def step_ended(self, step: int, compiled: bool) -> None:
+        """Looks at steps 1, 2, 4, 8... since that is when a late hook shows at little cost."""
+        if step >= self._next_look:
+            self._next_look = max(2 * self._next_look, step + 1)
+            self.look(step)
+
+    def look(self, step: int) -> None:
+        """Compares every compiled module that is still alive."""
+        deadline = time.monotonic() + _BUDGET_S
+        for root, before in list(self._snapshots.items()):
+            if time.monotonic() > deadline:
+                return
+            self._compare(root, before, step)
+
+    def _take(self, root: Any, code: types.CodeType, deadline: float) -> _Snapshot:
+        own_forward = getattr(getattr(type(root), "forward", None), "__code__", None) is code
+        snapshot = _Snapshot(code_places.of_code(code), own_forward)
+        owners: set[type] = set()
+        for count, (path, module) in enumerate(root.named_modules()):
+            if count >= _MOST_MODULES or time.monotonic() > deadline:
+                break
+            snapshot.hooks[path] = torch_api.module_hooks(module)
+            owners.update(cast(type, type(module)).__mro__)
+        for owner in owners:
+            if owner is not object and not owner.__module__.startswith("torch."):
+                for name, value in vars(owner).items():
+                    if isinstance(value, types.FunctionType):
+                        snapshot.methods[owner, name] = value.__code__
+        snapshot.global_hooks = torch_api.global_forward_hooks()
+        return snapshot
+
+    def _compare(self, root: Any, before: _Snapshot, step: int) -> None:
+        for path, module in root.named_modules():
+            had = before.hooks.get(path)
+            if had is not None and not (path == "" and before.root_forward):
+                self._compare_hooks(path or type(root).__name__, module, had, before, step)
+        for (owner, name), code in before.methods.items():
+            value = vars(owner).get(name)
+            now = getattr(value, "__code__", None)
+            if now is not None and now is not code:
+                target = f"{owner.__name__}.{name}"
+                self._tell("class_method", target, code_places.of_code(now), before, step)
+        if before.global_hooks == (0, 0) and any(torch_api.global_forward_hooks()):
+            self._tell("global_forward_hook", "torch.nn.modules.module", None, before, step)
+
+    def _compare_hooks(
+        self, path: str, module: Any, before: tuple[int, int], snapshot: _Snapshot, step: int
+    ) -> None:
+        """Only a module that had no hook is unguarded: torch guards the others' hook dictionaries."""
+        names = ("forward_hook", "forward_pre_hook")
+        registries = ("_forward_hooks", "_forward_pre_hooks")
+        now = torch_api.module_hooks(module)
+        for what, registry, had, has in zip(names, registries, before, now, strict=True):
+            if had == 0 and has > 0:
+                hook = next(iter(getattr(module, registry).values()))
+                code = getattr(hook, "__code__", None)
+                place = code_places.of_code(code) if code is not None else None
+                self._tell(what, path, place, snapshot, step)
+
+    def _tell(
+        self, what: str, target: str, place: Location | None, before: _Snapshot, step: int
+    ) -> None:
+        if (what, target) in self._told:
+            return
+        self._told.add((what, target))
+        session = self._session
+        session.emit(UnguardedChanged(session.now(), step, before.frame, what, target, place))

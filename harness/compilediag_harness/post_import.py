@@ -1,0 +1,73 @@
+"""Runs code right after the target has imported a module, without importing it earlier."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Action = Callable[[types.ModuleType], None]
+
+
+class PostImport(importlib.abc.MetaPathFinder):
+    """A meta-path finder that finds nothing itself: it lets the others find a wanted module and
+    adds an action to the end of its execution."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[str, list[Action]] = {}
+
+    def want(self, name: str, action: Action) -> None:
+        """Runs `action` after `name` was imported; at once if it is imported already."""
+        module = sys.modules.get(name)
+        if module is not None and not _initialising(module):
+            action(module)
+            return
+        self._wanted.setdefault(name, []).append(action)
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def forget(self) -> None:
+        """Withdraws from the import system."""
+        self._wanted.clear()
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: types.ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The spec another finder gives, with the actions behind its loader."""
+        if fullname not in self._wanted:
+            return None
+        for finder in list(sys.meta_path):
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                self._append(fullname, spec)
+                return spec
+        return None
+
+    def _append(self, name: str, spec: importlib.machinery.ModuleSpec) -> None:
+        loader: Any = spec.loader
+        if loader is None or not hasattr(loader, "exec_module"):
+            return
+        run = loader.exec_module
+
+        def exec_module(module: types.ModuleType) -> None:
+            # The loader is as it was before the module's own code can look at it.
+            del loader.exec_module
+            run(module)
+            for action in self._wanted.pop(name, []):
+                action(module)
+
+        loader.exec_module = exec_module
+
+
+def _initialising(module: types.ModuleType) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
