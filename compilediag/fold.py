@@ -169,8 +169,7 @@ def _compiles(part: _ProcessFold) -> list[Compile]:
             )
         )
     # A question without a row: the process died, or the compile raised before its row was made.
-    for question in questions.values():
-        made.append(_unfinished(part.index, question))
+    made.extend(_unfinished(part.index, question) for question in questions.values())
     made.sort(key=lambda item: item.t)
     return made
 
@@ -330,11 +329,10 @@ def _break_sites(folds: Sequence[_ProcessFold]) -> tuple[BreakSite, ...]:
 
 def break_place(text: str) -> Location | None:
     """Where torch says a graph break is: its headline, else the innermost line of its stack."""
+    above = text.split("\nTraceback (most recent call last)", maxsplit=1)[0]
     stack = [
         Location(found["file"], int(found["line"]), found["function"].strip())
-        for found in _STACK_LINE.finditer(
-            text.split("\nTraceback (most recent call last)", maxsplit=1)[0]
-        )
+        for found in _STACK_LINE.finditer(above)
     ]
     headline = _BREAK_AT.search(text.split("\n", 1)[0] + "\n")
     if headline is None:

@@ -125,9 +125,7 @@ class Attachment:
     def _guards_built(self, code: Any, compile_id: str, scope: dict[str, Any], guards: Any) -> None:
         started = time.monotonic()
         try:
-            self._baselines.remember(
-                code, compile_id, scope, guards, self._torch.Tensor, self.session.step
-            )
+            self._baselines.remember(code, compile_id, scope, guards, self._torch.Tensor)
             if self._unguarded is not None:
                 self._unguarded.compiled(code, scope)
         except Exception as error:
@@ -205,13 +203,10 @@ class Attachment:
             self._hazards.step_ended(session.step, session.compiled_in_step)
         if self._unguarded is not None:
             self._unguarded.look(session.step)
-        if self._compiles is not None and torch_api.loaded("torch._dynamo.utils") is not None:
-            if not torch_api.on_metrics_row(self._compiles.row):
-                session.emit(
-                    EvidenceLost(
-                        session.now(), session.step, "metrics", "torch keeps no metrics rows"
-                    )
-                )
+        dynamo_seen = torch_api.loaded("torch._dynamo.utils") is not None
+        if dynamo_seen and self._compiles and not torch_api.on_metrics_row(self._compiles.row):
+            lost = "torch keeps no metrics rows"
+            session.emit(EvidenceLost(session.now(), session.step, "metrics", lost))
 
     def _counters(self) -> dict[str, int]:
         now = torch_api.totals()

@@ -81,7 +81,9 @@ class Session:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         self.emit(FaultOccurred(self.now(), where, clip(text, 4096)))
 
-    def shielded(self, where: str) -> Callable[[Callable[..., Result]], Callable[..., Result | None]]:
+    def shielded(
+        self, where: str
+    ) -> Callable[[Callable[..., Result]], Callable[..., Result | None]]:
         """Decorator: an exception of the function becomes a counted fault and None."""
 
         def decorate(function: Callable[..., Result]) -> Callable[..., Result | None]:

@@ -300,10 +300,10 @@ def watch_compiled_calls() -> bool:
     def ask(callback: Any) -> Any:
         if _call_listeners and callback is not None and callback is not False:
             caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-            if caller.f_code.co_name == "compile_wrapper":
-                if caller.f_locals.get("prior") in (None, False):
-                    for begin in tuple(_call_listeners):
-                        begin()
+            wrapper = caller.f_code.co_name in ("compile_wrapper", "_fn")  # 2.7 says _fn
+            if wrapper and caller.f_locals.get("prior") in (None, False):
+                for begin in tuple(_call_listeners):
+                    begin()
         return original(callback)
 
     ask._compilediag = True  # type: ignore[attr-defined]
@@ -478,7 +478,7 @@ def configure_artifact(logger: Any) -> None:
 
 
 def guard_lines_need_logger() -> bool:
-    """Whether this torch (2.7, 2.8) records the user's line of a guard only while it logs guards."""
+    """Whether this torch (2.7, 2.8) notes the user's line of a guard only while it logs guards."""
     version = str(getattr(loaded("torch"), "__version__", "")).split(".")
     return version[:1] == ["2"] and version[1:2] in (["7"], ["8"])
 

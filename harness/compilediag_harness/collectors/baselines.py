@@ -26,7 +26,6 @@ class Baseline:
     root_types: dict[str, type]
     lines: dict[tuple[str, str], Location]
     """(source, kind of guard) to the user's line; kind "" is any guard of the source."""
-    step: int = 0
 
 
 @dataclass(slots=True)
@@ -48,7 +47,6 @@ class Baselines:
         scope: dict[str, Any],
         guards: Iterable[Any],
         tensor_type: type,
-        step: int,
     ) -> None:
         """Records one compile."""
         roots: dict[str, weakref.ref[Any]] = {}
@@ -61,7 +59,7 @@ class Baselines:
                 roots[name] = weakref.ref(value)
             except TypeError:
                 continue
-        baseline = Baseline(compile_id, roots, root_types, _lines(guards), step)
+        baseline = Baseline(compile_id, roots, root_types, _lines(guards))
         self.by_code.setdefault(code, {})[compile_id] = baseline
         self.fresh.append(weakref.ref(code))
 

@@ -59,11 +59,10 @@ def innermost_user_line(stack: Iterable[Any] | None) -> Location | None:
 
 def of_comment(text: str) -> Location | None:
     """The `# file:line in function` that ends a guard text of torch 2.9 and later."""
-    found = None
-    for found in _COMMENT.finditer(text):
-        pass
-    if found is None:
+    comments = list(_COMMENT.finditer(text))
+    if not comments:
         return None
+    found = comments[-1]
     return Location(found["file"].strip(), int(found["line"]), found["function"])
 
 

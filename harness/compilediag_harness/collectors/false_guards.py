@@ -40,6 +40,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """What was false; `finished` is False when the deadline came first."""
+
     diff: EntryDiff
     finished: bool
 
@@ -53,9 +55,9 @@ def false_guards(entry: Any, question: Question) -> Answer:
     checked = unevaluated = 0
     for leaf in torch_api.leaves_of(entry):
         checked += 1
-        if question.deadline is not None and not checked % 64:
-            if time.monotonic() > question.deadline:
-                return Answer(EntryDiff(compile_id, tuple(false), checked, unevaluated), False)
+        late = question.deadline is not None and not checked % 64
+        if late and time.monotonic() > cast(float, question.deadline):
+            return Answer(EntryDiff(compile_id, tuple(false), checked, unevaluated), False)
         verdict = _holds(leaf, entry, scope, values)
         if verdict is None:
             unevaluated += 1

@@ -115,7 +115,7 @@ def _holder_kind(holder: Any) -> str:
     if "Optimizer" in names:
         return "optimizer"
     if isinstance(holder, tuple):
-        return "namedtuple" if hasattr(type(holder), "_fields") else "tuple"  # pyright: ignore
+        return "namedtuple" if hasattr(cast(Any, holder), "_fields") else "tuple"
     for kind in (dict, list, set, frozenset):
         if isinstance(holder, kind):
             return kind.__name__
@@ -195,7 +195,6 @@ def shown(value: Any, tensor_type: type) -> str:
 
 
 def counted(value: Sized) -> str:
-    """ "1 key" of a dict, "3 items" of a list."""
-    noun = "key" if isinstance(value, dict) else "item"
-    size = len(value)
+    """How much a container holds: "1 key" of a dict, "3 items" of a list."""
+    size, noun = len(value), "key" if isinstance(value, dict) else "item"
     return f"{size} {noun}" if size == 1 else f"{size} {noun}s"

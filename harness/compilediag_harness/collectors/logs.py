@@ -49,7 +49,7 @@ _ORDINARY_SKIPS = (
 
 
 class _Copy(logging.Handler):
-    """Receives every record that reaches torch's loggers; keeps the text and tells the collector."""
+    """Receives every record that reaches torch's loggers."""
 
     def __init__(self, seen: Callable[[logging.LogRecord], None]) -> None:
         super().__init__(logging.DEBUG)
@@ -62,7 +62,7 @@ class _Copy(logging.Handler):
         except Exception:
             self.handleError(record)
 
-    def handleError(self, record: logging.LogRecord) -> None:
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         """Silence: the default prints to the user's terminal."""
 
 
@@ -78,7 +78,7 @@ class _OnlyAsked(logging.Filter):
 
 
 def artifact_of(logger_name: str) -> str:
-    """ "recompiles" of "torch._dynamo.guards.__recompiles", "" of an ordinary logger."""
+    """The artifact of a logger name such as "torch._dynamo.guards.__recompiles", else ""."""
     _, mark, artifact = logger_name.rpartition(".__")
     return artifact if mark else ""
 

@@ -8,7 +8,7 @@ comparison is made here for every false tensor guard, from the guard's own text 
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from compilediag_harness import torch_api
 
@@ -67,8 +67,8 @@ def mismatch_of(text: str, value: Any, tensor_type: type) -> Mismatch | None:
 
 
 def type_name(value: Any) -> str:
-    """ "int", "torch.Tensor", "app.Config": the type as guards print it."""
-    kind = cast(type, type(value))
+    """The type as guards print it: "int", "torch.Tensor", "app.Config"."""
+    kind: type[object] = value.__class__
     if kind.__module__ == "builtins":
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"
@@ -146,7 +146,7 @@ def _keys(source: str, guard: re.Match[str], value: Any) -> Mismatch | None:
 
 
 def _numbers(text: str) -> list[int | None] | None:
-    """ "[None, 16]" as [None, 16]; None for "None" or anything symbolic that is no number."""
+    """The numbers of "[None, 16]", symbolic ones as None; None for "None" itself."""
     if text == "None":
         return None
     items = [item.strip() for item in text[1:-1].split(",") if item.strip()]

@@ -70,14 +70,14 @@ class UnguardedCollector:
             self._compare(root, before, step)
 
     def _take(self, root: Any, code: types.CodeType, deadline: float) -> _Snapshot:
-        own_forward = getattr(getattr(type(root), "forward", None), "__code__", None) is code
+        own_forward = getattr(root.__class__.forward, "__code__", None) is code
         snapshot = _Snapshot(code_places.of_code(code), own_forward)
         owners: set[type] = set()
         for count, (path, module) in enumerate(root.named_modules()):
             if count >= _MOST_MODULES or time.monotonic() > deadline:
                 break
             snapshot.hooks[path] = torch_api.module_hooks(module)
-            owners.update(cast(type, type(module)).__mro__)
+            owners.update(module.__class__.__mro__)
         for owner in owners:
             if owner is not object and not owner.__module__.startswith("torch."):
                 for name, value in vars(owner).items():
@@ -103,7 +103,7 @@ class UnguardedCollector:
     def _compare_hooks(
         self, path: str, module: Any, before: tuple[int, int], snapshot: _Snapshot, step: int
     ) -> None:
-        """Only a module that had no hook is unguarded: torch guards the others' hook dictionaries."""
+        """Only a module without hooks is unguarded: torch guards the hooks that were there."""
         names = ("forward_hook", "forward_pre_hook")
         registries = ("_forward_hooks", "_forward_pre_hooks")
         now = torch_api.module_hooks(module)

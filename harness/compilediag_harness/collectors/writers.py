@@ -12,34 +12,15 @@ import functools
 import gc
 import types
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import Any
 
 from compilediag_harness.wire import Location
 
-_MUTATORS = frozenset(
-    [
-        "append",
-        "extend",
-        "insert",
-        "pop",
-        "popitem",
-        "clear",
-        "update",
-        "setdefault",
-        "remove",
-        "add",
-        "discard",
-        "sort",
-        "reverse",
-        "appendleft",
-        "extendleft",
-        "popleft",
-        "copy_",
-        "fill_",
-        "add_",
-        "mul_",
-    ]
-)
+_MUTATORS = frozenset({
+    *("append", "extend", "insert", "pop", "popitem", "clear", "update", "setdefault", "remove"),
+    *("add", "discard", "sort", "reverse", "appendleft", "extendleft", "popleft"),
+    *("copy_", "fill_", "add_", "mul_"),
+})
 _MOST_WRITERS = 8
 _known_cells: dict[tuple[int, types.CodeType], tuple[Location, ...]] = {}
 """Answers by (id of the cell, code that closes over it): finding them walks the whole heap. An id
@@ -73,10 +54,10 @@ def _find_writers(cell: Any, variable: str) -> tuple[Location, ...]:
     return _unique(stores + mutates)
 
 
-def writers_of_attribute(holder: Any, name: str) -> tuple[Location, ...]:
+def writers_of_attribute(holder: object, name: str) -> tuple[Location, ...]:
     """Methods of `holder`'s class (and the closures inside them) that assign `self.<name>` or
     register it as a buffer; `__init__` counts only if nothing else writes it."""
-    return _class_writers(cast(type, type(holder)), name)
+    return _class_writers(type(holder), name)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -93,9 +74,9 @@ def _unique(places: Iterable[Location]) -> tuple[Location, ...]:
 def _functions_sharing(cell: Any) -> Iterator[types.FunctionType]:
     """One pass over the heap; `gc.get_referrers` would take one per closure."""
     for thing in gc.get_objects():
-        if type(thing) is types.FunctionType and thing.__closure__:
-            if any(content is cell for content in thing.__closure__):
-                yield thing
+        closure = thing.__closure__ if type(thing) is types.FunctionType else None
+        if closure and any(content is cell for content in closure):
+            yield thing
 
 
 def _name_in(function: types.FunctionType, cell: Any) -> str | None:

@@ -1,0 +1,218 @@
+"""The contract between torch_api.py and torch: run on every supported version by `make matrix`.
+
+Each test uses torch itself as the witness: what a hook tells is compared with torch's metrics,
+its counters or its own printed text.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch._dynamo.utils as dynamo_utils  # noqa: E402
+from compilediag_harness import torch_api  # noqa: E402
+
+pytestmark = [
+    pytest.mark.torch,
+    # 2.7 warns about its own use of a deprecated name on the first compile.
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo():
+    """Each test starts with empty compile caches."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(function, **options):
+    """`function` compiled with the cheapest backend."""
+    return torch.compile(function, backend="eager", **options)
+
+
+def test_every_private_name_exists_on_this_torch():
+    """A missing name is how a new torch release announces itself."""
+    missing = [(name, lost) for name, ok, lost in torch_api.probe() if not ok]
+    assert missing == []
+
+
+def test_metrics_rows_are_all_seen_beyond_the_64_that_torch_keeps():
+    """torch forgets rows beyond 64; the listener has seen each one once, in order."""
+    seen: list[str] = []
+
+    def listener(row):
+        seen.append(str(row.compile_id))
+
+    assert torch_api.on_metrics_row(listener)
+    functions = []
+    for n in range(70):
+        namespace: dict = {}
+        # A real file name: 2.7 wraps functions of "<string>" into one shared frame.
+        exec(compile(f"def f(x):\n    return x + {n}\n", __file__, "exec"), namespace)
+        functions.append(compiled(namespace["f"]))
+    try:
+        for function in functions:
+            function(torch.ones(2))
+    finally:
+        torch_api.forget_metrics_rows(listener)
+    assert len(seen) == 70
+    assert len(dynamo_utils.get_compilation_metrics()) == 64
+    assert seen[-64:] == [str(row.compile_id) for row in dynamo_utils.get_compilation_metrics()]
+
+
+def test_metrics_rows_survive_a_change_of_the_limit():
+    """`set_compilation_metrics_limit` replaces torch's list; asking again puts the listener back."""
+    seen: list[object] = []
+    torch_api.on_metrics_row(seen.append)
+    dynamo_utils.set_compilation_metrics_limit(64)
+    torch_api.on_metrics_row(seen.append)
+    try:
+        compiled(lambda x: x + 1)(torch.ones(2))
+    finally:
+        torch_api.forget_metrics_rows(seen.append)
+    assert len(seen) == 1
+
+
+def test_forgetting_leaves_torch_a_plain_list():
+    """Nothing of ours stays in torch after the last listener went."""
+    listener = [].append
+    torch_api.on_metrics_row(listener)
+    torch_api.forget_metrics_rows(listener)
+    assert type(dynamo_utils._compilation_metrics).__module__ == "collections"
+
+
+def test_the_question_why_is_heard_once_per_recompile_with_torchs_reasons():
+    """One question per recompile, with the live frame and the reasons torch prints."""
+    heard = []
+    remove = torch_api.on_recompile_question(
+        lambda entries, frame, reasons: heard.append(
+            (len(entries), frame.f_code.co_name, dict(frame.f_locals), reasons)
+        )
+    )
+    assert remove is not None
+
+    def scale(x, n):
+        return x * n
+
+    function = compiled(scale, dynamic=False)
+    try:
+        for n in (2, 3, 4):
+            function(torch.ones(2), n)
+    finally:
+        remove()
+    assert [(count, name) for count, name, _, _ in heard] == [(1, "scale"), (2, "scale")]
+    assert heard[0][2]["n"] == 3
+    assert "n == 2" in heard[0][3][0]
+    rows = [row for row in dynamo_utils.get_compilation_metrics() if row.co_name == "scale"]
+    assert rows[-1].recompile_reason == heard[-1][3][0]
+
+
+def test_leaves_of_an_entry_can_be_called_and_the_false_one_is_found():
+    """Every leaf is callable with the value its source names; only the changed value's is false."""
+
+    def scale(x, n):
+        return x * n
+
+    compiled(scale, dynamic=False)(torch.ones(2), 2)
+    entry = torch_api.cache_entries(scale.__code__)[0]
+    scope = torch_api.scope_of(entry, {"x": torch.ones(2), "n": 3})
+    false = [
+        leaf
+        for leaf in torch_api.leaves_of(entry)
+        if leaf.check is not None
+        and leaf.source not in ("L", "G", "")
+        and not leaf.check(eval(leaf.source, dict(scope)))
+    ]
+    assert [leaf.source for leaf in false] == ["L['n']"]
+    assert "L['n'] == 2" in false[0].parts[0]
+
+
+def test_shape_conditions_are_among_the_leaves_or_in_torchs_reason():
+    """A dynamic size has its conditions as leaves of kind SHAPE (2.13+) or as a lambda leaf."""
+
+    def double(x):
+        return x * 2
+
+    function = compiled(double, dynamic=True)
+    function(torch.ones(4))
+    entry = torch_api.cache_entries(double.__code__)[0]
+    texts = [part for leaf in torch_api.leaves_of(entry) for part in leaf.parts]
+    assert any("size()[0]" in text for text in texts)
+
+
+def test_guards_built_tells_code_scope_and_user_lines():
+    """Each compile tells its code object, its locals and guards that know the user's line."""
+    built = []
+    remove = torch_api.on_guards_built(
+        lambda code, compile_id, scope, guards: built.append((code, compile_id, scope, guards))
+    )
+    assert remove is not None
+
+    def scale(x, n):
+        return x * n
+
+    try:
+        compiled(scale)(torch.ones(2), 2)
+    finally:
+        remove()
+    code, compile_id, scope, guards = built[0]
+    assert (code, compile_id) == (scale.__code__, "0/0")
+    assert set(scope) == {"x", "n"}
+    assert {torch_api.guard_kind(guard) for guard in guards} >= {"TENSOR_MATCH"}
+
+
+def test_compile_start_reset_and_calls_are_told():
+    """Starts come before rows, resets after they happened, calls once per outermost call."""
+    starts, resets, calls = [], [], []
+    undo = [
+        torch_api.on_compile_start(lambda trigger, compile_id: starts.append(trigger)),
+        torch_api.on_reset(lambda: resets.append(1)),
+        torch_api.on_outermost_call(lambda: calls.append(1)),
+    ]
+    inner = compiled(lambda x: x + 1)
+
+    def outer(x):
+        torch._dynamo.graph_break()
+        return inner(x) * 2
+
+    function = compiled(outer)
+    try:
+        for _ in range(3):
+            function(torch.ones(2))
+        torch._dynamo.reset()
+    finally:
+        for remove in undo:
+            remove()
+    assert "DYNAMO" in starts
+    assert resets == [1]
+    assert len(calls) == 3
+
+
+def test_replaced_names_are_restored():
+    """Removing a hook puts torch's own function back."""
+    import torch._dynamo.convert_frame as convert_frame
+
+    before = convert_frame.get_and_maybe_log_recompilation_reasons
+    remove = torch_api.on_recompile_question(lambda *_: None)
+    assert convert_frame.get_and_maybe_log_recompilation_reasons is not before
+    remove()
+    assert convert_frame.get_and_maybe_log_recompilation_reasons is before
+
+
+def test_totals_match_torchs_counters():
+    """The totals are torch's own."""
+    before = torch_api.totals()
+    compiled(lambda x: x - 1)(torch.ones(2))
+    after = torch_api.totals()
+    assert after["unique_graphs"] - before["unique_graphs"] == 1
+    assert after["frames_ok"] - before["frames_ok"] == 1
+
+
+def test_the_recompile_limit_is_read_live():
+    """The limit in force now, not the one at import."""
+    with torch._dynamo.config.patch(recompile_limit=3):
+        assert torch_api.recompile_limit() == 3
+    assert torch_api.recompile_limit() == 8
