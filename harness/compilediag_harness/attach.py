@@ -25,6 +25,9 @@ from compilediag_harness.session import Session
 from compilediag_harness.wire import EnvironmentRead, EvidenceLost, ProcessEnded, TorchSeen
 
 
+_LOG_CHECK_EVERY_S = 0.1
+
+
 class Attachment:
     """Everything one session has put into this process."""
 
@@ -40,6 +43,7 @@ class Attachment:
         self._hazards: HazardCollector | None = None
         self._unguarded: UnguardedCollector | None = None
         self._totals_at_start: dict[str, int] = {}
+        self._next_log_check = 0.0
 
     # --- installing --------------------------------------------------------------------------
 
@@ -145,7 +149,10 @@ class Attachment:
             self.session.fault("logs re-armed", error)
 
     def _step_ended(self, step: int, compiled: bool) -> None:
-        if self._logs is not None:
+        # A silenced logger stays silenced: looking now and then finds it as well.
+        now = time.monotonic()
+        if self._logs is not None and (compiled or now > self._next_log_check):
+            self._next_log_check = now + _LOG_CHECK_EVERY_S
             self._logs.check()
         if self._hazards is not None:
             self._hazards.step_ended(step, compiled)
