@@ -101,7 +101,7 @@ def _describe(
         if mismatch is not None:
             text, expected, actual = mismatch
     elif leaf.kind == "GLOBAL_STATE" and hasattr(leaf.check, "check_verbose"):
-        text = str(leaf.check.check_verbose(value).verbose_code_parts[0])
+        text = str(leaf.check.check_verbose(value).verbose_code_parts[0]).strip()
     elif len(parts) > 1:  # dimension markings: one text per marking, the false ones say so
         text = next((p for p in map(expression_of, parts) if _part_false(p, scope)), text)
     if expected is None:

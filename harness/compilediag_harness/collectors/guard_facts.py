@@ -55,8 +55,8 @@ def _last_hop(source: str) -> tuple[str, str, bool] | None:
 def holder_of(source: str, scope: Mapping[str, Any]) -> tuple[Holder, bool] | None:
     """The object a source's last hop reads from, evaluated; with whether it reads an attribute."""
     hop = _last_hop(source)
-    if hop is None:
-        return None
+    if hop is None or hop[0] in ("L", "G"):
+        return None  # a local or a global is read from no object
     try:
         return Holder(eval(hop[0], dict(scope)), hop[1]), hop[2]
     except Exception:

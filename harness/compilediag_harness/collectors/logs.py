@@ -24,8 +24,6 @@ from compilediag_harness.wire import (
 )
 
 ARTIFACTS = ("recompiles", "graph_breaks")
-_CONVERT_FRAME = "torch._dynamo.convert_frame"
-_GUARDS = "torch._dynamo.guards.__guards"
 _NOWHERE = logging.NullHandler()
 _BREAK = re.compile(r"^Graph break\b")
 _REPEATED = "user stack suppressed due to duplicate graph break"
@@ -121,7 +119,7 @@ class LogCollector:
     def _collect_guard_lines(self) -> None:
         """2.7 and 2.8 remember the user's line of a guard only while the `guards` artifact is
         logged; unless the user logs it, it is logged to nowhere."""
-        logger = logging.getLogger(_GUARDS)
+        logger = logging.getLogger(torch_api.GUARDS_LOG)
         if logger.isEnabledFor(logging.DEBUG):
             return
         self._silent = (logger, logger.level, logger.propagate)
@@ -184,7 +182,7 @@ class LogCollector:
         that logger reads them and keeps them from going further."""
         if self._refusals is not None:
             return
-        logger = logging.getLogger(_CONVERT_FRAME)
+        logger = logging.getLogger(torch_api.CONVERT_FRAME)
         own = _Refusals(logger.getEffectiveLevel(), self._refused)
         self._refusals = (logger, own, logger.level)
         logger.addFilter(own)
@@ -197,7 +195,7 @@ class LogCollector:
             session.emit(EvidenceLost(session.now(), session.step, source, reason))
 
     def _seen(self, record: logging.LogRecord) -> None:
-        if self._file is not None and record.name != _CONVERT_FRAME:
+        if self._file is not None and record.name != torch_api.CONVERT_FRAME:
             self._keep(record)
         message = record.getMessage()
         if artifact_of(record.name) == "graph_breaks" and _BREAK.match(message):
@@ -213,7 +211,7 @@ class LogCollector:
                     clip(message, 4096),
                 )
             )
-            if self._file is not None and record.name == _CONVERT_FRAME:
+            if self._file is not None and record.name == torch_api.CONVERT_FRAME:
                 self._keep(record)
 
     def _keep(self, record: logging.LogRecord) -> None:

@@ -1,8 +1,9 @@
 """Which functions of the running program write a guarded variable.
 
-Exact for a closure cell that is rebound (`nonlocal`): the functions that share the cell and store
-to it. For a container in a cell, and for attributes and buffers of a module, the byte code of the
-functions that can reach it is read; a write that reaches the object by another road is not seen.
+A closure cell that is rebound (`nonlocal`) is exact: the functions that share the cell and store to
+it. Containers and attributes are looked for in the functions that share the cell, in the methods of
+the holder's class, and in the calls in progress. A write by another road is not found: no writer
+then, never a guess.
 """
 
 from __future__ import annotations
@@ -10,65 +11,66 @@ from __future__ import annotations
 import dis
 import functools
 import gc
+import inspect
+import sys
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from compilediag_harness.collectors import code_places
+from compilediag_harness.collectors.writes_in_source import attribute_stores, mutation_line
 from compilediag_harness.wire import Location
 
-_MUTATORS = frozenset({
-    *("append", "extend", "insert", "pop", "popitem", "clear", "update", "setdefault", "remove"),
-    *("add", "discard", "sort", "reverse", "appendleft", "extendleft", "popleft"),
-    *("copy_", "fill_", "add_", "mul_"),
-})
 _MOST_WRITERS = 8
+_MOST_FRAMES = 100
+_CONTAINERS = (dict, list, set)
 _known_cells: dict[tuple[int, types.CodeType], tuple[Location, ...]] = {}
 """Answers by (id of the cell, code that closes over it): finding them walks the whole heap. An id
 that is used again belongs to a cell of the same code, which has the same writers."""
 
 
 def writers_of_cell(cell: Any, variable: str, code: types.CodeType) -> tuple[Location, ...]:
-    """Functions that share `cell` and rebind it or mutate what it holds; those that store come
-    first. `code` is the function whose closure the guard reads."""
+    """Functions that rebind `cell`, or change the container it holds. `code` is the function whose
+    closure the guard reads."""
     key = (id(cell), code)
     if key not in _known_cells:
-        _known_cells[key] = _find_writers(cell, variable)
-    return _known_cells[key]
-
-
-def _find_writers(cell: Any, variable: str) -> tuple[Location, ...]:
-    stores: list[Location] = []
-    mutates: list[Location] = []
-    for function in _functions_sharing(cell):
-        name = _name_in(function, cell) or variable
-        stored, mutated = _deref_writes(function.__code__, name)
-        where = Location(
-            function.__code__.co_filename,
-            stored or mutated or function.__code__.co_firstlineno,
-            function.__qualname__,
-        )
-        if stored:
-            stores.append(where)
-        elif mutated:
-            mutates.append(where)
-    return _unique(stores + mutates)
+        _known_cells[key] = _unique(_cell_writes(cell, variable))
+    found = _known_cells[key]
+    value = _content(cell)
+    if isinstance(value, _CONTAINERS):
+        found = _unique((*_container_writes_in_progress(value), *found))
+    return found
 
 
 def writers_of_attribute(holder: object, name: str) -> tuple[Location, ...]:
-    """Methods of `holder`'s class (and the closures inside them) that assign `self.<name>` or
-    register it as a buffer; `__init__` counts only if nothing else writes it."""
-    return _class_writers(type(holder), name)
-
-
-@functools.lru_cache(maxsize=1024)
-def _class_writers(kind: type, name: str) -> tuple[Location, ...]:
-    found = list(_attribute_writes(kind, name))
-    outside = [place for place in found if not place.function.endswith("__init__")]
-    return _unique(outside or found)
+    """Where `holder.<name>` is assigned: in the calls in progress and in the methods of its class;
+    `__init__` counts only if nothing else writes it."""
+    found = [*_attribute_writes_in_progress(holder, name), *_class_writes(type(holder), name)]
+    later = [place for place in found if not place.function.endswith("__init__")]
+    return _unique(later or found)
 
 
 def _unique(places: Iterable[Location]) -> tuple[Location, ...]:
     return tuple(dict.fromkeys(places))[:_MOST_WRITERS]
+
+
+# --- closures --------------------------------------------------------------------------------
+
+
+def _cell_writes(cell: Any, variable: str) -> list[Location]:
+    """Functions that share the cell: those that rebind it first, then those that change what it
+    holds."""
+    rebinds: list[Location] = []
+    changes: list[Location] = []
+    for function in _functions_sharing(cell):
+        code = function.__code__
+        name = _name_in(function, cell) or variable
+        rebound, changed = _store_line(code, "STORE_DEREF", name), mutation_line(code, name)
+        if rebound:
+            rebinds.append(Location(code.co_filename, rebound, function.__qualname__))
+        elif changed:
+            changes.append(Location(code.co_filename, changed, function.__qualname__))
+    return rebinds + changes
 
 
 def _functions_sharing(cell: Any) -> Iterator[types.FunctionType]:
@@ -84,57 +86,39 @@ def _name_in(function: types.FunctionType, cell: Any) -> str | None:
     return next((name for name, content in names if content is cell), None)
 
 
-@functools.lru_cache(maxsize=1024)
-def _deref_writes(code: types.CodeType, name: str) -> tuple[int | None, int | None]:
-    """(line of the first rebinding, line of the first mutation) of a free variable in `code`."""
-    stored = mutated = None
-    line, pending = code.co_firstlineno, False
-    for instruction in dis.get_instructions(code):
-        line = _line_of(instruction) or line
-        operation = instruction.opname
-        if operation == "STORE_DEREF" and instruction.argval == name:
-            stored = stored or line
-        elif operation in ("LOAD_DEREF", "LOAD_CLASSDEREF") and instruction.argval == name:
-            pending = True
-        elif pending and operation in ("STORE_SUBSCR", "DELETE_SUBSCR"):
-            mutated, pending = mutated or line, False
-        elif pending and operation in ("LOAD_METHOD", "LOAD_ATTR"):
-            if instruction.argval in _MUTATORS:
-                mutated = mutated or line
-            pending = False
-        elif operation in ("POP_TOP", "STORE_FAST", "RETURN_VALUE", "BINARY_SUBSCR"):
-            pending = False
-    return stored, mutated
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty
+        return None
 
 
 @functools.lru_cache(maxsize=1024)
 def first_read_line(code: types.CodeType, name: str) -> int | None:
     """Line where `code` first reads its free variable `name`."""
-    line = code.co_firstlineno
-    for instruction in dis.get_instructions(code):
-        line = _line_of(instruction) or line
-        if instruction.opname in ("LOAD_DEREF", "LOAD_CLASSDEREF") and instruction.argval == name:
-            return line
-    return None
+    return _store_line(code, "LOAD_DEREF", name) or _store_line(code, "LOAD_CLASSDEREF", name)
 
 
-def _line_of(instruction: Any) -> int | None:
-    """The line an instruction starts; 3.13 turned `starts_line` into a flag."""
-    line = getattr(instruction, "line_number", None) or instruction.starts_line
-    return line if isinstance(line, int) and not isinstance(line, bool) else None
+# --- attributes ------------------------------------------------------------------------------
 
 
-def _attribute_writes(kind: type, name: str) -> Iterator[Location]:
+@functools.lru_cache(maxsize=1024)
+def _class_writes(kind: type, name: str) -> tuple[Location, ...]:
+    """Methods of a class (and closures inside them) that assign an attribute `name`."""
+    found: list[Location] = []
     for owner in kind.__mro__:
         if owner.__module__ == "builtins" or owner.__module__.startswith("torch.nn"):
             continue
         for value in list(vars(owner).values()):
             function = getattr(value, "__func__", value)
-            if isinstance(function, types.FunctionType):
-                for code in _nested(function.__code__):
-                    line = _store_line(code, name)
-                    if line:
-                        yield Location(code.co_filename, line, f"{owner.__name__}.{code.co_name}")
+            if not isinstance(function, types.FunctionType):
+                continue
+            for code in _nested(function.__code__):
+                line = _store_line(code, "STORE_ATTR", name) or _registration_line(code, name)
+                if line:
+                    where = f"{owner.__name__}.{code.co_name}"
+                    found.append(Location(code.co_filename, line, where))
+    return tuple(found)
 
 
 def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -144,16 +128,87 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _nested(constant)
 
 
+# --- calls in progress -----------------------------------------------------------------------
+
+
+def _user_frames() -> Iterator[types.FrameType]:
+    """The user's calls in progress in this thread, innermost first."""
+    frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            return
+        if not code_places.is_library(frame.f_code.co_filename) and not _is_ours(frame):
+            yield frame
+        frame = frame.f_back
+
+
+def _is_ours(frame: types.FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("compilediag_harness")
+
+
+def _locals_of(frame: types.FrameType) -> dict[str, Any]:
+    """The locals of a running call. Up to 3.12 reading them leaves a snapshot at the frame that
+    keeps every local alive, also those the user deletes later: it is emptied again."""
+    snapshot = frame.f_locals
+    own_copy = dict(snapshot)
+    is_function = bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
+    if is_function and sys.version_info < (3, 13) and sys.gettrace() is None:
+        snapshot.clear()
+    return own_copy
+
+
+def _container_writes_in_progress(value: Any) -> Iterator[Location]:
+    for frame in _user_frames():
+        for name, held in _locals_of(frame).items():
+            if held is value:
+                line = mutation_line(frame.f_code, name)
+                if line:
+                    yield Location(frame.f_code.co_filename, line, frame.f_code.co_name)
+
+
+def _attribute_writes_in_progress(holder: object, attribute: str) -> Iterator[Location]:
+    for frame in _user_frames():
+        for base, line in attribute_stores(frame.f_code, attribute):
+            if _resolved(base, frame) is holder:
+                yield Location(frame.f_code.co_filename, line, frame.f_code.co_name)
+
+
+def _resolved(base: str, frame: types.FrameType) -> Any:
+    first, *rest = base.split(".")
+    value = _locals_of(frame).get(first, frame.f_globals.get(first))
+    for name in rest:
+        value = getattr(value, name, None)
+    return value
+
+
+# --- byte code -------------------------------------------------------------------------------
+
+
 @functools.lru_cache(maxsize=4096)
-def _store_line(code: types.CodeType, name: str) -> int | None:
-    """Line where `code` assigns an attribute `name` or registers a buffer of that name."""
+def _store_line(code: types.CodeType, operation: str, name: str) -> int | None:
+    """Line of the first `operation` on `name` in `code`."""
+    line = code.co_firstlineno
+    for instruction in dis.get_instructions(code):
+        line = _line_of(instruction) or line
+        if instruction.opname == operation and instruction.argval == name:
+            return line
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _registration_line(code: types.CodeType, name: str) -> int | None:
+    """Line where `code` registers a buffer or sets an attribute called `name`."""
     line, registering = code.co_firstlineno, False
     for instruction in dis.get_instructions(code):
         line = _line_of(instruction) or line
-        if instruction.opname == "STORE_ATTR" and instruction.argval == name:
-            return line
         if instruction.opname in ("LOAD_METHOD", "LOAD_ATTR"):
             registering = instruction.argval in ("register_buffer", "__setattr__")
         elif registering and instruction.opname == "LOAD_CONST" and instruction.argval == name:
             return line
     return None
+
+
+def _line_of(instruction: Any) -> int | None:
+    """The line an instruction starts; 3.13 turned `starts_line` into a flag."""
+    line = getattr(instruction, "line_number", None) or instruction.starts_line
+    return line if isinstance(line, int) and not isinstance(line, bool) else None

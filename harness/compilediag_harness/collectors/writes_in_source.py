@@ -1,0 +1,92 @@
+"""Where the source of a function changes a variable: read from its syntax tree, never executed."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import textwrap
+import types
+from collections.abc import Iterator
+
+_MUTATORS = frozenset({
+    *("append", "extend", "insert", "pop", "popitem", "clear", "update", "setdefault", "remove"),
+    *("add", "discard", "sort", "reverse", "appendleft", "extendleft", "popleft"),
+})  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1024)
+def mutation_line(code: types.CodeType, name: str) -> int | None:
+    """First line in `code` that changes the container called `name`: an item stored or deleted, a
+    mutating method called, `+=`."""
+    for node in _statements(code):
+        target: ast.expr | None = None
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            target = node.value
+        elif isinstance(node, ast.AugAssign):
+            target = node.target
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            target = node.func.value if node.func.attr in _MUTATORS else None
+        if isinstance(target, ast.Name) and target.id == name:
+            return target.lineno
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def attribute_stores(code: types.CodeType, attribute: str) -> tuple[tuple[str, int], ...]:
+    """(dotted base, line) of every `base.attribute = ...` in `code`, such as ("model.pos", 12)."""
+    found: list[tuple[str, int]] = []
+    for node in _statements(code):
+        if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
+            continue
+        base = _dotted(node.value) if node.attr == attribute else None
+        if base is not None:
+            found.append((base, node.lineno))
+    return tuple(found)
+
+
+def _dotted(node: ast.expr) -> str | None:
+    """The text "a.b.c" of a chain of plain names; None for what would have to be computed."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    return ".".join([node.id, *reversed(names)])
+
+
+def _statements(code: types.CodeType) -> Iterator[ast.AST]:
+    """Every node of the function itself in source order, those of functions inside it left out."""
+    tree = _tree_of(code)
+    if tree is None:
+        return
+    stack: list[ast.AST] = list(reversed(_body_of(tree)))
+    while stack:
+        node = stack.pop()
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            stack.extend(reversed(list(ast.iter_child_nodes(node))))
+
+
+def _body_of(tree: ast.Module) -> list[ast.stmt]:
+    only = tree.body[0] if len(tree.body) == 1 else None
+    if isinstance(only, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return only.body
+    return tree.body
+
+
+@functools.lru_cache(maxsize=256)
+def _tree_of(code: types.CodeType) -> ast.Module | None:
+    """The syntax tree of a code object with the file's line numbers; None without its source."""
+    try:
+        if code.co_name == "<module>":
+            lines, first = linecache.getlines(code.co_filename), 1
+        else:
+            lines, first = inspect.getsourcelines(code)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return None
+    ast.increment_lineno(tree, first - 1)
+    return tree

@@ -1,0 +1,113 @@
+"""Who writes a guarded variable, found without executing anything of the user's."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+from compilediag_harness.collectors import writers, writes_in_source
+
+
+def make_flag():
+    """A flag that one function reads and another rebinds."""
+    flag = False
+
+    def read():
+        return flag
+
+    def set_flag(value):
+        nonlocal flag
+        flag = value
+
+    return read, set_flag
+
+
+def make_stash():
+    """A dict that its closures read and fill."""
+    stash = {}
+    other = {}
+
+    def read():
+        if "x" in stash:
+            other["y"] = 1
+        return stash
+
+    def fill():
+        stash["x"] = 1
+
+    return read, fill, stash
+
+
+def cell_of(function, name):
+    """The closure cell of a free variable."""
+    return function.__closure__[function.__code__.co_freevars.index(name)]
+
+
+def test_the_function_that_rebinds_a_cell_is_its_writer():
+    """Exact: the one with `nonlocal` and a store, not the reader."""
+    read, set_flag = make_flag()
+    found = writers.writers_of_cell(cell_of(read, "flag"), "flag", read.__code__)
+    assert [place.function for place in found] == ["make_flag.<locals>.set_flag"]
+    assert found[0].line == set_flag.__code__.co_firstlineno + 2
+
+
+def test_only_functions_that_change_the_container_are_its_writers():
+    """Reading it, and storing into another dict right after, is no write."""
+    read, fill, _ = make_stash()
+    found = writers.writers_of_cell(cell_of(read, "stash"), "stash", read.__code__)
+    assert [place.function for place in found] == ["make_stash.<locals>.fill"]
+    assert found[0].line == fill.__code__.co_firstlineno + 1
+
+
+def test_a_call_in_progress_that_fills_the_container_is_found():
+    """The training loop itself writes: it holds the same dict under its own name."""
+    read, _, shared = make_stash()
+    shared["entropy"] = 0
+    found = writers.writers_of_cell(cell_of(read, "stash"), "stash", read.__code__)
+    here = "test_a_call_in_progress_that_fills_the_container_is_found"
+    assert found[0].function == here
+
+
+class Holder:
+    """An object with a flag that a method and outside code set."""
+
+    def __init__(self):
+        self.flag = False
+
+    def enable(self):
+        """Sets the flag."""
+        self.flag = True
+
+
+def test_attribute_writers_are_methods_and_calls_in_progress_but_not_the_constructor():
+    """`__init__` counts only when nothing else writes."""
+    holder = Holder()
+    other = Holder()
+    holder.flag = True
+    names = [place.function for place in writers.writers_of_attribute(holder, "flag")]
+    here = "test_attribute_writers_are_methods_and_calls_in_progress_but_not_the_constructor"
+    assert names == [here, "Holder.enable"]
+    assert [p.function for p in writers.writers_of_attribute(other, "flag")] == ["Holder.enable"]
+
+
+def test_looking_at_running_calls_keeps_no_local_alive():
+    """Up to Python 3.12 `frame.f_locals` leaves a snapshot at the frame."""
+    read, _, _shared = make_stash()
+    local = Holder()
+    alive = weakref.ref(local)
+    writers.writers_of_cell(cell_of(read, "stash"), "stash", read.__code__)
+    del local
+    gc.collect()
+    assert alive() is None
+
+
+def test_code_without_source_has_no_known_writers():
+    """No guess from byte code alone: exec'd text has no file to read."""
+    namespace: dict = {}
+    exec("def fill(stash):\n    stash['x'] = 1\n", namespace)
+    assert writes_in_source.mutation_line(namespace["fill"].__code__, "stash") is None
+
+
+def test_a_nested_functions_write_is_not_the_outer_functions():
+    """`make_stash` contains `fill`, but only `fill` writes."""
+    assert writes_in_source.mutation_line(make_stash.__code__, "stash") is None
