@@ -1,3 +1,45 @@
-"""compilediag: why did torch.compile compile again, what did it cost, what do I change?"""
+"""compilediag: why did torch.compile compile again, what did it cost, what do I change?
+
+    import compilediag as cd
+
+Every name below is loaded when it is first used; none imports torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from compilediag.watching import watch
+    from compilediag_harness.cadence import Cadence, cadence
+    from compilediag_harness.drive import drive
+    from compilediag_harness.spans import span
+    from compilediag_harness.steps import step
 
 __version__ = "0.1.0"
+
+__all__ = ["Cadence", "__version__", "cadence", "drive", "span", "step", "watch"]
+
+_HOMES = {
+    "Cadence": "compilediag_harness.cadence",
+    "cadence": "compilediag_harness.cadence",
+    "drive": "compilediag_harness.drive",
+    "span": "compilediag_harness.spans",
+    "step": "compilediag_harness.steps",
+    "watch": "compilediag.watching",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'compilediag' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from compilediag_harness.wire import Location
-
 from compilediag.timeline import Timeline
+from compilediag_harness.wire import Location
 
 Severity = Literal["error", "warning", "info"]
 Confidence = Literal["exact", "text", "static"]

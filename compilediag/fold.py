@@ -204,6 +204,7 @@ def _recompile(process: int, row: Compiled, question: Recompiled | None) -> Reco
         seconds=row.seconds if row.guarded else 0.0,
         produced=row.guarded,
         problem=question.problem,
+        analysis_s=question.analysis_s,
     )
 
 
@@ -220,6 +221,7 @@ def _unfinished(process: int, question: Recompiled) -> Compile:
         0.0,
         False,
         question.problem,
+        question.analysis_s,
     )
     return Compile(
         process=process,

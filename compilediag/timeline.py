@@ -50,6 +50,8 @@ class Recompile:
     produced: bool
     """It ended with guarded code: only then it counts as a recompile."""
     problem: str | None = None
+    analysis_s: float = 0.0
+    """Seconds of our own analysis just before `t`; not part of `seconds`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The collectors against live torch: what they tell is compared with torch's own metrics and text."""
+"""The collectors against live torch: what they tell is compared with torch's own metrics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch._dynamo.utils as dynamo_utils  # noqa: E402
+
 from compilediag.fold import fold  # noqa: E402
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.session import Session  # noqa: E402
@@ -91,7 +92,7 @@ def flag_and_stash(module):
 
 
 def test_all_false_guards_of_a_recompile_are_listed_where_torch_prints_one():
-    """Buffer, flag and dict changed at once: three false guards, in torch's reason only the first."""
+    """Buffer, flag and dict changed at once: torch's reason names only the first."""
     model = torch.nn.Sequential(Position(), torch.nn.Identity())
     set_capture, stash = flag_and_stash(model[1])
 
@@ -116,7 +117,8 @@ def test_all_false_guards_of_a_recompile_are_listed_where_torch_prints_one():
     assert "capture" in variables
     buffer = next(g for source, g in false.items() if source.endswith("['pe']"))
     assert (buffer.expected, buffer.actual) == ("[1, 4]", "[8, 4]")
-    assert buffer.user is not None and buffer.user.file == __file__
+    assert buffer.user is not None
+    assert buffer.user.file == __file__
     assert buffer.writers[0].function == "Position.forward"
     flag = next(g for g in event.entries[0].guards if g.facts.free_variable == "capture")
     assert [place.function.rsplit(".", 1)[-1] for place in flag.writers] == ["set_capture"]

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch._dynamo.utils as dynamo_utils  # noqa: E402
+
 from compilediag_harness import torch_api  # noqa: E402
 
 pytestmark = [
@@ -64,7 +65,7 @@ def test_metrics_rows_are_all_seen_beyond_the_64_that_torch_keeps():
 
 
 def test_metrics_rows_survive_a_change_of_the_limit():
-    """`set_compilation_metrics_limit` replaces torch's list; asking again puts the listener back."""
+    """`set_compilation_metrics_limit` replaces torch's list; asking again repairs that."""
     seen: list[object] = []
     torch_api.on_metrics_row(seen.append)
     dynamo_utils.set_compilation_metrics_limit(64)
@@ -216,3 +217,24 @@ def test_the_recompile_limit_is_read_live():
     with torch._dynamo.config.patch(recompile_limit=3):
         assert torch_api.recompile_limit() == 3
     assert torch_api.recompile_limit() == 8
+
+
+def test_the_arguments_of_torch_compile_are_told():
+    """Backend, mode and flags as they were asked for; nothing is compiled for it."""
+    asked = []
+    remove = torch_api.on_compile_request(asked.append)
+    assert remove is not None
+    try:
+        torch.compile(lambda x: x, backend="eager", fullgraph=True, dynamic=False)
+        torch.compile(lambda x: x)
+        torch.compile(lambda x: x, mode="reduce-overhead")
+        torch.compile(lambda x: x, mode="max-autotune-no-cudagraphs")
+    finally:
+        remove()
+    assert [(r["backend"], r["mode"], r["fullgraph"], r["dynamic"]) for r in asked] == [
+        ("eager", None, True, False),
+        ("inductor", "default", False, None),
+        ("inductor", "reduce-overhead", False, None),
+        ("inductor", "max-autotune-no-cudagraphs", False, None),
+    ]
+    assert asked[2]["cudagraphs"] is True

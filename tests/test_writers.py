@@ -80,7 +80,7 @@ class Holder:
 
 
 def test_attribute_writers_are_methods_and_calls_in_progress_but_not_the_constructor():
-    """`__init__` counts only when nothing else writes."""
+    """`__init__` ran before the value changed: it is never the writer."""
     holder = Holder()
     other = Holder()
     holder.flag = True
@@ -88,6 +88,33 @@ def test_attribute_writers_are_methods_and_calls_in_progress_but_not_the_constru
     here = "test_attribute_writers_are_methods_and_calls_in_progress_but_not_the_constructor"
     assert names == [here, "Holder.enable"]
     assert [p.function for p in writers.writers_of_attribute(other, "flag")] == ["Holder.enable"]
+
+
+def undisclosed(function):
+    """A decorator that hides what it wraps."""
+
+    def call(*args):
+        return function(*args)
+
+    return call
+
+
+class Decorated:
+    """Its only write stands behind a decorator."""
+
+    def __init__(self):
+        self.cached = 0
+
+    @undisclosed
+    def grow(self):
+        """Writes."""
+        self.cached = 8
+
+
+def test_a_write_behind_a_decorator_is_found():
+    """As in a library whose forward is wrapped by torch.autocast."""
+    found = writers.writers_of_attribute(Decorated(), "cached")
+    assert [place.function for place in found] == ["Decorated.grow"]
 
 
 def test_looking_at_running_calls_keeps_no_local_alive():

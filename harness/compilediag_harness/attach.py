@@ -24,8 +24,8 @@ from compilediag_harness.post_import import PostImport
 from compilediag_harness.session import Session
 from compilediag_harness.wire import EnvironmentRead, EvidenceLost, ProcessEnded, TorchSeen
 
-
 _LOG_CHECK_EVERY_S = 0.1
+_MOST_REQUESTS = 32
 
 
 class Attachment:
@@ -44,6 +44,7 @@ class Attachment:
         self._unguarded: UnguardedCollector | None = None
         self._totals_at_start: dict[str, int] = {}
         self._next_log_check = 0.0
+        self._requests: list[dict[str, Any]] = []
 
     # --- installing --------------------------------------------------------------------------
 
@@ -51,11 +52,11 @@ class Attachment:
         """Arms every hook for the moment its module is imported."""
         for module, action in (
             ("torch", self._torch_imported),
-            ("torch._dynamo.utils", self._utils_imported),
-            ("torch._dynamo.guards", self._guards_imported),
-            ("torch._dynamo.convert_frame", self._convert_frame_imported),
-            ("torch._dynamo.eval_frame", self._eval_frame_imported),
-            ("torch._dynamo", self._dynamo_imported),
+            (torch_api.UTILS, self._utils_imported),
+            (torch_api.GUARDS, self._guards_imported),
+            (torch_api.CONVERT_FRAME, self._convert_frame_imported),
+            (torch_api.EVAL_FRAME, self._eval_frame_imported),
+            (torch_api.DYNAMO, self._dynamo_imported),
         ):
             self._imports.want(module, self._shielded(module, action))
 
@@ -109,6 +110,7 @@ class Attachment:
     def _dynamo_imported(self) -> None:
         self._watch_starts()
         self._keep(torch_api.on_reset(self._reset))
+        self._keep(torch_api.on_compile_request(self._compile_requested))
         self._tell_torch()
 
     def _watch_starts(self) -> None:
@@ -125,6 +127,13 @@ class Attachment:
         if self._compiles is not None:
             torch_api.on_metrics_row(self._compiles.row)
             self._compiles.started(trigger, compile_id)
+
+    def _compile_requested(self, request: dict[str, Any]) -> None:
+        """`torch.compile` was called: its arguments are part of what makes runs comparable."""
+        if request not in self._requests and len(self._requests) < _MOST_REQUESTS:
+            self._requests.append(request)
+            facts = {"compile_requests": list(self._requests)}
+            self.session.emit(EnvironmentRead(self.session.now(), facts))
 
     def _guards_built(self, code: Any, compile_id: str, scope: dict[str, Any], guards: Any) -> None:
         started = time.monotonic()
@@ -210,7 +219,7 @@ class Attachment:
             self._hazards.step_ended(session.step, session.compiled_in_step)
         if self._unguarded is not None:
             self._unguarded.look(session.step)
-        dynamo_seen = torch_api.loaded("torch._dynamo.utils") is not None
+        dynamo_seen = torch_api.loaded(torch_api.UTILS) is not None
         if dynamo_seen and self._compiles and not torch_api.on_metrics_row(self._compiles.row):
             lost = "torch keeps no metrics rows"
             session.emit(EvidenceLost(session.now(), session.step, "metrics", lost))

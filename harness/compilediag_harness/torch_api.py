@@ -12,10 +12,20 @@ from __future__ import annotations
 import collections
 import functools
 import sys
+import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 Remover = Callable[[], None]
+
+DYNAMO = "torch._dynamo"
+UTILS = "torch._dynamo.utils"
+GUARDS = "torch._dynamo.guards"
+CONVERT_FRAME = "torch._dynamo.convert_frame"
+"""Also the name of the logger that tells which frames are refused."""
+EVAL_FRAME = "torch._dynamo.eval_frame"
+GUARDS_LOG = "torch._dynamo.guards.__guards"
+"""Name of the artifact logger "guards"."""
 
 
 class Hook(NamedTuple):
@@ -83,6 +93,12 @@ HOOKS = (
         "torch._dynamo",
         "reset",
         "torch._dynamo.reset(): compile ids may be mixed up",
+    ),
+    Hook(
+        "compile_requests",
+        "torch._dynamo",
+        "optimize",
+        "backend, mode and options of torch.compile: receipts are compared without them",
     ),
     Hook(
         "recompile_limit",
@@ -235,6 +251,51 @@ def on_reset(callback: Callable[[], None]) -> Remover | None:
     return _replace(dynamo, "reset", reset)
 
 
+def on_compile_request(callback: Callable[[dict[str, Any]], None]) -> Remover | None:
+    """Calls `callback` with backend, mode, dynamic, fullgraph and cudagraphs of each
+    `torch.compile(...)`, which hands them to `torch._dynamo.optimize`."""
+    dynamo = loaded("torch._dynamo")
+    original = getattr(dynamo, "optimize", None)
+    if dynamo is None or original is None:
+        return None
+
+    @functools.wraps(original)
+    def optimize(*args: Any, **kwargs: Any) -> Any:
+        callback(_request_of(*args, **kwargs))
+        return original(*args, **kwargs)
+
+    return _replace(dynamo, "optimize", optimize)
+
+
+def _request_of(
+    backend: Any = "inductor", nopython: Any = False, dynamic: Any = None, **rest: Any
+) -> dict[str, Any]:
+    """What was asked for. `torch.compile` turns a mode into options of its inductor wrapper."""
+    options: dict[str, Any] | None = getattr(backend, "config", None)
+    name = backend if isinstance(backend, str) else getattr(backend, "compiler_name", None)
+    is_inductor = name == "inductor"
+    return {
+        "backend": str(name or getattr(backend, "__name__", None) or type(backend).__name__),
+        "mode": _mode_of(options) if is_inductor and options is not None else None,
+        "dynamic": dynamic if isinstance(dynamic, bool) else None,
+        "fullgraph": bool(nopython or rest.get("fullgraph")),
+        "cudagraphs": bool(options.get("triton.cudagraphs")) if options is not None else None,
+    }
+
+
+_MODES = {
+    (): "default",
+    ("triton.cudagraphs",): "reduce-overhead",
+    ("coordinate_descent_tuning", "max_autotune"): "max-autotune-no-cudagraphs",
+    ("coordinate_descent_tuning", "max_autotune", "triton.cudagraphs"): "max-autotune",
+}
+
+
+def _mode_of(options: dict[str, Any]) -> str:
+    """The mode that sets just these options, "options" when none does."""
+    return _MODES.get(tuple(sorted(name for name, value in options.items() if value)), "options")
+
+
 def current_compile_id() -> str:
     """The compile in progress in this thread, "" outside of one."""
     context = _lookup(loaded("torch._guards"), "CompileContext")
@@ -251,6 +312,37 @@ def recompile_limit() -> int | None:
     config = loaded("torch._dynamo.config")
     limit = getattr(config, "recompile_limit", None)
     return limit if isinstance(limit, int) else None
+
+
+def config_flag(name: str) -> Any:
+    """A flag of `torch._dynamo.config` in force now; None while Dynamo is not imported."""
+    return getattr(loaded("torch._dynamo.config"), name, None)
+
+
+def stance() -> str | None:
+    """The stance of `torch.compiler.set_stance` in force now."""
+    known = getattr(getattr(loaded(EVAL_FRAME), "_stance", None), "stance", None)
+    return known if isinstance(known, str) else None
+
+
+def never_compile(torch_module: Any, *codes: types.CodeType, callees: bool) -> bool:
+    """Marks code that Dynamo is to run as it is, and what it calls too unless `callees`. False
+    where this torch cannot do it."""
+    try:
+        native: Any = torch_module._C._dynamo.eval_frame
+        skip, default = native._FrameAction.SKIP, native._FrameAction.DEFAULT
+        strategy = native._FrameExecStrategy(skip, default if callees else skip)
+        mark = native.set_code_exec_strategy
+    except AttributeError:
+        return False
+    for code in codes:
+        mark(code, strategy)
+    return True
+
+
+def loader_iterator(torch_module: Any) -> Any:
+    """The class whose `__next__` gives a DataLoader's batches. Raises AttributeError if gone."""
+    return torch_module.utils.data.dataloader._BaseDataLoaderIter
 
 
 def totals() -> dict[str, int]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 WIRE_VERSION = 1
 
@@ -47,6 +48,9 @@ class GuardFacts:
     value_type: str | None = None
     """Type of the value now, such as "bool", "torch.Tensor", "NoneType"."""
     is_enum: bool | None = None
+    member_type: str | None = None
+    """For a check that an object has an attribute or a container a key: the type of that member
+    now, when it is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +197,7 @@ class Recompiled:
     reasons: tuple[str, ...]
     """torch's printed reasons, one per cache entry, most recently used entry first."""
     entries: tuple[EntryDiff, ...]
-    """All false guards of every live entry, in torch's order; empty when analysis was impossible."""
+    """All false guards of every live entry, in torch's order; empty when that was impossible."""
     analysis_s: float
     problem: str | None = None
     """Why the entries could not be analysed, if so."""
@@ -387,15 +391,53 @@ def plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}  # pyright: ignore
+        return {str(key): plain(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if dataclasses.is_dataclass(value):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     return str(value)
 
 
+_FIELD_NAMES: dict[type[Any], tuple[str, ...]] = {}
+"""Field names per class: `dataclasses.fields` for each record would be half its cost."""
+
+
+def _shallow(value: Any) -> Any:
+    """A dataclass as a dict of its fields, which the JSON encoder walks on itself."""
+    kind = cast("type[Any]", type(value))
+    names = _FIELD_NAMES.get(kind)
+    if names is None:
+        if not dataclasses.is_dataclass(value):
+            return str(value)
+        names = _FIELD_NAMES[kind] = tuple(f.name for f in dataclasses.fields(value))
+    return {name: getattr(value, name) for name in names}
+
+
+def _make_encoder() -> Callable[[Any], str]:
+    """`JSONEncoder.encode`, made once instead of once per record where the C encoder is as known.
+
+    Non-finite floats have no JSON spelling; `allow_nan=False` would lose the record, so they are
+    written as Python spells them and the reader turns them into null.
+    """
+    usual = json.JSONEncoder(separators=(",", ":"), default=_shallow).encode
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    quoted: Any = json.encoder.encode_basestring_ascii
+    try:
+        chunks = make(None, _shallow, quoted, None, ":", ",", False, False, True)
+        sample = {"k": [1.5, None, "\u2028"]}
+        if "".join(chunks(sample, 0)) == usual(sample):
+            return lambda value: "".join(chunks(value, 0))
+    except (TypeError, ValueError):
+        pass
+    return usual
+
+
+_encode_json = _make_encoder()
+
+
 def encode(event: Event) -> bytes:
     """One JSON object without a newline: `k` is the kind, the rest the event's fields."""
-    record = {"k": type(event).__name__, **plain(event)}
-    # Non-finite floats have no JSON spelling; `allow_nan=False` would lose the record, so they
-    # are written as Python spells them and the reader turns them into null.
-    return json.dumps(record, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    try:
+        text = _encode_json({"k": type(event).__name__, **_shallow(event)})
+    except (TypeError, ValueError):  # a key that JSON does not know
+        text = _encode_json({"k": type(event).__name__, **plain(event)})
+    return text.encode("utf-8", "backslashreplace")

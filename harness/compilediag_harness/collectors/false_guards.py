@@ -9,11 +9,11 @@ import re
 import time
 import types
 from collections.abc import Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from compilediag_harness import torch_api
-from compilediag_harness.collectors import code_places, guard_facts, tensor_checks
+from compilediag_harness.collectors import code_places, guard_facts, tensor_checks, writers
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location, clip
 
@@ -106,15 +106,6 @@ def _describe(
         text = next((p for p in map(expression_of, parts) if _part_false(p, scope)), text)
     if expected is None:
         expected, actual = _compared(leaf.kind, text, value, question.tensor_type)
-    code = question.code
-    changed = question.baselines.instance_changed(
-        code, compile_id, *_root(leaf.source, question.f_locals)
-    )
-    facts = (
-        guard_facts.facts_of(leaf.source, value, scope, code, changed)
-        if value is not _MISSING
-        else GuardFacts()
-    )
     return FalseGuard(
         source=clip(leaf.source, 2048),
         leaf=leaf.kind,
@@ -122,10 +113,33 @@ def _describe(
         expected=expected,
         actual=actual,
         user=_user_line(leaf, compile_id, question, scope),
-        hint=_hint(parts[0]),
-        facts=facts,
-        writers=guard_facts.writers_of(leaf.source, scope, code) if leaf.source else (),
+        hint=_hint(leaf.kind, parts[0]),
+        facts=_facts(leaf, value, scope, compile_id, question),
+        writers=_writers(leaf, value, scope, question),
     )
+
+
+def _writers(
+    leaf: torch_api.Leaf, value: Any, scope: dict[str, Any], question: Question
+) -> tuple[Location, ...]:
+    member = guard_facts.member_of(leaf.parts[0]) if leaf.kind == "NO_HASATTR" else None
+    if member is not None:
+        return writers.writers_of_attribute(value, member)
+    return guard_facts.writers_of(leaf.source, scope, question.code) if leaf.source else ()
+
+
+def _facts(
+    leaf: torch_api.Leaf, value: Any, scope: dict[str, Any], compile_id: str, question: Question
+) -> GuardFacts:
+    if value is _MISSING:
+        return GuardFacts()
+    changed = question.baselines.instance_changed(
+        question.code, compile_id, *_root(leaf.source, question.f_locals)
+    )
+    facts = guard_facts.facts_of(leaf.source, value, scope, question.code, changed)
+    if leaf.kind not in ("NO_HASATTR", "DICT_CONTAINS"):
+        return facts
+    return replace(facts, member_type=guard_facts.member_type(leaf.parts[0], value))
 
 
 def _part_false(text: str, scope: dict[str, Any]) -> bool:
@@ -150,6 +164,9 @@ def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str 
         size = int(found[1]) if found else 0
         noun = "key" if isinstance(value, dict) else "item"
         return f"{size} {noun}{'' if size == 1 else 's'}", guard_facts.counted(cast(Sized, value))
+    if kind == "NO_HASATTR":
+        name = guard_facts.member_of(text) or "attribute"
+        return f"'{name}' absent", f"'{name}' present"
     if kind in ("DICT_CONTAINS", "SET_CONTAINS"):
         found = re.search(r"(?:contains\((?P<a>'[^']*'), |, (?P<b>'[^']*')\))", text)
         key = (found["a"] or found["b"]) if found else "key"
@@ -184,6 +201,11 @@ def _is_absolute(file: str) -> bool:
     return file.startswith(("/", "<")) or file[1:3] == ":\\"
 
 
-def _hint(text: str) -> str | None:
+def _hint(kind: str, text: str) -> str | None:
+    """The closure variable torch names; for a shape condition its whole explanation, which says
+    whether the code or duck sizing asked for it."""
+    if kind == "SHAPE":
+        _, *comment = _COMMENT_START.split(text, maxsplit=1)
+        return clip(comment[0].strip(), 1000) if comment else None
     found = re.search(r'\(HINT: guard on "([^"]{1,200})"\)', text)
     return found[1] if found else None

@@ -18,6 +18,7 @@ from compilediag_harness.wire import GuardFacts, Location, clip
 
 _ROOT = re.compile(r"(?:dict\(|type\(|list\(|dict\.keys\(|dict\.__getitem__\()*L\['(\w+)'\]")
 _CELL = re.compile(r"^(?P<function>.*)\.__closure__\[(?P<index>\d+)\]\.cell_contents", re.DOTALL)
+_MEMBER = re.compile(r"(?:hasattr\(.*, |___dict_contains\()'([^']{1,200})'", re.DOTALL)
 _REGISTRIES = ("_buffers", "_parameters", "_modules", "__dict__")
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 
@@ -81,6 +82,26 @@ def facts_of(
         value_type=type_name(value),
         is_enum=isinstance(value, enum.Enum) or None,
     )
+
+
+def member_of(text: str) -> str | None:
+    """The attribute or key that a membership check asks about."""
+    found = _MEMBER.search(text)
+    return found[1] if found else None
+
+
+def member_type(text: str, container: Any) -> str | None:
+    """The type of that attribute or key, when it is there now."""
+    name = member_of(text)
+    own: object = container if isinstance(container, dict) else getattr(container, "__dict__", None)
+    if name is None or not isinstance(own, dict):
+        return None
+    places = cast(dict[str, Any], own)
+    # A module keeps its tensors beside its attributes.
+    for place in (places, *(places.get(r) for r in ("_buffers", "_parameters", "_modules"))):
+        if isinstance(place, dict) and name in place:
+            return type_name(cast(dict[str, Any], place)[name])
+    return None
 
 
 def root_name(source: str) -> str | None:

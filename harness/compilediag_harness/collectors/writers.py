@@ -43,11 +43,10 @@ def writers_of_cell(cell: Any, variable: str, code: types.CodeType) -> tuple[Loc
 
 
 def writers_of_attribute(holder: object, name: str) -> tuple[Location, ...]:
-    """Where `holder.<name>` is assigned: in the calls in progress and in the methods of its class;
-    `__init__` counts only if nothing else writes it."""
+    """Where `holder.<name>` is assigned: in the calls in progress and in the methods of its class,
+    `__init__` left out, since it ran before the value changed."""
     found = [*_attribute_writes_in_progress(holder, name), *_class_writes(type(holder), name)]
-    later = [place for place in found if not place.function.endswith("__init__")]
-    return _unique(later or found)
+    return _unique(place for place in found if not place.function.endswith("__init__"))
 
 
 def _unique(places: Iterable[Location]) -> tuple[Location, ...]:
@@ -110,15 +109,31 @@ def _class_writes(kind: type, name: str) -> tuple[Location, ...]:
         if owner.__module__ == "builtins" or owner.__module__.startswith("torch.nn"):
             continue
         for value in list(vars(owner).values()):
-            function = getattr(value, "__func__", value)
-            if not isinstance(function, types.FunctionType):
-                continue
-            for code in _nested(function.__code__):
+            for code in _codes_behind(value):
                 line = _store_line(code, "STORE_ATTR", name) or _registration_line(code, name)
                 if line:
                     where = f"{owner.__name__}.{code.co_name}"
                     found.append(Location(code.co_filename, line, where))
     return tuple(found)
+
+
+def _codes_behind(value: Any) -> Iterator[types.CodeType]:
+    """The code of a method and of what its decorators wrap, closures inside it included."""
+    waiting, seen = [value], set[int]()
+    while waiting and len(seen) < _MOST_FRAMES:
+        item = waiting.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        for part in ("__func__", "__wrapped__", "fget", "fset", "func"):
+            inner = getattr(item, part, None)
+            if inner is not None:
+                waiting.append(inner)
+        if isinstance(item, types.FunctionType):
+            yield from _nested(item.__code__)
+            # A decorator that does not tell what it wraps still closes over it.
+            contents = [_content(cell) for cell in item.__closure__ or ()]
+            waiting.extend(held for held in contents if isinstance(held, types.FunctionType))
 
 
 def _nested(code: types.CodeType) -> Iterator[types.CodeType]:

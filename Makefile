@@ -1,0 +1,71 @@
+# Needs only make and Python >= 3.10. Everything is installed into .venv, pinned by constraints.txt.
+#
+#   make demo      run compilediag on a training script with three real bugs
+#   make test      every check: lint, format, types, tests
+#   make matrix    contract tests and the demo on the oldest, the pinned and the newest torch
+#   make bench     interleaved benchmarks, as a Markdown table
+#   make docs      write the generated pages again
+#   make clean     remove what make has made
+#
+# PYTHON=python3.12 chooses the interpreter. On a machine without a GPU the CPU build of torch
+# is enough and is much smaller:
+#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make demo
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+VERSIONS ?= 2.7.1 2.13.0 2.15.0
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint matrix bench docs wheel clean
+
+help:
+	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV)/installed
+	$(BIN)/compilediag run scenarios/three_bugs/broken.py
+
+test: lint
+	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+matrix:
+	$(PYTHON) tools/matrix.py $(if $(KEEP),--keep) $(VERSIONS)
+
+bench: $(VENV)/installed
+	$(BIN)/python tests/benchmarks/run.py $(BENCH_ARGS)
+
+docs: $(VENV)/installed
+	$(BIN)/python tools/generate_docs.py
+
+wheel: $(VENV)/installed-dev
+	$(BIN)/python -m pip wheel --disable-pip-version-check --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf $(VENV) .matrix build dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- environments: a stamp file each, so that a second call installs nothing --------------------
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "compilediag needs Python 3.10 or newer; say which: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "$(PYTHON) cannot create environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+
+# numpy: torch warns when it is imported without it.
+$(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -c constraints.txt -e . numpy
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/installed

@@ -1,0 +1,10 @@
+"""`python -m compilediag`: the same as the `compilediag` command."""
+
+from __future__ import annotations
+
+import sys
+
+from compilediag.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""A false guard with everything decided about it: family, variable, expected and actual."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from compilediag.guards.checks import guard_of
+from compilediag.guards.families import Circumstances, Decision, decide
+from compilediag.guards.guard import Guard
+from compilediag.guards.reason import Reason, parse_reason
+from compilediag.guards.source import Path, path_of
+from compilediag.guards.variables import spelled
+from compilediag_harness.wire import EntryDiff, FalseGuard, Location
+
+_LOCAL = re.compile(r"L\[\s*['\"](\w+)['\"]\s*\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One thing that had to be true for a cache entry to fit, and was not."""
+
+    false: FalseGuard
+    guard: Guard
+    decision: Decision
+    variable: str
+    expected: str | None
+    actual: str | None
+    place: Location | None
+    """The user's line, of the process or of the printed reason."""
+    position: int
+    """Place in guard order."""
+
+    @property
+    def printed(self) -> bool:
+        """Known from torch's printed reason alone."""
+        return self.false.leaf == "PRINTED"
+
+    @property
+    def subject(self) -> Path | None:
+        return self.guard.subject
+
+
+def conditions_of(
+    entry: EntryDiff, reasons: Iterable[str], frame: Location | None
+) -> tuple[Condition, ...]:
+    """The conditions of one cache entry. Where its leaves tell nothing, what torch printed does."""
+    printed = _printed_for(entry.compile_id, reasons)
+    guards = entry.guards or ((false_guard_of(printed),) if printed is not None else ())
+    return tuple(
+        condition_of(false, position, frame, printed) for position, false in enumerate(guards)
+    )
+
+
+def false_guard_of(reason: Reason) -> FalseGuard:
+    """A printed reason as the false guard it tells of."""
+    return FalseGuard(
+        source="",
+        leaf="PRINTED",
+        text=reason.expression,
+        user=reason.location,
+        hint=reason.hint,
+    )
+
+
+def condition_of(
+    false: FalseGuard,
+    position: int = 0,
+    frame: Location | None = None,
+    printed: Reason | None = None,
+) -> Condition:
+    """Decides everything about one false guard; `printed` is torch's reason for its entry."""
+    said = printed if printed is not None and _same_text(false.text, printed.expression) else None
+    guard = _read(false, printed)
+    place = false.user or (said.location if said else None)
+    expected = false.expected or guard.expected
+    if expected is not None and guard.check == "shape":
+        expected = _LOCAL.sub(r"\1", expected)
+    # For an attribute that came or went, the process shows the object it is read from.
+    actual = guard.actual if guard.check == "attribute" else false.actual or guard.actual
+    known = Circumstances(
+        facts=false.facts,
+        place=place,
+        frame=frame,
+        user_line=said.user_line if said else None,
+        explanation=(said.comment if said else None) or false.hint,
+        actual=actual,
+    )
+    if false.expected is not None and guard.check in ("identity", "value"):
+        guard = _expecting(guard, false.expected)
+    decision = decide(guard, known)
+    hint = false.hint or (said.hint if said else None)
+    variable = _variable(guard, decision, false, hint)
+    return Condition(false, guard, decision, variable, expected, actual, place, position)
+
+
+def _read(false: FalseGuard, printed: Reason | None) -> Guard:
+    """The guard's text, completed by what its leaf and its source say."""
+    guard = guard_of(false.text)
+    if false.leaf == "GLOBAL_STATE" and (guard.check != "state" or guard.aspect is None):
+        # torch 2.7 spells the leaf without the component; its printed reason has it.
+        told = guard_of(printed.expression) if printed is not None else None
+        guard = told if told is not None and told.check == "state" else Guard("state", None)
+    if not false.text and false.leaf not in ("PRINTED", "GLOBAL_STATE"):
+        guard = Guard("unknown", None)
+    path = path_of(false.source) if false.source else None
+    told = guard.path is not None and guard.check not in ("tensor", "tensor_type")
+    if path is not None and path.scope != "state" and not told:
+        guard = _with_path(guard, path)
+    return guard
+
+
+def _variable(guard: Guard, decision: Decision, false: FalseGuard, hint: str | None) -> str:
+    if guard.check == "aliasing" and guard.key:
+        return _LOCAL.sub(r"\1", guard.key)
+    if decision.code == "CD111" and guard.check == "state":
+        return decision.kind or "global state"
+    if decision.code == "CD112":
+        return "backend"
+    subject = guard.subject
+    return spelled(subject, false.facts, hint) if subject is not None else ""
+
+
+def _with_path(guard: Guard, path: Path) -> Guard:
+    return Guard(
+        guard.check, path, guard.aspect, guard.key, guard.expected, guard.actual, guard.type_name
+    )
+
+
+def _expecting(guard: Guard, expected: str) -> Guard:
+    return Guard(
+        guard.check, guard.path, guard.aspect, guard.key, expected, guard.actual, guard.type_name
+    )
+
+
+def _same_text(text: str, printed: str) -> bool:
+    return _LOCAL.sub(r"\1", text) == printed
+
+
+def _printed_for(compile_id: str, reasons: Iterable[str]) -> Reason | None:
+    for text in reasons:
+        reason = parse_reason(text)
+        if reason.compile_id == compile_id:
+            return reason
+    return None

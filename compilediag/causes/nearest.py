@@ -1,0 +1,181 @@
+"""What remains of an entry's false guards when consequences are dropped, and the nearest entry.
+
+Under autocast every tensor guard is false; below an object of another type every attribute is
+missing. Counting such consequences would hide the cause and choose the wrong entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from compilediag.causes.conditions import Condition
+from compilediag.guards.brackets import unquoted
+from compilediag.guards.source import Path
+
+Steps = tuple[Hashable, ...]
+
+_OBJECT_GONE = ("type", "identity", "none", "not_none", "tensor_type")
+_MEMBER_GONE = ("members", "missing", "attribute")
+_STRUCTURE = ("length", "keys", "members", "missing")
+_KEY_ASPECTS = ("autocast", "inference", "dispatch_keys")
+_KEY_COMPONENTS = ("autocast", "grad_mode", "inference")
+
+
+def independent(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
+    """The conditions that are no consequence of another one, each variable once, in guard order."""
+    ground = Ground.under(conditions)
+    return _once_per_variable([each for each in conditions if not ground.carries(each)])
+
+
+def nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
+    """The entry with the fewest conditions; of equals the first, the most recently used. Entries
+    compiled for another instance only count when there is none of this instance."""
+    candidates = [entry for entry in entries if entry]
+    own = [entry for entry in candidates if not _other_instance(entry)]
+    return min(own or candidates, key=len, default=())
+
+
+def _other_instance(entry: Sequence[Condition]) -> bool:
+    return any(condition.decision.code == "CD117" for condition in entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What is known to be gone or moved, by path: a model has thousands of guards, so each
+    condition asks for its own prefixes only."""
+
+    mode_changed: bool
+    """The mode that sets the dispatch keys of tensors."""
+    objects: frozenset[Steps]
+    """Paths that hold another object now, or nothing."""
+    members: frozenset[Steps]
+    """Paths of keys and attributes that are absent now."""
+    containers: frozenset[Steps]
+    """Containers whose positions moved."""
+    ranks: frozenset[Steps]
+    """Tensors of another rank or type: their sizes mean nothing."""
+
+    @classmethod
+    def under(cls, conditions: Sequence[Condition]) -> Ground:
+        objects: set[Steps] = set()
+        members: set[Steps] = set()
+        containers: set[Steps] = set()
+        ranks: set[Steps] = set()
+        for each in conditions:
+            path, check = each.guard.path, each.guard.check
+            if path is None:
+                continue
+            if check in _OBJECT_GONE:
+                objects.add(_steps(path))
+            if check in _MEMBER_GONE and (member := _absent_member(each, path)) is not None:
+                members.add(_steps(member))
+            if check in _STRUCTURE:
+                containers.add(_steps(path))
+            if each.guard.aspect in ("rank", "type"):
+                ranks.add(_steps(path))
+        mode = any(_sets_keys(each) for each in conditions)
+        return cls(mode, *map(frozenset, (objects, members, containers, ranks)))
+
+    def carries(self, condition: Condition) -> bool:
+        """`condition` follows from what is gone."""
+        guard, path = condition.guard, condition.guard.path
+        if self.mode_changed and guard.check == "tensor" and guard.aspect in _KEY_ASPECTS:
+            return True
+        if path is None:
+            return False
+        steps = _steps(path)
+        if guard.check == "shape" and steps in self.ranks:
+            return True
+        # A check of the very object that is gone is that cause itself, not a consequence.
+        above = [steps[:end] for end in range(2, len(steps))]
+        if any(prefix in self.objects or prefix in self.members for prefix in above):
+            return True
+        if steps in self.members and guard.check not in _MEMBER_GONE:
+            return True
+        return any(
+            prefix in self.containers and _positional(path, len(prefix) - 2) for prefix in above
+        )
+
+
+def _steps(path: Path) -> Steps:
+    """A path as comparable steps; keys compare without their quotes."""
+    return (path.root, path.scope, *((hop.kind, unquoted(hop.text)) for hop in path.hops))
+
+
+def _sets_keys(condition: Condition) -> bool:
+    component = condition.guard.aspect
+    if condition.guard.check != "state":
+        return False
+    return component is None or any(name in component for name in _KEY_COMPONENTS)
+
+
+def _absent_member(condition: Condition, path: Path) -> Path | None:
+    """The member that a check found missing."""
+    guard = condition.guard
+    if guard.key is None or (guard.actual != "absent" and "absent" not in (condition.actual or "")):
+        return None
+    return guard.subject if guard.check == "attribute" else path.then("item", guard.key)
+
+
+def _positional(path: Path, depth: int) -> bool:
+    """The hop at `depth` takes an item by its position, which a new length or order moves."""
+    if len(path.hops) <= depth:
+        return False
+    hop = path.hops[depth]
+    by_index = hop.text.lstrip("-").isdigit() or hop.text.startswith("list(dict.keys(")
+    return hop.kind == "key" or (hop.kind == "item" and by_index)
+
+
+def _once_per_variable(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
+    best: dict[Hashable, Condition] = {}
+    for condition in conditions:
+        key = _identity(condition)
+        held = best.get(key)
+        if held is None or _rank(condition) < _rank(held):
+            best[key] = condition
+    kept = sorted(best.values(), key=lambda condition: condition.position)
+    doubtful = [c for c in kept if c.printed or c.decision.code == "CD111"]
+    dropped = [c for c in doubtful if _told_better(c, kept)]
+    return tuple(c for c in kept if c not in dropped) if dropped else tuple(kept)
+
+
+def _identity(condition: Condition) -> Hashable:
+    """Conditions with the same identity are one cause."""
+    code, kind = condition.decision.code, condition.decision.kind
+    guard, path = condition.guard, condition.guard.path
+    if code in ("CD111", "CD112", "CD113"):
+        return code, kind
+    if code == "CD116":
+        return code, kind or (path.member if path is not None else None)
+    if code in ("CD101", "CD102") and path is not None and path.callable_end:
+        # One hook on many modules, or hooks from one factory: one function to change.
+        place = condition.place
+        return code, condition.variable, place and (place.file, place.function)
+    if code == "CD106" and path is not None and path.below_module:
+        # `model.half()` changes every parameter, and is one act.
+        return code, guard.aspect, condition.expected, condition.actual, path.root
+    if guard.check == "shape":
+        return "shape", path
+    return condition.subject or (condition.false.source, condition.false.text)
+
+
+def _rank(condition: Condition) -> tuple[bool, bool, int, int]:
+    unnamed = condition.guard.check == "state" and condition.guard.aspect is None
+    return unnamed, condition.printed, condition.decision.order, condition.position
+
+
+def _told_better(condition: Condition, others: Sequence[Condition]) -> bool:
+    """Another condition says the same with more: a printed reason without a source beside its
+    leaf, a mode without its name beside the named one, a mode stack beside its device mode."""
+    code, kind = condition.decision.code, condition.decision.kind
+    for other in others:
+        if other is condition or other.decision.code != code:
+            continue
+        if condition.printed and condition.guard.path is None and other.guard.path is not None:
+            return True
+        if code == "CD111" and kind is None and other.guard.check == "state":
+            return True
+        if kind == "torch_function_mode" and other.decision.kind == "default_device":
+            return True
+    return False

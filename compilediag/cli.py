@@ -1,0 +1,176 @@
+"""The command line: finds the subcommand, prints errors in one sentence, returns the exit code.
+
+A subcommand's module is imported only when it is used: `commands/NAME.py` exposes its click
+command as `command`. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from compilediag import __version__
+from compilediag.commands.help import Group
+from compilediag.errors import EXIT_INTERNAL, EXIT_OK, CompilediagError
+from compilediag.views.text import clean
+
+EXIT_INTERRUPTED = 130
+"""128 + SIGINT, as a shell would report it."""
+EXIT_BROKEN_PIPE = 141
+"""128 + SIGPIPE: whoever read the output went away."""
+
+LONGEST_LINE = 2000
+"""Of an error message, in characters."""
+ISSUES_URL = "https://github.com/compilediag/compilediag/issues"
+COMPLETE_VARIABLE = "_COMPILEDIAG_COMPLETE"
+
+COMMANDS = {
+    "run": "Run a program and say why torch.compile compiled again.",
+    "show": "Show the verdict of a run again.",
+    "explain": "Explain a rule by its CODE, or finding N of a run.",
+    "diff": "Compare two receipts: counts, causes, graph breaks, frames.",
+    "doctor": "Say what compilediag can and cannot observe here, and why.",
+}
+"""Every subcommand with its line in the help, so that the help imports none of them."""
+
+
+class LazyGroup(Group):
+    """A group whose commands are imported when they are called, not when they are listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The name and its summary; `resolve_command` gives the one that can be called."""
+        summary = COMMANDS.get(cmd_name)
+        if summary is None:
+            return None
+        return click.Command(cmd_name, help=summary, short_help=summary)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, *rest = args
+        if name in COMMANDS:
+            return name, import_module(f"compilediag.commands.{name}").command, rest
+        if name.startswith("-"):
+            raise click.NoSuchOption(name, ctx=ctx)
+        raise click.UsageError(_unknown(name), ctx)
+
+
+def _unknown(name: str) -> str:
+    """Says which command was probably meant: a neighbour in spelling, or `run` for a program."""
+    from difflib import get_close_matches
+
+    said = f"there is no command {clean(name, limit=60)!r}"
+    close = get_close_matches(name, COMMANDS, n=1)
+    if close:
+        return f"{said}; did you mean `compilediag {close[0]}`?"
+    if name.endswith(".py") or os.path.exists(name):
+        return f"{said}; to run a program: `compilediag run {clean(name, limit=60)}`"
+    return f"{said}; the commands are {', '.join(COMMANDS)}"
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+Examples:
+  compilediag run train.py --lr 3e-4    run it, and say why it recompiled
+  compilediag explain 1                 what finding 1 means, and its fix
+""",
+)
+@click.version_option(__version__, "-V", "--version", message="compilediag %(version)s")
+def group() -> None:
+    """Why did torch.compile compile again, what did it cost, and what do I change?
+
+    Start with `compilediag run`, which needs no change to your code.
+    """
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; prints every error, raises none."""
+    try:
+        code = _dispatch(list(sys.argv[1:] if args is None else args))
+        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] - `>&-`
+            sys.stdout.flush()
+    except CompilediagError as error:
+        return _say(str(error), error.exit_code)
+    except click.ClickException as error:
+        return _say(_usage_sentence(error), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        return _say("interrupted", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        from compilediag.commands.screen import abandon_stdout
+
+        abandon_stdout()
+        return EXIT_BROKEN_PIPE
+    except Exception as error:
+        return _report_fault(error)
+    return code
+
+
+def _dispatch(args: list[str]) -> int:
+    if COMPLETE_VARIABLE in os.environ:
+        group.main(args, prog_name="compilediag", complete_var=COMPLETE_VARIABLE)
+    try:
+        with group.make_context("compilediag", args) as ctx:
+            result: Any = group.invoke(ctx)
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except SystemExit as done:
+        return _exit_code(done.code)
+    return result if isinstance(result, int) else EXIT_OK
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return EXIT_OK
+    if isinstance(code, int):
+        return code
+    return _say(str(code), 1)
+
+
+def _usage_sentence(error: click.ClickException) -> str:
+    from click.exceptions import NoArgsIsHelpError
+
+    if isinstance(error, NoArgsIsHelpError):
+        print(error.format_message())
+        return ""
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "compilediag"
+    return f"{error.format_message().rstrip('.')} (see `{path} --help`)"
+
+
+def _say(message: str, code: int) -> int:
+    """One sentence on stderr; a stderr that is gone must not hide the exit code."""
+    try:
+        if message:
+            lines = [clean(line, limit=LONGEST_LINE) for line in message.splitlines()]
+            print("compilediag: " + "\n".join(lines), file=sys.stderr, flush=True)
+    except (OSError, UnicodeError):
+        pass
+    return code
+
+
+def _report_fault(error: Exception) -> int:
+    import platform
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    where = " <- ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in reversed(frames))
+    told = f"{type(error).__name__}: {clean(error, ascii_only=True, limit=300)}"
+    if os.environ.get("COMPILEDIAG_TRACEBACK"):
+        traceback.print_exception(error)
+    return _say(
+        f"a fault of compilediag itself, not of your program: {told}\n"
+        f"  at {where} (compilediag {__version__}, Python {platform.python_version()})\n"
+        f"  please report it with these lines at {ISSUES_URL}\n"
+        "  the whole traceback: the same command with COMPILEDIAG_TRACEBACK=1",
+        EXIT_INTERNAL,
+    )

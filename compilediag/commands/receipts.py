@@ -1,0 +1,31 @@
+"""Finds and reads the receipt a command was asked about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compilediag.receipt.file import find_receipt, read_receipt
+
+if TYPE_CHECKING:
+    from compilediag.receipt.schema import Receipt
+
+
+def load(where: str | None) -> tuple[Path, Receipt]:
+    """The receipt of a file, of a run's folder, or (None) of the latest run, with its path.
+
+    Raises:
+        ReceiptNotFound: there is none.
+        ReceiptUnreadable: the file is no receipt, or of a newer major version.
+    """
+    path = find_receipt(where, Path.cwd())
+    return path, read_receipt(path)
+
+
+def suffix_for(where: str | None) -> str:
+    """What the next commands need to find the same receipt again: a blank and the path, quoted."""
+    if where is None:
+        return ""
+    import shlex
+
+    return " " + shlex.quote(where)

@@ -1,0 +1,67 @@
+"""`[tool.compilediag]` of pyproject.toml: defaults for the options of `run`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+from compilediag.errors import UsageError
+
+_toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+KEYS: dict[str, tuple[type, ...]] = {
+    "output": (str,),
+    "name": (str,),
+    "steps": (int,),
+    "warmup": (int, str),
+    "timeout": (int, float),
+    "grace": (int, float),
+    "quiet": (bool,),
+    "live": (bool, str),
+    "json": (bool,),
+    "trace": (bool,),
+}
+"""Key to the types its value may have."""
+
+
+def read_defaults(start: Path) -> dict[str, Any]:
+    """The table of the nearest pyproject.toml at or above `start`; empty when there is none.
+
+    Raises:
+        UsageError: the file is no TOML, or the table has a key or a value `run` does not know.
+    """
+    for folder in (start, *start.parents):
+        file = folder / "pyproject.toml"
+        if file.is_file():
+            return checked(_table(file), str(file))
+    return {}
+
+
+def _table(file: Path) -> dict[str, Any]:
+    try:
+        found: Any = _toml.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from error
+    for key in ("tool", "compilediag"):
+        found = cast("dict[str, Any]", found).get(key, {})
+        if not isinstance(found, dict):
+            raise UsageError(f"{key} in {file} is no table")
+    return cast("dict[str, Any]", found)
+
+
+def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The table, if every key and type is known."""
+    for key, value in table.items():
+        kinds = KEYS.get(key)
+        if kinds is None:
+            raise UsageError(
+                f"unknown key {key!r} in [tool.compilediag] of {where}: "
+                f"the keys are {', '.join(KEYS)}"
+            )
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise UsageError(f"{key} in [tool.compilediag] of {where} must be {wanted}")
+    return dict(table)

@@ -1,0 +1,80 @@
+"""`compilediag show`: the verdict of a run again, and other looks at its receipt."""
+
+from __future__ import annotations
+
+import click
+
+from compilediag.commands.help import Command
+from compilediag.commands.screen import look, write
+from compilediag.errors import UsageError
+
+
+@click.command(
+    name="show",
+    cls=Command,
+    epilog="""\b
+Examples:
+  compilediag show                                  the latest run
+  compilediag show --timeline                       compile by compile, with every cause
+  compilediag show --md >> "$GITHUB_STEP_SUMMARY"   for a pull request
+""",
+)
+@click.argument("receipt", required=False, type=click.Path())
+@click.option("--all", "complete", is_flag=True, help="Every finding and note, not one screen.")
+@click.option("--frames", is_flag=True, help="Per frame: compiles, guards, room below the limit.")
+@click.option("--timeline", is_flag=True, help="Compile by compile: step, seconds, all causes.")
+@click.option("--md", "markdown", is_flag=True, help="Markdown for a pull request.")
+@click.option("--json", "as_json", is_flag=True, help="The receipt itself.")
+def command(receipt: str | None, *, complete: bool, **views: bool) -> None:
+    """Show the verdict of a run again.
+
+    RECEIPT is a receipt file or the folder of a run; the default is the latest run.
+    """
+    chosen = [name for name, asked in views.items() if asked]
+    if complete:
+        chosen.append("complete")
+    if len(chosen) > 1:
+        raise UsageError(
+            "--all, --frames, --timeline, --md and --json are different views; give one"
+        )
+    write(_drawn(chosen[0] if chosen else "", receipt))
+
+
+def _drawn(view: str, where: str | None) -> str:
+    """One view of the receipt; only the module that draws it is imported."""
+    from compilediag.commands.receipts import load, suffix_for
+
+    _, receipt = load(where)
+    if view == "as_json":
+        import json
+
+        from compilediag.receipt.record import as_plain
+
+        # In ASCII: text of the target must not act on a terminal here either.
+        return json.dumps(as_plain(receipt), indent=1, allow_nan=False) + "\n"
+    if view == "markdown":
+        from compilediag.views.markdown import render_markdown
+
+        return render_markdown(receipt, root=look().root)
+    if view == "frames":
+        from compilediag.views.frames import render_frames
+
+        following = f"\n  next: compilediag show --timeline{suffix_for(where)}\n"
+        return render_frames(receipt, look()) + following
+    if view == "timeline":
+        from compilediag.views.timeline import render_timeline
+
+        number = f"explain 1{suffix_for(where)}" if receipt.findings else "explain --list"
+        return render_timeline(receipt, look()) + f"\n  next: compilediag {number}\n"
+    from compilediag.views.verdict import render
+
+    screen = look()
+    return render(
+        receipt,
+        width=screen.width,
+        color=screen.color,
+        ascii=screen.ascii_only,
+        root=screen.root,
+        complete=view == "complete",
+        suffix=suffix_for(where),
+    )

@@ -1,0 +1,258 @@
+"""Wall time taken apart into goodput and badput, in whole nanoseconds.
+
+Invariant: goodput plus all badput is the wall time, exactly. Every nanosecond is charged once: to
+the compile it fell into, else to the innermost span, else to the step, else to startup or idle.
+Recompiles are badput, apart from first compiles; unknown span names keep their own name.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from compilediag.lead_process import lead_process
+from compilediag.timeline import Compile, Step, Timeline
+
+CATEGORIES = (
+    "compile_first",
+    "recompile",
+    "cudagraph_capture",
+    "data_wait",
+    "checkpoint",
+    "eval",
+    "metrics",
+    "startup",
+    "wasted",
+    "idle",
+)
+"""Always present in `badput_s`, in this order; span names that are none of them follow."""
+
+SPELLINGS = {
+    "data": "data_wait",
+    "dataloader": "data_wait",
+    "checkpointing": "checkpoint",
+    "save_checkpoint": "checkpoint",
+    "evaluation": "eval",
+    "evaluate": "eval",
+    "validation": "eval",
+    "validate": "eval",
+    "metric": "metrics",
+    "wasted_progress": "wasted",
+}
+"""Other names a span may have for a category."""
+
+PRODUCTIVE = frozenset({"step", "train", "train_step", "forward", "backward", "optimizer"})
+"""Spans of these names are the work itself: what is inside them decides, not they."""
+
+MEASURING = "measuring"
+"""Our own analysis of recompiles; a category only in runs where there was some."""
+
+MAIN_THREAD = 0
+"""Spans of other threads run beside the steps: they cost no wall time of their own."""
+
+_COMPILE_DEPTH = 1 << 30
+"""Compiles lie inside every span: their time is not the span's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Where the wall time went, in nanoseconds. `goodput_ns` is None when no step was seen."""
+
+    wall_ns: int
+    goodput_ns: int | None
+    badput_ns: dict[str, int | None]
+    """None for a category that could not be observed; it holds no time."""
+
+    @property
+    def fraction(self) -> float | None:
+        """Goodput as a share of the wall time."""
+        if self.goodput_ns is None or self.wall_ns == 0:
+            return None
+        return self.goodput_ns / self.wall_ns
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    start: int
+    end: int
+    depth: int
+    category: str
+
+
+def account(timeline: Timeline, wall_s: float | None, *, orderly: bool = True) -> Account | None:
+    """The account of the lead process.
+
+    `wall_s` is the parent's measure of the whole run. What it has beyond the process's own events
+    is the start of the interpreter and its end (startup); when the run did not end in an orderly
+    way (`orderly` False) nobody knows what it did after its last event: idle. None when neither a
+    wall time nor an event is there.
+    """
+    process = lead_process(timeline)
+    compiles = [item for item in timeline.compiles if item.process == process]
+    steps = [item for item in timeline.steps if item.process == process]
+    spans, spans_known = _spans(timeline, process)
+    observed = _observed_end(timeline, process, compiles, steps, spans)
+    if wall_s is None and observed == 0:
+        return None
+    wall = max(observed, _ns(wall_s or 0.0))
+    painted = _paint([*_compile_stretches(timeline, compiles), *spans], wall)
+    charged: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
+    for stretch in painted:
+        taken = stretch.end - stretch.start
+        charged[stretch.category] = charged.get(stretch.category, 0) + taken
+    good, waited = _inside_steps(steps, painted, wall)
+    charged["data_wait"] += waited
+    outside = wall - sum(charged.values()) - good
+    before = _unpainted_before(_begin(compiles, steps, observed), painted)
+    before = min(before + (wall - observed if orderly else 0), outside)
+    charged["startup"] += before
+    charged["idle"] += outside - before
+    return _settle(charged, good, wall, has_steps=bool(steps), spans_known=spans_known)
+
+
+def _settle(
+    charged: dict[str, int], good: int, wall: int, *, has_steps: bool, spans_known: bool
+) -> Account:
+    if not has_steps:
+        # Without a step there is no productive time to speak of, and it is not zero either.
+        charged["idle"] += good
+    badput: dict[str, int | None] = {}
+    for name, taken in charged.items():
+        unseen = not spans_known and taken == 0 and name in ("checkpoint", "eval", "metrics")
+        badput[name] = None if unseen else taken
+    return Account(wall, good if has_steps else None, badput)
+
+
+def recompile_ids(timeline: Timeline) -> frozenset[tuple[int, int, str]]:
+    """(process, epoch, compile id) of every compile that a failed guard caused.
+
+    The attempt that hits the limit is among them: it is no recompile, but it costs like one. The
+    backward of a recompiled graph is compiled under the id of its forward.
+    """
+    return frozenset(
+        (item.process, item.epoch, _plain_id(item.compile_id))
+        for item in timeline.compiles
+        if item.kind in ("recompile", "limit") or item.recompile is not None
+    )
+
+
+def is_recompile_time(attempt: Compile, ids: frozenset[tuple[int, int, str]]) -> bool:
+    """Whether the seconds of a compile are the cost of a failed guard."""
+    return (attempt.process, attempt.epoch, _plain_id(attempt.compile_id)) in ids
+
+
+def _plain_id(compile_id: str) -> str:
+    head, slash, tail = compile_id.rpartition("/")
+    return f"{head}{slash}{tail.partition('_')[0]}"
+
+
+def _ns(seconds: float) -> int:
+    return max(0, round(seconds * 1e9)) if math.isfinite(seconds) else 0
+
+
+def _compile_stretches(timeline: Timeline, compiles: Iterable[Compile]) -> list[_Stretch]:
+    """Each attempt, and our own analysis inside of it, which is not part of its seconds."""
+    ids = recompile_ids(timeline)
+    stretches: list[_Stretch] = []
+    for item in compiles:
+        category = "recompile" if is_recompile_time(item, ids) else "compile_first"
+        asked = item.recompile
+        analysis_s = asked.analysis_s if asked is not None else 0.0
+        begin = item.t - item.seconds
+        if asked is not None and asked.t >= begin:
+            begin -= analysis_s
+        stretches.append(_Stretch(_ns(begin), _ns(item.t), _COMPILE_DEPTH, category))
+        if asked is not None and analysis_s:
+            begin, end = _ns(asked.t - analysis_s), _ns(asked.t)
+            stretches.append(_Stretch(begin, end, _COMPILE_DEPTH + 1, MEASURING))
+    return stretches
+
+
+def _spans(timeline: Timeline, process: int) -> tuple[list[_Stretch], bool]:
+    """The spans of the process's main thread; False when they cannot be told from others'."""
+    owners = timeline.span_processes
+    if not owners and len({item.index for item in timeline.processes}) > 1:
+        return [], not timeline.spans
+    known = timeline.spans
+    if owners:
+        known = [span for span, owner in zip(known, owners, strict=True) if owner == process]
+    return [
+        _Stretch(
+            _ns(span.start),
+            _ns(span.start + span.wall_s),
+            span.depth,
+            SPELLINGS.get(span.name, span.name),
+        )
+        for span in known
+        if span.thread == MAIN_THREAD and span.name not in PRODUCTIVE
+    ], True
+
+
+def _observed_end(
+    timeline: Timeline,
+    process: int,
+    compiles: Sequence[Compile],
+    steps: Sequence[Step],
+    spans: Sequence[_Stretch],
+) -> int:
+    ends = [item.ended.t for item in timeline.processes if item.index == process and item.ended]
+    ends += [item.t for item in compiles]
+    ends += [item.end for item in steps]
+    return max([0, *(_ns(end) for end in ends), *(span.end for span in spans)])
+
+
+def _paint(stretches: Iterable[_Stretch], wall: int) -> list[_Stretch]:
+    """Disjoint stretches in time order; where several overlap the deepest, then latest, wins."""
+    waiting = sorted(stretches, key=lambda item: item.start)
+    edges = sorted({min(edge, wall) for item in waiting for edge in (item.start, item.end)})
+    painted: list[_Stretch] = []
+    active: list[tuple[int, int, int, _Stretch]] = []
+    place = 0
+    for start, end in itertools.pairwise(edges):
+        while place < len(waiting) and waiting[place].start <= start:
+            item = waiting[place]
+            heapq.heappush(active, (-item.depth, -item.start, place, item))
+            place += 1
+        while active and active[0][3].end <= start:
+            heapq.heappop(active)
+        if active:
+            top = active[0][3]
+            painted.append(_Stretch(start, end, top.depth, top.category))
+    return painted
+
+
+def _inside_steps(steps: Sequence[Step], painted: Sequence[_Stretch], wall: int) -> tuple[int, int]:
+    """Unpainted time inside the steps: (productive, waiting for data)."""
+    good = waited = place = last_end = 0
+    for step in steps:
+        end = min(_ns(step.end), wall)
+        start = max(_ns(step.end - step.wall_s), last_end)
+        free = end - start
+        while place < len(painted) and painted[place].end <= start:
+            place += 1
+        look = place
+        while look < len(painted) and painted[look].start < end:
+            stretch = painted[look]
+            free -= max(0, min(stretch.end, end) - max(stretch.start, start))
+            look += 1
+        if free > 0:
+            waiting = min(_ns(step.data_wait_s), free)
+            waited += waiting
+            good += free - waiting
+        last_end = max(last_end, end)
+    return good, waited
+
+
+def _begin(compiles: Sequence[Compile], steps: Sequence[Step], observed: int) -> int:
+    """When the work began: the first step or the first compile, whichever came first."""
+    begins = [item.t - item.seconds for item in compiles]
+    begins += [item.end - item.wall_s for item in steps]
+    return min((_ns(begin) for begin in begins if math.isfinite(begin)), default=observed)
+
+
+def _unpainted_before(begin: int, painted: Sequence[_Stretch]) -> int:
+    covered = sum(max(0, min(item.end, begin) - item.start) for item in painted)
+    return max(0, begin - covered)

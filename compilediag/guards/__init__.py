@@ -1,0 +1,12 @@
+"""Guards as text: printed reasons, guard expressions and sources, read and named.
+
+Pure text work: nothing here evaluates a guard, and nothing raises on text it does not know.
+"""
+
+from __future__ import annotations
+
+from compilediag.guards.families import family_of_text
+from compilediag.guards.reason import Reason, parse_reason
+from compilediag.guards.variables import variable_of
+
+__all__ = ["Reason", "family_of_text", "parse_reason", "variable_of"]

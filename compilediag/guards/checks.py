@@ -1,0 +1,302 @@
+"""One guard expression read into what it checks, of which value, expecting what.
+
+Covers every text of torch 2.7 to 2.15 that was provoked or read in its source. A text no rule
+knows becomes the check "unknown"; nothing raises.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+
+from compilediag.guards import tensors
+from compilediag.guards.brackets import split_outside, unquoted
+from compilediag.guards.guard import Check, Guard
+from compilediag.guards.source import Path, path_of, paths_in
+
+UNKNOWN = Guard("unknown", None)
+
+_GLOBAL_STATE = re.compile(
+    r"GLOBAL_STATE changed:\s*(?P<parts>.*)|(?P<check>___check_global_state)"
+)
+_COMPONENTS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"utils_device\.CURRENT_DEVICE"), "default_device"),
+    (re.compile(r"___check_torch_function_mode_stack"), "torch_function_mode"),
+    (re.compile(r"forward_ad(?:'\])?\._current_level"), "forward_ad"),
+    (re.compile(r"compare_functorch_state"), "functorch"),
+    (re.compile(r"top_saved_tensors_hooks"), "saved_tensors_hooks"),
+    (re.compile(r"_pytree'\]\.SUPPORTED_NODES|___dict_version\("), "pytree_registry"),
+    (re.compile(r"___get_current_stream"), "stream"),
+)
+_STATE_NAMES = {
+    "allow_tf32": "matmul_precision",
+    "cuda_matmul_precision": "matmul_precision",
+    "allow_fp16_reduce": "reduced_precision",
+    "allow_bf16_reduce": "reduced_precision",
+    "deterministic_algorithms": "deterministic",
+    "deterministic_algorithms_warn_only": "deterministic",
+}
+_BY_ID = re.compile(r"___check_(?P<what>obj_id|type_id|fake_script_type)\(")
+_TYPE = re.compile(r",\s*type=<(?:class|enum) '(?P<name>[^']*)'>")
+_NOT_READ = re.compile(
+    r"(?P<error>KeyError|IndexError|null type dict|Not an? \w+) on\s+(?P<source>.*)", re.DOTALL
+)
+_ITERATOR = re.compile(r"___(?:tuple_iterator_len|list_reverseiterator_len|normalize_\w+_iter)\(")
+_REMEMBERED = 8192
+"""The same guards fail again and again."""
+
+_OPENS_MEMBERS = ("{", "set(", "frozenset(")
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def guard_of(text: str) -> Guard:
+    """Reads one guard expression without its comments; never raises."""
+    text = text.strip()
+    for read in _READERS:
+        found = read(text)
+        if found is not None:
+            return found
+    return UNKNOWN
+
+
+def _no_guard(text: str) -> Guard | None:
+    if not text or text.startswith("BACKEND_MATCH failure"):
+        return Guard("backend", None)
+    if text.startswith("Unexpected recompilation"):
+        return Guard("unexpected", None)
+    if text.startswith("Cache line invalidated"):
+        found = re.search(r"because (?P<source>.*) got deallocated", text)
+        return Guard("dead", path_of(found["source"]) if found else None)
+    return None
+
+
+def _state(text: str) -> Guard | None:
+    found = _GLOBAL_STATE.match(text)
+    if found is not None:
+        names = [_component(name) for name in (found["parts"] or "").split()]
+        return Guard("state", None, aspect=" ".join(dict.fromkeys(names)) or None)
+    for pattern, component in _COMPONENTS:
+        if pattern.search(text):
+            return Guard("state", None, aspect=component)
+    return None
+
+
+def _component(name: str) -> str:
+    autocast = re.match(r"autocast\((?P<device>\w+)\)_(?P<what>\w+)", name)
+    if autocast is not None:
+        return f"autocast.{autocast['device']}.{autocast['what']}"
+    return _STATE_NAMES.get(name, name)
+
+
+def _aliasing(text: str) -> Guard | None:
+    if text.startswith("Duplicate tensors found"):
+        names = re.findall(r"\"([^\"]*)\"", text)
+        return Guard("aliasing", path_of(names[0]) if names else None, key=" and ".join(names))
+    if re.match(
+        r"NO_TENSOR_ALIASING|___?check_no_aliasing|check_no_aliasing|check_overlapping\(", text
+    ):
+        return Guard("aliasing", None)
+    sides = split_outside(text, " is ")
+    if len(sides) != 2:
+        return None
+    left, right = path_of(sides[0]), path_of(sides[1])
+    if (
+        left is None
+        or right is None
+        or (not right.hops and right.root in ("None", "True", "False"))
+    ):
+        return None
+    return Guard("aliasing", left, key=f"{sides[0].strip()} and {sides[1].strip()}")
+
+
+def _by_id(text: str) -> Guard | None:
+    found = _BY_ID.match(text)
+    if found is None:
+        return None
+    arguments = _arguments(text, found.end() - 1)
+    named = _TYPE.search(text)
+    check: Check = "identity" if found["what"] == "obj_id" else "type"
+    path = path_of(arguments[0]) if arguments else None
+    return Guard(check, path, type_name=named["name"] if named else None)
+
+
+def _nan(text: str) -> Guard | None:
+    found = re.search(r"isnan\(", text)
+    if found is None:
+        return None
+    arguments = _arguments(text, found.end() - 1)
+    return Guard("value", path_of(arguments[0]) if arguments else None, expected="nan")
+
+
+def _contains(text: str) -> Guard | None:
+    found = re.match(
+        r"(?P<no>not )?(?:___dict_contains|(?P<set>(?:frozen)?set\.__contains__))\(", text
+    )
+    if found is None:
+        return None
+    arguments = _arguments(text, found.end() - 1)
+    if len(arguments) != 2:
+        return None
+    container, key = (0, 1) if found["set"] else (1, 0)
+    path = path_of(arguments[container])
+    name = unquoted(arguments[key])
+    words = ("absent", "present") if found["no"] else ("present", "absent")
+    held = path is not None and path.member == "__dict__"
+    check: Check = "attribute" if held else "members"
+    return Guard(check, path, key=name, expected=words[0], actual=words[1])
+
+
+def _attribute(text: str) -> Guard | None:
+    found = re.match(r"(?P<no>not )?hasattr\(", text)
+    if found is not None:
+        arguments = _arguments(text, found.end() - 1)
+        if len(arguments) != 2:
+            return None
+        words = ("absent", "present") if found["no"] else ("present", "absent")
+        return Guard(
+            "attribute",
+            path_of(arguments[0]),
+            key=unquoted(arguments[1]),
+            expected=words[0],
+            actual=words[1],
+        )
+    failed = re.match(r"getattr failed on source\s+(?P<source>.*)", text, re.DOTALL)
+    if failed is None:
+        return None
+    path = path_of(failed["source"])
+    if path is not None and path.member is not None:
+        # torch <= 2.12 names the attribute, later versions only the object it is missing on.
+        return Guard("attribute", path.holder, key=path.member, expected="present", actual="absent")
+    return Guard("attribute", path, expected="present", actual="absent")
+
+
+def _not_read(text: str) -> Guard | None:
+    found = _NOT_READ.match(text.lstrip(": "))
+    if found is None:
+        return None
+    path = path_of(found["source"])
+    if found["error"] not in ("KeyError", "IndexError"):
+        return Guard("identity", path)
+    if path is None or path.last is None:
+        return Guard("missing", path, expected="present", actual="absent")
+    holder = Path(path.root, path.scope, path.hops[:-1])
+    key = unquoted(path.last.text)
+    return Guard("missing", holder, key=key, expected="present", actual="absent")
+
+
+def _structure(text: str) -> Guard | None:
+    """Lengths, iterators, key positions and sets."""
+    if text.startswith("not ") and (path := path_of(text[4:])) is not None:
+        return Guard("length", path, expected="empty", actual="not empty")
+    for operator in (" == ", " != "):
+        sides = split_outside(text, operator)
+        if len(sides) != 2:
+            continue
+        left, right = sides[0].strip(), sides[1].strip()
+        path = path_of(left)
+        if left.startswith("len(") and path is not None:
+            # "len(d) != 1" is torch's wording for "is not 1 any more": 1 was expected.
+            return Guard("length", path, expected=right)
+        if _ITERATOR.match(left):
+            return Guard("length", path, expected=right)
+        if path is not None and path.last is not None and path.last.kind == "key":
+            holder = Path(path.root, path.scope, path.hops[:-1])
+            return Guard("keys", holder, expected=right)
+        if path is not None and right.startswith(_OPENS_MEMBERS):
+            return Guard("members", path, expected=right)
+    return None
+
+
+def _none(text: str) -> Guard | None:
+    sides = split_outside(text, " is ")
+    if len(sides) != 2:
+        return None
+    path, right = path_of(sides[0]), sides[1].strip()
+    if right == "not None":
+        return Guard("not_none", path, actual="None")
+    if right == "None":
+        return Guard("none", path, expected="None")
+    return Guard("value", path, expected=right) if right in ("True", "False") else None
+
+
+def _value(text: str) -> Guard | None:
+    sides = split_outside(text, " == ")
+    if len(sides) != 2:
+        return None
+    left, right = sides[0].strip(), sides[1].strip()
+    path = path_of(left)
+    if path is None:
+        return None
+    if path.last is not None and path.last.kind == "call" and path.last.text == "item":
+        holder = Path(path.root, path.scope, path.hops[:-2])
+        check: Check = "value" if left.startswith("___as_tensor") else "tensor_item"
+        return Guard(check, holder, expected=right)
+    return Guard("value", path, expected=right)
+
+
+def _tensor(text: str) -> Guard | None:
+    found = tensors.mismatch_of(text)
+    if found is None:
+        return None
+    return Guard(
+        "tensor_type" if found.aspect == "type" else "tensor",
+        path_of(found.source),
+        aspect=found.aspect,
+        key=found.dimension,
+        expected=found.expected,
+        actual=found.actual,
+        type_name=found.actual if found.aspect == "type" else None,
+    )
+
+
+def _marking(text: str) -> Guard | None:
+    if not tensors.is_marking(text):
+        return None
+    found = re.search(r"hasattr\((?P<source>[^,]+), '_dynamo", text)
+    path = path_of(found["source"]) if found else path_of(text.partition("._dynamo")[0].strip("("))
+    return Guard("marking", path, aspect="marking")
+
+
+def _shape(text: str) -> Guard | None:
+    kind = tensors.condition_kind(text)
+    if kind is None:
+        return None
+    return Guard("shape", next(paths_in(text), None), aspect=kind, expected=text)
+
+
+def _metadata(text: str) -> Guard | None:
+    found = re.match(r"___check_metadata_|__dtensor_spec_|___check_opaque_guard_fn_", text)
+    if found is not None:
+        return Guard("tensor", None, aspect="metadata")
+    found = re.match(r"___cow_tensor_matches\(", text)
+    if found is None:
+        return None
+    arguments = _arguments(text, found.end() - 1)
+    return Guard("tensor", path_of(arguments[0]) if arguments else None, aspect="copy_on_write")
+
+
+def _arguments(text: str, opening: int) -> tuple[str, ...]:
+    """The arguments of the call whose bracket opens at `opening`."""
+    inner = text[opening + 1 :]
+    within = split_outside(inner, ")")[0]
+    return tuple(part.strip() for part in split_outside(within, ", ") if part.strip())
+
+
+_READERS: tuple[Callable[[str], Guard | None], ...] = (
+    _no_guard,
+    _state,
+    _marking,
+    _tensor,
+    _by_id,
+    _metadata,
+    _nan,
+    _contains,
+    _attribute,
+    _not_read,
+    _aliasing,
+    _none,
+    _structure,
+    _shape,
+    _value,
+)

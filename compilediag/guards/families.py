@@ -1,0 +1,294 @@
+"""Decides which family (code) a false guard belongs to: one order, first match wins.
+
+Facts of the live process come before the text. Without them the answer is the family the text
+makes most likely; `needs_facts` in the tests lists where a text cannot tell.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from compilediag.guards.brackets import unquoted
+from compilediag.guards.checks import guard_of
+from compilediag.guards.guard import Guard
+from compilediag.guards.owners import owner_of
+from compilediag.guards.reason import Reason
+from compilediag.guards.source import Hop
+from compilediag_harness.wire import GuardFacts, Location
+
+_CONTAINERS = (
+    "list", "tuple", "dict", "set", "frozenset", "deque", "range", "slice", "mappingproxy",
+    "OrderedDict", "collections.OrderedDict", "collections.deque", "defaultdict",
+    "collections.defaultdict", "torch.Size",
+)  # fmt: skip
+_SCALARS = ("bool", "int", "float", "complex", "str", "bytes", "torch.dtype", "torch.device")
+_TENSORS = ("torch.Tensor", "Tensor", "torch.nn.parameter.Parameter", "torch.nn.Parameter")
+_LENGTH_WORDS = frozenset(("len", "length", "size", "seq", "positions", "count", "max"))
+_GROUP_OPTIONS = ("lr", "weight_decay", "momentum", "betas", "eps")
+_OPTIMIZER_FILE = re.compile(r"(?:^|[/\\])torch[/\\]optim[/\\]|^optim[/\\]")
+"""Printed reasons shorten torch's own files to "optim/adam.py"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The family of one false guard."""
+
+    code: str
+    kind: str | None
+    order: int
+    """Place in the order of decision: of several causes the lowest is shown first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What is known around a guard expression."""
+
+    facts: GuardFacts = field(default_factory=GuardFacts)
+    place: Location | None = None
+    """The user's line."""
+    frame: Location | None = None
+    """The frame that recompiled."""
+    user_line: str | None = None
+    """The text of that line, where torch printed it."""
+    explanation: str | None = None
+    """What torch printed behind a shape condition."""
+    actual: str | None = None
+
+
+def family_of_text(reason: Reason) -> str:
+    """The code a printed reason alone makes most likely; "CD190" when nothing fits."""
+    known = Circumstances(
+        place=reason.location, user_line=reason.user_line, explanation=reason.comment
+    )
+    return decide(guard_of(reason.expression), known).code
+
+
+def decide(guard: Guard, known: Circumstances) -> Decision:
+    """The family of a guard, by the order of the catalogue (docs/rules): first match wins."""
+    for number, rule in enumerate(_ORDER, 1):
+        found = rule(guard, known)
+        if found is not None:
+            return Decision(found[0], found[1], number)
+    return Decision("CD190", None, len(_ORDER) + 1)
+
+
+Found = tuple[str, "str | None"] | None
+
+
+def _no_guard(guard: Guard, known: Circumstances) -> Found:
+    if guard.check == "backend":
+        return "CD112", None
+    if guard.check == "unexpected":
+        return "CD190", None
+    return ("CD110", "dead_object") if guard.check == "dead" else None
+
+
+def _mode(guard: Guard, known: Circumstances) -> Found:
+    if guard.check == "state":
+        return "CD111", guard.aspect
+    if guard.check == "tensor" and guard.aspect == "functorch":
+        return "CD111", "functorch"
+    is_value = guard.check in ("value", "identity")
+    if is_value and guard.path is not None and guard.path.member == "training":
+        return "CD111", "train_eval"
+    return None
+
+
+def _aliased(guard: Guard, known: Circumstances) -> Found:
+    return ("CD113", None) if guard.check == "aliasing" else None
+
+
+def _other_instance(guard: Guard, known: Circumstances) -> Found:
+    """Only objects that share code count: `self`, and modules. A fresh list or dataclass passed
+    as an argument is another object at every call and no instance of anything compiled."""
+    path, facts = guard.path, known.facts
+    if not facts.instance_changed or path is None or not path.hops:
+        return None
+    shares_code = path.root in ("self", "fn") or any(
+        hop.text in ("_modules", "_buffers", "_parameters") for hop in path.hops
+    )
+    if shares_code or facts.holder_kind in ("module", "optimizer"):
+        return "CD117", guard.aspect
+    return None
+
+
+def _optimizer(guard: Guard, known: Circumstances) -> Found:
+    path = guard.path
+    in_file = any(
+        place is not None and _OPTIMIZER_FILE.search(place.file) is not None
+        for place in (known.place, known.frame)
+    )
+    hops = path.hops if path is not None else ()
+    own = any(hop.text == "param_groups" for hop in hops)
+    # The state is keyed by parameters, which torch can only print by their position.
+    state = len(hops) > 1 and hops[0].text == "state" and hops[1].text.startswith("list(dict.keys")
+    if own or state or in_file or known.facts.holder_kind == "optimizer":
+        names = [unquoted(hop.text) for hop in hops if hop.kind == "item"]
+        return "CD116", next((name for name in names if name in _GROUP_OPTIONS), None)
+    return None
+
+
+def _hook_set(guard: Guard, known: Circumstances) -> Found:
+    structural = guard.check in ("length", "members", "keys", "missing")
+    last = guard.path.last if guard.path is not None else None
+    return ("CD115", None) if structural and last is not None and last.is_hooks else None
+
+
+def _captured(guard: Guard, known: Circumstances) -> Found:
+    if owner_of(guard.path, known.facts) != "closure" or guard.check in ("marking", "shape"):
+        return None
+    if guard.check in ("length", "members", "keys", "missing"):
+        return "CD102", guard.check
+    kinds = {"tensor": "tensor", "tensor_type": "tensor", "identity": "object", "type": "object"}
+    if guard.check == "identity" and _singleton(guard, known):
+        return "CD101", "value"
+    return "CD101", kinds.get(guard.check, "value")
+
+
+def _global(guard: Guard, known: Circumstances) -> Found:
+    if owner_of(guard.path, known.facts) != "global" or guard.check in ("marking", "shape"):
+        return None
+    return "CD109", "environment" if "environ" in [h.text for h in _hops(guard)] else None
+
+
+def _sizes(guard: Guard, known: Circumstances) -> Found:
+    if guard.check == "marking":
+        return "CD105", "marking"
+    if guard.check != "shape":
+        return None
+    if guard.aspect == "equal" and "duck sizing" in (known.explanation or ""):
+        return "CD118", "duck_equal"
+    return "CD118", guard.aspect
+
+
+def _tensor(guard: Guard, known: Circumstances) -> Found:
+    if guard.check not in ("tensor", "tensor_type"):
+        return None
+    path, owner = guard.path, owner_of(guard.path, known.facts)
+    if path is not None and (path.registry == "_parameters" or path.member == "grad"):
+        return "CD106", "parameter"
+    held = owner in ("attribute", "module")
+    if guard.check == "tensor":
+        if held and guard.aspect in ("size", "rank"):
+            return "CD103", "shape"
+        return ("CD105", "size") if guard.aspect == "size" else ("CD106", guard.aspect)
+    if guard.type_name in ("NoneType", "None"):
+        return ("CD103", "created") if held else ("CD114", None)
+    if guard.type_name in _SCALARS:
+        return ("CD104", None) if held else ("CD107", "value")
+    return "CD106", "type"
+
+
+def _value(guard: Guard, known: Circumstances) -> Found:
+    check, path = guard.check, guard.path
+    if check == "tensor_item":
+        return "CD107", "tensor_index"
+    if check == "identity" and path is not None and path.member == "grad":
+        return "CD106", "grad"
+    by_value = check == "identity" and _singleton(guard, known)
+    if not by_value and check not in ("value", "none", "not_none", "attribute"):
+        return None
+    if path is not None and path.member == "grad":
+        return "CD106", "grad"
+    if check in ("none", "attribute") and _now_tensor(guard, known):
+        return "CD103", "created"
+    if check == "attribute":
+        return "CD104", "attribute_set"
+    if owner_of(path, known.facts) != "argument":
+        # A buffer holds a tensor or None, and tensors are not guarded by value.
+        if path is not None and path.registry == "_buffers":
+            return "CD103", "created"
+        return ("CD103", "companion") if _counts_a_cache(guard) else ("CD104", None)
+    was_none = check in ("none", "not_none") or (by_value and guard.expected == "None")
+    return ("CD114", None) if was_none else ("CD107", "value")
+
+
+def _container(guard: Guard, known: Circumstances) -> Found:
+    if guard.check not in ("length", "members", "keys", "missing"):
+        return None
+    if guard.path is not None and guard.path.member == "_buffers":
+        return "CD103", "created"
+    argument = owner_of(guard.path, known.facts) == "argument"
+    return ("CD108" if argument else "CD104"), guard.check
+
+
+def _identity(guard: Guard, known: Circumstances) -> Found:
+    if guard.check not in ("identity", "type"):
+        return None
+    path, facts = guard.path, known.facts
+    names = {guard.type_name, guard.expected, known.actual, facts.value_type} - {None}
+    if owner_of(path, facts) != "argument":
+        registry = path.registry if path is not None else None
+        if registry == "_buffers" and guard.check == "identity":
+            return "CD103", "created"
+        return "CD104", "type" if guard.check == "type" else None
+    if guard.check == "type" and any(name in _CONTAINERS for name in names):
+        return "CD108", "type"
+    if names & set(_TENSORS):
+        return "CD106", "identity" if guard.check == "identity" else "type"
+    if guard.check == "type" and facts.value_type == "NoneType":
+        return "CD114", None
+    if guard.check == "type" and any(name in _SCALARS for name in names):
+        return "CD107", "value"
+    code = path is not None and path.last is not None and path.last.text == "__code__"
+    return "CD110", "code" if code else guard.check
+
+
+def _singleton(guard: Guard, known: Circumstances) -> bool:
+    """An identity check that guards a value: an enum member; True, False, None on torch 2.7."""
+    facts = known.facts
+    if facts.is_enum or (guard.type_name or "").startswith("enum."):
+        return True
+    if guard.expected in ("True", "False", "None") or facts.value_type in ("bool", "NoneType"):
+        return True
+    if facts.value_type is not None or guard.path is None:
+        return False
+    if guard.path.last is not None and guard.path.last.text in ("__code__", "__class__"):
+        return False
+    if guard.type_name is None:
+        # torch <= 2.9 prints no type: it guards bools by identity far oftener than objects.
+        return owner_of(guard.path, facts) in ("argument", "closure")
+    name = guard.type_name.rpartition(".")[2]
+    # The user's line names a member of the class: `mode is Mode.TRAIN`.
+    return re.search(rf"\b{re.escape(name)}\.\w", known.user_line or "") is not None
+
+
+def _counts_a_cache(guard: Guard) -> bool:
+    """An int named as the fill of a cache: `cached_freqs_seq_len`, `max_seq_len_cached`. The
+    cache itself may be preallocated, and then no tensor shows that it is filled lazily."""
+    member = guard.path.member if guard.path is not None else None
+    if member is None or not (guard.expected or "").lstrip("-").isdigit():
+        return False
+    words = set(member.strip("_").split("_"))
+    return bool(words & {"cache", "cached"}) and bool(words & _LENGTH_WORDS)
+
+
+def _now_tensor(guard: Guard, known: Circumstances) -> bool:
+    """The value, or the attribute that was absent, is a tensor now."""
+    facts = known.facts
+    now = facts.member_type if guard.check == "attribute" else facts.value_type
+    if now is None or (guard.check == "attribute" and guard.expected != "absent"):
+        return False
+    return now in _TENSORS and owner_of(guard.subject, facts) in ("attribute", "module")
+
+
+def _hops(guard: Guard) -> tuple[Hop, ...]:
+    return guard.path.hops if guard.path is not None else ()
+
+
+_ORDER = (
+    _no_guard,
+    _mode,
+    _aliased,
+    _other_instance,
+    _optimizer,
+    _hook_set,
+    _captured,
+    _global,
+    _sizes,
+    _tensor,
+    _value,
+    _container,
+    _identity,
+)

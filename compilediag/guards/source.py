@@ -1,0 +1,242 @@
+"""A guard's source as a path: a root name and the hops from it, read without running anything.
+
+Sources come in two spellings, `L['self']._buffers['pe']` from the guard tree and
+`self._buffers['pe']` in printed reasons; torch 2.7 writes `dict.__getitem__(d, k)` for `d[k]`.
+All give the same Path. Text that is no source gives None, never an error.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from compilediag.guards.brackets import closing, split_outside, unquoted
+
+Scope = Literal["local", "global", "state"]
+HopKind = Literal["attr", "item", "key", "call"]
+
+DEPTH_LIMIT = 40
+"""Nested calls followed into; deeper text is not a source anybody wrote."""
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_OPERATORS = ("not", "and", "or", "if", "else", "True", "False", "None")
+_IMPORTED = re.compile(r"^__import_(\w+)$")
+_INTERNAL_SCOPE = re.compile(r"^(___unnamed_scope|__builtins_dict__)")
+_REGISTRIES = ("_modules", "_buffers", "_parameters")
+_HOOKS = re.compile(r"_hooks(_with_kwargs|_always_called)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One step from an object to a part of it."""
+
+    kind: HopKind
+    """"attr" for `.name`, "item" for `[index]`, "key" for the n-th key of a dict, "call"."""
+    text: str
+    """Name of the attribute, or the subscript as written (quotes kept)."""
+
+    @property
+    def is_hooks(self) -> bool:
+        """Leads to a module's dict of hooks."""
+        return self.kind == "attr" and _HOOKS.search(self.text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A root name in the frame or the module, and the hops from it."""
+
+    root: str
+    scope: Scope
+    hops: tuple[Hop, ...] = ()
+
+    def then(self, kind: HopKind, text: str) -> Path:
+        return Path(self.root, self.scope, (*self.hops, Hop(kind, text)))
+
+    def starts_with(self, other: Path) -> bool:
+        """`other` is this path, or an object on the way to it."""
+        same = self.root == other.root and self.scope == other.scope
+        return same and self.hops[: len(other.hops)] == other.hops
+
+    @property
+    def last(self) -> Hop | None:
+        return self.hops[-1] if self.hops else None
+
+    @property
+    def holder(self) -> Path:
+        """The object the last part is read from; a module's registries belong to the module."""
+        hops = self.hops[:-1]
+        if self.registry is not None:
+            hops = self.hops[:-2]
+        return Path(self.root, self.scope, hops)
+
+    @property
+    def registry(self) -> str | None:
+        """The module registry the last hop is read from: "_buffers" of `._buffers['pe']`."""
+        if len(self.hops) < 2 or self.hops[-1].kind != "item":
+            return None
+        text = self.hops[-2].text
+        return text if self.hops[-2].kind == "attr" and text in _REGISTRIES else None
+
+    @property
+    def member(self) -> str | None:
+        """Name of the attribute or registry entry at the end, "pe" of `._buffers['pe']`."""
+        last = self.last
+        if last is None:
+            return None
+        if self.registry is not None:
+            return unquoted(last.text)
+        return last.text if last.kind == "attr" else None
+
+    @property
+    def callable_end(self) -> int:
+        """Number of hops up to and with the last one inside a callable (a closure cell, or a
+        hook taken from a module); 0 when the path passes through none."""
+        end = 0
+        for index, hop in enumerate(self.hops):
+            cell = hop.kind == "attr" and hop.text == "cell_contents"
+            hook = hop.kind == "item" and index > 0 and self.hops[index - 1].is_hooks
+            if cell or hook:
+                end = index + 1
+        return end
+
+    @property
+    def cell(self) -> str | None:
+        """Index, as written, of the last closure cell the path passes through."""
+        found: str | None = None
+        for index, hop in enumerate(self.hops):
+            if hop.kind == "attr" and hop.text == "cell_contents" and index >= 1:
+                found = self.hops[index - 1].text
+        return found
+
+    @property
+    def tail(self) -> tuple[Hop, ...]:
+        """The hops after the last callable."""
+        return self.hops[self.callable_end :]
+
+    @property
+    def below_module(self) -> bool:
+        """After the last callable, the path runs through a registry of an nn.Module."""
+        return any(hop.kind == "attr" and hop.text in _REGISTRIES for hop in self.tail)
+
+
+@functools.lru_cache(maxsize=8192)
+def path_of(source: str) -> Path | None:
+    """The path a whole text spells, or None when it is no source."""
+    found = path_at(source.strip(), 0, DEPTH_LIMIT)
+    if found is None or found[1] != len(source.strip()):
+        return None
+    return found[0]
+
+
+def paths_in(text: str) -> Iterator[Path]:
+    """Every value that a condition such as `x.size()[0] > m.length` names, without the call that
+    asks a tensor's size."""
+    index = 0
+    while (found := _WORD.search(text, index)) is not None:
+        parsed = path_at(text, found.start())
+        index = max(found.end(), parsed[1] if parsed is not None else 0)
+        if parsed is None or (not parsed[0].hops and parsed[0].root in _OPERATORS):
+            continue
+        hops = parsed[0].hops
+        call = next((at for at, hop in enumerate(hops) if hop.kind == "call"), None)
+        yield Path(parsed[0].root, parsed[0].scope, hops if call is None else hops[: call - 1])
+
+
+def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[Path, int] | None:
+    """The longest path that begins at `start`, with the index behind it."""
+    if depth <= 0:
+        return None
+    if text[start : start + 1] == "(":
+        end = closing(text, start)
+        inner = _whole(text[start + 1 : end], depth - 1) if end > 0 else None
+        if inner is None:
+            return None
+        path, index = inner, end + 1
+    else:
+        name = _NAME.match(text, start)
+        if name is None:
+            return None
+        path, index = Path(name.group(), "local"), name.end()
+    while True:
+        step = _hop(text, path, index, depth)
+        if step is None:
+            return _rooted(path), index
+        path, index = step
+
+
+def _whole(text: str, depth: int) -> Path | None:
+    found = path_at(text.strip(), 0, depth)
+    return found[0] if found is not None and found[1] == len(text.strip()) else None
+
+
+def _hop(text: str, path: Path, index: int, depth: int) -> tuple[Path, int] | None:
+    """`path` one hop further, if another one follows at `index`."""
+    char = text[index : index + 1]
+    if char == ".":
+        name = _NAME.match(text, index + 1)
+        return (path.then("attr", name.group()), name.end()) if name else None
+    if char not in ("[", "("):
+        return None
+    end = closing(text, index)
+    if end < 0:
+        return None
+    inside = text[index + 1 : end]
+    if char == "(":
+        called = _call(path, inside, depth)
+        return (called, end + 1) if called is not None else None
+    last = path.last
+    if last is not None and last.kind == "key" and not last.text:
+        # list(dict.keys(d))[0]: the position of a key, not an item of the dict.
+        return Path(path.root, path.scope, (*path.hops[:-1], Hop("key", inside))), end + 1
+    if last is not None and last.kind == "attr" and last.text == "__dict__":
+        # o.__dict__['x'] is o.x, and is printed so by another version.
+        return Path(
+            path.root, path.scope, (*path.hops[:-1], Hop("attr", unquoted(inside)))
+        ), end + 1
+    return path.then("item", inside), end + 1
+
+
+def _call(path: Path, inside: str, depth: int) -> Path | None:
+    """A call as the path of what it reads, where that is known."""
+    arguments = split_outside(inside, ", ") if inside.strip() else ()
+    first = _whole(arguments[0], depth - 1) if arguments else None
+    name = path.last.text if path.last is not None and path.last.kind == "attr" else path.root
+    unbound = len(path.hops) == 1 and path.root in ("dict", "list", "tuple", "set", "object")
+    if name == "keys" and path.hops:
+        base = first if unbound else Path(path.root, path.scope, path.hops[:-1])
+        return base.then("key", "") if base is not None else None
+    if unbound and first is not None and len(arguments) == 2:
+        if name == "__getitem__":
+            return first.then("item", arguments[1].strip())
+        if name == "__getattribute__":
+            return first.then("attr", unquoted(arguments[1]))
+    if not path.hops:
+        if name == "type":
+            return first.then("attr", "__class__") if first is not None else None
+        # Conversions and torch's helpers (___from_numpy, ___as_tensor) read their argument.
+        return first
+    return path.then("call", name)
+
+
+def _rooted(path: Path) -> Path:
+    """L['x'] and G['x'] resolved to the name x of their scope."""
+    if path.root not in ("L", "G") or path.scope != "local":
+        return path
+    scope: Scope = "local" if path.root == "L" else "global"
+    hops = path.hops
+    if not hops:
+        return Path(path.root, "state")
+    if hops[0].kind != "item":
+        return path
+    name = unquoted(hops[0].text)
+    rest = hops[1:]
+    if _INTERNAL_SCOPE.match(name) and rest and rest[0].kind == "item":
+        name, rest = unquoted(rest[0].text), rest[1:]
+    module = _IMPORTED.match(name)
+    if module is not None:
+        name = module.group(1).replace("_dot_", ".")
+    return Path(name, scope, rest)

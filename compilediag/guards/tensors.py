@@ -1,0 +1,120 @@
+"""What torch says about tensors that no longer match, and about sizes out of their range."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_MISMATCH = re.compile(
+    r"tensor '(?P<source>.*)' (?P<what>dispatch key set|dtype|Tensor device index|requires_grad"
+    r"|rank|size|stride) mismatch(?: at index (?P<dimension>-?\d+))?\.?\s*(?P<rest>.*)",
+    re.DOTALL,
+)
+_TYPE = re.compile(
+    r"expected type of '(?P<source>.*)' to be (?P<expected>.*?),? ?'? but found "
+    r"<class '(?P<actual>[^']*)'>",
+    re.DOTALL,
+)
+_EXPECTED = re.compile(
+    r"[Ee]xpected (?:device index to be )?(?P<expected>.+?), actual (?P<actual>.+)", re.DOTALL
+)
+_CHECK_TENSOR = re.compile(
+    r"check_tensor\((?P<source>.*?), (?:torch\.)?\w+, DispatchKeySet", re.DOTALL
+)
+_RAW_KEYS = re.compile(r"(?P<source>.*)\.raw_repr\(\) == DispatchKeySet", re.DOTALL)
+_PARAMETER_ADVICE = re.compile(r"\. Guard failed on a parameter, consider using .*", re.DOTALL)
+_MARKING = re.compile(
+    r"_dynamo_\w*indices|_has_dynamo_dim_marking|_dynamo_(?:dynamic_range|shape_ids|unbacked_bounds)"
+)
+_SIZE_CALL = re.compile(r"\.(?:size|stride|storage_offset|numel)\(\)")
+_COMPARISON = re.compile(r"\s(?:[<>]=?|%|//)\s|\bMod\(|\bEq\(|\bNe\(")
+_STRINGS = re.compile(r"'[^']*'|\"[^\"]*\"|<class|<enum")
+_BACKENDS = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HPU", "XLA", "PrivateUse1", "MTIA", "IPU", "VE")
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A tensor guard's failure. `aspect`: size, rank, dtype, stride, requires_grad, device, type,
+    inference, sparse, conjugate, subclass, functorch, autocast, dispatch_keys."""
+
+    source: str
+    aspect: str
+    expected: str | None
+    actual: str | None
+    dimension: str | None = None
+
+
+def mismatch_of(text: str) -> Mismatch | None:
+    """Reads torch's message about a tensor; None when the text is none."""
+    found = _MISMATCH.match(text)
+    if found is not None:
+        return _read(found)
+    found = _TYPE.match(text)
+    if found is not None:
+        expected = found["expected"].removeprefix("<class '").removesuffix("'>").strip("' ,")
+        return Mismatch(found["source"], "type", expected, found["actual"])
+    found = _CHECK_TENSOR.match(text) or _RAW_KEYS.match(text)
+    return Mismatch(found["source"], "dispatch_keys", None, None) if found else None
+
+
+def _read(found: re.Match[str]) -> Mismatch:
+    rest = _PARAMETER_ADVICE.sub("", found["rest"]).strip()
+    what = found["what"]
+    if what == "requires_grad":
+        wanted = rest.rpartition("=")[2].strip().startswith(("1", "True"))
+        return Mismatch(found["source"], what, str(wanted), str(not wanted))
+    compared = _EXPECTED.search(rest)
+    expected = compared["expected"].strip() if compared else None
+    actual = compared["actual"].strip().rstrip(".") if compared else None
+    if what == "dispatch key set":
+        return Mismatch(
+            found["source"], keys_aspect(expected or "", actual or ""), expected, actual
+        )
+    aspect = "device" if what == "Tensor device index" else what
+    return Mismatch(found["source"], aspect, expected, actual, found["dimension"])
+
+
+def keys_of(text: str) -> frozenset[str]:
+    """The keys of a printed `DispatchKeySet(CPU, ...)`."""
+    inside = text.partition("(")[2].rpartition(")")[0]
+    return frozenset(key.strip() for key in inside.split(",") if key.strip())
+
+
+def keys_aspect(expected: str, actual: str) -> str:
+    """What two dispatch key sets say about the tensor: the most telling difference."""
+    before, after = keys_of(expected), keys_of(actual)
+    changed = before ^ after
+    if any(key.startswith("FuncTorch") for key in changed):
+        return "functorch"
+    if any(key.startswith("Sparse") for key in changed):
+        return "sparse"
+    if any(key in _BACKENDS for key in changed):
+        return "device"
+    if changed & {"Conjugate", "Negative"}:
+        return "conjugate"
+    if changed & {"Python", "PythonTLSSnapshot"}:
+        return "subclass"
+    if any(key.startswith("Autocast") for key in changed):
+        return "autocast"
+    if changed and all(key == "ADInplaceOrView" or key.startswith("Autograd") for key in changed):
+        return "inference"
+    return "dispatch_keys"
+
+
+def is_marking(text: str) -> bool:
+    """A guard on `mark_dynamic`, `mark_static` and their like."""
+    return _MARKING.search(text) is not None
+
+
+def condition_kind(text: str) -> str | None:
+    """Kind of a symbolic shape condition (CD118), or None when the text is none."""
+    plain = _STRINGS.sub("", text)
+    sized = _SIZE_CALL.search(plain) is not None
+    if not sized and ("check" in plain or "type(" in plain or not _COMPARISON.search(plain)):
+        return None
+    if re.search(r"%|//|\bMod\(", plain):
+        return "divisibility"
+    if re.search(r"[<>]", plain):
+        lower = re.fullmatch(r"\(*2 <= .*", plain) and plain.count("<") == 1
+        return "zero_one" if lower else "range"
+    return "equal"

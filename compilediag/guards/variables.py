@@ -1,0 +1,104 @@
+"""Names a guarded value as a user would spell it: "pos.pe", "capture", "d['k']".
+
+What lies below a module is spelled as in `named_buffers()` and `state_dict`, without the `self`
+in front: "pos.pe". A plain attribute of the root keeps its root: "self.count", "cfg.flag". What a
+function captured goes by the name of its free variable. Facts of the live process come first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from compilediag.guards.brackets import unquoted
+from compilediag.guards.source import Hop, Path, path_of
+from compilediag_harness.wire import GuardFacts
+
+_SELF_NAMES = ("self", "s", "fn")
+"""Roots that are the compiled module itself; `fn` is torch's own name for a built-in module."""
+
+_HINTED = re.compile(r"guard on \"(?P<name>\w+)\"(?P<rest>.*)", re.DOTALL)
+_SILENT_ATTRIBUTES = ("__dict__", "__code__", "__class__")
+_SIZES = ("size", "stride", "storage_offset", "numel", "item")
+
+
+def variable_of(source: str, facts: GuardFacts, hint: str | None = None) -> str:
+    """The variable behind a guard's source; the source itself where it is not understood."""
+    path = path_of(source)
+    return spelled(path, facts, hint) if path is not None else source
+
+
+def spelled(path: Path, facts: GuardFacts, hint: str | None = None) -> str:
+    """The variable behind a path."""
+    if path.callable_end:
+        return _captured(path, facts, hint)
+    hops = _meaningful(path.hops)
+    if facts.holder_path and hops and len(hops) == len(path.hops):
+        return facts.holder_path + _rendered(hops[-2:] if path.registry else hops[-1:])
+    below_module = bool(hops) and hops[0].text in ("_modules", "_buffers", "_parameters")
+    if path.scope == "local" and path.root in _SELF_NAMES and below_module:
+        name = _rendered(hops)
+        return name[1:] if name.startswith(".") else name or path.root
+    return path.root + _rendered(hops)
+
+
+def free_variable_of(hint: str | None) -> str | None:
+    """The free variable torch's hint names (torch >= 2.11), "capture" of `guard on "capture"`;
+    the bare name is taken too."""
+    if hint is not None and hint.isidentifier():
+        return hint
+    found = _HINTED.match(hint.strip()) if hint else None
+    return found.group("name") if found else None
+
+
+def _captured(path: Path, facts: GuardFacts, hint: str | None) -> str:
+    tail = _meaningful(path.tail)
+    if path.cell is not None and path.hops[path.callable_end - 1].text == "cell_contents":
+        name = (facts.free_variable or "").partition(".")[0].partition("[")[0]
+        name = name or free_variable_of(hint) or f"captured variable {path.cell}"
+        return name + _rendered(tail)
+    if not tail:
+        holder = Path(path.root, path.scope, path.hops[: path.callable_end - 2])
+        hooks = path.hops[path.callable_end - 2].text.lstrip("_").removesuffix("s")
+        return f"{hooks.replace('_', ' ')} of {spelled(holder, GuardFacts())}"
+    if tail[0].text == "__self__" and len(tail) > 1:
+        # The hook is a bound method: its object is `self` in the method's own text.
+        return "self" + _rendered(tail[1:])
+    return _rendered(tail).lstrip(".")
+
+
+def _meaningful(hops: tuple[Hop, ...]) -> tuple[Hop, ...]:
+    """The hops without the ones that only torch sees."""
+    kept: list[Hop] = []
+    for index, hop in enumerate(hops):
+        if hop.kind in ("key", "call"):
+            break
+        following = hops[index + 1] if index + 1 < len(hops) else None
+        if hop.text in _SIZES and following is not None and following.kind == "call":
+            break
+        kept.append(hop)
+    while kept and kept[-1].kind == "attr" and kept[-1].text in _SILENT_ATTRIBUTES:
+        kept.pop()
+    return tuple(kept)
+
+
+def _rendered(hops: tuple[Hop, ...]) -> str:
+    """Hops as Python text, with a module's registries read as attributes."""
+    text = ""
+    named = False
+    for index, hop in enumerate(hops):
+        following = hops[index + 1] if index + 1 < len(hops) else None
+        if hop.kind == "attr" and following is not None and following.kind == "item":
+            if hop.text in ("_modules", "_buffers", "_parameters", "__dict__"):
+                named = True
+                continue
+            if hop.text == "_data" and text.endswith(".environ"):
+                continue
+        if hop.kind == "attr":
+            if hop.text != "__class__":
+                text += f".{hop.text}"
+        elif named:
+            text += f".{unquoted(hop.text)}"
+        else:
+            text += f"[{hop.text}]"
+        named = False
+    return text

@@ -1,0 +1,103 @@
+"""Whose code a file is: the user's own, a third party's, or torch's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from compilediag.findings import Ownership
+
+_INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
+_STANDARD_LIBRARY = re.compile(
+    r"(?:^|/)(?:lib(?:64)?/python3(?:\.\d{1,3}t?)?|python3\d{0,3}\.zip)/"
+)
+_TORCH_PACKAGES = frozenset({"torch", "torchgen", "functorch"})
+
+# Folders and files that no package but torch is known to have: they tell torch's own files in a
+# source checkout ("…/torch/_dynamo/…"), and in the paths that torch shortens from the left by
+# what they share with its own folder ("nn/modules/module.py").
+_TORCH_TAIL = re.compile(
+    r"(?:_(?:dynamo|inductor|functorch|higher_order_ops|subclasses|export|library|prims|refs"
+    r"|decomp|dispatch|logging|guards\.py|tensor\.py|ops\.py|compile\.py)"
+    r"|nn/(?:modules|functional\.py|parallel|utils|attention)"
+    r"|optim/(?:optimizer|lr_scheduler|swa_utils|adam|adamw|sgd|_functional|_multi_tensor)\b"
+    r"|autograd/(?:function|graph|grad_mode|profiler)\.py"
+    r"|fx/(?:experimental|passes|proxy\.py|graph_module\.py|interpreter\.py)"
+    r"|utils/(?:_pytree\.py|_python_dispatch\.py|_contextlib\.py|checkpoint\.py|_device\.py)"
+    r"|compiler/__init__\.py|distributed/(?:fsdp|tensor|_composable)/)(?:/|$|\.|\b)"
+)
+
+
+def ownership_of(file: str, user_roots: Sequence[str] = ()) -> Ownership:
+    """Who owns `file`, a path as torch or Python prints it.
+
+    torch's own files are "torch"; installed packages and the standard library are "third_party";
+    everything else is "user", also a file outside of `user_roots`, because a project is often run
+    from elsewhere. A virtual environment inside the user's folder stays third party. A path that
+    torch shortened from the left is completed against `user_roots` where it can be.
+    """
+    roots = tuple(root.replace("\\", "/") for root in user_roots)
+    return _ownership(file.replace("\\", "/"), roots)
+
+
+@lru_cache(maxsize=4096)
+def _ownership(file: str, roots: tuple[str, ...]) -> Ownership:
+    if file.startswith("<"):
+        return _of_generated(file)
+    if "torchinductor_" in file:
+        return "torch"
+    installed = _last_match(_INSTALLED, file)
+    if installed is not None:
+        return _of_installed(file, installed, roots)
+    if _STANDARD_LIBRARY.search(file):
+        return "third_party"
+    if _belongs_to_torch_source(file, roots):
+        return "torch"
+    return "user"
+
+
+def _of_generated(name: str) -> Ownership:
+    """Code that has no file: torch.fx graphs, frozen modules, generated classes, typed code."""
+    if name.startswith(("<eval_with_key>", "<torch_package")):
+        return "torch"
+    if name.startswith(("<frozen ", "<attrs ", "<__array_function__", "<decorator-gen")):
+        return "third_party"
+    return "user"
+
+
+def _of_installed(file: str, packages: int, roots: tuple[str, ...]) -> Ownership:
+    """A file below site-packages, whose first folder (from `packages` on) names the package."""
+    package = file[packages:].partition("/")[0].removesuffix(".py")
+    if package in _TORCH_PACKAGES:
+        return "torch"
+    # A user may develop inside site-packages; the folder site-packages itself is no project.
+    for root in roots:
+        if len(root) > packages and (file + "/").startswith(root.rstrip("/") + "/"):
+            return "user"
+    return "third_party"
+
+
+def _belongs_to_torch_source(file: str, roots: tuple[str, ...]) -> bool:
+    if file.startswith("/"):
+        head, found, tail = file.rpartition("/torch/")
+        return bool(found) and bool(head) and _TORCH_TAIL.match(tail) is not None
+    tail = file.removeprefix("torch/")
+    return _TORCH_TAIL.match(tail) is not None and not _continues_a_root(file, roots)
+
+
+def _continues_a_root(file: str, roots: tuple[str, ...]) -> bool:
+    """A shortened path begins with the last folders of a root: "b/app.py" below ".../a/b"."""
+    folders = file.split("/")[:-1]
+    return any(
+        root.rstrip("/").endswith("/" + "/".join(folders[:count]))
+        for root in roots
+        for count in range(1, len(folders) + 1)
+    )
+
+
+def _last_match(pattern: re.Pattern[str], text: str) -> int | None:
+    end = None
+    for match in pattern.finditer(text):
+        end = match.end()
+    return end

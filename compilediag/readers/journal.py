@@ -1,0 +1,205 @@
+"""Journal files in, events out; every line that is no event is counted.
+
+A journal is written by `compilediag_harness.journal`, but what stands in it is in part text of
+the program that ran, and the file may be torn, cut or doctored: nothing here raises on contents,
+and every size has a cap.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import msgspec
+
+from compilediag_harness.wire import KINDS, Event, ProcessStarted
+
+LINE_LIMIT = 1 << 20
+"""Longest line in bytes; `compilediag_harness.journal` writes none that is longer."""
+
+RECORD_LIMIT = 2_000_000
+"""Most records read from one file."""
+
+LOST_KEYS = ("bad_json", "bad_payload_hash", "too_long", "unknown_kind", "gap")
+"""Reasons in `Journal.lost`. "gap" counts sequence numbers that no line has: records that the
+process dropped (disk full, size limit), or that were cut out of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """One process's events, in the order in which they were written."""
+
+    name: str
+    """File name, "journal-4711-1a2b3c4d.jsonl"."""
+    events: tuple[Event, ...] = ()
+    torn_tail: bool = False
+    """The last line has no end: the process was killed, or the disk was full, while it wrote."""
+    lost: dict[str, int] = field(default_factory=dict[str, int])
+    """Records lost by reason; empty when none was."""
+
+    @property
+    def started(self) -> ProcessStarted | None:
+        """The record of the process's start, which is the first when it is there."""
+        return next((item for item in self.events if isinstance(item, ProcessStarted)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that is no event; `reason` is one of `LOST_KEYS`."""
+
+    reason: str
+    sequence: int | None = None
+
+
+def read_journal(path: str) -> Journal:
+    """The journal at `path`; empty when the file cannot be opened or is no regular file."""
+    name = os.path.basename(path)
+    file = _open_regular(path)
+    if file is None:
+        return Journal(name)
+    with file:
+        return _collect(name, _lines(file))
+
+
+def read_run(run_dir: str) -> tuple[Journal, ...]:
+    """Every journal of a run directory, ordered by the start of its process."""
+    journals = [read_journal(os.path.join(run_dir, name)) for name in journal_names(run_dir)]
+    return tuple(sorted(journals, key=_start_order))
+
+
+def journal_names(run_dir: str) -> list[str]:
+    """Names of the journal files in a run directory; empty when it cannot be listed."""
+    try:
+        names = os.listdir(run_dir)
+    except OSError:
+        return []
+    return sorted(name for name in names if name.startswith("journal-") and name.endswith(".jsonl"))
+
+
+def decode_line(line: bytes) -> tuple[int, Event] | BadLine:
+    """One line without its newline as (sequence, event)."""
+    if len(line) > LINE_LIMIT:
+        return BadLine("too_long")
+    crc, _, body = line.partition(b" ")
+    if len(crc) != 8 or crc != b"%08x" % binascii.crc32(body):
+        return BadLine("bad_payload_hash")
+    number, _, payload = body.partition(b" ")
+    if not number.isdigit() or len(number) > 15:
+        return BadLine("bad_json")
+    return _decode_payload(int(number), payload)
+
+
+def _decode_payload(sequence: int, payload: bytes) -> tuple[int, Event] | BadLine:
+    bad = BadLine("bad_json", sequence)
+    record = _parse(payload)
+    if not isinstance(record, dict):
+        return bad
+    fields: dict[str, Any] = record  # pyright: ignore[reportUnknownVariableType]
+    kind = fields.get("k")
+    if not isinstance(kind, str):
+        return bad
+    known = KINDS.get(kind)
+    if known is None:
+        return BadLine("unknown_kind", sequence)
+    try:
+        return sequence, msgspec.convert(fields, known)
+    except (msgspec.ValidationError, RecursionError, OverflowError):
+        return bad
+
+
+def _parse(payload: bytes) -> Any:
+    """JSON; spellings that only Python writes (NaN, lone surrogates) become null and "\\ufffd"."""
+    try:
+        return msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        text = payload.decode("utf-8", "replace")
+        return _mended(json.loads(text, parse_constant=lambda _: None))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode() if not value.isascii() else value
+    if isinstance(value, list):
+        items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return [_mended(item) for item in items]
+    if isinstance(value, dict):
+        fields: dict[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return {_mended(key): _mended(item) for key, item in fields.items()}
+    return value
+
+
+def _open_regular(path: str) -> BinaryIO | None:
+    """The file opened for reading, unless it is a link, a pipe or a device."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return os.fdopen(fd, "rb")
+    os.close(fd)
+    return None
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
+    """(line without its end, whether it had one); a line over the limit comes cut, once."""
+    for _ in range(RECORD_LIMIT):
+        line = file.readline(LINE_LIMIT + 2)
+        if not line:
+            return
+        ended = line.endswith(b"\n")
+        if not ended and len(line) > LINE_LIMIT:
+            ended = _skip_line(file)
+        yield line.removesuffix(b"\n"), ended
+
+
+def _skip_line(file: BinaryIO) -> bool:
+    """Reads on to the end of a line over the limit; whether it has one."""
+    while piece := file.readline(LINE_LIMIT):
+        if piece.endswith(b"\n"):
+            return True
+    return False
+
+
+def _collect(name: str, lines: Iterator[tuple[bytes, bool]]) -> Journal:
+    events: list[tuple[int, Event]] = []
+    numbers: set[int] = set()
+    unnumbered = 0
+    lost: dict[str, int] = {}
+    torn = False
+    for line, ended in lines:
+        if not line:
+            continue
+        result = decode_line(line)
+        if isinstance(result, BadLine):
+            if not ended and result.reason == "bad_payload_hash":
+                torn = True
+                continue
+            lost[result.reason] = lost.get(result.reason, 0) + 1
+            if result.sequence is None:
+                unnumbered += 1
+            else:
+                numbers.add(result.sequence)
+            continue
+        torn = not ended
+        numbers.add(result[0])
+        events.append(result)
+    # A damaged line has lost its number too: it must not be counted again as a gap.
+    gap = max(numbers, default=-1) + 1 - len(numbers) - unnumbered
+    if gap > 0:
+        lost["gap"] = gap
+    events.sort(key=lambda item: item[0])
+    return Journal(name, tuple(event for _, event in events), torn, lost)
+
+
+def _start_order(journal: Journal) -> tuple[bool, str, str]:
+    started = journal.started
+    return (started is None, started.started_utc if started else "", journal.name)

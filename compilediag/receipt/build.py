@@ -1,0 +1,145 @@
+"""Builds the receipt of a run: pure, redacted, and the same for the same events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from compilediag import __version__
+from compilediag.causes import causes_of
+from compilediag.receipt.compile_part import Causes, compile_section, finding_record
+from compilediag.receipt.identity_part import completeness_of, environment_of, header_of
+from compilediag.receipt.places import Places
+from compilediag.receipt.record import as_plain, from_plain
+from compilediag.receipt.run_facts import RunFacts
+from compilediag.receipt.running_part import (
+    checks_of,
+    cudagraph_section,
+    goodput_section,
+    memory_section,
+    overhead_of,
+    steps_section,
+)
+from compilediag.receipt.schema import (
+    MIN_READER_VERSION,
+    SCHEMA,
+    SCHEMA_VERSION,
+    Artifact,
+    Failure,
+    Receipt,
+)
+from compilediag.redact import Redactor, secret_values
+from compilediag.timeline import Timeline
+from compilediag_harness.wire import clip, plain
+
+if TYPE_CHECKING:
+    from compilediag.diagnose import Diagnosis
+
+TAIL_BYTES = 8 * 1024
+"""Longest log tail and failure reason kept."""
+
+TEXT_KEPT = 8 * 1024
+"""Longest text of any field, in characters."""
+
+
+def build(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> Receipt:
+    """The receipt of one run. No string in it holds a secret that `redact` recognises."""
+    redactor = Redactor(_known_secrets(timeline, run))
+    places = Places(timeline)
+    receipt = Receipt(
+        schema=SCHEMA,
+        schema_version=SCHEMA_VERSION,
+        min_reader_version=MIN_READER_VERSION,
+        receipt_id=run.receipt_id,
+        status=run.status,
+        verdict=cast(Any, diagnosis.verdict),
+        completeness=completeness_of(timeline, diagnosis, run),
+        header=header_of(timeline, run, __version__, redactor),
+        environment=environment_of(timeline, run),
+        compile=compile_section(timeline, Causes.of(timeline, causes_of), places),
+        findings=tuple(finding_record(item, places) for item in diagnosis.findings),
+        steps=steps_section(timeline, diagnosis.findings, run),
+        goodput=goodput_section(timeline, run),
+        memory=memory_section(timeline),
+        cudagraph=cudagraph_section(timeline),
+        checks=checks_of(timeline, run),
+        failure=_failure(timeline, run, redactor),
+        overhead=overhead_of(timeline, run),
+        artifacts=tuple(
+            Artifact(
+                role=item.role,
+                uri=item.uri,
+                media_type=item.media_type,
+                bytes=item.bytes,
+                sha256=item.sha256,
+            )
+            for item in run.artifacts
+        ),
+        extensions=plain(dict(run.extensions)),
+    )
+    return _safe(receipt, redactor)
+
+
+def _known_secrets(timeline: Timeline, run: RunFacts) -> list[str]:
+    known = [*run.secret_values, *secret_values(run.argv, run.environment)]
+    for process in timeline.processes:
+        if process.started is not None:
+            known += secret_values(process.started.argv, {})
+    return known
+
+
+def _failure(timeline: Timeline, run: RunFacts, redactor: Redactor) -> Failure | None:
+    """Both texts are redacted before they are cut, so that no half of a secret is left."""
+    told = next(
+        (item.ended.failure for item in timeline.processes if item.ended and item.ended.failure),
+        None,
+    )
+    reason = run.failure_reason or told
+    if run.status == "complete" and reason is None:
+        return None
+    return Failure(
+        reason=None if reason is None else _last(redactor.text(reason)),
+        log_tail=None if run.log_tail is None else _last(redactor.text(run.log_tail)),
+    )
+
+
+def _last(text: str) -> str:
+    """The end of a text, at most `TAIL_BYTES` of UTF-8, from the beginning of a line."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= TAIL_BYTES:
+        return encoded.decode("utf-8")
+    tail = encoded[-TAIL_BYTES:].decode("utf-8", "ignore")
+    _, newline, rest = tail.partition("\n")
+    return rest if newline and rest else tail
+
+
+def _safe(receipt: Receipt, redactor: Redactor) -> Receipt:
+    """Redacted, bounded, finite: what is wrong with a value is told in the checks."""
+    raw = redactor.tree(as_plain(receipt))
+    raw, finite = bounded(raw)
+    raw["header"]["run"]["redactions"] = {
+        "count": sum(redactor.counts.values()),
+        "rules": sorted(redactor.counts),
+    }
+    raw["checks"]["values_finite"] = finite
+    return from_plain(Receipt, raw)
+
+
+def bounded(value: Any) -> tuple[Any, bool]:
+    """JSON-ready values that any JSON reader takes: NaN and infinities become None (then the
+    second result is False), lone surrogates are replaced, long texts cut with the loss said."""
+    if isinstance(value, float):
+        return (value, True) if math.isfinite(value) else (None, False)
+    if isinstance(value, str):
+        return clip(value.encode("utf-8", "replace").decode("utf-8"), TEXT_KEPT), True
+    if isinstance(value, Mapping):
+        pairs = {
+            bounded(key)[0]: bounded(item) for key, item in cast(Mapping[str, Any], value).items()
+        }
+        kept = {key: item for key, (item, _) in pairs.items()}
+        return kept, all(finite for _, finite in pairs.values())
+    if isinstance(value, (list, tuple)):
+        results = [bounded(item) for item in cast(Sequence[Any], value)]
+        return [item for item, _ in results], all(finite for _, finite in results)
+    return value, True

@@ -1,0 +1,238 @@
+"""The completeness, header and environment of a receipt."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from compilediag.lead_process import lead_process, rank_of, ranks_present, world_size
+from compilediag.receipt.compile_part import events_left_out
+from compilediag.receipt.parts.identity import (
+    Completeness,
+    Environment,
+    Header,
+    Lane,
+    NumericsFlags,
+    Producer,
+    Provenance,
+    Run,
+    Sources,
+)
+from compilediag.receipt.run_facts import RunFacts
+from compilediag.redact import Redactor
+from compilediag.timeline import Process, Timeline
+from compilediag_harness.wire import plain
+
+if TYPE_CHECKING:
+    from compilediag.diagnose import Diagnosis
+
+PRODUCER = "compilediag"
+
+_NO_LANE = ("num_threads", "num_interop_threads", "grad")
+"""Of the machine and of the moment: they do not make two receipts incomparable."""
+
+LOST_REASONS = ("bad_json", "bad_payload_hash", "too_long", "unknown_kind")
+"""Always told, in this order; a reader may add others."""
+
+
+def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> Completeness:
+    """How much of the evidence arrived."""
+    journal, agreement = run.journal, diagnosis.agreement
+    lost: dict[str, int] = dict.fromkeys(LOST_REASONS, 0)
+    if journal is not None:
+        lost.update(journal.records_lost)
+    return Completeness(
+        journal_records=journal.records if journal is not None else None,
+        journal_torn_tail=journal.torn_tail if journal is not None else None,
+        records_lost=lost,
+        ranks_expected=ranks_expected(timeline, run),
+        ranks_present=ranks_present(timeline),
+        sources=Sources(
+            events=agreement.sources.get("events"),
+            metrics=agreement.sources.get("metrics"),
+            text_log=agreement.sources.get("text_log"),
+            agree=agreement.agree,
+        ),
+        differences=tuple(agreement.differences),
+        numbers=plain(agreement.numbers),
+        reasons=tuple(missing_evidence(timeline)),
+    )
+
+
+def ranks_expected(timeline: Timeline, run: RunFacts) -> int | None:
+    """What the launcher was told, else what the processes were; None where nothing attached."""
+    if run.ranks_expected is not None:
+        return run.ranks_expected
+    return world_size(timeline) or (1 if timeline.processes else None)
+
+
+def missing_evidence(timeline: Timeline) -> list[str]:
+    """What could not be observed and why, each once."""
+    found: dict[str, None] = {}
+    for process in timeline.processes:
+        if process.torch is not None:
+            for hook, loss in process.torch.lost.items():
+                found[f"{hook}: {loss}"] = None
+    for item in timeline.lost:
+        found[f"{item.source}: {item.reason}"] = None
+    left_out = events_left_out(timeline)
+    if left_out:
+        found[f"compile.events: {left_out} later compiles are counted and not listed"] = None
+    return list(found)
+
+
+def header_of(timeline: Timeline, run: RunFacts, version: str, redactor: Redactor) -> Header:
+    """Who wrote the receipt, of which code, in which lane and run."""
+    lead = process_at(timeline, lead_process(timeline))
+    started = lead.started if lead is not None else None
+    argv = run.argv or (started.argv if started is not None else ())
+    return Header(
+        created_at_utc=run.created_at_utc,
+        producer=Producer(name=PRODUCER, version=version),
+        provenance=_provenance(run),
+        lane=_lane(run, argv, _flags(lead)),
+        run=Run(
+            run_id=run.run_id,
+            attempt=run.attempt,
+            parent_run_id=run.parent_run_id,
+            rank=(rank_of(lead) or 0) if lead is not None else None,
+            world_size=world_size(timeline) or (1 if timeline.processes else None),
+            argv_redacted=redactor.argv(argv),
+            env_allowlisted=redactor.environment(run.environment or _variables(lead)),
+            exit_code=run.exit_code,
+        ),
+    )
+
+
+def _provenance(run: RunFacts) -> Provenance:
+    facts = run.provenance
+    return Provenance(
+        git_commit=facts.git_commit,
+        git_branch=facts.git_branch,
+        git_dirty=facts.git_dirty,
+        git_message_short=facts.git_message_short,
+        source=facts.source,
+        source_sha256=dict(facts.source_sha256),
+    )
+
+
+def process_at(timeline: Timeline, index: int) -> Process | None:
+    """The process with this index."""
+    return next((item for item in timeline.processes if item.index == index), None)
+
+
+def _flags(lead: Process | None) -> Mapping[str, Any]:
+    """What `environment.py` of the harness found about numbers and speed, if it found anything."""
+    flags = {**_mapping(lead, "numerics_flags")}
+    for name in _NO_LANE:
+        flags.pop(name, None)
+    if lead is not None and "precision" in lead.facts:
+        flags["precision"] = lead.facts["precision"]
+    return {**flags, **_requested(lead)}
+
+
+def _requested(lead: Process | None) -> dict[str, Any]:
+    """The arguments all `torch.compile` calls of a process had in common; where they differ, the
+    texts are listed and the truths left out."""
+    found = lead.facts.get("compile_requests") if lead is not None else None
+    requests = cast(list[Mapping[str, Any]], found) if isinstance(found, list) else []
+    common: dict[str, Any] = {}
+    for name in ("backend", "mode", "dynamic", "fullgraph", "cudagraphs"):
+        values = list(dict.fromkeys(request.get(name) for request in requests))
+        if len(values) == 1:
+            common[name] = values[0]
+        elif name in ("backend", "mode"):
+            common[name] = ", ".join(sorted(str(value) for value in values if value is not None))
+    return {name: value for name, value in common.items() if value not in (None, "")}
+
+
+def _mapping(process: Process | None, name: str) -> Mapping[str, Any]:
+    """A fact of a process that is a map; empty where it was not read."""
+    found = process.facts.get(name) if process is not None else None
+    return cast(Mapping[str, Any], found) if isinstance(found, Mapping) else {}
+
+
+def _variables(lead: Process | None) -> dict[str, str]:
+    return {str(name): str(value) for name, value in _mapping(lead, "env").items()}
+
+
+def _lane(run: RunFacts, argv: Sequence[str], flags: Mapping[str, Any]) -> Lane:
+    known = set(NumericsFlags.__struct_fields__) - {"unknown"}
+    return Lane(
+        name=run.lane_name or _name_from(argv),
+        preset=run.preset,
+        precision=_text(flags.get("precision")),
+        numerics_flags=NumericsFlags(
+            mode=_text(flags.get("mode")),
+            backend=_text(flags.get("backend")),
+            dynamic=_truth(flags.get("dynamic")),
+            fullgraph=_truth(flags.get("fullgraph")),
+            cudagraphs=_truth(flags.get("cudagraphs")),
+            unknown={
+                name: plain(value)
+                for name, value in flags.items()
+                if name not in known and name != "precision"
+            },
+        ),
+    )
+
+
+def _name_from(argv: Sequence[str]) -> str:
+    """The script or module a command line runs: comparable runs mostly share it."""
+    words = iter(argv)
+    for word in words:
+        if word == "-m":
+            return next(words, "unknown")
+        if word == "-c":
+            return "-c"
+        if word and not word.startswith("-"):
+            name = os.path.basename(word)
+            if not name.startswith("python"):
+                return name
+    return "unknown"
+
+
+def environment_of(timeline: Timeline, run: RunFacts) -> Environment:
+    """The machine and the versions, as the lead process found them."""
+    lead = process_at(timeline, lead_process(timeline))
+    tools = run.tool_versions
+    if lead is None:
+        return Environment(tlparse=tools.get("tlparse"), depyf=tools.get("depyf"))
+    facts, seen = lead.facts, lead.torch
+    gpus = facts.get("gpus")
+    return Environment(
+        os=_text(facts.get("os")),
+        python=_text(facts.get("python")) or (lead.started.python if lead.started else None),
+        torch=seen.torch if seen is not None else _text(facts.get("torch")),
+        torch_git=seen.torch_git if seen is not None else _text(facts.get("torch_git")),
+        triton=_text(facts.get("triton")),
+        cuda=_text(facts.get("cuda")),
+        driver=_text(facts.get("driver")),
+        tlparse=tools.get("tlparse"),
+        depyf=tools.get("depyf"),
+        cpu_model=_text(facts.get("cpu_model")),
+        cpu_count=_integer(facts.get("cpu_count")),
+        ram_bytes=_integer(facts.get("ram_bytes")),
+        gpus=tuple(cast(Sequence[Any], plain(gpus))) if isinstance(gpus, (list, tuple)) else None,
+        load_avg_1m=_number(facts.get("load_avg_1m")),
+        hooks_available=dict(seen.hooks) if seen is not None else None,
+        num_threads=_integer(_mapping(lead, "numerics_flags").get("num_threads")),
+        compile_flags=plain(dict(_mapping(lead, "compile"))),
+    )
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _truth(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and value is not True else None

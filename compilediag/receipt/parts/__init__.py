@@ -1,0 +1,1 @@
+"""The sections of a receipt, one module for each question it answers."""

@@ -1,0 +1,158 @@
+"""What was compiled, why again, and what is to be done about it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import field
+
+from compilediag.receipt.record import Record
+
+
+class FrameName(Record, frozen=True, kw_only=True):
+    """A frame by its code object; `line` is the first line of the function."""
+
+    function: str
+    file: str
+    line: int
+
+
+class Writer(Record, frozen=True, kw_only=True):
+    """A function of the program that writes a guarded variable."""
+
+    function: str
+    file: str
+    line: int
+
+
+class EventCause(Record, frozen=True, kw_only=True):
+    """One guard that was false when torch compiled again."""
+
+    family: str
+    source: str
+    variable: str
+    guard: str
+    expected: str | None
+    actual: str | None
+    file: str | None
+    line: int | None
+    function: str | None
+    primary: bool
+    writers: tuple[Writer, ...] = ()
+    rule: str | None = None
+    kind: str | None = None
+    confidence: str | None = None
+
+
+class CompileEvent(Record, frozen=True, kw_only=True):
+    """One compile that ended with guarded code."""
+
+    compile_id: str
+    epoch: int
+    frame: FrameName
+    step: int | None
+    kind: Literal["first", "recompile"]
+    seconds: float | None
+    graph_ops: int | None
+    guards: int | None
+    causes: tuple[EventCause, ...] = ()
+    process: int = 0
+
+
+class CompileTime(Record, frozen=True, kw_only=True):
+    """Seconds spent compiling: `total` is `first_compile` + `recompile`."""
+
+    total: float | None = None
+    first_compile: float | None = None
+    recompile: float | None = None
+    backend: float | None = None
+
+
+class GraphBreak(Record, frozen=True, kw_only=True):
+    """A graph break by place."""
+
+    file: str
+    line: int
+    function: str
+    gb_id: str | None
+    category: str | None
+    reason: str
+    count: int
+    ownership: str | None
+
+
+class Headroom(Record, frozen=True, kw_only=True):
+    """Cache entries of a frame against the limit above which torch runs it eagerly."""
+
+    variants: int
+    limit: int | None
+
+
+class FrameDetail(Record, frozen=True, kw_only=True):
+    """One frame over all its compiles."""
+
+    frame: FrameName
+    compiles: int
+    guards: int | None
+    guard_eval_us: float | None
+    headroom: Headroom
+    ran_eager: bool
+    eager_reason: str | None = None
+    epoch: int = 0
+    process: int = 0
+
+
+class CompileSection(Record, frozen=True, kw_only=True):
+    """The counts, and what they count."""
+
+    frames: int
+    compiles: int
+    recompiles: int
+    graphs: int
+    graph_breaks: int
+    eager_fallbacks: int
+    recompile_limit_hits: int
+    time_s: CompileTime = CompileTime()
+    recompiles_by_family: dict[str, int] = field(default_factory=dict[str, int])
+    events: tuple[CompileEvent, ...] = ()
+    breaks: tuple[GraphBreak, ...] = ()
+    frames_detail: tuple[FrameDetail, ...] = ()
+
+
+class Place(Record, frozen=True, kw_only=True):
+    """The line to change."""
+
+    file: str
+    line: int
+    function: str
+
+
+class FixRecord(Record, frozen=True, kw_only=True):
+    """What to change, what that costs, and whether a rerun has proved it."""
+
+    summary: str
+    how: str
+    caveat: str | None = None
+    verified: bool = False
+    proof: Any = None
+
+
+class FindingRecord(Record, frozen=True, kw_only=True):
+    """One thing to know."""
+
+    id: str
+    rule: str
+    slug: str
+    severity: str
+    confidence: str
+    family: str
+    variable: str | None
+    location: Place | None
+    ownership: str | None
+    count: int
+    steps: tuple[int, ...]
+    cost_s: float | None
+    evidence: dict[str, Any]
+    fix: FixRecord
+    title: str | None = None
+    also: tuple[str, ...] = ()

@@ -1,0 +1,116 @@
+"""How the run went: steps, time, memory, CUDA graphs and the measurement's own cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import field
+
+from compilediag.receipt.record import Record
+
+
+class SketchRecord(Record, frozen=True, kw_only=True):
+    """Mergeable counts of step times; the width of a bucket bounds the relative error."""
+
+    kind: str
+    relative_error: float
+    buckets: dict[str, int]
+
+
+class Phases(Record, frozen=True, kw_only=True):
+    """Seconds by phase, summed over the steps."""
+
+    data_wait: float | None = None
+    forward: float | None = None
+    backward: float | None = None
+    optimizer: float | None = None
+    spans: float | None = None
+    rest: float | None = None
+
+
+class DeviceTiming(Record, frozen=True, kw_only=True):
+    """How device time was read; `extra_syncs` is always 0 by default."""
+
+    method: str | None = None
+    extra_syncs: int = 0
+
+
+class Spike(Record, frozen=True, kw_only=True):
+    """A step that took much longer than its neighbours."""
+
+    step: int
+    wall_s: float
+    compile_s: float | None
+    metric_s: float | None
+    sync_s: float | None
+    why: str | None
+
+
+class StepsSection(Record, frozen=True, kw_only=True):
+    """Step times, in seconds."""
+
+    count: int
+    warmup: int | None = None
+    clock: str | None = None
+    mean: float | None = None
+    median: float | None = None
+    min: float | None = None
+    max: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    sketch: SketchRecord | None = None
+    phases: Phases = Phases()
+    device_timing: DeviceTiming = DeviceTiming()
+    spikes: tuple[Spike, ...] = ()
+
+
+class GoodputSection(Record, frozen=True, kw_only=True):
+    """Wall time, taken apart: goodput plus all badput is the wall time."""
+
+    wall_s: float | None
+    goodput_s: float | None
+    badput_s: dict[str, float | None]
+    fraction: float | None
+
+
+class Allocator(Record, frozen=True, kw_only=True):
+    """The device allocator's counters."""
+
+    allocated_peak_bytes: int | None = None
+    reserved_peak_bytes: int | None = None
+    inactive_split_bytes: int | None = None
+    num_alloc_retries: int | None = None
+    num_ooms: int | None = None
+    largest_growing_bucket: Any = None
+
+
+class MemorySection(Record, frozen=True, kw_only=True):
+    """Peaks of memory."""
+
+    host_peak_bytes: int | None = None
+    devices: tuple[Any, ...] | None = None
+    allocator: Allocator = Allocator()
+    hint: str | None = None
+
+
+class CudagraphSection(Record, frozen=True, kw_only=True):
+    """CUDA graphs; not `applicable` without a CUDA device."""
+
+    applicable: bool | None = None
+    recordings: int | None = None
+    replays: int | None = None
+    recordings_by_reason: dict[str, int] = field(default_factory=dict[str, int])
+    skips_by_reason: dict[str, int] = field(default_factory=dict[str, int])
+    distinct_shapes: int | None = None
+    pool_bytes: int | None = None
+    padding_waste_fraction: float | None = None
+
+
+class Overhead(Record, frozen=True, kw_only=True):
+    """What measuring cost."""
+
+    collector_s: float | None = None
+    bytes_written: int | None = None
+    records_dropped: int | None = None
+    step_time_ratio: float | None = None
+    ci95: Any = None

@@ -1,0 +1,85 @@
+"""Typed records that keep what they do not know: unknown fields survive a read and a write.
+
+Invariant: `as_plain(from_plain(kind, raw)) == raw` for every valid `raw`, up to defaults of fields
+that were absent. A receipt written by a newer minor version therefore loses nothing when an older
+reader writes it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+UNKNOWN_FIELD = "(unknown fields)"
+"""Spelling of `Record.unknown` for the decoder: no JSON key of ours ever looks like this."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every part of a receipt."""
+
+    unknown: dict[str, Any] = msgspec.field(default_factory=dict[str, Any], name=UNKNOWN_FIELD)
+    """Fields of this object that this version does not know, as they were read."""
+
+
+Kind = TypeVar("Kind", bound=Record)
+
+
+def from_plain(kind: type[Kind], raw: Mapping[str, Any]) -> Kind:
+    """`raw` as a `kind`, unknown fields kept at every level.
+
+    Raises:
+        msgspec.ValidationError: a field is missing or has another type.
+    """
+    record = msgspec.convert(raw, kind)
+    _remember_unknown(record, raw)
+    return record
+
+
+def as_plain(value: Any) -> Any:
+    """A record, recursively, as JSON-ready values; unknown fields come after the known ones."""
+    if isinstance(value, Record):
+        plain = {
+            name: as_plain(getattr(value, attribute))
+            for attribute, name in zip(
+                value.__struct_fields__, value.__struct_encode_fields__, strict=True
+            )
+            if name != UNKNOWN_FIELD
+        }
+        for name, item in value.unknown.items():
+            plain.setdefault(name, item)
+        return plain
+    if isinstance(value, Mapping):
+        items = cast(Mapping[Any, Any], value).items()
+        return {str(key): as_plain(item) for key, item in items}
+    if isinstance(value, (tuple, list)):
+        return [as_plain(item) for item in cast(Sequence[Any], value)]
+    return value
+
+
+def has_unknown(value: Any) -> bool:
+    """Whether any record inside `value` holds a field this version does not know."""
+    if isinstance(value, Record):
+        if value.unknown:
+            return True
+        return any(has_unknown(getattr(value, name)) for name in value.__struct_fields__)
+    if isinstance(value, tuple):
+        return any(has_unknown(item) for item in cast(tuple[Any, ...], value))
+    return False
+
+
+def _remember_unknown(value: Any, raw: Any) -> None:
+    """Walks a converted value beside what it came from; `convert` keeps order and length."""
+    if isinstance(value, Record):
+        pairs = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
+        unknown = {key: item for key, item in raw.items() if key not in pairs}
+        unknown.pop(UNKNOWN_FIELD, None)
+        # The record is frozen for its readers; it is not published before this line ran.
+        msgspec.structs.force_setattr(value, "unknown", unknown)
+        for name, attribute in pairs.items():
+            if name in raw:
+                _remember_unknown(getattr(value, attribute), raw[name])
+    elif isinstance(value, tuple):
+        for item, source in zip(cast(tuple[Any, ...], value), raw, strict=True):
+            _remember_unknown(item, source)

@@ -1,0 +1,89 @@
+"""Receipt 1.0: the durable record of one run.
+
+The keys are fixed; their meaning stands in `fields.toml`, from which docs/receipt.md is made.
+Units are in the names. None is null in JSON and means "not measured", never zero.
+
+History
+    1.0  the first version
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import field
+
+from compilediag.receipt.parts.compiles import CompileSection, FindingRecord
+from compilediag.receipt.parts.identity import Completeness, Environment, Header
+from compilediag.receipt.parts.running import (
+    CudagraphSection,
+    GoodputSection,
+    MemorySection,
+    Overhead,
+    StepsSection,
+)
+from compilediag.receipt.record import Record
+
+SCHEMA = "compilediag.receipt"
+SCHEMA_VERSION = "1.0"
+MIN_READER_VERSION = "1.0"
+
+Status = Literal["complete", "failed", "killed", "interrupted", "partial"]
+VerdictName = Literal["clean", "findings", "blind"]
+
+
+class Checks(Record, frozen=True, kw_only=True):
+    """Answers that are yes or no; None where nothing was observed. No speed threshold, ever."""
+
+    exit_code_zero: bool | None = None
+    steps_present: bool | None = None
+    losses_finite: bool | None = None
+    no_oom: bool | None = None
+    evidence_complete: bool | None = None
+    all_ranks_reported: bool | None = None
+    values_finite: bool | None = None
+
+
+class Failure(Record, frozen=True, kw_only=True):
+    """Why the run did not end well; both texts are bounded and redacted."""
+
+    reason: str | None
+    log_tail: str | None
+
+
+class Artifact(Record, frozen=True, kw_only=True):
+    """A file beside the receipt, linked and never inlined."""
+
+    role: str
+    uri: str
+    media_type: str
+    bytes: int | None
+    sha256: str | None
+
+
+class Receipt(Record, frozen=True, kw_only=True):
+    """One run."""
+
+    schema: str
+    schema_version: str
+    min_reader_version: str = MIN_READER_VERSION
+    receipt_id: str
+    status: Status
+    verdict: VerdictName | None = None
+    completeness: Completeness
+    header: Header
+    environment: Environment
+    compile: CompileSection
+    findings: tuple[FindingRecord, ...] = ()
+    steps: StepsSection | None = None
+    cadence: Any = None
+    goodput: GoodputSection | None = None
+    memory: MemorySection | None = None
+    cudagraph: CudagraphSection | None = None
+    throughput: Any = None
+    pipeline: Any = None
+    checks: Checks
+    failure: Failure | None = None
+    overhead: Overhead | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    extensions: dict[str, Any] = field(default_factory=dict[str, Any])

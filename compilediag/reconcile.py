@@ -1,0 +1,196 @@
+"""Compares what the events, torch's metrics and the text log say; a disagreement makes blind.
+
+Offsets that are no disagreement are known here: the attempt that hits the recompile limit prints
+a "Recompiling" line and is no recompile; compiles of `isolate_recompiles` regions have ids above
+/0 and no reason; backward rows have no question; after the limit every source is silent; ids
+start again after `torch._dynamo.reset()`. A source that is absent does not disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from compilediag.timeline import Process, Recompile, TextLog, Timeline
+
+_LIMIT_WARNING = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
+_BREAK_TEXT = "\n  Explanation: "
+_TEXT_SOURCES = ("text_log", "graph_breaks")
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What the sources say of the same run."""
+
+    sources: dict[str, bool]
+    """"events", "metrics", "text_log": whether each was there."""
+    agree: bool | None
+    """None when there was nothing to compare."""
+    differences: tuple[str, ...]
+    """One sentence with the numbers for each disagreement."""
+    numbers: dict[str, int] = field(default_factory=dict[str, int])
+    """Everything compared, by name."""
+
+
+def reconcile(timeline: Timeline) -> Agreement:
+    """Compares the sources of a run."""
+    log = timeline.text_log if _text_was_kept(timeline) else None
+    sources = {
+        "events": any(_hears(process, "recompile_reasons") for process in timeline.processes),
+        "metrics": any(_hears(process, "metrics_rows") for process in timeline.processes),
+        "text_log": log is not None,
+    }
+    numbers = _numbers(timeline)
+    differences = [*_attempts(timeline, numbers), *_totals(timeline, numbers)]
+    if log is not None:
+        differences += [*_recompiles_in_text(timeline, numbers), *_text_problems(log)]
+        differences += _breaks_in_text(timeline, log)
+    compared = sum(sources.values()) > 1
+    agree = not differences if compared or differences else None
+    return Agreement(sources, agree, tuple(differences), numbers)
+
+
+def _text_was_kept(timeline: Timeline) -> bool:
+    """A log that the program silenced half-way is no second opinion; the loss is told (CD902)."""
+    return not any(loss.source in _TEXT_SOURCES for loss in timeline.lost)
+
+
+def _hears(process: Process, hook: str) -> bool:
+    """torch was seen with this hook; a process that never imported torch hears nothing."""
+    return process.torch is not None and process.torch.hooks.get(hook, True)
+
+
+def _numbers(timeline: Timeline) -> dict[str, int]:
+    rows = [item for item in timeline.compiles if not _unfinished(item.fail_reason)]
+    numbers = {
+        "frames": len(timeline.frames),
+        "rows": len(rows),
+        "backward_rows": sum(1 for item in rows if item.kind == "backward"),
+        "compiles": sum(1 for item in rows if item.forward and item.guarded),
+        "questions": len(timeline.recompiles),
+        "recompiles": len(timeline.counted_recompiles),
+        "limit_rows": sum(1 for item in rows if item.kind == "limit"),
+        "limit_warnings": sum(
+            1 for warning in timeline.warnings if _LIMIT_WARNING.search(warning.text)
+        ),
+        "break_sites": len(timeline.breaks),
+        "break_reports": sum(site.count for site in timeline.breaks),
+        "unended_processes": sum(1 for item in timeline.processes if item.ended is None),
+    }
+    for process in timeline.processes:
+        for name, value in (process.ended.counters if process.ended else {}).items():
+            numbers[f"torch_{name}"] = numbers.get(f"torch_{name}", 0) + value
+    if timeline.text_log is not None:
+        numbers["text_recompiling_lines"] = timeline.text_log.recompiling_lines
+        numbers["text_limit_warnings"] = timeline.text_log.limit_warnings
+        numbers["text_break_sites"] = len(timeline.text_log.break_sites)
+    return numbers
+
+
+def _unfinished(fail_reason: str | None) -> bool:
+    """A question without a metrics row: torch raised, or the process died meanwhile."""
+    return fail_reason is not None and fail_reason.startswith("no metrics row")
+
+
+def _is_unheard(item: Recompile) -> bool:
+    """Only the metrics row tells of it: torch's question did not reach us."""
+    return item.problem is not None and item.problem.startswith("torch's question was not heard")
+
+
+def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
+    """Events against metrics, compile by compile."""
+    unheard = [item.compile_id for item in timeline.recompiles if _is_unheard(item)]
+    heard = any(_hears(process, "recompile_reasons") for process in timeline.processes)
+    if unheard and heard:
+        yield (
+            f"metrics give a recompile reason for {len(unheard)} compiles whose question the "
+            f"events do not have ({_some(unheard)})"
+        )
+    lost = [
+        item.compile_id
+        for item in timeline.compiles
+        if item.kind == "recompile" and item.recompile is None
+    ]
+    if lost:
+        yield f"{len(lost)} recompiles have no reason ({_some(lost)})"
+    broken = {compile_id.partition("_")[0] for s in timeline.breaks for compile_id in s.compile_ids}
+    silent = [
+        item.compile_id
+        for item in timeline.compiles
+        if any(_BREAK_TEXT in reason for reason in item.restart_reasons)
+        and item.compile_id.partition("_")[0] not in broken
+    ]
+    if silent:
+        yield (
+            f"metrics tell of graph breaks in {len(silent)} compiles that the events do not show "
+            f"({_some(silent)})"
+        )
+    warnings, rows = numbers["limit_warnings"], numbers["limit_rows"]
+    if warnings and abs(warnings - rows) > numbers["unended_processes"]:
+        yield f"torch warned {warnings} times of the recompile limit, metrics have {rows} such rows"
+
+
+def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
+    """torch's own totals, told at the end of each process, against what arrived from it."""
+    for process in timeline.processes:
+        counters = process.ended.counters if process.ended else {}
+        mine = [item for item in timeline.compiles if item.process == process.index]
+        rows = sum(1 for item in mine if not _unfinished(item.fail_reason))
+        asked = sum(
+            1
+            for item in timeline.recompiles
+            if item.process == process.index and not _is_unheard(item)
+        )
+        expected_rows = counters.get("metrics_rows", rows)
+        if expected_rows != rows:
+            yield f"{_name(process)} counted {expected_rows} metrics rows, {rows} arrived"
+        calls = counters.get("recompile_calls", asked)
+        if calls != asked:
+            yield f"{_name(process)} counted {calls} questions why to recompile, {asked} arrived"
+    reports = numbers.get("torch_break_records")
+    if reports is not None and not numbers["unended_processes"]:
+        arrived = numbers["break_reports"]
+        if arrived > reports or (reports and not arrived):
+            yield f"{reports} graph-break reports were counted, {arrived} arrived"
+
+
+def _recompiles_in_text(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
+    """One "Recompiling" line for each question, the one at the limit included. A process that was
+    killed may have died between the line and its event."""
+    slack = numbers["unended_processes"]
+    lines, asked = numbers["text_recompiling_lines"], numbers["questions"]
+    if abs(lines - asked) > slack:
+        yield (
+            f'the text log has {lines} "Recompiling function" lines, the events {asked} '
+            f"({numbers['recompiles']} recompiles and {asked - numbers['recompiles']} attempts "
+            "without a graph)"
+        )
+    warned, rows = numbers["text_limit_warnings"], numbers["limit_rows"]
+    if abs(warned - rows) > slack:
+        yield f"the text log has {warned} recompile-limit warnings, metrics {rows} such rows"
+
+
+def _breaks_in_text(timeline: Timeline, log: TextLog) -> Iterable[str]:
+    seen = {(site.file, site.line) for site in timeline.breaks}
+    slack = sum(1 for process in timeline.processes if process.ended is None)
+    for only, where in ((log.break_sites - seen, "text log"), (seen - log.break_sites, "events")):
+        if len(only) > slack:
+            places = _some(f"{file}:{line}" for file, line in sorted(only))
+            yield f"{len(only)} graph-break sites are only in the {where} ({places})"
+
+
+def _text_problems(log: TextLog) -> Iterable[str]:
+    if log.unknown_lines:
+        yield f"{log.unknown_lines} lines of the text log were not understood"
+
+
+def _name(process: Process) -> str:
+    return f"process {process.started.pid if process.started else process.index}"
+
+
+def _some(items: Iterable[str]) -> str:
+    listed = list(items)
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more

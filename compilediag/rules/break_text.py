@@ -1,0 +1,200 @@
+"""One report of a graph break, as torch words it, read into its cause and category."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+
+from compilediag.rules.gb_data import CATEGORIES
+from compilediag_harness.wire import Location
+
+_SITE = re.compile(
+    r"Graph break (?:\([^)\n]{1,200}\) )?in user code at (?P<file>[^\n]{1,4096}):(?P<line>\d{1,9})"
+)
+_SKIP_HEAD = re.compile(r"Graph break: ")
+_STACK_LINE = re.compile(
+    r'^ {2}File "(?P<file>[^"\n]{1,4096})", line (?P<line>\d{1,9})'
+    r"(?:, in (?P<name>[^\n]{0,512}))?$",
+    re.MULTILINE,
+)
+_RAISED = re.compile(
+    r"^(?:torch\.\S{0,200}\.)?(?P<type>\w{1,80}(?:Error|Exception|Unsupported)|Unsupported): ",
+    re.MULTILINE,
+)
+_REASON = "Graph Break Reason: "
+_REASON_END = re.compile(
+    r"^(?:Stack variable source attribution:|User code traceback:)", re.MULTILINE
+)
+_SECOND = "*** While handling this graph break, another graph break occurred"
+_TRACEBACK = "Traceback (most recent call last)"
+_LEAD_IN = re.compile(
+    r"(?:Encountered graph break when attempting to trace|Failed to handle graph break gracefully)"
+)
+_EXPLANATION = re.compile(r"^ {2}Explanation: (?P<text>[^\n]{0,4096})", re.MULTILINE)
+_CONTEXT = re.compile(
+    r"^ {2}Developer debug context: (?P<text>.{0,4096}?)(?:\n\n|\n {0,2}\Z|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_GB_ID = re.compile(r"/gb/gb(\d{4})\b")
+_MODULE = re.compile(r"module: (?P<module>[\w.]{1,200}), qualname: ")
+_EXPLICIT = re.compile(
+    r"`?torch\.\w{1,20}\.disable\(?\)?`?d? function|graph_break\(\)|Forced graph break"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BreakReport:
+    """What one report of torch says: the cause is the first break, a second one its consequence."""
+
+    site: Location | None
+    """Where torch says the break is; for a skipped frame the innermost line of the user's stack."""
+    gb_ids: tuple[str, ...]
+    """Ids of torch's graph-break site, the cause's first; empty up to torch 2.7."""
+    title: str
+    explanation: str
+    context: str
+    """torch's developer debug context of the cause."""
+    category: str
+    """Slug of the category, "data_dependent_value"."""
+    code: str
+    """"CD202"; "CD904" or "CD152" when torch only reports a consequence."""
+    explicit: bool
+    """The user asked for it: `graph_break()` or `torch.compiler.disable`."""
+    ran_eager: bool
+    """torch says that the whole frame falls back to eager because of it."""
+    c_extension: str | None
+    """Module of the third-party C extension that was called."""
+    stack: tuple[Location, ...]
+    """The user's stack, outermost first; empty when torch suppressed it."""
+
+    @property
+    def gb_id(self) -> str | None:
+        """Id of the cause, "GB0124"."""
+        return self.gb_ids[0] if self.gb_ids else None
+
+    @property
+    def cause_key(self) -> str:
+        """What makes two reports at one place the same break: the id, or the title without one."""
+        return self.gb_id or self.title
+
+
+@lru_cache(maxsize=1024)
+def read_break(text: str) -> BreakReport:
+    """Reads a report of any torch from 2.7 on. Unknown wording ends as "other", never an error."""
+    skipped = _SKIP_HEAD.match(text) is not None
+    reason = _reason_of(text)
+    cause, second, _ = reason.partition(_SECOND)
+    title, explanation, context = _title_of(cause), _first(_EXPLANATION, cause), _context_of(cause)
+    ids = tuple(dict.fromkeys(f"GB{number}" for number in _GB_ID.findall(reason)))
+    own_id = next((f"GB{number}" for number in _GB_ID.findall(cause)), None)
+    category = _category_of(own_id, title, explanation, context)
+    code = CATEGORIES.codes.get(category, "CD290")
+    if own_id in CATEGORIES.consequences:
+        code = CATEGORIES.consequences[own_id]
+    return BreakReport(
+        site=_site_of(text),
+        gb_ids=ids if own_id else (),
+        title=title,
+        explanation=explanation,
+        context=context,
+        category=category,
+        code=code,
+        explicit=_EXPLICIT.search(title) is not None,
+        ran_eager=(
+            skipped or bool(second) or reason.startswith("Failed to handle") or code == "CD904"
+        ),
+        c_extension=_c_extension_of(category, explanation, context),
+        stack=_stack_of(text),
+    )
+
+
+def _reason_of(text: str) -> str:
+    """The part that tells why: after "Graph Break Reason", or the error that ended the tracing."""
+    start = text.find(_REASON)
+    if start >= 0:
+        rest = text[start + len(_REASON) :]
+        end = _REASON_END.search(rest)
+        return rest[: end.start()] if end else rest.partition(_TRACEBACK)[0]
+    raised = tuple(_RAISED.finditer(text))
+    if not raised:
+        return text.partition(_TRACEBACK)[0]
+    return text[raised[-1].end() :].partition("\nfrom user code:")[0]
+
+
+def _title_of(cause: str) -> str:
+    """The last line before the explanation that is not indented, else the first of the text."""
+    head, explained, _ = cause.partition("\n  Explanation:")
+    lines = [line for line in head.split("\n") if line.strip() and not line.startswith(" ")]
+    plain = [line for line in lines if not _LEAD_IN.match(line)]
+    if not plain:
+        return (lines[0] if lines else head).strip()
+    return (plain[-1] if explained else plain[0]).strip()
+
+
+def _category_of(own_id: str | None, title: str, explanation: str, context: str) -> str:
+    """By id where the id is one cause; else by context, then by title (rules.md 2.1)."""
+    known = CATEGORIES.ids.get(own_id or "")
+    if known is not None and own_id not in CATEGORIES.generic:
+        return known
+    refined = _matching(CATEGORIES.by_context, context)
+    if refined is not None:
+        return refined
+    if known is not None:
+        return known
+    if not explanation:
+        legacy = _matching(CATEGORIES.by_legacy_title, title)
+        if legacy is not None:
+            return legacy
+    return (_matching(CATEGORIES.by_title, title) if title else None) or "other"
+
+
+def _matching(rules: tuple[tuple[str, re.Pattern[str]], ...], text: str) -> str | None:
+    return next((category for category, pattern in rules if pattern.search(text)), None)
+
+
+def _c_extension_of(category: str, explanation: str, context: str) -> str | None:
+    """The module, when torch could not trace a function because it is compiled third-party code."""
+    found = _MODULE.search(context)
+    if category != "unsupported_call" or found is None:
+        return None
+    said = "likely a C extension or builtin" in context or "third-party C/C++" in explanation
+    package = found["module"].partition(".")[0]
+    foreign = package not in sys.stdlib_module_names and package not in ("torch", "builtins")
+    return found["module"] if said and foreign else None
+
+
+def _site_of(text: str) -> Location | None:
+    found = _SITE.search(text)
+    if found is None:
+        stack = _stack_of(text)
+        return stack[-1] if stack else None
+    file, line = found["file"], int(found["line"])
+    for frame in reversed(_stack_of(text)):
+        if (frame.file, frame.line) == (file, line):
+            return frame
+    return Location(file, line)
+
+
+def _stack_of(text: str) -> tuple[Location, ...]:
+    """The user's stack: below "User code traceback:", or all of a skip report but Dynamo's own."""
+    _, found, stack = text.partition("\nUser code traceback:")
+    if not found:
+        if not _SKIP_HEAD.match(text):
+            return ()
+        stack = text
+    stack = stack.partition(_TRACEBACK)[0]
+    return tuple(
+        Location(frame["file"], int(frame["line"]), frame["name"] or "")
+        for frame in _STACK_LINE.finditer(stack)
+    )
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.search(text)
+    return found["text"].strip() if found else ""
+
+
+def _context_of(cause: str) -> str:
+    return _first(_CONTEXT, cause)

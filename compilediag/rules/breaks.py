@@ -1,0 +1,205 @@
+"""CD201–CD214, CD290: graph breaks, one finding per place and cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from compilediag.codes import info
+from compilediag.findings import Finding, Ownership, Rule, Severity
+from compilediag.ownership import ownership_of
+from compilediag.rules.break_fixes import break_fix
+from compilediag.rules.break_text import BreakReport, read_break
+from compilediag.rules.gb_data import CATEGORIES
+from compilediag.timeline import BreakSite, Compile, Frame, Timeline
+from compilediag_harness.wire import Location
+
+_TITLE_LIMIT = 120
+RESUME_PREFIX = "torch_dynamo_resume_in_"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A break site with what its report says and the frames it belongs to."""
+
+    site: BreakSite
+    report: BreakReport
+    frames: tuple[Frame, ...]
+    """Frames in which torch met the break."""
+    resumed: tuple[Frame, ...] = ()
+    """Frames that exist because of it: the rest of the function, compiled as one of its own."""
+
+    @property
+    def code(self) -> str:
+        """The category's code; a consequence without a cause falls to its own category."""
+        return CATEGORIES.codes.get(self.report.category, "CD290")
+
+    @property
+    def eager_frames(self) -> tuple[Frame, ...]:
+        """Frames that ran eager because of it: never those that merely hit the limit."""
+        return tuple(f for f in self.frames if f.ran_eager and f.limit_hit_step is None)
+
+    @property
+    def ran_eager(self) -> bool:
+        """The break sends a whole frame to eager, by torch's word or by what the frame became."""
+        return self.report.ran_eager or bool(self.eager_frames)
+
+
+def find_breaks(timeline: Timeline) -> Iterable[Finding]:
+    """One finding per site. Explicit breaks are information: the user asked for them."""
+    for broken in read_sites(timeline):
+        if broken.report.code != "CD152":
+            yield _finding(broken, timeline.user_roots)
+
+
+def read_sites(timeline: Timeline) -> tuple[Broken, ...]:
+    """Every break site with its report and the frames in which torch met it."""
+    return tuple(_read(site, timeline) for site in timeline.breaks)
+
+
+def _read(site: BreakSite, timeline: Timeline) -> Broken:
+    ids = {_attempt(compile_id) for compile_id in site.compile_ids}
+    report = read_break(site.text)
+    compiles = [
+        item
+        for item in timeline.compiles
+        if item.forward and _attempt(item.compile_id) in ids and _in_stack(item, site, report)
+    ]
+    if report.title.startswith("Graph break: ") or not report.title:
+        # 2.7 logs the place of a skipped frame without the reason; its metrics row has it.
+        report = _with_reason_of(compiles, site.text) or report
+    keys = {item.key for item in compiles}
+    resumes = f"{RESUME_PREFIX}{site.function}_at_{site.line}"
+    return Broken(
+        site,
+        report,
+        tuple(frame for frame in timeline.frames if frame.key in keys),
+        tuple(
+            frame
+            for frame in timeline.frames
+            if frame.where.function == resumes and frame.where.file == site.file
+        ),
+    )
+
+
+def _attempt(compile_id: str) -> str:
+    """A restart of an attempt ("0/0_1") belongs to the attempt."""
+    return compile_id.partition("_")[0]
+
+
+def _in_stack(item: Compile, site: BreakSite, report: BreakReport) -> bool:
+    """Ids repeat over processes and resets: the frame must also be part of the user's stack."""
+    files = {site.file, *(place.file for place in report.stack)}
+    return not item.frame.file or not report.stack or item.frame.file in files
+
+
+def _with_reason_of(compiles: Sequence[Compile], text: str) -> BreakReport | None:
+    reason = next((item.fail_reason for item in compiles if item.fail_reason), None)
+    if reason is None:
+        return None
+    return read_break(f"{text.rstrip()}\nTraceback (most recent call last):\nUnsupported: {reason}")
+
+
+def _finding(broken: Broken, user_roots: tuple[str, ...]) -> Finding:
+    site, report, code = broken.site, broken.report, broken.code
+    place = _place_to_change(broken, user_roots)
+    owner = ownership_of(place.file, user_roots)
+    return Finding(
+        rule=code,
+        slug=info(code).slug,
+        severity=_severity(broken, owner, user_roots),
+        confidence="exact" if report.gb_id is not None else "text",
+        family=info(code).family,
+        variable=None,
+        title=f"graph break: {_short(report.title) or 'torch gave no reason'}",
+        location=place,
+        ownership=owner,
+        count=site.count,
+        steps=(site.first_step,),
+        cost_s=None,
+        fix=break_fix(code, report),
+        evidence=_evidence(broken),
+    )
+
+
+def _place_to_change(broken: Broken, user_roots: tuple[str, ...]) -> Location:
+    """The site; where that is torch's own line, the innermost other line of the compiled frame,
+    or that frame itself, where the stack leaves it out (2.13 and later do for modules)."""
+    site = broken.site
+    place = Location(site.file, site.line, site.function)
+    if ownership_of(site.file, user_roots) != "torch":
+        return place
+    stack = broken.report.stack
+    outermost = next((i for i, item in enumerate(stack) if _frame_entry(item, broken)), len(stack))
+    compiled = [frame.where for frame in broken.frames if frame.where.file]
+    for item in (*reversed(stack[outermost:]), *compiled):
+        if ownership_of(item.file, user_roots) != "torch":
+            return item
+    return place
+
+
+def _frame_entry(item: Location, broken: Broken) -> bool:
+    """A line of the stack that belongs to the compiled frame or to the function it resumes."""
+    for frame in broken.frames:
+        name = frame.where.function
+        resumed = name.startswith(f"{RESUME_PREFIX}{item.function}_at_")
+        if item.file == frame.where.file and (item.function == name or resumed):
+            return True
+    return False
+
+
+def _severity(broken: Broken, owner: Ownership, user_roots: tuple[str, ...]) -> Severity:
+    explicit = broken.report.explicit
+    if broken.ran_eager:
+        frames = broken.eager_frames
+        mine = [f for f in frames if ownership_of(f.where.file, user_roots) != "torch"]
+        if mine or (not frames and owner != "torch"):
+            return "warning" if explicit else "error"
+    return "info" if explicit or owner == "torch" else "warning"
+
+
+def _evidence(broken: Broken) -> dict[str, object]:
+    site, report = broken.site, broken.report
+    found: dict[str, object] = {
+        "category": report.category,
+        "gb_id": report.gb_id,
+        "gb_ids": list(report.gb_ids),
+        "reason": report.title,
+        "explanation": report.explanation,
+        "context": report.context,
+        "compile_ids": list(site.compile_ids),
+        "reports": site.count,
+        "ran_eager": broken.ran_eager,
+        "eager_frames": [[f.where.file, f.where.line] for f in broken.eager_frames],
+        "consequence_only": report.code == "CD904",
+        "effect": _effect(broken),
+        "frames": [f.where.function for f in broken.frames],
+    }
+    if broken.resumed:
+        found["resumed_frames"] = len(broken.resumed)
+        found["resumed_compiles"] = sum(frame.compiles for frame in broken.resumed)
+    if report.c_extension is not None:
+        found["c_extension"] = report.c_extension
+        found["callee_ownership"] = "third_party"
+    if report.site is not None and report.stack:
+        found["stack"] = [
+            {"file": p.file, "line": p.line, "function": p.function} for p in report.stack[-6:]
+        ]
+    return found
+
+
+def _effect(broken: Broken) -> str:
+    """What the break costs, beside its count."""
+    if broken.ran_eager:
+        return "the whole frame runs eager: no graph is left of it"
+    if any(frame.graphs == 0 for frame in broken.frames):
+        return "the frame is split, and its first part holds no tensor operation"
+    return "the frame is split in two graphs, and the code at the break runs eager"
+
+
+def _short(text: str) -> str:
+    line = text.split("\n", 1)[0].strip()
+    return line if len(line) <= _TITLE_LIMIT else f"{line[: _TITLE_LIMIT - 1]}…"
+
+
+RULES: tuple[Rule, ...] = (find_breaks,)

@@ -1,0 +1,36 @@
+"""Every rule there is, in the order of the codes' families."""
+
+from __future__ import annotations
+
+from compilediag.findings import Rule
+from compilediag.rules import (
+    arguments,
+    attributes,
+    breaks,
+    buffers,
+    closures,
+    evidence,
+    forecast,
+    hooks,
+    modes,
+    optimizers,
+    sizes,
+    tensors,
+    unclassified,
+)
+
+ALL_RULES: tuple[Rule, ...] = (
+    *closures.RULES,
+    *buffers.RULES,
+    *attributes.RULES,
+    *sizes.RULES,
+    *tensors.RULES,
+    *arguments.RULES,
+    *modes.RULES,
+    *hooks.RULES,
+    *optimizers.RULES,
+    *unclassified.RULES,
+    *forecast.RULES,
+    *breaks.RULES,
+    *evidence.RULES,
+)

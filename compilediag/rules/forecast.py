@@ -1,0 +1,346 @@
+"""CD150–CD154: what will recompile next, how near the limit is, and what is past it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from compilediag.causes import causes_of
+from compilediag.codes import info
+from compilediag.findings import Cause, Finding, Fix, Ownership, Rule, Severity
+from compilediag.ownership import ownership_of
+from compilediag.timeline import Compile, Frame, FrameKey, Hazards, Recompile, Timeline
+from compilediag_harness.wire import EntryDiff, Location
+
+NEAR_LIMIT = 0.75
+"""Share of the recompile limit from which a frame is close to it."""
+
+DEFAULT_LIMIT = 8
+"""`torch._dynamo.config.recompile_limit` of every torch from 2.7 to 2.15."""
+
+_VIOLATED = re.compile(
+    r"ConstraintViolationError|Constraints violated|Not all values of .{0,400}are valid because"
+    r"|You marked .{0,400}as dynamic but"
+    r"|in the specified range .{0,400}satisfy the generated guard",
+    re.DOTALL,
+)
+_VIOLATED_SOURCE = re.compile(
+    r"(?:You marked |because |RelaxedUnspecConstraint\(|Not all values of )"
+    r"(L\[[^\]\n]{1,200}\](?:[^\s()=]{0,200}\(\)\[\d{1,4}\])?)"
+)
+_GENERALISED = ("CD105", "CD118")
+_NUMBER = re.compile(r"[-+]?\d{1,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,4})?")
+_AUTOGRAD_MISS = "Cache miss due to"
+
+
+def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
+    """CD150: guards that were false at the last look. A recompile after the look has used them up,
+    and a frame over its limit recompiles no more."""
+    for look in _last_looks(timeline):
+        if look.skipped is not None or not look.guards or _is_stale(look, timeline):
+            continue
+        for cause in causes_of(_coming(look)):
+            yield _armed(look, cause, timeline.user_roots)
+
+
+def _coming(look: Hazards) -> Recompile:
+    """The recompile that the guards of the look would cause: their consequences fall away and
+    several checks of one variable are one cause, as for a recompile that happened."""
+    entry = EntryDiff("", look.guards, look.checked, look.unevaluated)
+    return Recompile(
+        process=look.process,
+        compile_id="",
+        epoch=0,
+        frame=look.frame,
+        step=look.step,
+        t=0.0,
+        reasons=(),
+        entries=(entry,),
+        seconds=0.0,
+        produced=False,
+    )
+
+
+def _last_looks(timeline: Timeline) -> Iterable[Hazards]:
+    last: dict[tuple[int, Location], Hazards] = {}
+    for look in timeline.hazards:
+        last[look.process, look.frame] = look
+    return last.values()
+
+
+def _is_stale(look: Hazards, timeline: Timeline) -> bool:
+    """The frame compiled in a later step, or it will never compile again."""
+    for item in timeline.compiles:
+        same = item.process == look.process and _of_frame(item) == look.frame
+        if same and (item.kind == "limit" or item.step > look.step):
+            return True
+    return False
+
+
+def _of_frame(item: Compile) -> Location:
+    """The row of the attempt at the limit names no code; the question before it does."""
+    return item.recompile.frame if item.recompile is not None else item.frame
+
+
+def _armed(look: Hazards, cause: Cause, user_roots: tuple[str, ...]) -> Finding:
+    place = cause.location or look.frame
+    return Finding(
+        rule="CD150",
+        slug=info("CD150").slug,
+        severity="warning",
+        confidence=cause.confidence,
+        family=cause.family,
+        variable=cause.variable or None,
+        title=f"armed: the next call of {look.frame.function} recompiles",
+        location=place,
+        ownership=ownership_of(place.file, user_roots),
+        count=1,
+        steps=(look.step,),
+        cost_s=None,
+        fix=Fix(
+            summary=f"remove the cause ({cause.rule}, {info(cause.rule).slug}) before it fires",
+            how=info(cause.rule).how,
+            caveat="a flag that is set back before the next call disarms the guard",
+        ),
+        evidence={
+            "cause": cause.rule,
+            "kind": cause.kind,
+            "guard": cause.guard,
+            "source": cause.source,
+            "expected": cause.expected,
+            "actual": cause.actual,
+            "frame": _spell(look.frame),
+            "checked": look.checked,
+            "unevaluated": look.unevaluated,
+        },
+    )
+
+
+def find_variant_forecasts(timeline: Timeline) -> Iterable[Finding]:
+    """CD151: frames near `recompile_limit`, or whose flags combine to more variants than it."""
+    asked = _by_frame(timeline)
+    for frame in timeline.frames:
+        if frame.limit_hit_step is not None:
+            continue
+        recompiles = [item for item in asked.get(frame.key, ()) if item.produced]
+        limit = frame.limit or DEFAULT_LIMIT
+        # Regions of `isolate_recompiles` share the ids of a frame but not its limit: only
+        # compiles that a failed guard caused fill one cache.
+        used = min(frame.compiles, 1 + len(recompiles))
+        values = _values_seen(recompiles)
+        near = used >= math.ceil(NEAR_LIMIT * limit)
+        if recompiles and (near or _combinations(values) > limit):
+            yield _forecast(frame, (used, limit), values, timeline.user_roots)
+
+
+def _by_frame(timeline: Timeline) -> dict[FrameKey, list[Recompile]]:
+    found: dict[FrameKey, list[Recompile]] = {}
+    for item in timeline.compiles:
+        if item.recompile is not None:
+            found.setdefault(item.key, []).append(item.recompile)
+    return found
+
+
+def _values_seen(recompiles: Sequence[Recompile]) -> dict[str, set[str]]:
+    """Distinct values of each variable whose values torch never generalises: sizes and numbers
+    as arguments become dynamic, so their values do not multiply."""
+    seen: dict[str, set[str]] = {}
+    for item in recompiles:
+        for cause in causes_of(item):
+            known = {value for value in (cause.expected, cause.actual) if value is not None}
+            if not cause.variable or cause.rule in _GENERALISED or _are_numbers(cause, known):
+                continue
+            seen.setdefault(cause.variable, set()).update(known)
+    return {variable: values for variable, values in seen.items() if len(values) > 1}
+
+
+def _combinations(values: dict[str, set[str]]) -> int:
+    return math.prod(len(seen) for seen in values.values())
+
+
+def _are_numbers(cause: Cause, values: set[str]) -> bool:
+    return cause.rule == "CD107" and all(_NUMBER.fullmatch(value) for value in values)
+
+
+def _forecast(
+    frame: Frame,
+    room: tuple[int, int],
+    values: dict[str, set[str]],
+    user_roots: tuple[str, ...],
+) -> Finding:
+    place, (used, limit) = frame.where, room
+    combinations = _combinations(values)
+    near = used >= math.ceil(NEAR_LIMIT * limit)
+    title = f"{used} of {limit} variants of {place.function} used"
+    if combinations > limit:
+        title += f"; {combinations} combinations of {', '.join(sorted(values))} are possible"
+    return Finding(
+        rule="CD151",
+        slug=info("CD151").slug,
+        severity="warning" if near else "info",
+        confidence="exact",
+        family=info("CD151").family,
+        variable=None,
+        title=title,
+        location=place,
+        ownership=ownership_of(place.file, user_roots),
+        count=1,
+        steps=(),
+        cost_s=None,
+        fix=Fix(
+            summary="remove the causes of its recompiles: at the limit the frame runs eager",
+            how=info("CD151").how,
+            caveat="raising torch._dynamo.config.recompile_limit only moves the limit",
+        ),
+        evidence={
+            "variants": used,
+            "limit": limit,
+            "combinations": combinations if values else None,
+            "values_seen": {name: sorted(found) for name, found in sorted(values.items())},
+        },
+    )
+
+
+def find_limit_hits(timeline: Timeline) -> Iterable[Finding]:
+    """CD152: frames that run eager since the step in which they asked for one variant too many."""
+    asked = _by_frame(timeline)
+    for frame in timeline.frames:
+        if frame.limit_hit_step is None:
+            continue
+        recompiles = asked.get(frame.key, [])
+        place = recompiles[-1].frame if recompiles else frame.where
+        codes = tuple(dict.fromkeys(c.rule for r in recompiles for c in causes_of(r) if c.primary))
+        limit = frame.limit or DEFAULT_LIMIT
+        yield Finding(
+            rule="CD152",
+            slug=info("CD152").slug,
+            severity="error",
+            confidence="exact",
+            family=info("CD152").family,
+            variable=None,
+            title=f"{place.function} hit the recompile limit ({limit}): eager since step "
+            f"{frame.limit_hit_step}",
+            location=place,
+            ownership=ownership_of(place.file, timeline.user_roots),
+            count=1,
+            steps=(frame.limit_hit_step,),
+            cost_s=None,
+            fix=_limit_fix(codes),
+            evidence={
+                "limit": limit,
+                "compiles": frame.compiles,
+                "reasons": list(recompiles[-1].reasons) if recompiles else [],
+                "causes": list(codes),
+                "compile_ids": [item.compile_id for item in recompiles],
+            },
+            also=codes,
+        )
+
+
+def _limit_fix(codes: Sequence[str]) -> Fix:
+    causes = ", ".join(f"{code} {info(code).slug}" for code in codes)
+    summary = f"remove what makes it recompile: {causes}" if causes else "remove its recompiles"
+    return Fix(
+        summary=summary,
+        how=info("CD152").how,
+        caveat="raise torch._dynamo.config.recompile_limit only for a known, bounded set",
+    )
+
+
+def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
+    """CD153: compiled autograd compiled a backward graph again. Once, in the second step, is
+    normal: gradients exist then."""
+    captures = [
+        item
+        for item in timeline.compiles
+        if item.compile_id.startswith("!") and item.forward and item.guarded
+    ]
+    misses = [item for item in timeline.warnings if _AUTOGRAD_MISS in item.text]
+    again = captures[1:]
+    if not again and len(misses) < 2:
+        return
+    steps = tuple(dict.fromkeys(item.step for item in (again or misses)))
+    severity: Severity = "info" if len(again) < 2 and len(misses) < 3 else "warning"
+    # The captured graph is generated code: a line of it leads nowhere.
+    place = next((item.frame for item in again if item.frame.file[:1] not in ("", "<")), None)
+    yield Finding(
+        rule="CD153",
+        slug=info("CD153").slug,
+        severity=severity,
+        confidence="exact" if again else "text",
+        family=info("CD153").family,
+        variable=None,
+        title=f"compiled autograd compiled its backward graph {max(len(captures), 1)} times",
+        location=place,
+        ownership="user" if place is None else ownership_of(place.file, timeline.user_roots),
+        count=len(again) or len(misses),
+        steps=steps,
+        cost_s=sum(item.seconds for item in again) if again else None,
+        fix=Fix(
+            summary="warm up two whole steps; keep shapes and the set of autograd nodes constant",
+            how=info("CD153").how,
+            caveat="the second step captures once more, because the gradients exist by then",
+        ),
+        evidence={
+            "compile_ids": [item.compile_id for item in captures],
+            "misses": [item.text[:400] for item in misses[:8]],
+        },
+    )
+
+
+def find_violated_constraints(timeline: Timeline) -> Iterable[Finding]:
+    """CD154: a size declared dynamic became a constant; torch raises and the run stops."""
+    seen: set[str] = set()
+    for item in timeline.compiles:
+        text = f"{item.fail_type or ''}: {item.fail_reason or ''}"
+        if item.fail_type != "ConstraintViolationError" and not _VIOLATED.search(text):
+            continue
+        seen.add(item.compile_id)
+        yield _violation(item.frame, item.step, item.fail_reason or "", timeline.user_roots)
+    failures = [p.ended.failure for p in timeline.processes if p.ended and p.ended.failure]
+    if not seen:
+        for failure in failures:
+            if _VIOLATED.search(failure):
+                yield _violation(None, None, failure, timeline.user_roots)
+
+
+def _violation(
+    place: Location | None, step: int | None, text: str, user_roots: tuple[str, ...]
+) -> Finding:
+    source = _VIOLATED_SOURCE.search(text)
+    owner: Ownership = "user" if place is None else ownership_of(place.file, user_roots)
+    return Finding(
+        rule="CD154",
+        slug=info("CD154").slug,
+        severity="error",
+        confidence="exact",
+        family=info("CD154").family,
+        variable=source[1] if source else None,
+        title="a size declared dynamic became a constant",
+        location=place,
+        ownership=owner,
+        count=1,
+        steps=() if step is None else (step,),
+        cost_s=None,
+        fix=Fix(
+            summary="use torch._dynamo.maybe_mark_dynamic, or remove the line that makes the size "
+            "a constant",
+            how=info("CD154").how,
+            caveat="with maybe_mark_dynamic the graph is valid for that one size",
+        ),
+        evidence={"message": text[:4096]},
+    )
+
+
+def _spell(place: Location) -> str:
+    return f"{place.function} ({place.file}:{place.line})"
+
+
+RULES: tuple[Rule, ...] = (
+    find_armed_guards,
+    find_variant_forecasts,
+    find_limit_hits,
+    find_autograd_recaptures,
+    find_violated_constraints,
+)

@@ -1,0 +1,11 @@
+"""Runs the user's program as a supervised child: `run(words, Options()) -> Outcome`.
+
+The child is the program exactly as it would run without us; see docs/run.md for every promise.
+"""
+
+from __future__ import annotations
+
+from compilediag.supervisor.options import Options, Outcome
+from compilediag.supervisor.run import run
+
+__all__ = ["Options", "Outcome", "run"]

@@ -1,0 +1,40 @@
+"""The environment of the child: how the inside half gets into it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import compilediag_harness
+
+RUN_DIR_VARIABLE = "COMPILEDIAG_RUN_DIR"
+STEPS_VARIABLE = "COMPILEDIAG_STEPS"
+
+
+def bootstrap_dir() -> str:
+    """The folder with our `sitecustomize`."""
+    return os.path.join(os.path.dirname(os.path.abspath(compilediag_harness.__file__)), "bootstrap")
+
+
+def child_environment(
+    base: Mapping[str, str], run_dir: str, *, steps: int | None = None, trace_dir: str | None = None
+) -> dict[str, str]:
+    """`base` with what attaches a Python child to the run.
+
+    TORCH_LOGS stays as the user set it. TORCH_TRACE is set to `trace_dir` only where the user has
+    none. A run inside a run attaches to the inner one only.
+    """
+    ours = bootstrap_dir()
+    paths = base.get("PYTHONPATH", "")
+    kept = [entry for entry in paths.split(os.pathsep) if entry != ours] if paths else []
+    child = {
+        **base,
+        "PYTHONPATH": os.pathsep.join([ours, *kept]),
+        RUN_DIR_VARIABLE: run_dir,
+    }
+    child.pop(STEPS_VARIABLE, None)
+    if steps is not None:
+        child[STEPS_VARIABLE] = str(steps)
+    if trace_dir is not None and not base.get("TORCH_TRACE"):
+        child["TORCH_TRACE"] = trace_dir
+    return child

@@ -1,0 +1,46 @@
+"""What `run` was asked for, and what it gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from compilediag.receipt.schema import Receipt
+
+LiveMode = Literal["title", "lines"]
+
+GRACE_S = 4.5
+"""Seconds between Ctrl-C and the end by force, for a child that does not react."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of `compilediag run`; the defaults are those of the command line."""
+
+    output: str | None = None
+    """Directory for this run alone; None: a new one below `.compilediag`."""
+    name: str | None = None
+    steps: int | None = None
+    warmup: int | None = None
+    """None: found from the compiles ("auto")."""
+    timeout_s: float | None = None
+    grace_s: float = GRACE_S
+    trace: bool = False
+    live: LiveMode | None = "title"
+    """Where progress is shown, on a terminal; None: nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    exit_code: int
+    """For the shell: the target's own, 128 + signal when killed, 70 after a fault of ours."""
+    run_dir: str
+    receipt: Receipt | None
+    """None when it could not be made; `notes` say why."""
+    receipt_path: str | None
+    """None when it could not be written."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user, beside the verdict."""

@@ -1,0 +1,99 @@
+"""Which code ran: three `git` calls with a time limit, and the digest of the script."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import threading
+from collections.abc import Mapping
+
+from compilediag.receipt.run_facts import ProvenanceFacts
+
+GIT_PATIENCE_S = 5.0
+DIGEST_LIMIT_BYTES = 64 << 20
+OVERRIDES = ("COMPILEDIAG_GIT_COMMIT", "COMPILEDIAG_GIT_BRANCH", "COMPILEDIAG_GIT_MESSAGE")
+
+
+class ProvenanceProbe:
+    """Asks git in a thread, while the target runs: a large repository must not delay its start."""
+
+    def __init__(self, folder: str, digests: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._digests = dict(digests)
+        self._facts: ProvenanceFacts | None = None
+        self._thread = threading.Thread(target=self._ask, name="compilediag-git", daemon=True)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        self._facts = read_provenance(self._folder, self._digests, os.environ)
+
+    def result(self) -> ProvenanceFacts:
+        """What is known; only the digests when git did not answer in time."""
+        self._thread.join(GIT_PATIENCE_S)
+        return self._facts or ProvenanceFacts(source_sha256=self._digests)
+
+
+def read_provenance(
+    folder: str, digests: Mapping[str, str], variables: Mapping[str, str]
+) -> ProvenanceFacts:
+    """The commit at `folder`; where there is no repository, what the environment says."""
+    head = _git(folder, "log", "-1", "--format=%H%n%s")
+    if head is None:
+        return _from_environment(digests, variables)
+    commit, _, message = head.partition("\n")
+    branch = _git(folder, "rev-parse", "--abbrev-ref", "HEAD")
+    status = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return ProvenanceFacts(
+        git_commit=commit,
+        git_branch=branch,
+        git_dirty=None if status is None else bool(status),
+        git_message_short=message[:200],
+        source="git",
+        source_sha256=dict(digests),
+    )
+
+
+def _from_environment(digests: Mapping[str, str], variables: Mapping[str, str]) -> ProvenanceFacts:
+    commit, branch, message = (variables.get(name) or None for name in OVERRIDES)
+    return ProvenanceFacts(
+        git_commit=commit,
+        git_branch=branch,
+        git_message_short=message,
+        source="environment" if commit or branch or message else None,
+        source_sha256=dict(digests),
+    )
+
+
+def _git(folder: str, *arguments: str) -> str | None:
+    """The answer of one call; None when git is missing, slow, or finds no repository."""
+    # Without it `git status` may take the index lock of the user's repository.
+    quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=folder or None,
+            env=quiet,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=GIT_PATIENCE_S / 3,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else None
+
+
+def digest_script(path: str | None) -> dict[str, str]:
+    """The script's path from here to the SHA-256 of its bytes; empty when there is none."""
+    if path is None or not os.path.isfile(path):
+        return {}
+    digest = hashlib.sha256()
+    try:
+        if os.path.getsize(path) > DIGEST_LIMIT_BYTES:
+            return {}
+        with open(path, "rb") as file:
+            digest.update(file.read(DIGEST_LIMIT_BYTES))
+    except OSError:
+        return {}
+    return {os.path.relpath(path): digest.hexdigest()}

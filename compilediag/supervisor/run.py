@@ -1,0 +1,156 @@
+"""Runs a target as a supervised child and leaves a receipt, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compilediag.errors import EXIT_INTERNAL, EXIT_OK, OutputUnwritable, UsageError
+from compilediag.supervisor.assemble import RunRecord, assemble
+from compilediag.supervisor.child import Ended, start, supervise
+from compilediag.supervisor.injection import child_environment
+from compilediag.supervisor.live_tail import LiveView, can_draw
+from compilediag.supervisor.options import Options, Outcome
+from compilediag.supervisor.output import ARTIFACTS, make_run_dir
+from compilediag.supervisor.provenance import ProvenanceProbe, digest_script
+from compilediag.supervisor.signals import SignalInbox
+from compilediag.supervisor.target import Target, parse_target
+
+if TYPE_CHECKING:
+    from compilediag.receipt.schema import Receipt
+
+STDERR = 2
+
+
+def run(
+    words: Sequence[str], options: Options, environ: Mapping[str, str] | None = None
+) -> Outcome:
+    """Runs TARGET and its arguments.
+
+    Args:
+        words: TARGET and everything after it.
+        options: how to run it.
+        environ: the environment of the target, before ours is added; this process's by default.
+
+    Raises:
+        UsageError: the target was not started.
+    """
+    variables = dict(os.environ if environ is None else environ)
+    target = parse_target(words)
+    started_unix = time.time()
+    name = options.name or target.name
+    run_dir = make_run_dir(options.output, name, now=started_unix, pid=os.getpid())
+    # Signals stay messages until the receipt is written: an impatient Ctrl-C must not lose it.
+    with SignalInbox() as inbox:
+        ended, probe = _run_child(target, options, run_dir, variables, inbox)
+        record = RunRecord(
+            words=tuple(words),
+            target=target,
+            options=options,
+            run_dir=run_dir,
+            started_unix=started_unix,
+            ended=ended,
+            provenance=probe.result(),
+            variables=variables,
+        )
+        return _conclude(record)
+
+
+def _run_child(
+    target: Target,
+    options: Options,
+    run_dir: str,
+    variables: Mapping[str, str],
+    inbox: SignalInbox,
+) -> tuple[Ended, ProvenanceProbe]:
+    trace_dir = _trace_dir(run_dir) if options.trace else None
+    environment = child_environment(variables, run_dir, steps=options.steps, trace_dir=trace_dir)
+    digests = digest_script(target.script)  # before the target can change it
+    started = time.monotonic()
+    try:
+        child = start(target.command, environment)
+    except UsageError:
+        _remove_empty(run_dir)
+        raise
+    folder = os.path.dirname(os.path.abspath(target.script)) if target.script else os.getcwd()
+    probe = ProvenanceProbe(folder, digests)
+    live = _live(options, run_dir, variables)
+    try:
+        ended = supervise(
+            child, inbox, started=started, grace_s=options.grace_s, timeout_s=options.timeout_s
+        )
+    finally:
+        if live is not None:
+            live.stop()
+    return ended, probe
+
+
+def _live(options: Options, run_dir: str, variables: Mapping[str, str]) -> LiveView | None:
+    if options.live is None or not can_draw(STDERR, variables, options.live):
+        return None
+    view = LiveView(run_dir, STDERR, options.live)
+    view.start()
+    return view
+
+
+def _trace_dir(run_dir: str) -> str:
+    path = os.path.join(run_dir, ARTIFACTS, "torch_trace")
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+def _remove_empty(run_dir: str) -> None:
+    with contextlib.suppress(OSError):
+        for folder, _, _ in os.walk(run_dir, topdown=False):
+            os.rmdir(folder)
+
+
+def _conclude(record: RunRecord) -> Outcome:
+    """The receipt; a fault of ours costs the receipt, never the target's exit code."""
+    try:
+        made = assemble(record)
+    except Exception as error:
+        return _without_receipt(record, _fault(error))
+    try:
+        path = _write(record, made.receipt)
+    except OutputUnwritable as error:
+        note = f"{error} The target's run is not affected."
+        return Outcome(record.ended.exit_code, record.run_dir, made.receipt, None, (note,))
+    except Exception as error:
+        return _without_receipt(record, _fault(error))
+    return Outcome(record.ended.exit_code, record.run_dir, made.receipt, path, made.notes)
+
+
+def _write(record: RunRecord, receipt: Receipt) -> str:
+    from compilediag.receipt.file import RECEIPT_NAME, point_latest, write_receipt
+
+    folder = Path(record.run_dir)
+    write_receipt(receipt, folder / RECEIPT_NAME)
+    if record.options.output is None:
+        with contextlib.suppress(OutputUnwritable):  # the receipt is there; only its short name not
+            point_latest(folder)
+    return str(folder / RECEIPT_NAME)
+
+
+def _without_receipt(record: RunRecord, note: str) -> Outcome:
+    code = record.ended.exit_code
+    if code == EXIT_OK:
+        code = EXIT_INTERNAL
+    return Outcome(code, record.run_dir, None, None, (note,))
+
+
+def _fault(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    if os.environ.get("COMPILEDIAG_TRACEBACK"):
+        traceback.print_exception(error)
+    return (
+        f"no receipt: a fault of compilediag itself, not of the target: {told} "
+        f"(at {os.path.basename(frame.filename)}:{frame.lineno}; the whole traceback with "
+        "COMPILEDIAG_TRACEBACK=1); the journal of the run is intact"
+    )

@@ -1,0 +1,65 @@
+"""Signals as messages: while a child runs they wake its supervisor and end nobody."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD)
+
+
+class SignalInbox:
+    """Collects signals between `__enter__` and `__exit__`; for the main thread only.
+
+    A signal that was ignored when we started (nohup, a background job of a shell) stays ignored,
+    for the child too. A program that is started gets the default action of those caught here.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[int] = []
+        self._before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {}
+        self._reader = self._writer = -1
+        self._wakeup_before = -1
+
+    def __enter__(self) -> SignalInbox:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        for signum in CAUGHT:
+            before = signal.getsignal(signum)
+            if before != signal.SIG_IGN or signum == signal.SIGCHLD:
+                self._before[signum] = before
+                signal.signal(signum, self._note)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for signum, before in self._before.items():
+            signal.signal(signum, signal.SIG_DFL if before is None else before)
+        signal.set_wakeup_fd(self._wakeup_before)
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self._seen.append(signum)
+
+    def wait(self, timeout_s: float | None) -> list[int]:
+        """The signals since the last call; waits for one, at most `timeout_s` seconds."""
+        if not self._seen:
+            select.select([self._reader], [], [], timeout_s)
+        try:
+            while os.read(self._reader, 512):
+                pass
+        except BlockingIOError:
+            pass
+        seen, self._seen = self._seen, []
+        return seen

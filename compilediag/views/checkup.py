@@ -1,0 +1,111 @@
+"""What `compilediag doctor` found, and how it is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from compilediag.views.look import Look
+from compilediag.views.text import hang, pad
+
+State = Literal["ok", "warning", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was tried; a failed one means that compilediag cannot be used here."""
+
+    name: str
+    state: State
+    said: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A private name of torch that compilediag builds on."""
+
+    name: str
+    available: bool
+    lost: str
+    """What cannot be observed without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """Everything that was found; `versions` has None for what is not installed."""
+
+    versions: dict[str, str | None]
+    hooks: tuple[Hook, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    def usable(self) -> bool:
+        """Whether `compilediag run` can observe a program here."""
+        return all(check.state != "failed" for check in self.checks)
+
+
+def plain(checkup: Checkup) -> dict[str, object]:
+    """The checkup as JSON-ready values."""
+    return {
+        "usable": checkup.usable,
+        "versions": checkup.versions,
+        "hooks": [
+            {"name": h.name, "available": h.available, "lost": h.lost} for h in checkup.hooks
+        ],
+        "checks": [
+            {"name": c.name, "state": c.state, "said": c.said, "remedy": c.remedy}
+            for c in checkup.checks
+        ],
+    }
+
+
+def render_checkup(checkup: Checkup, look: Look) -> str:
+    """Versions, checks with remedies, what can and what cannot be observed; the answer first."""
+    failed = [check for check in checkup.checks if check.state == "failed"]
+    if checkup.usable:
+        answer = look.styled(f"{look.sign('good')} compilediag can be used here", "green")
+    else:
+        names = ", ".join(check.name for check in failed)
+        answer = look.styled(f"{look.sign('bad')} compilediag cannot be used here: {names}", "red")
+    lines = [answer, "", "versions"]
+    lines += _versions(checkup, look)
+    lines += ["", "checks"]
+    for check in checkup.checks:
+        lines += _check(check, look)
+    lines += ["", "what can be observed with this torch"]
+    if not checkup.hooks:
+        lines.append("  could not be determined: torch did not start")
+    for hook in checkup.hooks:
+        lines += _hook(hook, look)
+    following = "compilediag run YOUR_PROGRAM.py" if checkup.usable else "compilediag doctor"
+    when = "" if checkup.usable else " again, after the repairs above"
+    return "\n".join([*lines, "", f"  next: {following}{when}"]) + "\n"
+
+
+def _versions(checkup: Checkup, look: Look) -> list[str]:
+    width = max(len(name) for name in checkup.versions) + 2
+    return [
+        f"  {pad(name, width)}{look.text(version or 'not installed', 80)}"
+        for name, version in checkup.versions.items()
+    ]
+
+
+def _check(check: Check, look: Look) -> list[str]:
+    kinds = {"ok": ("good", "green"), "warning": ("warn", "yellow"), "failed": ("bad", "red")}
+    kind, style = kinds[check.state]
+    sign = pad(look.sign(kind), 2)
+    lines = hang(f"{check.name}: {look.text(check.said)}", look.width, f"  {sign} ", " " * 5)
+    lines[0] = lines[0].replace(sign, look.styled(sign, style), 1)
+    if check.remedy and check.state != "ok":
+        remedy = hang(look.text(check.remedy), look.width, " " * 5 + "fix: ", " " * 10)
+        lines += [look.styled(line, "cyan") for line in remedy]
+    return lines
+
+
+def _hook(hook: Hook, look: Look) -> list[str]:
+    name = look.text(hook.name, 40)
+    if hook.available:
+        return [f"  {look.styled(pad(look.sign('good'), 2), 'green')} {name}"]
+    lost = f"{name} is missing; lost: {look.text(hook.lost)}"
+    return hang(lost, look.width, f"  {pad(look.sign('warn'), 2)} ", " " * 5)

@@ -1,0 +1,98 @@
+"""The verdict of a receipt in one sentence, with the counts behind it; shared by all views."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from compilediag.views.words import count, percent, seconds
+
+if TYPE_CHECKING:
+    from compilediag.receipt.schema import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """`sentence` says what happened, `counts` are the facts behind it, in the same order always."""
+
+    kind: Literal["bad", "good", "blind", "warn"]
+    sentence: str
+    counts: tuple[str, ...]
+
+
+def headline(receipt: Receipt) -> Headline:
+    """What happened in this run, as one sentence without a sign or colour."""
+    counts = _counts(receipt)
+    if receipt.verdict == "blind":
+        return Headline("blind", _blind(receipt), counts)
+    if receipt.verdict == "clean":
+        return Headline("good", _clean(receipt), counts)
+    if receipt.verdict is None:
+        return Headline("blind", f"no verdict; {_other_problems(receipt)}", counts)
+    errors = any(item.severity == "error" for item in receipt.findings)
+    bad = errors or receipt.compile.recompiles > 0
+    return Headline("bad" if bad else "warn", _found(receipt), counts)
+
+
+def _counts(receipt: Receipt) -> tuple[str, ...]:
+    seen = receipt.compile
+    total_s = seen.time_s.total
+    counts = [
+        count(seen.frames, "frame"),
+        count(seen.compiles, "compile") + (f" in {seconds(total_s)}" if total_s else ""),
+        count(seen.graph_breaks, "graph break"),
+        count(seen.eager_fallbacks, "eager fallback"),
+    ]
+    if seen.recompile_limit_hits:
+        counts.append(count(seen.recompile_limit_hits, "recompile limit hit"))
+    return tuple(counts)
+
+
+def in_steps(receipt: Receipt) -> str:
+    """A blank and "in 12 steps", or nothing where no step was seen."""
+    steps = receipt.steps
+    return f" in {count(steps.count, 'step')}" if steps is not None and steps.count else ""
+
+
+def _found(receipt: Receipt) -> str:
+    seen = receipt.compile
+    if not seen.recompiles:
+        return _other_problems(receipt)
+    sentence = count(seen.recompiles, "recompile") + in_steps(receipt)
+    cost_s = seen.time_s.recompile
+    if cost_s is None:
+        return f"{sentence} (their cost was not measured)"
+    goodput = receipt.goodput
+    share = percent(cost_s, goodput.wall_s) if goodput is not None else None
+    return f"{sentence} cost {seconds(cost_s)}" + (f", {share} of wall time" if share else "")
+
+
+def _other_problems(receipt: Receipt) -> str:
+    """Without recompiles: what else was found, worst first."""
+    seen = receipt.compile
+    problems: list[str] = []
+    if seen.eager_fallbacks:
+        problems.append(count(seen.eager_fallbacks, "frame") + " ran eager, without compiled code")
+    if seen.graph_breaks:
+        problems.append(count(seen.graph_breaks, "graph break"))
+    if not problems:
+        problems.append(count(len(receipt.findings), "finding"))
+    recompiles = count(seen.recompiles, "recompile")
+    return f"{', '.join(problems)}{in_steps(receipt)}; {recompiles}"
+
+
+def _clean(receipt: Receipt) -> str:
+    frames = [item for item in receipt.compile.frames_detail if item.compiles]
+    if frames and all(item.compiles == 1 for item in frames):
+        compiled = count(len(frames), "frame") + " compiled once"
+        compiled += " each" if len(frames) > 1 else ""
+    else:
+        compiled = f"{count(receipt.compile.compiles, 'compile')} seen"
+    return f"clean: {compiled}, 0 recompiles{in_steps(receipt)}"
+
+
+def _blind(receipt: Receipt) -> str:
+    seen = receipt.compile.recompiles
+    if seen:
+        return f"blind: at least {count(seen, 'recompile')}, but the evidence is not complete"
+    return "blind: this run cannot be called clean, because compilediag could not see enough"

@@ -1,0 +1,102 @@
+"""A receipt as Markdown for pull requests and step summaries.
+
+All text that comes from the target stands in code spans, where GitHub renders no markup, mention
+or link; a `|` is escaped because it would end a table's cell.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compilediag.views import facts
+from compilediag.views.blindness import reasons
+from compilediag.views.facts import main_findings, notes
+from compilediag.views.finding_rows import title_of, when
+from compilediag.views.headline import headline
+from compilediag.views.look import Look
+from compilediag.views.verdict import ending
+from compilediag.views.words import seconds
+
+if TYPE_CHECKING:
+    from compilediag.receipt.parts.compiles import FindingRecord
+    from compilediag.receipt.schema import Receipt
+
+MOST_FINDINGS = 30
+_SIGN = {"bad": "❌", "good": "✅", "blind": "❔", "warn": "⚠️"}
+
+
+def render_markdown(receipt: Receipt, *, root: str = "") -> str:
+    """The verdict, the counts and every finding as GitHub Markdown."""
+    look = Look(root=root)
+    head = headline(receipt)
+    lines = [f"### {_SIGN[head.kind]} {prose(head.sentence)}", "", " · ".join(head.counts), ""]
+    told = ending(receipt)
+    if told is not None:
+        lines += [f"⚠️ {code(told)}", ""]
+    if receipt.verdict == "blind":
+        lines += [f"- why: {code(why)}" for why, _ in reasons(receipt)]
+        lines += ["", 'A count of 0 here means "not seen".', ""]
+    lines += _findings(receipt, look)
+    run = receipt.header.run
+    program = code(" ".join(run.argv_redacted) or "unknown program")
+    lines.append(f"{program} · torch {code(receipt.environment.torch or 'unknown')}")
+    return "\n".join(lines) + "\n"
+
+
+def _findings(receipt: Receipt, look: Look) -> list[str]:
+    chosen = [*main_findings(receipt), *notes(receipt)]
+    if not chosen:
+        return []
+    lines = ["| # | rule | what | where | when | cost | fix |", "|--:|---|---|---|---|--:|---|"]
+    lines += [_row(number, item, receipt, look) for number, item in chosen[:MOST_FINDINGS]]
+    if len(chosen) > MOST_FINDINGS:
+        lines += ["", f"and {len(chosen) - MOST_FINDINGS} more in the receipt"]
+    return [*lines, ""]
+
+
+def _row(number: int, finding: FindingRecord, receipt: Receipt, look: Look) -> str:
+    what = prose(title_of(finding))
+    if finding.variable:
+        what += f" {code(finding.variable)}"
+    changed = facts.change(finding, receipt)
+    if changed is not None:
+        what += f" {code(changed[0])} → {code(changed[1])}"
+    location = finding.location
+    where = code(f"{look.path(location.file)}:{location.line}") if location is not None else ""
+    fix = prose(finding.fix.summary)
+    if finding.fix.caveat:
+        fix += f" ({prose(finding.fix.caveat)})"
+    cost = seconds(finding.cost_s) if finding.cost_s is not None else ""
+    cells = (str(number), prose(finding.rule), what, where, when(finding), cost, fix)
+    return "| " + " | ".join(cells) + " |"
+
+
+def code(text: str) -> str:
+    """A text of the target as a code span that nothing in it can end."""
+    shown = Look().text(text, 300).replace("|", "\\|")
+    longest = max((len(run) for run in _backtick_runs(shown)), default=0)
+    fence = "`" * (longest + 1)
+    blank = " " if longest else ""
+    return f"{fence}{blank}{shown or ' '}{blank}{fence}"
+
+
+def prose(text: str) -> str:
+    """A sentence of ours that may name things of the target: no markup, mention or link works."""
+    shown = Look().text(text, 400)
+    for sign in "\\`*_[]<>|#~":
+        shown = shown.replace(sign, "\\" + sign)
+    # An escaped @ still mentions people; an invisible break does not.
+    return shown.replace("@", "@<!-- -->").replace("://", ":<!-- -->//")
+
+
+def _backtick_runs(text: str) -> list[str]:
+    runs: list[str] = []
+    for char in text:
+        if char == "`":
+            if runs:
+                runs[-1] += char
+            else:
+                runs.append(char)
+        elif runs and runs[-1]:
+            runs.append("")
+    return runs

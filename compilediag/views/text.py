@@ -1,0 +1,109 @@
+"""Text that comes from the target, made safe and made to fit: escaping, width, wrapping.
+
+Invariant: what `clean` returns holds no control character, no terminal escape and no character
+that changes the direction of text or hides itself, so that it can be printed anywhere.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+LIMIT_CHARS = 400
+"""Longest text of the target that a view shows; the receipt has the rest."""
+
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories that act on a terminal or cannot be seen; `Cf` holds the bidi overrides."""
+
+_SPELLED = {"→": "->", "–": "-", "—": "-", "…": "...", "×": "x", "·": "|", "≥": ">=", "≤": "<="}
+"""Signs of our own sentences, for terminals that know ASCII only."""
+
+
+def clean(text: object, *, ascii_only: bool = False, limit: int = LIMIT_CHARS) -> str:
+    """The text with everything unprintable spelled out (`\\x1b`, `\\u202e`) and at most `limit`."""
+    raw = str(text)
+    shown = raw[:limit]
+    if not (shown.isascii() and shown.isprintable()):
+        shown = "".join(_visible(char, ascii_only) for char in shown)
+    return shown + ("..." if ascii_only else "…") if len(raw) > limit else shown
+
+
+def _visible(char: str, ascii_only: bool) -> str:
+    if char in "\n\t\r":
+        return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}[char]
+    if ascii_only and char in _SPELLED:
+        return _SPELLED[char]
+    if unicodedata.category(char) in _HIDDEN or (ascii_only and not char.isascii()):
+        code = ord(char)
+        if code < 0x100:
+            return f"\\x{code:02x}"
+        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return char
+
+
+def columns(text: str) -> int:
+    """How many terminal columns a cleaned text takes: wide characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    total = 0
+    for char in text:
+        if unicodedata.combining(char):
+            continue
+        total += 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    return total
+
+
+def pad(text: str, width: int) -> str:
+    """The text filled with blanks to `width` columns."""
+    return text + " " * (width - columns(text))
+
+
+def fit(text: str, width: int, *, ellipsis: str = "…", keep_end: bool = False) -> str:
+    """The text cut to `width` columns, at its end or (a path) at its start."""
+    if columns(text) <= width:
+        return text
+    room = max(width - columns(ellipsis), 0)
+    kept = ""
+    for char in reversed(text) if keep_end else text:
+        if columns(kept + char) > room:
+            break
+        kept += char
+    return ellipsis + kept[::-1] if keep_end else kept + ellipsis
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """The text as lines of at most `width` columns, broken at blanks; a longer word is cut."""
+    lines: list[str] = []
+    line = ""
+    for word in text.split(" "):
+        joined = f"{line} {word}" if line else word
+        if columns(joined) <= width:
+            line = joined
+            continue
+        if line:
+            lines.append(line)
+        line = word
+        while columns(line) > width:
+            head = fit(line, width, ellipsis="") or line[0]
+            lines.append(head)
+            line = line[len(head) :]
+    return [*lines, line] if line or not lines else lines
+
+
+def hang(text: str, width: int, first: str, rest: str) -> list[str]:
+    """The text wrapped behind the prefix `first`, its other lines behind `rest`."""
+    lines = wrap(text, max(width - max(columns(first), columns(rest)), 10))
+    return [(rest if index else first) + line for index, line in enumerate(lines)]
+
+
+def flow(parts: Sequence[str], between: str, width: int, first: str, rest: str) -> list[str]:
+    """Parts joined on as few lines as possible; only a part too long for one line is broken."""
+    room = max(width - max(columns(first), columns(rest)), 10)
+    lines: list[str] = []
+    for part in parts:
+        joined = f"{lines[-1]}{between}{part}" if lines else part
+        if lines and columns(joined) <= room:
+            lines[-1] = joined
+        else:
+            lines += wrap(part, room)
+    return [(rest if index else first) + line for index, line in enumerate(lines)]

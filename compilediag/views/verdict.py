@@ -1,0 +1,155 @@
+"""The verdict screen: what happened, what it cost, who did it, what to change; at most one screen.
+
+Pure: reads a receipt, returns text, computes nothing but the form of numbers. All text that comes
+from the target is escaped and bounded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compilediag.views.blindness import why_blind
+from compilediag.views.facts import BLIND_RULES, main_findings, notes, numbered
+from compilediag.views.finding_rows import finding_rows
+from compilediag.views.headline import headline
+from compilediag.views.look import Look
+from compilediag.views.outlook import outlook
+from compilediag.views.text import columns, flow, hang
+from compilediag.views.words import count
+
+if TYPE_CHECKING:
+    from compilediag.receipt.schema import Receipt
+
+SCREEN_LINES = 24
+LEAST_FINDINGS = 3
+"""Shown even where a narrow terminal makes them longer than a screen."""
+LEAST_WIDTH = 40
+REASON_CHARS = 160
+TAIL_LINES = 15
+"""Of the log of a run that did not end well, shown with `complete`."""
+
+_STYLE = {"bad": "red", "good": "green", "blind": "yellow", "warn": "yellow"}
+
+
+def render(
+    receipt: Receipt,
+    *,
+    width: int,
+    color: bool,
+    ascii: bool = False,  # noqa: A002 - the word a user of the function expects
+    root: str = "",
+    complete: bool = False,
+    suffix: str = "",
+) -> str:
+    """The verdict screen as text with a newline at its end.
+
+    Args:
+        receipt: what to show.
+        width: columns of the terminal; 40 is the least that is used.
+        color: whether ANSI colours may be used (the caller honours NO_COLOR).
+        ascii: only ASCII characters, for terminals that cannot show others.
+        root: files below this folder are shown relative to it.
+        complete: every finding, however many lines that takes (`show --all`).
+        suffix: what the next commands need to find this receipt again, such as its path.
+    """
+    look = Look(max(width, LEAST_WIDTH), color, ascii, root)
+    head = [*_head(receipt, look), *_ending(receipt, look), *why_blind(receipt, look)]
+    tail = outlook(receipt, look)
+    tail += [] if complete else _notes(receipt, look, suffix)
+    tail += _next(receipt, look, suffix)
+    room = SCREEN_LINES - len(head) - len(tail) - 2
+    body = _body(receipt, look, None if complete else room, suffix)
+    if complete:
+        body += _log_tail(receipt, look)
+    lines = [*head, "", *body, "", *tail] if body else [*head, *tail]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _head(receipt: Receipt, look: Look) -> list[str]:
+    head = headline(receipt)
+    sign = look.sign(head.kind) + " "
+    told = hang(head.sentence, look.width, sign, " " * len(sign))
+    counts = look.dot.join(head.counts)
+    room = look.width - columns(told[0]) - columns(counts)
+    lines = [look.styled(line, _STYLE[head.kind]) for line in told]
+    if len(lines) == 1 and room >= 4:
+        return [lines[0] + " " * room + look.styled(counts, "dim")]
+    below = flow(head.counts, look.dot, look.width, "  ", "  ")
+    return [*lines, *(look.styled(line, "dim") for line in below)]
+
+
+def _ending(receipt: Receipt, look: Look) -> list[str]:
+    """How the target ended, where it did not end well: the counts then cover only a part."""
+    told = ending(receipt)
+    if told is None:
+        return []
+    lines = hang(look.text(told), look.width, look.sign("warn") + " ", "  ")
+    return [look.styled(line, "yellow") for line in lines]
+
+
+def ending(receipt: Receipt) -> str | None:
+    """A sentence for a run that did not end by itself and well; None for one that did."""
+    if receipt.status == "complete":
+        return None
+    said = {
+        "failed": "the program failed",
+        "killed": "the program was killed",
+        "interrupted": "the run was interrupted",
+        "partial": "the record of this run is partial",
+    }.get(receipt.status, f"the run ended as {receipt.status}")
+    code = receipt.header.run.exit_code
+    if code:
+        said += f" (signal {code - 128})" if code > 128 else f" (exit code {code})"
+    reason = receipt.failure.reason if receipt.failure is not None else None
+    # The first line names the exception; a traceback may follow.
+    first = reason.strip().partition("\n")[0] if reason else ""
+    said += f": {first[:REASON_CHARS]}" if first else ""
+    return f"{said}; the counts cover what was seen before that"
+
+
+def _log_tail(receipt: Receipt, look: Look) -> list[str]:
+    """The last lines a failed program printed."""
+    tail = receipt.failure.log_tail if receipt.failure is not None else None
+    if not tail:
+        return []
+    lines = [look.fit(look.text(line), look.width - 5) for line in tail.splitlines()[-TAIL_LINES:]]
+    return ["", "  the last lines of the program:", *(f"     {line}" for line in lines)]
+
+
+def _body(receipt: Receipt, look: Look, room: int | None, suffix: str) -> list[str]:
+    """The findings, as many as fit into `room` lines; then how to see the others."""
+    chosen = main_findings(receipt) + ([] if room is not None else notes(receipt))
+    blocks = [finding_rows(number, item, receipt, look) for number, item in chosen]
+    lines: list[str] = []
+    for shown, block in enumerate(blocks):
+        last = shown == len(blocks) - 1
+        over = room is not None and len(lines) + len(block) + (0 if last else 1) > room
+        if over and shown >= LEAST_FINDINGS:
+            more = f"+{len(blocks) - shown} more: compilediag show --all{suffix}"
+            return [*lines, look.styled(f"  {more}", "bold")]
+        lines += block
+    return lines
+
+
+def _notes(receipt: Receipt, look: Look, suffix: str) -> list[str]:
+    """The findings that are for information only, collapsed into one line."""
+    codes = dict.fromkeys(look.text(item.rule, 8) for _, item in notes(receipt))
+    if not codes:
+        return []
+    told = f"{count(len(notes(receipt)), 'note')} ({', '.join(codes)}): compilediag show --all"
+    return hang(f"{told}{suffix}", look.width, "  also: ", "        ")
+
+
+def _next(receipt: Receipt, look: Look, suffix: str) -> list[str]:
+    """The commands that lead on from here."""
+    blind = [item.rule for _, item in numbered(receipt) if item.rule in BLIND_RULES]
+    chosen = main_findings(receipt)
+    commands = ["show --frames" + suffix]
+    if receipt.verdict == "blind":
+        commands = [f"explain {blind[0]}", "doctor"] if blind else ["doctor"]
+    if chosen:
+        commands.insert(0, f"explain {chosen[0][0]}{suffix}")
+    if receipt.compile.recompiles:
+        commands[-1] = "show --timeline" + suffix
+    told = [f"compilediag {command}" for command in commands]
+    return flow(told, look.dot, look.width, "  next: ", "        ")

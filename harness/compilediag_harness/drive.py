@@ -1,0 +1,35 @@
+"""Runs a user's step function for N steps: a loop that the harness can lengthen and shorten."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from compilediag_harness import steps as step_marks
+
+
+def drive(train: Callable[[int], object], steps: int = 60) -> int:
+    """Calls `train(0)`, `train(1)`, ... and returns how often.
+
+    Each call is one step, unless `train` calls `step()` itself. `compilediag run --steps N` sets
+    the number of steps, in place of `steps`; what follows the loop then still runs.
+
+    Raises:
+        ValueError: `steps` is negative.
+    """
+    if steps < 0:
+        raise ValueError(f"drive: steps must be 0 or more, not {steps}")
+    step_marks.own_the_loop()
+    count = _wanted(steps)
+    for number in range(count):
+        before = step_marks.marks()
+        train(number)
+        if step_marks.marks() == before:
+            step_marks.step()
+    return count
+
+
+def _wanted(steps: int) -> int:
+    """The number that `compilediag run` asks for, else the program's own."""
+    text = os.environ.get(step_marks.STEPS_VARIABLE, "")
+    return int(text) if text.isdecimal() and int(text) > 0 else steps

@@ -1,0 +1,252 @@
+"""The facts of a run that change its numbers or its speed: machine, versions, flags.
+
+Reads only: nothing is initialised (no CUDA context, no `torch._dynamo`), nothing is imported that
+the program has not imported, nothing warns. What cannot be read is null.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from compilediag_harness import torch_api
+from compilediag_harness.wire import clip
+
+Facts = dict[str, Any]
+
+VARIABLES = (
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_VISIBLE_DEVICES",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "KMP_AFFINITY",
+    "LOCAL_RANK",
+    "MKL_NUM_THREADS",
+    "NODE_RANK",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "PYTHONHASHSEED",
+    "RANK",
+    "WORLD_SIZE",
+)
+"""Environment variables that are recorded, with those that begin with a `VARIABLE_PREFIXES`."""
+
+VARIABLE_PREFIXES = ("AOT_", "INDUCTOR_", "NCCL_", "PYTORCH_", "TORCH", "TRITON_")
+
+NAME_LIMIT, VALUE_LIMIT, VARIABLE_LIMIT = 128, 512, 128
+"""Longest name and value in characters, and how many variables are recorded."""
+
+
+def read(torch_module: Any) -> Facts:
+    """The facts of this process, as plain JSON values.
+
+    `hooks_available` and tool versions are not here: they belong to the other half.
+    """
+    readers: dict[str, Callable[[], Any]] = {
+        "os": lambda: f"{platform.system()} {platform.release()}",
+        "machine": platform.machine,
+        "python": platform.python_version,
+        "python_implementation": platform.python_implementation,
+        "torch": lambda: str(torch_module.__version__),
+        "torch_git": lambda: _text(getattr(torch_module.version, "git_version", None)),
+        "triton": _triton_version,
+        "cuda": lambda: _text(getattr(torch_module.version, "cuda", None)),
+        "hip": lambda: _text(getattr(torch_module.version, "hip", None)),
+        "driver": _driver_version,
+        "cpu_model": _cpu_model,
+        "cpu_count": os.cpu_count,
+        "cpus_allowed": lambda: len(os.sched_getaffinity(0)),
+        "ram_bytes": lambda: os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "load_avg_1m": lambda: os.getloadavg()[0],
+        "gpus": lambda: _gpus(torch_module),
+        "precision": lambda: _precision(torch_module),
+        "numerics_flags": lambda: _numerics(torch_module),
+        "compile": _compile_flags,
+        "rank": lambda: _number("RANK"),
+        "world_size": lambda: _number("WORLD_SIZE"),
+        "env": _variables,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {name: _quiet(reader) for name, reader in readers.items()}
+
+
+def _quiet(reader: Callable[[], Any]) -> Any:
+    try:
+        return reader()
+    except Exception:  # a fact that this machine or torch does not tell
+        return None
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else clip(str(value), VALUE_LIMIT)
+
+
+def _number(variable: str) -> int | None:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _loaded(module: str) -> Any:
+    """The module, or None where the program has not imported it."""
+    return sys.modules.get(module)
+
+
+# --- the machine -------------------------------------------------------------------------------
+
+
+def _first_line_after(path: str, label: str) -> str | None:
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if colon and name.strip() == label:
+                return _text(value.strip())
+    return None
+
+
+def _cpu_model() -> str | None:
+    """From Linux's /proc/cpuinfo; elsewhere what `platform` knows without running a program."""
+    try:
+        model = _first_line_after("/proc/cpuinfo", "model name")
+    except OSError:
+        model = None
+    return model or platform.processor() or None
+
+
+def _driver_version() -> str | None:
+    """Of the NVIDIA kernel module: the line "NVRM version: ... Module  550.54.15  ..."."""
+    with open("/proc/driver/nvidia/version", encoding="utf-8", errors="replace") as lines:
+        words = lines.readline().split()
+    numbered = [word for word in words if word[:1].isdigit() and "." in word]
+    return numbered[0] if numbered else None
+
+
+def _gpus(torch_module: Any) -> list[Facts]:
+    """From torch once the program has initialised CUDA itself, else the names the driver lists."""
+    cuda = torch_module.cuda
+    if cuda.is_initialized():
+        return [
+            _device(index, cuda.get_device_properties(index))
+            for index in range(cuda.device_count())
+        ]
+    folder = "/proc/driver/nvidia/gpus"
+    if not os.path.isdir(folder):
+        return []
+    names = (
+        _first_line_after(f"{folder}/{bus}/information", "Model")
+        for bus in sorted(os.listdir(folder))
+    )
+    return [{"index": None, "name": name} for name in names]
+
+
+def _device(index: int, properties: Any) -> Facts:
+    return {
+        "index": index,
+        "name": _text(properties.name),
+        "memory_bytes": int(properties.total_memory),
+        "capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": int(properties.multi_processor_count),
+    }
+
+
+def _triton_version() -> str | None:
+    """Of the imported module, else of the installed distribution."""
+    module = _loaded("triton")
+    if module is not None:
+        return _text(getattr(module, "__version__", None))
+    from importlib import metadata
+
+    for name in ("triton", "pytorch-triton"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+# --- flags -------------------------------------------------------------------------------------
+
+
+def _numerics(torch_module: Any) -> Facts:
+    """Flags that change results or speed, as they stand now."""
+    backends = torch_module.backends
+    readers: dict[str, Callable[[], Any]] = {
+        "matmul_precision": torch_module.get_float32_matmul_precision,
+        "allow_tf32_matmul": lambda: bool(backends.cuda.matmul.allow_tf32),
+        "allow_tf32_cudnn": lambda: bool(backends.cudnn.allow_tf32),
+        "cudnn_benchmark": lambda: bool(backends.cudnn.benchmark),
+        "cudnn_deterministic": lambda: bool(backends.cudnn.deterministic),
+        "deterministic": lambda: bool(torch_module.are_deterministic_algorithms_enabled()),
+        "default_dtype": lambda: str(torch_module.get_default_dtype()),
+        "num_threads": torch_module.get_num_threads,
+        "num_interop_threads": torch_module.get_num_interop_threads,
+        "autocast_cpu": lambda: _autocast(torch_module, "cpu"),
+        "autocast_cuda": lambda: _autocast(torch_module, "cuda"),
+        "grad": torch_module.is_grad_enabled,
+    }
+    return {name: _quiet(reader) for name, reader in readers.items()}
+
+
+_PRECISIONS = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
+
+
+def _precision(torch_module: Any) -> str:
+    """Short name of the default dtype; autocast, which holds for a stretch only, is not in it."""
+    name = str(torch_module.get_default_dtype()).removeprefix("torch.")
+    return _PRECISIONS.get(name, name)
+
+
+def _autocast(torch_module: Any, device: str) -> str | None:
+    """The autocast dtype in force in this thread, None when autocast is off."""
+    if not torch_module.is_autocast_enabled(device):
+        return None
+    return str(torch_module.get_autocast_dtype(device))
+
+
+_DYNAMO_FLAGS = (
+    "accumulated_recompile_limit",
+    "assume_static_by_default",
+    "automatic_dynamic_shapes",
+    "capture_scalar_outputs",
+    "compiled_autograd",
+    "disable",
+    "error_on_recompile",
+    "fail_on_recompile_limit_hit",
+    "guard_nn_modules",
+    "inline_inbuilt_nn_modules",
+    "recompile_limit",
+    "skip_nnmodule_hook_guards",
+    "suppress_errors",
+)
+
+
+def _compile_flags() -> Facts:
+    """Flags of torch.compile. Those of Dynamo's config are null until the program loads Dynamo."""
+    facts: Facts = {name: _plain(torch_api.config_flag(name)) for name in _DYNAMO_FLAGS}
+    environ = os.environ
+    facts["dynamo_loaded"] = torch_api.loaded(torch_api.DYNAMO) is not None
+    facts["disabled_by_environment"] = environ.get("TORCHDYNAMO_DISABLE", "0") == "1" or (
+        environ.get("TORCH_COMPILE_DISABLE", "0") == "1"
+    )
+    facts["job_id"] = _text(environ.get("TORCH_COMPILE_JOB_ID"))
+    facts["local_profile"] = _text(environ.get("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO"))
+    facts["stance"] = _text(torch_api.stance())
+    return facts
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float)) or value is None else _text(value)
+
+
+def _variables() -> dict[str, str]:
+    """The recorded environment variables. They may hold secrets: the other half redacts."""
+    chosen = sorted(
+        name for name in os.environ if name in VARIABLES or name.startswith(VARIABLE_PREFIXES)
+    )
+    return {
+        clip(name, NAME_LIMIT): clip(os.environ[name], VALUE_LIMIT)
+        for name in chosen[:VARIABLE_LIMIT]
+    }

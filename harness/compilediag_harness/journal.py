@@ -1,0 +1,216 @@
+"""Appends events to a file that is readable after SIGKILL, one file a process.
+
+A line is `CRC SEQUENCE JSON`: the crc32 (8 hex digits) covers everything after the first blank, the
+sequence counts from 0, the JSON is `wire.encode(event)`. Each line is one `os.write` to a file
+opened with O_APPEND, so a killed process leaves whole lines and no buffer is lost.
+
+Invariant: nothing here raises, blocks on a lock, or prints. A record that cannot be written is
+counted, and its sequence number is missing from the file, which is how the reader knows.
+
+This module is loaded in every Python child, also in those that never import torch: it imports
+nothing that the interpreter has not loaded already.
+"""
+
+from __future__ import annotations
+
+import binascii
+import errno
+import fcntl
+import os
+from itertools import count
+
+TYPE_CHECKING = False  # `typing` costs milliseconds in children without torch
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from compilediag_harness.wire import Event
+
+LINE_LIMIT = 1 << 20
+"""Longest line in bytes; the reader refuses longer ones."""
+
+DEFAULT_LIMIT_BYTES = 64 << 20
+"""Size of a journal above which only essential kinds are written."""
+
+RESERVE_BYTES = 8 << 20
+"""What essential kinds may use above the limit."""
+
+ESSENTIAL = frozenset(
+    {
+        "ProcessStarted",
+        "TorchSeen",
+        "EnvironmentRead",
+        "ProcessEnded",
+        "Compiled",
+        "DynamoReset",
+        "EvidenceLost",
+        "FaultOccurred",
+    }
+)
+"""Kinds the counts of a receipt cannot do without."""
+
+HIGH_FD = 900
+"""The file gets a descriptor from here on: the program's own descriptors keep their numbers, and
+ours is not taken over by a file of the program when it closes all those it knows."""
+
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL | os.O_CLOEXEC
+
+
+class Journal:
+    """The sink of one process.
+
+    `opening` gives the JSON of the `ProcessStarted` record of the process that calls it: it is the
+    first line of every file, also of the file that a forked child begins with its first record.
+    """
+
+    def __init__(
+        self, run_dir: str, opening: Callable[[], bytes], limit_bytes: int = DEFAULT_LIMIT_BYTES
+    ) -> None:
+        self._run_dir = run_dir
+        self._opening = opening
+        self._limit_bytes = limit_bytes
+        self._encode: Callable[[Event], bytes] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Opens the file of this process; a failure leaves a journal that drops everything."""
+        self._pid = os.getpid()
+        self._torn = False
+        self._warned = False
+        self._sequence = count()
+        self.dropped = 0
+        """Records of this process that were not written."""
+        self.bytes_written = 0
+        self._fd = -1
+        name = f"journal-{self._pid}-{os.urandom(4).hex()}.jsonl"
+        self.path = os.path.join(self._run_dir, name)
+        try:
+            self._fd = _raised(os.open(self.path, _FLAGS, 0o600))
+        except OSError as error:
+            self._drop(error)
+        self.append("ProcessStarted", self._opening())
+
+    @property
+    def silent(self) -> bool:
+        """A forked child that has written nothing yet: it has no file."""
+        return os.getpid() != self._pid
+
+    def write(self, event: Event) -> bool:
+        """Appends one event; False when it was dropped. Meant as `Session`'s sink."""
+        encode = self._encode
+        if encode is None:
+            from compilediag_harness.wire import encode
+
+            self._encode = encode
+        try:
+            payload = encode(event)
+            if len(payload) > LINE_LIMIT - 64:
+                payload = _shortened(event)
+        except Exception as error:
+            self._drop(error)
+            return False
+        return self.append(type(event).__name__, payload)
+
+    def append(self, kind: str, payload: bytes) -> bool:
+        """Appends one encoded record; False when it was dropped."""
+        if self.silent:  # a forked child: its own file, the parent's stays untouched
+            self._close()
+            self._begin()
+        # `count` is atomic where a lock could be held across a fork or by a signal handler.
+        body = b"%d %s\n" % (next(self._sequence), payload)
+        if self._fd < 0 or len(body) > LINE_LIMIT or not self._room(kind):
+            self._drop(None)
+            return False
+        line = b"%08x %s" % (binascii.crc32(body[:-1]), body)
+        return self._put(b"\n" + line if self._torn else line)
+
+    def _room(self, kind: str) -> bool:
+        if self.bytes_written < self._limit_bytes:
+            return True
+        if kind == "ProcessEnded":
+            return True
+        return kind in ESSENTIAL and self.bytes_written < self._limit_bytes + RESERVE_BYTES
+
+    def _put(self, line: bytes) -> bool:
+        try:
+            written = self._write(line)
+        except OSError as error:
+            self._drop(error)
+            return False
+        self.bytes_written += written
+        # A full disk takes the head of a line: the next one must not be glued to it.
+        self._torn = written < len(line)
+        if self._torn:
+            self._drop(None)
+        return not self._torn
+
+    def _write(self, line: bytes) -> int:
+        try:
+            return os.write(self._fd, line)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+        # The program closed every descriptor it found, as daemons do.
+        self._fd = _raised(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+        return os.write(self._fd, line)
+
+    def _drop(self, error: Exception | None) -> None:
+        self.dropped += 1
+        if self._warned:
+            return
+        self._warned = True
+        said = repr(error) if error else "the file is full or over its limit"
+        try:
+            fd = os.open(self.path[: -len(".jsonl")] + ".dropped", _FLAGS, 0o600)
+            try:
+                os.write(fd, f"records are being dropped: {said}\n".encode("utf-8", "replace"))
+            finally:
+                os.close(fd)
+        except OSError:
+            pass  # the gap in the sequence, or the missing file, still tells
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            try:  # noqa: SIM105 - contextlib is not loaded in every child
+                os.close(self._fd)
+            except OSError:
+                pass
+        self._fd = -1
+
+    def close(self) -> None:
+        """Closes the file; later records are dropped."""
+        self._close()
+
+
+def _raised(fd: int) -> int:
+    """The descriptor moved to a high number, or as it is where the limits forbid that."""
+    try:
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH_FD)
+    except OSError:
+        return fd
+    os.close(fd)
+    return high
+
+
+def _shortened(event: Event) -> bytes:
+    """The event with long texts and long lists cut, when it would not fit into one line."""
+    import json
+
+    from compilediag_harness.wire import clip, plain
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, str):
+            return clip(value, 512)
+        if isinstance(value, list):
+            items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+            return [cut(item) for item in items[:64]]
+        if isinstance(value, dict):
+            fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+            return {key: cut(item) for key, item in fields.items()}
+        return value
+
+    record = {"k": type(event).__name__, **plain(event)}
+    short = {key: cut(value) for key, value in record.items()}
+    if "problem" in short and short["problem"] is None:
+        short["problem"] = "the record was over 1 MiB; its texts and lists were cut"
+    return json.dumps(short, separators=(",", ":")).encode("utf-8", "backslashreplace")

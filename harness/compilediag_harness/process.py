@@ -1,0 +1,285 @@
+"""What an attached process does from its start to its end: journal, `import torch`, exit.
+
+Loaded by `bootstrap/sitecustomize.py` in every Python child of a run, most of which never import
+torch: until then nothing is imported that the interpreter has not loaded already, which is why
+the two records written here are encoded by hand.
+
+Invariant: nothing here raises into the program, prints, or replaces something it can see. The
+exception that ends the process is read from `sys.last_value`, where Python leaves it for
+debuggers, so `sys.excepthook` stays the program's own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+
+from compilediag_harness.journal import Journal
+
+TYPE_CHECKING = False  # `typing` costs milliseconds in children without torch
+if TYPE_CHECKING:
+    import signal as _signal
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+    from compilediag_harness.session import Session
+    from compilediag_harness.wire import Event
+else:
+    import _signal  # `signal` itself would bring `enum` along
+
+WIRE_VERSION = 1
+"""`wire.WIRE_VERSION`, which is not imported before torch is; a test holds them equal."""
+
+FAILURE_LIMIT = 8192
+"""Longest account of the exception that ends the process, in characters."""
+
+
+class Attached:
+    """This process, attached to the run whose directory is `run_dir`."""
+
+    def __init__(self, run_dir: str) -> None:
+        self.origin = time.monotonic()
+        self.run_dir = run_dir
+        self.session: Session | None = None
+        """Made when torch is imported."""
+        self.journal = Journal(run_dir, self._opening)
+        self._pid = os.getpid()
+        self._failure: str | None = None
+
+    def _opening(self) -> bytes:
+        forked = hasattr(self, "_pid")
+        t = time.monotonic() - self.origin if forked else 0.0
+        return _json_line("ProcessStarted", {"t": t, **_identity()}).encode("ascii")
+
+    def activate(self) -> None:
+        """Installs the collectors, when torch is about to be imported."""
+        if self.session is not None:
+            return
+        from compilediag_harness.session import Session
+
+        self.session = session = Session(self._sink, self.origin)
+        session.text_log = os.path.join(self.run_dir, "torch_logs.txt")
+        try:
+            self._follow_forks()
+            from compilediag_harness import attach
+
+            attach.install(session)
+        except Exception as error:
+            session.fault("attach.install", error)
+
+    def _sink(self, event: Event) -> None:
+        if not self.journal.write(event) and self.session is not None:
+            self.session.records_dropped += 1
+
+    def _follow_forks(self) -> None:
+        """Children that `multiprocessing` forks end by `os._exit`, after its own finalizers."""
+        from multiprocessing.util import Finalize, register_after_fork
+
+        def forked(attached: Attached) -> None:
+            Finalize(None, attached.finish, exitpriority=-100)
+
+        register_after_fork(self, forked)
+
+    def finish(self) -> None:
+        """Writes the last record; called by `atexit`, so not after `os._exit` or a signal.
+
+        A forked child that had nothing to tell, such as a data loader's, leaves no file.
+        """
+        if self.journal.silent:
+            return
+        error = _last_error()
+        self._failure = _failure_text(error)
+        # One more Ctrl-C while the process ends must not print a traceback of ours.
+        handler = _signal.getsignal(_signal.SIGINT)
+        if handler is None:  # not installed from Python: not ours to touch
+            self._end()
+        else:
+            _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+            try:
+                self._end()
+            finally:
+                _signal.signal(_signal.SIGINT, handler)
+        if isinstance(error, KeyboardInterrupt):
+            _keep_interrupted()
+
+    def _end(self) -> None:
+        if self.session is None:
+            self._end_slim()
+            return
+        self.session.failure = self._failure
+        try:
+            from compilediag_harness import attach
+
+            attach.finish(self.session)
+        except Exception as error:
+            self.session.fault("attach.finish", error)
+            self._end_slim()
+
+    def _end_slim(self) -> None:
+        ended: dict[str, object] = {
+            "t": time.monotonic() - self.origin,
+            "counters": {},
+            "collector_s": 0.0,
+            "records_dropped": self.journal.dropped,
+            "host_peak_bytes": None,
+            "failure": self._failure,
+        }
+        self.journal.append("ProcessEnded", _json_line("ProcessEnded", ended).encode("ascii"))
+
+
+class TorchFinder:
+    """Meta-path finder that fires once, when torch is found, and then is gone."""
+
+    def __init__(self, attached: Attached) -> None:
+        self._attached = attached
+        self._searching = False
+
+    def find_spec(
+        self,
+        name: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """None for every module but torch."""
+        if name != "torch" or self._searching:
+            return None
+        self._searching = True
+        try:
+            if self._search(path, target) is None:
+                return None  # torch is absent so far: the program may add it to its path
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            self._attached.activate()
+            # Searched again, because installing may have put finders in front.
+            return self._search(path, target)
+        finally:
+            self._searching = False
+
+    def _search(self, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            if finder is self or find is None:
+                continue
+            spec = find("torch", path, target)
+            if spec is not None:
+                return spec
+        return None
+
+
+current: Attached | None = None
+"""The attached process, once `start` was called."""
+
+
+def start(run_dir: str) -> Attached:
+    """Attaches this process to a run; a second call changes nothing."""
+    global current
+    if current is not None:
+        return current
+    current = attached = Attached(run_dir)
+    atexit.register(attached.finish)
+    if "torch" in sys.modules:
+        attached.activate()
+    else:
+        sys.meta_path.insert(0, TorchFinder(attached))
+    return attached
+
+
+def _identity() -> dict[str, object]:
+    now = time.time()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+    return {
+        "wire_version": WIRE_VERSION,
+        "pid": os.getpid(),
+        "parent_pid": os.getppid(),
+        "rank": _small_int(os.environ.get("RANK")),
+        "world_size": _small_int(os.environ.get("WORLD_SIZE")),
+        "argv": [_clipped(word) for word in sys.orig_argv[:256]],
+        "executable": sys.executable or "",
+        "cwd": _cwd(),
+        "started_utc": f"{stamp}.{int(now % 1 * 1e6):06d}Z",
+        "python": sys.version.split()[0],
+    }
+
+
+def _clipped(word: str) -> str:
+    return word if len(word) <= 4096 else word[:4096] + "…"
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def _small_int(text: str | None) -> int | None:
+    if text is None or not text.isdecimal() or len(text) > 9:
+        return None
+    return int(text)
+
+
+def _last_error() -> BaseException | None:
+    """The exception that ends the process. Python sets `sys.last_value` before it calls
+    `sys.excepthook` (PyErr_PrintEx in pythonrun.c), and not for SystemExit."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    return error if isinstance(error, BaseException) else None
+
+
+def _keep_interrupted() -> None:
+    """Lets Python end by SIGINT after Ctrl-C, as it would have without our work at its exit.
+
+    It does so where the last code run from text ended in KeyboardInterrupt (run_eval_code_obj in
+    pythonrun.c), and modules imported since, such as those with named tuples, run code from text.
+    """
+    try:  # noqa: SIM105 - contextlib is such a module
+        exec("raise KeyboardInterrupt")  # noqa: S102
+    except KeyboardInterrupt:
+        pass
+
+
+def _failure_text(error: BaseException | None) -> str | None:
+    """One line that names the exception, a blank line, and its traceback (the end of it)."""
+    if error is None:
+        return None
+    try:
+        import traceback
+
+        first = "".join(traceback.format_exception_only(type(error), error)).strip()
+        whole = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except Exception:
+        return type(error).__name__
+    named = " ".join(first.split())[:1000]
+    return f"{named}\n\n{whole[-(FAILURE_LIMIT - len(named) - 2) :]}"
+
+
+def _json_line(kind: str, fields: dict[str, object]) -> str:
+    """One record, spelled as `wire.encode` spells it."""
+    return _json({"k": kind, **fields})
+
+
+def _json(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, (int, float)):  # no bool and no NaN among these records
+        return repr(value)
+    if isinstance(value, dict):
+        fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return "{" + ",".join(f"{_quoted(k)}:{_json(v)}" for k, v in fields.items()) + "}"
+    if isinstance(value, list):
+        items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return "[" + ",".join(_json(item) for item in items) + "]"
+    return _quoted(str(value))
+
+
+def _quoted(text: str) -> str:
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    try:  # the C function alone: the json package would bring `re` along
+        from _json import encode_basestring_ascii
+    except ImportError:
+        from json.encoder import py_encode_basestring_ascii as encode_basestring_ascii
+    return encode_basestring_ascii(text)

@@ -1,0 +1,254 @@
+"""Decides what ends a step: `cd.step()`, else optimizers, else outermost compiled calls.
+
+The better source wins as soon as it shows. Steps that a weaker source ended are held back while
+they are few, and taken back when the better source turns out to mark the same loop; once written
+they stay, and the numbering goes on from them.
+
+Several optimizers (or compiled callables) make one step together: a step ends where the cycle
+repeats. Optimizers end it after the last of the cycle, calls begin the next with the first.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from compilediag_harness.session import Session
+from compilediag_harness.step_clock import StepClock
+
+EXPLICIT, OPTIMIZER, CALL = "step()", "optimizer", "call"
+
+OPTIMIZER_TRIAL = 3
+"""Steps of optimizers that are held back in case `cd.step()` marks the same loop."""
+
+CALL_TRIAL = 8
+"""Steps of calls that are held back when no better source is in sight."""
+
+AWAITED_CALLS = 64
+"""Calls in grad mode after which an optimizer that exists is no longer waited for. Fewer would
+count the micro-batches of gradient accumulation as steps."""
+
+AWAITED_MARKS = 4096
+"""The same for calls of any kind: bounds the memory of a long rollout before the first update."""
+
+CYCLE_LIMIT = 1024
+"""Members of a cycle after which it is cut: bounds the memory."""
+
+
+class Prospects(Protocol):
+    """What is known about optimizers that have not stepped yet."""
+
+    def expected(self) -> bool:
+        """An optimizer exists in this process, so that its steps may come."""
+        ...
+
+    def stepped_unseen(self) -> bool:
+        """An optimizer stepped and we were not told: its step is compiled."""
+        ...
+
+    def training(self) -> bool:
+        """Gradients are being recorded in this thread."""
+        ...
+
+
+class StepSource:
+    """The decision for one session. Marks may come from any thread."""
+
+    def __init__(self, session: Session, prospects: Prospects, now: float) -> None:
+        self.clock = StepClock(session, now)
+        self.source: str | None = None
+        self._prospects = prospects
+        # Reentrant: a listener of the step's end may run code that marks a step.
+        self._lock = threading.RLock()
+        self._ending = False
+        self._trial = 0
+        """Steps the source in force has ended, while they are held back."""
+        self._seen: set[int] = set()
+        """Members of the cycle in progress."""
+        self._previous: set[int] = set()
+        """Members of the last whole cycle."""
+        self._only = 0
+        """The optimizer that makes whole cycles by itself, if one does."""
+        self._first = self._leader = 0
+        """First call of the cycle in progress, and of the last one of several callables."""
+        self._several = False
+        self._waiting: bool | None = None
+        self._training_calls = 0
+        self._open = 0
+        self._open_at = 0.0
+        self._inside = 0
+
+    # --- marks ---
+
+    def explicit(self, at: float) -> None:
+        """`cd.step()` was called."""
+        with self._lock:
+            if self._ending:
+                return
+            if self.source != EXPLICIT:
+                self._upgrade(EXPLICIT, at)
+            self.clock.cut(at)
+            self._close(at)
+
+    def optimizer_began(self, key: int, at: float) -> None:
+        """An optimizer's step begins; one that steps inside another is a part of it."""
+        # Inside the same one a second time: that one ended by an exception we were not told of.
+        if self._open not in (0, key) and self._inside != key:
+            self._inside = key
+            return
+        self._open, self._open_at, self._inside = key, at, 0
+
+    def optimizer_ended(self, key: int, at: float) -> None:
+        """An optimizer's step ended."""
+        if key != self._open:
+            return
+        self._open = 0
+        with self._lock:
+            self.clock.optimized(self._open_at, at)
+            if self.source == EXPLICIT or self._ending:
+                return
+            if self.source != OPTIMIZER:
+                self._upgrade(OPTIMIZER, at)
+            self._optimizer_cycle(key, at)
+
+    def call_began(self, key: int, at: float) -> None:
+        """An outermost call of a compiled callable begins; `key` tells callables apart."""
+        if self.source is EXPLICIT or self.source is OPTIMIZER:
+            return
+        with self._lock:
+            if self._ending:
+                return
+            self.clock.begin(at)
+            if self._begins_cycle(key):
+                self.clock.cut(at)
+                self._call_cycle(at)
+
+    def finish(self, at: float) -> None:
+        """The process ends, or the session: decides what is open and writes everything."""
+        with self._lock:
+            if self.source == OPTIMIZER and self.clock.tentative:
+                if self._joining():
+                    self.clock.join()
+                else:
+                    self.clock.commit()
+            elif self.source is None or self.source == CALL:
+                self.source = CALL
+                if self._seen:  # the last call's step: nothing later tells where it ended
+                    self.clock.cut(at)
+                    self._seen.clear()
+                self.clock.commit()
+            self.clock.write(at, self.source or CALL)
+
+    def forked(self) -> None:
+        """This process is a fork: what is not written belongs to the parent."""
+        self._lock = threading.RLock()  # a thread that is not here may have held it
+        self._open = 0
+        self.clock.discard()
+
+    # --- cycles ---
+
+    def _optimizer_cycle(self, key: int, at: float) -> None:
+        clock, seen = self.clock, self._seen
+        if key == self._only and not seen:  # the usual program: nothing to decide
+            clock.cut(at)
+            self._close(at)
+            return
+        if key in seen:
+            clock.commit()  # the cycle was shorter than the last one: what is marked was a step
+            self._previous = set(seen)
+            seen.clear()
+        elif seen and key in self._previous and self._joining():
+            clock.join()  # new ones that stepped after the last step's end belonged to it
+            self._previous |= seen
+            self._only = 0
+            seen.clear()
+        elif len(seen) >= CYCLE_LIMIT:
+            seen.clear()
+        seen.add(key)
+        clock.forget()
+        clock.cut(at)
+        if seen >= self._previous:
+            self._previous = set(seen)
+            self._only = key if len(seen) == 1 else 0
+            seen.clear()
+            self._close(at)
+        else:
+            self._several = True
+
+    def _joining(self) -> bool:
+        """Nobody of the last whole cycle has stepped since it ended: late members, or a phase
+        change, which the next optimizer step will tell."""
+        return bool(self._previous) and self._previous.isdisjoint(self._seen)
+
+    def _begins_cycle(self, key: int) -> bool:
+        """Whether this call is the first of a cycle that is not the program's first."""
+        seen = self._seen
+        if not seen:
+            seen.add(key)
+            self._first = key
+            return False
+        if key in seen or key == self._leader or len(seen) >= CYCLE_LIMIT:
+            seen.clear()
+            seen.add(key)
+            self._first = key
+            return True
+        seen.add(key)
+        self._leader = self._first
+        return False
+
+    def _call_cycle(self, at: float) -> None:
+        if self.source is None and self._waiting is None:
+            self._waiting = self._prospects.expected()
+        if not self._waiting:
+            self.source = CALL
+            self._close(at)
+            return
+        self._training_calls += self._prospects.training()
+        if (
+            self._training_calls >= AWAITED_CALLS
+            or self.clock.tentative >= AWAITED_MARKS
+            or self._prospects.stepped_unseen()
+        ):
+            self._waiting = False
+            self.source = CALL
+            self._close(at)
+
+    # --- ends ---
+
+    def _upgrade(self, source: str, at: float) -> None:
+        """A better source showed: what the weaker one marked and may not have been a step goes."""
+        clock = self.clock
+        clock.forget()
+        if self.source is not None:
+            if source == EXPLICIT and self._held():
+                clock.retract()
+            clock.write(at, self.source)
+        self.source, self._trial = source, 0
+        self._seen.clear()
+        self._previous.clear()
+        self._only = 0
+
+    def _held(self) -> bool:
+        limit = OPTIMIZER_TRIAL if self.source == OPTIMIZER else CALL_TRIAL
+        return self._trial <= limit
+
+    def _hold(self) -> int:
+        """How many ended steps may still change: all on trial; the last, with several optimizers,
+        as one that steps after its end may belong to it."""
+        if self.source == EXPLICIT:
+            return 0
+        if self._held():
+            return len(self.clock.records)
+        return 1 if self._several else 0
+
+    def _close(self, at: float) -> None:
+        """The tentative boundaries are ends of steps."""
+        clock = self.clock
+        self._trial += clock.tentative
+        self._ending = True
+        try:
+            clock.commit()
+        finally:
+            self._ending = False
+        if clock.due(at):
+            clock.write(at, self.source or CALL, self._hold())

@@ -1,0 +1,189 @@
+"""Graph-break findings: one per place, blamed on the line to change, as severe as what it costs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from timelines import FILE, PACKAGE_FILE, TORCH_FILE, attempt, site, timeline
+
+from compilediag.findings import Finding
+from compilediag.rules.breaks import find_breaks
+from compilediag.timeline import Compile, Timeline
+from compilediag_harness.wire import Location
+
+ITEM = """Graph break in user code at {file}:{line}
+Graph Break Reason: Encountered graph break when attempting to trace CALL: a function call:
+
+Unsupported Tensor.item() call with capture_scalar_outputs=False
+  Explanation: Dynamo does not support tracing `Tensor.item()`.
+
+  Developer debug context: call_method TensorVariable() item () {{}}
+
+ For more details about this graph break, please visit: https://x.org/gb/gb0124.html
+
+User code traceback:
+  File "/home/user/app.py", line 40, in <module>
+    model(x)
+  File "/home/user/app.py", line 12, in forward
+    return self.body(x)
+  File "{file}", line {line}, in {function}
+    x.item()
+"""
+GRACEFUL = "Encountered graph break when attempting to trace CALL: a function call:"
+GIVEN_UP = (
+    "Failed to handle graph break gracefully. Skipping the function and falling back to eager. "
+    "Graph break encountered:"
+)
+DISABLED = """Graph break in user code at /home/user/app.py:14
+Graph Break Reason: Skip calling `torch.compiler.disable()`d function
+  Explanation: Skip calling function since it was wrapped with `torch.compiler.disable`
+
+  Developer debug context: <function f>
+"""
+
+
+def item_at(file: str = FILE, line: int = 14, function: str = "forward") -> str:
+    return ITEM.format(file=file, line=line, function=function)
+
+
+def only(run: Timeline) -> Finding:
+    (finding,) = find_breaks(run)
+    return finding
+
+
+def with_eager_frame(run: Timeline) -> Timeline:
+    """The same run in which the frame had no graph at all."""
+    (frame,) = run.frames
+    return replace(run, frames=(replace(frame, graphs=0, ran_eager=True, eager_reason="a break"),))
+
+
+def test_a_break_of_the_user() -> None:
+    """The finding names category, place, id and reason; the fix is that of the category."""
+    finding = only(timeline([attempt("0/0")], breaks=(site(item_at()),)))
+    assert (finding.rule, finding.slug) == ("CD202", "data-dependent-value")
+    assert (finding.severity, finding.confidence, finding.ownership) == ("warning", "exact", "user")
+    assert finding.location == Location(FILE, 14, "forward")
+    assert finding.evidence["gb_id"] == "GB0124"
+    assert finding.fix.how == "docs/rules/CD202.md"
+    assert "tensor" in finding.fix.summary
+    assert finding.cost_s is None, "the price of a split is not measured"
+    assert json.loads(json.dumps(finding.evidence)) == finding.evidence
+
+
+def test_recompiles_do_not_inflate() -> None:
+    """A site met at three compiles of its frame is one finding that counts three reports."""
+    compiles = [attempt("0/0"), attempt("0/1", kind="recompile"), attempt("0/2", kind="recompile")]
+    met = site(item_at(), count=3, compile_ids=("0/0", "0/1", "0/2"))
+    finding = only(timeline(compiles, breaks=(met,)))
+    assert finding.count == 3
+    assert finding.evidence["compile_ids"] == ["0/0", "0/1", "0/2"]
+
+
+def test_a_frame_that_runs_eager_is_an_error() -> None:
+    """torch's word or the frame itself tells that no graph is left: an error, not a warning."""
+    run = timeline([attempt("0/0")], breaks=(site(item_at()),))
+    assert only(with_eager_frame(run)).severity == "error"
+    given_up = site(item_at().replace(GRACEFUL, GIVEN_UP))
+    told = only(timeline([attempt("0/0")], breaks=(given_up,)))
+    assert (told.severity, told.evidence["ran_eager"]) == ("error", True)
+    assert "eager" in str(told.evidence["effect"])
+
+
+def test_the_limit_is_not_the_breaks_fault() -> None:
+    """A frame with a break that later hits the recompile limit ran eager for the limit."""
+    run = timeline([attempt("0/0")], breaks=(site(item_at()),))
+    (frame,) = run.frames
+    over = replace(frame, ran_eager=True, limit_hit_step=8)
+    finding = only(replace(run, frames=(over,)))
+    assert (finding.severity, finding.evidence["ran_eager"]) == ("warning", False)
+
+
+def test_ids_of_another_reset_or_process() -> None:
+    """The same compile id of an unrelated frame (after a reset) does not make the break eager."""
+    other = attempt("0/0", kind="failed", where=Location("/home/user/other.py", 3, "g"), epoch=1)
+    finding = only(timeline([attempt("0/0"), other], breaks=(site(item_at()),)))
+    assert (finding.severity, finding.evidence["frames"]) == ("warning", ["forward"])
+
+
+def test_an_explicit_break_is_information() -> None:
+    """What the user asked for is listed; if it sends the frame to eager it is a warning."""
+    run = timeline([attempt("0/0")], breaks=(site(DISABLED),))
+    assert (only(run).rule, only(run).severity) == ("CD204", "info")
+    assert only(with_eager_frame(run)).severity == "warning"
+    assert "accept" in only(run).fix.summary
+
+
+def test_a_third_partys_break() -> None:
+    """A break in an installed package is the package's, and still a warning."""
+    text = item_at(PACKAGE_FILE, 7, "rearrange")
+    met = site(text, file=PACKAGE_FILE, line=7, function="rearrange")
+    finding = only(timeline([attempt("0/0")], breaks=(met,)))
+    assert (finding.ownership, finding.severity) == ("third_party", "warning")
+
+
+def test_a_break_in_torchs_own_line_is_blamed_on_the_caller() -> None:
+    """A backward hook breaks in torch/nn/modules/module.py: the line to change called it."""
+    text = item_at(TORCH_FILE, 1829, "inner")
+    met = site(text, file=TORCH_FILE, line=1829, function="inner")
+    finding = only(timeline([attempt("0/0")], breaks=(met,)))
+    assert finding.location == Location(FILE, 12, "forward")
+    assert (finding.ownership, finding.severity) == ("user", "warning")
+
+
+def test_a_stack_without_the_compiled_frame() -> None:
+    """From 2.13 on the stack of a module's break may leave out the forward that was compiled."""
+    text = item_at(TORCH_FILE, 1829, "inner").replace("line 12, in forward", "line 39, in main")
+    met = site(text, file=TORCH_FILE, line=1829, function="inner")
+    finding = only(timeline([attempt("0/0")], breaks=(met,)))
+    assert finding.location == Location(FILE, 10, "forward")
+    assert (finding.ownership, finding.severity) == ("user", "warning")
+
+
+def test_a_break_in_torchs_own_frame() -> None:
+    """A break inside a frame of torch (an optimizer's step) is torch's, and information."""
+    inner = Location(TORCH_FILE, 1800, "inner")
+    met = site(item_at(TORCH_FILE, 1829, "inner"), file=TORCH_FILE, line=1829, function="inner")
+    finding = only(timeline([attempt("0/0", where=inner)], breaks=(met,)))
+    assert (finding.ownership, finding.severity) == ("torch", "info")
+    assert finding.location == Location(TORCH_FILE, 1829, "inner")
+
+
+def test_the_reason_that_2_7_leaves_out() -> None:
+    """2.7 logs the stack of a skipped frame only; its metrics row has the reason."""
+    text = f'Graph break: skip: from user code at:\n  File "{FILE}", line 14, in forward\n'
+    failed = attempt(
+        "0/0",
+        kind="failed",
+        fail_type="Unsupported",
+        fail_reason="Unsupported context manager\n  Explanation: x\n\n  Developer debug context: y",
+    )
+    finding = only(timeline([failed], breaks=(site(text),)))
+    assert (finding.rule, finding.severity, finding.confidence) == ("CD206", "error", "text")
+    assert finding.title == "graph break: Unsupported context manager"
+
+
+def test_the_limit_is_no_break() -> None:
+    """GB0039 stands for the recompile limit, which is CD152."""
+    text = (
+        "Graph break in user code at /home/user/app.py:14\nGraph Break Reason: Dynamo recompile "
+        "limit exceeded\n  Explanation: x\n\n see /gb/gb0039.html\n"
+    )
+    assert list(find_breaks(timeline([attempt("0/0")], breaks=(site(text),)))) == []
+
+
+def test_the_rest_of_the_function_is_counted() -> None:
+    """The frame that resumes after the break is named as what the break costs."""
+    resume = Location(FILE, 14, "torch_dynamo_resume_in_forward_at_14")
+    compiles: list[Compile] = [attempt("0/0"), attempt("1/0", where=resume)]
+    finding = only(timeline(compiles, breaks=(site(item_at()),)))
+    assert (finding.evidence["resumed_frames"], finding.evidence["resumed_compiles"]) == (1, 1)
+
+
+@pytest.mark.parametrize("text", ["", "Graph break in user code at", "\x00\n" * 9])
+def test_unknown_wording(text: str) -> None:
+    """A report nobody knows is still a finding, of the category for the rest."""
+    finding = only(timeline([attempt("0/0")], breaks=(site(text),)))
+    assert finding.rule in ("CD290", "CD203")
+    assert finding.location == Location(FILE, 14, "forward")

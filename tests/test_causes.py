@@ -1,0 +1,386 @@
+"""Causes of a recompile from facts of the process: families, consequences, the nearest entry."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from compilediag.causes import causes_of
+from compilediag.findings import Cause
+from compilediag.timeline import Recompile
+from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
+
+FRAME = Location("/home/u/model.py", 10, "forward")
+HOOK_LINE = Location("/home/u/hooks.py", 21, "record")
+CELL = "L['self']._modules['0']._forward_hooks[list(dict.keys(L['self']._modules['0']._forward_hooks))[0]].__closure__[0].cell_contents"  # noqa: E501 as torch prints it
+MODULE = GuardFacts(root="argument", holder_kind="module", instance_changed=False)
+KEYS = "DispatchKeySet(CPU, BackendSelect, ADInplaceOrView, AutogradCPU)"
+AUTOCAST_KEYS = "DispatchKeySet(CPU, BackendSelect, ADInplaceOrView, AutogradCPU, AutocastCPU)"
+
+
+def recompile(
+    *entries: EntryDiff, reasons: tuple[str, ...] = (), problem: str | None = None
+) -> Recompile:
+    return Recompile(0, "0/1", 0, FRAME, 3, 1.0, reasons, entries, 0.5, True, problem)
+
+
+def entry(*guards: FalseGuard, compile_id: str = "0/0") -> EntryDiff:
+    return EntryDiff(compile_id, guards, checked=100)
+
+
+def value(source: str, expected: str, actual: str, facts: GuardFacts = MODULE) -> FalseGuard:
+    leaf = {"True": "TRUE_MATCH", "False": "FALSE_MATCH"}.get(expected, "EQUALS_MATCH")
+    return FalseGuard(source, leaf, f"{source} == {expected}", None, actual, FRAME, facts=facts)
+
+
+def sized(source: str, expected: str, actual: str, facts: GuardFacts = MODULE) -> FalseGuard:
+    text = f"tensor '{source}' size mismatch at index 0. expected 1, actual 8"
+    return FalseGuard(source, "TENSOR_MATCH", text, expected, actual, FRAME, facts=facts)
+
+
+def keys_differ(source: str, actual: str = AUTOCAST_KEYS) -> FalseGuard:
+    text = f"tensor '{source}' dispatch key set mismatch. expected {KEYS}, actual {actual}"
+    return FalseGuard(source, "TENSOR_MATCH", text, KEYS, actual, FRAME)
+
+
+def only(guard: FalseGuard, *reasons: str) -> Cause:
+    """The single cause of a recompile with one false guard."""
+    (cause,) = causes_of(recompile(entry(guard), reasons=reasons))
+    return cause
+
+
+def codes(*guards: FalseGuard) -> list[str]:
+    return [cause.rule for cause in causes_of(recompile(entry(*guards)))]
+
+
+PE = sized("L['self']._modules['pos']._buffers['pe']", "[1, 16]", "[8, 16]")
+X = sized("L['x']", "[4, 3]", "[5, 3]", GuardFacts(root="argument", holder_kind="dict"))
+FLAG = FalseGuard(
+    CELL,
+    "FALSE_MATCH",
+    f"{CELL} == False",
+    None,
+    "True",
+    HOOK_LINE,
+    "capture",
+    GuardFacts(root="argument", free_variable="capture", value_type="bool"),
+    writers=(Location("/home/u/hooks.py", 30, "watch.<locals>.set_capture"),),
+)
+STASH = FalseGuard(
+    CELL.replace("'0'", "'1'"),
+    "DICT_LENGTH",
+    f"not {CELL}",
+    "0 keys",
+    "1 key",
+    HOOK_LINE,
+    "stash",
+    GuardFacts(root="argument", free_variable="stash", value_type="dict"),
+)
+
+
+class TestFamilies:
+    """Every decision the facts of the process make possible."""
+
+    def test_closure_flag(self) -> None:
+        """A closure cell is named by its free variable and blamed at the hook's line."""
+        cause = only(FLAG)
+        assert (cause.rule, cause.variable, cause.location) == ("CD101", "capture", HOOK_LINE)
+        assert (cause.expected, cause.actual, cause.confidence) == ("False", "True", "exact")
+        assert cause.writers == FLAG.writers
+        assert cause.primary
+
+    def test_closure_container(self) -> None:
+        """A dict in a cell that fills is a closure container."""
+        cause = only(STASH)
+        assert (cause.rule, cause.variable) == ("CD102", "stash")
+        assert (cause.expected, cause.actual) == ("0 keys", "1 key")
+
+    def test_flag_of_torch_2_7(self) -> None:
+        """2.7 guards a flag by the id of False: the process knows which value that is."""
+        guard = replace(FLAG, leaf="ID_MATCH", text=f"___check_obj_id({CELL}, 9)", expected="False")
+        cause = only(guard)
+        assert (cause.rule, cause.kind, cause.expected) == ("CD101", "value", "False")
+
+    @pytest.mark.parametrize(
+        ("expected", "value_type", "code"),
+        [("None", "torch.Tensor", "CD114"), ("True", "bool", "CD107"), (None, "function", "CD110")],
+    )
+    def test_ids_of_torch_2_7(self, expected: str | None, value_type: str, code: str) -> None:
+        """An id check of an argument is a None, a bool or an object, by the facts."""
+        facts = GuardFacts(root="argument", holder_kind="dict", value_type=value_type)
+        guard = FalseGuard(
+            "L['m']", "ID_MATCH", "___check_obj_id(L['m'], 7)", expected, "now", facts=facts
+        )
+        assert only(guard).rule == code
+
+    def test_enum_argument(self) -> None:
+        """An identity check of an enum member guards a value."""
+        facts = GuardFacts(root="argument", value_type="app.Mode", is_enum=True)
+        text = "___check_obj_id(L['mode'], 7), type=<class 'app.Mode'>"
+        assert only(FalseGuard("L['mode']", "ID_MATCH", text, facts=facts)).rule == "CD107"
+
+    def test_free_variables_print_as_locals(self) -> None:
+        """A free variable of the compiled function itself is captured, not passed."""
+        free = GuardFacts(root="free_variable")
+        assert only(value("L['n']", "2", "3", free)).rule == "CD101"
+        grown = FalseGuard("L['seen']", "LENGTH_CHECK", "len(L['seen']) == 1", facts=free)
+        assert only(grown).rule == "CD102"
+
+    def test_buffer_of_a_captured_module(self) -> None:
+        """A module reached through a free variable or a global is a module all the same."""
+        facts = GuardFacts(root="free_variable", holder_kind="module")
+        guard = sized("L['model']._modules['pos']._buffers['pe']", "[1]", "[8]", facts)
+        assert (only(guard).rule, only(guard).variable) == ("CD103", "model.pos.pe")
+        held = GuardFacts(root="global", holder_kind="module")
+        assert only(sized("G['model']._buffers['pe']", "[1]", "[8]", held)).rule == "CD103"
+
+    def test_namedtuple_field(self) -> None:
+        """A field of a named tuple is part of an argument, though printed as an attribute."""
+        facts = GuardFacts(root="argument", holder_kind="namedtuple", holder_type="Batch")
+        assert only(sized("L['n'].a", "[2]", "[3]", facts)).rule == "CD105"
+
+    def test_slice_part(self) -> None:
+        """`s.step` of a slice is an argument, of any other object an attribute."""
+        facts = GuardFacts(root="argument", holder_kind="object", holder_type="slice")
+        assert only(value("L['s'].step", "1", "2", facts)).rule == "CD107"
+        other = replace(facts, holder_type="TrainState")
+        assert only(value("L['s'].step", "1", "2", other)).rule == "CD104"
+
+    def test_optional_argument(self) -> None:
+        """None where a tensor was, and a tensor where None was."""
+        facts = GuardFacts(root="argument", value_type="NoneType")
+        text = (
+            "expected type of 'L['m']' to be <class 'torch.Tensor'>, but found <class 'NoneType'>"
+        )
+        gone = FalseGuard("L['m']", "TENSOR_MATCH", text, "torch.Tensor", "NoneType", facts=facts)
+        assert only(gone).rule == "CD114"
+        come = FalseGuard("L['m']", "NONE_MATCH", "L['m'] is None", facts=facts)
+        assert only(come).rule == "CD114"
+
+    def test_other_instance(self) -> None:
+        """Another instance of the same code differs: whatever the leaf, nothing was mutated."""
+        facts = replace(MODULE, instance_changed=True)
+        assert only(value("L['self'].layer_idx", "0", "1", facts)).rule == "CD117"
+        assert only(sized("L['self']._parameters['w']", "[4]", "[6]", facts)).rule == "CD117"
+
+    def test_fresh_arguments_are_no_instances(self) -> None:
+        """A new function or dataclass at every call is no instance of the compiled code."""
+        facts = GuardFacts(root="argument", instance_changed=True, holder_kind="callable")
+        code = "___check_obj_id(L['g'].__code__, 7), type=<class 'code'>"
+        assert only(FalseGuard("L['g'].__code__", "ID_MATCH", code, facts=facts)).rule == "CD110"
+        plain = GuardFacts(root="argument", instance_changed=True, holder_kind="object")
+        assert only(value("L['o'].k", "2.5", "3.5", plain)).rule == "CD104"
+
+    def test_attribute_that_became_a_tensor(self) -> None:
+        """An attribute that was absent and now holds a tensor is a lazily created one."""
+        facts = replace(MODULE, member_type="torch.Tensor")
+        guard = FalseGuard(
+            "L['self']", "NO_HASATTR", "not hasattr(L['self'], 'pe')", user=FRAME, facts=facts
+        )
+        cause = only(guard)
+        assert (cause.rule, cause.kind, cause.variable) == ("CD103", "created", "self.pe")
+        assert only(replace(guard, facts=MODULE)).rule == "CD104"
+
+    def test_duck_sizing(self) -> None:
+        """The explanation torch prints behind an equality tells accident from need."""
+        guard = FalseGuard("", "SHAPE", "L['y'].size()[0] == L['x'].size()[0]")
+        printed = (
+            "0/0: y.size()[0] == x.size()[0]  # duck sizing added this equality because these "
+            "variables had the same size 4"
+        )
+        assert only(guard, printed).kind == "duck_equal"
+        assert only(guard).kind == "equal"
+        assert only(guard).variable == "y"
+
+    def test_aliasing(self) -> None:
+        """Relational guards cannot be called: the printed reason stands in."""
+        cause = only(FalseGuard("", "PRINTED", 'Duplicate tensors found: ["x", "y"]'))
+        assert (cause.rule, cause.variable, cause.confidence) == ("CD113", "x and y", "text")
+
+    def test_alias_path_is_not_blamed(self) -> None:
+        """The path names the module that reached a shared object first; the user's line counts."""
+        shared = replace(FLAG, user=Location("/home/u/second.py", 5, "other_hook"))
+        assert only(shared).location == Location("/home/u/second.py", 5, "other_hook")
+
+    def test_global_state_of_torch_2_7(self) -> None:
+        """The leaf's text has no component there; torch's printed reason for the entry has it."""
+        guard = FalseGuard("L", "GLOBAL_STATE", "___check_global_state()")
+        assert only(guard, "0/0: GLOBAL_STATE changed: grad_mode ").kind == "grad_mode"
+
+    def test_optimizer_frame(self) -> None:
+        """What a frame of torch.optim guards is the optimizer's."""
+        facts = GuardFacts(root="argument", holder_kind="dict")
+        guard = value("L['self'].param_groups[0]['lr']", "0.1", "0.05", facts)
+        assert (only(guard).rule, only(guard).kind) == ("CD116", "lr")
+
+
+class TestConsequences:
+    """What follows from another false guard is no cause."""
+
+    def test_autocast_makes_every_tensor_guard_false(self) -> None:
+        """Only the mode is left of autocast, input, weight and bias."""
+        mode = FalseGuard("L", "GLOBAL_STATE", "GLOBAL_STATE changed: autocast(cpu)_enabled ")
+        tensors = [keys_differ(f"L['self']._parameters['{name}']") for name in ("weight", "bias")]
+        (cause,) = causes_of(recompile(entry(mode, keys_differ("L['x']"), *tensors)))
+        assert (cause.rule, cause.kind) == ("CD111", "autocast.cpu.enabled")
+
+    def test_a_real_mismatch_under_autocast_stays(self) -> None:
+        """A size that differs as well is a cause of its own."""
+        mode = FalseGuard("L", "GLOBAL_STATE", "GLOBAL_STATE changed: autocast(cpu)_enabled ")
+        assert codes(mode, X) == ["CD111", "CD105"]
+
+    def test_attributes_below_another_type(self) -> None:
+        """Below a swapped submodule nothing is as guarded; the swap is the cause."""
+        path = "L['self']._modules['act']"
+        text = f"___check_type_id({path}, 7), type=<class 'torch.nn.ReLU'>"
+        swapped = FalseGuard(path, "TYPE_MATCH", text, facts=MODULE)
+        assert codes(swapped, value(f"{path}.inplace", "False", "True")) == ["CD104"]
+
+    def test_missing_key(self) -> None:
+        """What lies below an absent key follows from its absence."""
+        facts = GuardFacts(root="argument", holder_kind="dict")
+        absent = FalseGuard("L['d']", "DICT_CONTAINS", "___dict_contains('k', L['d'])", facts=facts)
+        assert codes(absent, value("L['d']['k']", "1", "2", facts)) == ["CD108"]
+
+    def test_length_and_elements_count_once(self) -> None:
+        """A list that grew has other elements at its positions: one variable, one cause."""
+        facts = GuardFacts(root="argument", holder_kind="list")
+        grown = FalseGuard(
+            "L['l']", "LENGTH_CHECK", "len(L['l']) == 1", "1 item", "2 items", facts=facts
+        )
+        assert codes(grown, value("L['l'][0]", "2", "3", facts)) == ["CD108"]
+
+    def test_named_values_of_a_grown_dict_stay(self) -> None:
+        """A dict's named value does not move when the dict grows: both must be mended."""
+        facts = GuardFacts(root="argument", holder_kind="dict")
+        grown = FalseGuard("L['d']", "DICT_LENGTH", "len(L['d']) == 1", facts=facts)
+        assert codes(grown, value("L['d']['k']", "2", "3", facts)) == ["CD107", "CD108"]
+
+    def test_printed_reason_beside_its_leaf(self) -> None:
+        """A printed reason without a source says nothing that its leaf does not say better."""
+        text = "_has_dynamo_dim_marking is present on runtime tensor but was absent at compile time"
+        leaf = FalseGuard(
+            "L['x']", "DIMENSION_DYNAMIC_MARKING_GUARD", "hasattr(x, '_dynamo_dynamic_indices')"
+        )
+        (cause,) = causes_of(recompile(entry(FalseGuard("", "PRINTED", text), leaf)))
+        assert (cause.rule, cause.kind, cause.variable) == ("CD105", "marking", "x")
+
+    def test_model_cast_at_once_is_one_cause(self) -> None:
+        """`model.half()` changes every parameter and is one act."""
+        text = "tensor '{}' dtype mismatch. expected Float, actual Half"
+        parameters = [
+            FalseGuard(source, "TENSOR_MATCH", text.format(source), "Float", "Half", facts=MODULE)
+            for source in ("L['m']._parameters['weight']", "L['m']._parameters['bias']")
+        ]
+        assert codes(*parameters) == ["CD106"]
+
+    def test_train_and_eval_are_one_cause(self) -> None:
+        """`model.eval()` turns the flag of every module."""
+        flags = [value(f"L['self']._modules['{n}'].training", "True", "False") for n in range(3)]
+        assert codes(*flags) == ["CD111"]
+
+
+class TestCompanions:
+    """Ints and flags beside a lazily grown buffer."""
+
+    TABLE = sized("L['self']._buffers['table']", "[4, 16]", "[16, 16]")
+    LENGTH = value("L['self'].seq_len", "4", "16")
+
+    def test_int_and_buffer_are_one_cause(self) -> None:
+        """The int became the buffer's new size: fix the buffer and both are mended."""
+        (cause,) = causes_of(recompile(entry(self.LENGTH, self.TABLE)))
+        assert (cause.rule, cause.variable, cause.kind) == ("CD103", "table", "shape")
+
+    def test_unrelated_attribute_stays(self) -> None:
+        """An int of the same module that is no size of the buffer is a cause of its own."""
+        other = value("L['self'].k", "2", "3")
+        assert codes(other, self.TABLE) == ["CD103", "CD104"]
+
+    def test_farther_entry_is_the_witness(self) -> None:
+        """Once the size is dynamic the int fails alone; an older entry shows the grown buffer."""
+        near = entry(self.LENGTH, compile_id="0/1")
+        far = entry(self.LENGTH, self.TABLE, X)
+        (cause,) = causes_of(recompile(near, far))
+        assert (cause.rule, cause.kind, cause.variable) == ("CD103", "companion", "table")
+
+    def test_flag_read_with_the_buffer(self) -> None:
+        """A bool that turned, read in the function that reads the buffer, is its flag."""
+        flag = value("L['self'].ready", "False", "True")
+        assert codes(flag, self.TABLE) == ["CD103"]
+        elsewhere = replace(flag, user=Location("/home/u/model.py", 90, "log"))
+        assert codes(elsewhere, self.TABLE) == ["CD103", "CD104"]
+
+    def test_size_condition_with_the_int(self) -> None:
+        """2.7 makes the int a symbol: the condition names it and goes with the buffer."""
+        condition = FalseGuard("", "SHAPE", "L['x'].size()[0] > L['self'].seq_len")
+        assert codes(condition, self.TABLE) == ["CD103"]
+
+    def test_preallocated_cache(self) -> None:
+        """A cache that keeps its shape still shows by the int that counts its fill."""
+        cause = only(value("L['self'].cached_freqs_seq_len", "0", "10"))
+        assert (cause.rule, cause.kind) == ("CD103", "companion")
+
+
+class TestNearest:
+    """The recompile is measured against the entry with the fewest conditions."""
+
+    def test_all_three_bugs_at_once(self) -> None:
+        """Flag, dict and buffer fail together: three causes, the closure's first."""
+        found = causes_of(recompile(entry(FLAG, STASH, PE)))
+        assert [cause.rule for cause in found] == ["CD101", "CD102", "CD103"]
+        assert [cause.primary for cause in found] == [True, False, False]
+
+    def test_fewest_conditions_win(self) -> None:
+        """A farther entry's conditions are no causes."""
+        found = causes_of(recompile(entry(FLAG, PE), entry(X, compile_id="0/1")))
+        assert [cause.rule for cause in found] == ["CD105"]
+
+    def test_ties_go_to_the_most_recently_used(self) -> None:
+        """Of equals the first listed entry tells what changed since the previous call."""
+        found = causes_of(recompile(entry(FLAG), entry(X, compile_id="0/1")))
+        assert [cause.rule for cause in found] == ["CD101"]
+
+    def test_consequences_do_not_make_an_entry_far(self) -> None:
+        """Autocast fails four guards of its entry and is nearer than two real changes."""
+        mode = FalseGuard("L", "GLOBAL_STATE", "GLOBAL_STATE changed: autocast(cpu)_enabled ")
+        tensors = [keys_differ(f"L['{name}']") for name in "abc"]
+        found = causes_of(recompile(entry(PE, X), entry(mode, *tensors)))
+        assert [cause.rule for cause in found] == ["CD111"]
+
+    def test_other_instances_do_not_count(self) -> None:
+        """With an entry of this instance the entries of others are no measure."""
+        other = value("L['self'].i", "0", "1", replace(MODULE, instance_changed=True))
+        found = causes_of(recompile(entry(other), entry(PE, X, compile_id="0/1")))
+        assert [cause.rule for cause in found] == ["CD103", "CD105"]
+
+    def test_leafless_entry_takes_the_printed_reason(self) -> None:
+        """An entry whose leaves are all true says what torch printed: on 2.7 an empty reason."""
+        (cause,) = causes_of(recompile(entry(), reasons=("0/0: ",)))
+        assert (cause.rule, cause.confidence) == ("CD112", "text")
+
+
+class TestText:
+    """Without analysed entries torch's printed reasons are all there is."""
+
+    REASONS = ("0/1: n == 2", "0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5")
+
+    def test_first_reason_is_primary(self) -> None:
+        """The nearest entry is unknown: the most recently used one is taken, and said so."""
+        (cause,) = causes_of(recompile(reasons=self.REASONS))
+        assert (cause.rule, cause.primary, cause.confidence) == ("CD107", True, "text")
+
+    def test_incomplete_analysis_is_not_trusted(self) -> None:
+        """Half of the entries do not tell the nearest one."""
+        (cause,) = causes_of(recompile(entry(FLAG), reasons=self.REASONS, problem="stopped"))
+        assert (cause.rule, cause.confidence) == ("CD107", "text")
+
+    def test_no_reason_at_all(self) -> None:
+        """Nothing is known: the cause says so instead of guessing."""
+        (cause,) = causes_of(recompile())
+        assert (cause.rule, cause.kind) == ("CD190", "no_reason")
+
+    def test_unknown_text_is_shown(self) -> None:
+        """A text of a future torch is unclassified, and kept."""
+        (cause,) = causes_of(recompile(reasons=("0/0: quantum guard failed",)))
+        assert (cause.rule, cause.guard) == ("CD190", "quantum guard failed")

@@ -1,0 +1,119 @@
+"""The command line of `run`: options, their defaults in pyproject.toml, where the verdict goes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compilediag.cli import main
+from compilediag.commands.run import options_of
+from compilediag.commands.run_defaults import KEYS, checked, read_defaults
+from compilediag.errors import UsageError
+from compilediag.supervisor.options import Options
+
+
+def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "compilediag", "run", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_verdict_goes_to_stderr(tmp_path: Path) -> None:
+    """stdout is the target's own, so that it can be piped on."""
+    (tmp_path / "x.py").write_text("print('mine')")
+    done = run("x.py", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "mine\n")
+    assert "blind" in done.stderr.lower()
+
+
+def test_json_prints_the_receipt_after_the_targets_output(tmp_path: Path) -> None:
+    """The last thing on stdout is the receipt as it was written."""
+    (tmp_path / "x.py").write_text("print('mine')")
+    done = run("--json", "--output", "out", "x.py", folder=tmp_path)
+    assert done.stdout == "mine\n" + (tmp_path / "out/receipt.json").read_text()
+    assert json.loads((tmp_path / "out/receipt.json").read_text())["status"] == "complete"
+
+
+def test_options_after_the_target_belong_to_it(tmp_path: Path) -> None:
+    """--quiet, --json and -- after TARGET are the target's, untouched."""
+    (tmp_path / "x.py").write_text("import sys; print(sys.argv[1:])")
+    done = run("--quiet", "--", "x.py", "--json", "--", "--quiet", "-h", folder=tmp_path)
+    assert done.stdout == "['--json', '--', '--quiet', '-h']\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "say what to run"),
+        (["no.py"], "there is no file named 'no.py'"),
+        (["--nonsense", "x.py"], "no option --nonsense"),
+        (["--timeout", "0", "x.py"], "timeout must be more than 0"),
+        (["--timeout", "nan", "x.py"], "timeout must be more than 0"),
+        (["--warmup", "some", "x.py"], "warmup must be a number of steps or auto"),
+        (["--name", "../x", "x.py"], "name may hold letters"),
+    ],
+)
+def test_mistakes_are_one_sentence(words, message, tmp_path: Path, monkeypatch, capsys) -> None:
+    """Exit code 2, one line on stderr, nothing started, nothing left behind."""
+    monkeypatch.chdir(tmp_path)
+    Path("x.py").write_text("open('ran', 'w')")
+    assert main(["run", *words]) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.py"]
+
+
+def test_flags_win_over_pyproject(tmp_path: Path) -> None:
+    """The table gives the defaults; the command line has the last word."""
+    (tmp_path / "pyproject.toml").write_text('[tool.compilediag]\nquiet = true\noutput = "toml"\n')
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/x.py").write_text("pass")
+    done = run("--output", "flag", "x.py", folder=tmp_path / "sub")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "sub/flag/receipt.json").is_file()
+    assert not (tmp_path / "sub/toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[tool.compilediag]\nstepz = 3", "unknown key 'stepz'"),
+        ("[tool.compilediag]\nsteps = 'many'", "steps in .* must be int"),
+        ("[tool.compilediag]\nsteps = true", "steps in .* must be int"),
+        ("[tool]\ncompilediag = 3", "is no table"),
+        ("tool = 3", "is no table"),
+        ("[tool", "cannot be read"),
+    ],
+)
+def test_a_wrong_table_is_an_error(text: str, message: str, tmp_path: Path) -> None:
+    """A misspelled key is not passed over in silence."""
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_defaults(tmp_path)
+
+
+def test_every_key_of_the_table_is_an_option() -> None:
+    """The table has the names of the command line: each of them is accepted and used."""
+    values = {
+        "output": "o", "name": "n", "steps": 3, "warmup": 2, "timeout": 5, "grace": 1.5,
+        "quiet": False, "live": "lines", "json": False, "trace": True,
+    }  # fmt: skip
+    assert values.keys() == KEYS.keys()
+    assert options_of(checked(values, "here")) == Options(
+        output="o", name="n", steps=3, warmup=2, timeout_s=5, grace_s=1.5, trace=True, live="lines"
+    )
+
+
+def test_without_settings_the_defaults_hold() -> None:
+    """No table, no flags."""
+    assert options_of({}) == Options()

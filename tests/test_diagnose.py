@@ -1,0 +1,204 @@
+"""The diagnosis: cause and symptom are one finding, the dearest first, and never a false clean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from timelines import FILE, at_limit, attempt, false_guard, hazards, log, process, site, timeline
+
+from compilediag.diagnose import diagnose
+from compilediag.findings import Finding, Fix, Severity
+from compilediag.rules.catalogue import ALL_RULES
+from compilediag.timeline import BreakSite, Timeline
+from compilediag_harness.wire import EvidenceLost, Location
+
+CLEAN = timeline([attempt("0/0")], text_log=log())
+ITEM = (
+    "Graph break in user code at /home/user/app.py:14\nGraph Break Reason: Unsupported "
+    "Tensor.item() call\n  Explanation: x\n\n  Developer debug context: y\n\n see /gb/gb0124.html\n"
+)
+LOOP = ITEM.replace("Unsupported Tensor.item() call", "graph break in loop").replace("0124", "7000")
+
+
+def rules_of(run: Timeline) -> list[str]:
+    return [finding.rule for finding in diagnose(run).findings]
+
+
+def broken_frame(text: str) -> Timeline:
+    """A frame without a graph, a break in it, and another frame that is fine."""
+    failed = attempt("0/0", kind="failed", seconds=0.3, fail_reason="Unsupported Tensor.item()")
+    fine = attempt("1/0", where=Location(FILE, 30, "head"))
+    met: BreakSite = site(text)
+    return timeline([failed, fine], breaks=(met,), text_log=log(0, 0, [(FILE, 14)]))
+
+
+def made(
+    rule: str, severity: Severity, cost_s: float | None, *, name: str | None = None
+) -> Finding:
+    return Finding(
+        rule=rule,
+        slug="x",
+        severity=severity,
+        confidence="exact",
+        family="x",
+        variable=name,
+        title="x",
+        location=None,
+        ownership="user",
+        count=1,
+        steps=(),
+        cost_s=cost_s,
+        fix=Fix("x", "x"),
+    )
+
+
+def verdict_of(*findings: Finding) -> str:
+    def rule(_: Timeline) -> Iterable[Finding]:
+        return findings
+
+    return diagnose(CLEAN, (rule,)).verdict
+
+
+def test_a_clean_run() -> None:
+    """Something compiled, every source agrees, nothing was found."""
+    diagnosis = diagnose(CLEAN)
+    assert (diagnosis.findings, diagnosis.verdict) == ((), "clean")
+    assert diagnosis.agreement.agree is True
+
+
+def test_nothing_seen_is_never_clean() -> None:
+    """An empty timeline is blind."""
+    diagnosis = diagnose(Timeline())
+    assert diagnosis.verdict == "blind"
+    assert [finding.rule for finding in diagnosis.findings] == ["CD901"]
+
+
+@pytest.mark.parametrize(
+    ("run", "rule"),
+    [
+        (replace(CLEAN, text_log=log(5)), "CD903"),
+        (replace(CLEAN, lost=(EvidenceLost(0.0, 0, "text_log", "silenced"),)), "CD902"),
+        (replace(CLEAN, processes=(process(records_dropped=1),)), "CD902"),
+    ],
+)
+def test_blind(run: Timeline, rule: str) -> None:
+    """Sources that disagree and evidence that was lost make a run blind."""
+    diagnosis = diagnose(run)
+    assert (diagnosis.verdict, diagnosis.findings[0].rule) == ("blind", rule)
+
+
+def test_blind_overrules_findings() -> None:
+    """Found recompiles are shown, but no count is sure while sources disagree."""
+    run = timeline([attempt("0/0"), attempt("0/1", kind="recompile")], text_log=log(9))
+    diagnosis = diagnose(run)
+    assert diagnosis.verdict == "blind"
+    assert [finding.rule for finding in diagnosis.findings] == ["CD903", "CD107"]
+
+
+@pytest.mark.parametrize(
+    ("severity", "verdict"), [("info", "clean"), ("warning", "findings"), ("error", "findings")]
+)
+def test_verdict(severity: Severity, verdict: str) -> None:
+    """Information alone leaves a run clean."""
+    assert verdict_of(made("CD204", severity, None)) == verdict
+
+
+def test_order_and_ids() -> None:
+    """Doubt first, then by seconds, then by severity, else the order of the rules; F1, F2..."""
+    findings = [
+        made("CD201", "warning", None, name="d"),
+        made("CD202", "error", None, name="c"),
+        made("CD105", "warning", 0.5, name="b"),
+        made("CD101", "warning", 1.5, name="a"),
+        made("CD203", "warning", None, name="e"),
+        made("CD903", "error", None, name="doubt"),
+    ]
+    found = diagnose(CLEAN, (lambda _: findings,)).findings
+    assert [each.variable for each in found] == ["doubt", "a", "b", "c", "d", "e"]
+    assert [each.id for each in found] == ["F1", "F2", "F3", "F4", "F5", "F6"]
+
+
+def test_an_eager_frame_belongs_to_its_break() -> None:
+    """One finding: the break, naming the symptom, with the seconds the attempt cost."""
+    diagnosis = diagnose(broken_frame(ITEM))
+    (finding,) = diagnosis.findings
+    assert (finding.rule, finding.also, finding.severity) == ("CD202", ("CD904",), "error")
+    assert (finding.cost_s, diagnosis.verdict) == (0.3, "findings")
+
+
+def test_a_consequence_belongs_to_the_eager_frame() -> None:
+    """Where torch names only the loop, the frame that ran eager is the finding."""
+    (finding,) = diagnose(broken_frame(LOOP)).findings
+    assert finding.rule == "CD904"
+
+
+def test_a_consequence_without_its_frame_is_kept() -> None:
+    """If the frame is unknown, the report of the loop is not lost."""
+    run = timeline([attempt("1/0")], breaks=(site(LOOP),), text_log=log(0, 0, [(FILE, 14)]))
+    (finding,) = diagnose(run).findings
+    assert (finding.rule, finding.severity) == ("CD290", "error")
+
+
+def test_an_explicit_break_keeps_its_severity() -> None:
+    """The user asked for `disable`; that it costs the whole frame is a warning, not an error."""
+    text = ITEM.replace(
+        "Unsupported Tensor.item() call", "Skip calling `torch.compiler.disable()`d"
+    )
+    text = text.replace("()`d", "()`d function").replace("gb0124", "gb0098")
+    run = broken_frame(text)
+    (finding,) = diagnose(run).findings
+    assert (finding.also, finding.severity) == (("CD904",), "warning")
+
+
+def test_the_limit_and_its_cause() -> None:
+    """Both are said: what recompiles, and that the frame is eager since; nothing else is."""
+    diagnosis = diagnose(timeline(at_limit(8), text_log=log(8, 1)))
+    assert [finding.rule for finding in diagnosis.findings] == ["CD107", "CD152"]
+    cause, limit = diagnosis.findings
+    assert (cause.count, cause.cost_s) == (7, 3.5)
+    assert limit.also == ("CD107",)
+
+
+def test_an_armed_guard_of_a_known_cause() -> None:
+    """A cause that recompiled and is armed again is one finding."""
+    compiles = [attempt("0/0"), attempt("0/1", kind="recompile")]
+    run = timeline(compiles, hazards=(hazards([false_guard()], step=1),), text_log=log(1))
+    (finding,) = diagnose(run).findings
+    assert (finding.rule, finding.also, finding.count) == ("CD107", ("CD150",), 1)
+
+
+def test_an_armed_guard_alone() -> None:
+    """Another variable than those that recompiled stays a finding of its own."""
+    other = false_guard("L['m']", "L['m'] == 2")
+    compiles = [attempt("0/0"), attempt("0/1", kind="recompile")]
+    run = timeline(compiles, hazards=(hazards([other], step=1),), text_log=log(1))
+    assert rules_of(run) == ["CD107", "CD150"]
+
+
+def test_a_violated_constraint_did_not_run_eager() -> None:
+    """The frame that failed for it is not told a second time."""
+    failed = attempt("0/0", kind="failed", fail_type="ConstraintViolationError", fail_reason="x")
+    fine = attempt("1/0", where=Location(FILE, 30, "head"))
+    (finding,) = diagnose(timeline([failed, fine], text_log=log())).findings
+    assert (finding.rule, finding.also) == ("CD154", ("CD904",))
+
+
+def test_recompiles_of_compiled_autograd_that_a_guard_explains() -> None:
+    """A recompile of the captured backward graph has a cause: it is that cause's finding."""
+    compiles = [
+        attempt("!0/0/0"),
+        attempt("!0/0/1", kind="recompile", step=2),
+        attempt("!0/0/2", kind="recompile", step=3),
+    ]
+    (finding,) = diagnose(timeline(compiles, text_log=log(2))).findings
+    assert (finding.rule, finding.also) == ("CD107", ("CD153",))
+
+
+def test_every_rule_is_pure() -> None:
+    """Rules find nothing in nothing but that nothing was there, and find it twice alike."""
+    found = [finding.rule for rule in ALL_RULES for finding in rule(Timeline())]
+    assert found == ["CD901"]
+    run = broken_frame(ITEM)
+    assert diagnose(run) == diagnose(run)

@@ -1,0 +1,142 @@
+"""The documentation is complete and fresh: commands, rules, errors, links."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from compilediag import errors, pages
+from compilediag.cli import COMMANDS
+from compilediag.codes import REGISTER
+
+ROOT = Path(__file__).resolve().parent.parent
+LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:)([^)#\s]*)(?:#[^)]*)?\)")
+CODE = re.compile(r"CD\d{3}\Z")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def load(path: str) -> ModuleType:
+    """A tool of the repository as a module: `tools/` is a folder of programs."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    """Relative links of a page that lead nowhere."""
+    targets = LINK.findall(FENCE.sub("", text))
+    return [target for target in targets if target and not (page.parent / target).exists()]
+
+
+def test_generated_pages_are_fresh() -> None:
+    """`make docs` would change nothing."""
+    generated = load("tools/generate_docs.py").generated()
+    stale = [
+        name
+        for name, text in generated.items()
+        if not (ROOT / name).is_file() or (ROOT / name).read_text(encoding="utf-8") != text
+    ]
+    assert stale == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_documented(name: str) -> None:
+    """A command has a page that names it, and its help shows an example of itself."""
+    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    listed = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    section = listed.partition(f"## [{name}]")[2].partition("\n## ")[0]
+    assert f"compilediag {name}" in page
+    assert f"compilediag {name}" in section.partition("Example")[2]
+
+
+def codes_in(text: str) -> set[str]:
+    """Every rule code that stands as a string of its own in a module."""
+    strings = (node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
+    return {item for item in strings if isinstance(item, str) and CODE.match(item)}
+
+
+def emitted() -> dict[str, set[str]]:
+    """Module of the outside to the codes it names; the register itself is left out."""
+    modules = set((ROOT / "compilediag").rglob("*.py")) - {ROOT / "compilediag" / "codes.py"}
+    return {str(path): codes_in(path.read_text(encoding="utf-8")) for path in modules}
+
+
+def test_codes_are_found_in_modules() -> None:
+    """The search can find a code, and takes no part of a text for one."""
+    assert codes_in("def f():\n    yield finding('CD103', 'CD104 and more', 'CD1')") == {"CD103"}
+    assert len(set().union(*emitted().values())) > 30
+
+
+def test_every_code_of_a_rule_is_registered_and_has_a_page() -> None:
+    """What a rule can say can be looked up."""
+    named = set().union(*emitted().values())
+    assert named - set(REGISTER) == set()
+    assert named - set(pages.codes()) == set()
+
+
+def test_every_page_belongs_to_a_registered_code() -> None:
+    """No page explains a code that does not exist."""
+    assert set(pages.codes()) - set(REGISTER) == set()
+
+
+@pytest.mark.parametrize("code", pages.codes())
+def test_rule_pages_have_one_shape(code: str) -> None:
+    """A rule's page starts with its code and goes on to say something."""
+    text = pages.page(code)
+    assert text is not None
+    assert text.startswith(f"# {code}")
+    assert len(text.splitlines()) > 8
+
+
+def test_every_error_is_explained() -> None:
+    """Each error raised on purpose has its heading in the troubleshooting page."""
+    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    names = [
+        name
+        for name, item in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(item, errors.CompilediagError) and item is not errors.CompilediagError
+    ]
+    assert len(names) >= 7
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    """No relative link of a page is dead."""
+    assert broken_links(page, page.read_text(encoding="utf-8")) == []
+
+
+def test_dead_links_are_found() -> None:
+    """The check can fail, and does not read code."""
+    text = "[a](no/such.md#x) [b](https://x.invalid) [c](#here)\n```\n[d](nor/this)\n```\n"
+    assert broken_links(ROOT / "README.md", text) == ["no/such.md"]
+
+
+def test_the_map_names_every_module() -> None:
+    """docs/architecture.md knows every module of the inside and every top module of the outside."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    inside, outside = ROOT / "harness" / "compilediag_harness", ROOT / "compilediag"
+    modules = [path for folder in (inside, outside) for path in folder.glob("[a-z]*.py")]
+    packages = [
+        path.parent for folder in (inside, outside) for path in folder.glob("*/__init__.py")
+    ]
+    collectors = [path.stem for path in (inside / "collectors").glob("[a-z]*.py")]
+    wanted = [
+        *(path.name for path in modules),
+        *(f"{path.name}/" for path in packages),
+        *collectors,
+    ]
+    assert [name for name in wanted if f"`{name}`" not in text] == []

@@ -1,0 +1,197 @@
+"""What the record is worth: blind spots are said, and frames that ran eager unseen are found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from timelines import (
+    FILE,
+    PACKAGE_FILE,
+    TORCH_FILE,
+    at_limit,
+    attempt,
+    log,
+    process,
+    timeline,
+)
+
+from compilediag.findings import Finding
+from compilediag.rules.evidence import (
+    find_disagreement,
+    find_eager_frames,
+    find_nothing_compiled,
+    find_stored_profiles,
+    find_torn_evidence,
+)
+from compilediag.timeline import SkippedFrame, Timeline
+from compilediag_harness.wire import EvidenceLost, Location, WarningSeen
+
+MODE = "non-infra torch dispatch mode present"
+
+
+def skipped(reason: str, file: str = FILE) -> Timeline:
+    """A run in which Dynamo refused one frame without a metrics row."""
+    frame = SkippedFrame(0, Location(file, 3, "helper"), reason, 2)
+    return timeline([attempt("0/0")], skipped=(frame,))
+
+
+def one(found: object) -> Finding:
+    (finding,) = found  # type: ignore[misc]
+    return finding
+
+
+def test_something_compiled() -> None:
+    """One frame with one graph is enough to judge."""
+    assert list(find_nothing_compiled(timeline([attempt("0/0")]))) == []
+
+
+def test_torch_was_never_seen() -> None:
+    """`python -I` defeats the attachment: that is said instead of zero recompiles."""
+    finding = one(find_nothing_compiled(Timeline(processes=(process(torch=False),))))
+    assert (finding.rule, finding.location) == ("CD901", None)
+    assert "never seen" in finding.title
+    assert "python -I" in finding.fix.summary
+    assert one(find_nothing_compiled(Timeline())).evidence["processes"] == 0
+
+
+def test_nothing_was_compiled() -> None:
+    """torch ran, and no frame had a graph: an empty graph or a failed frame is none."""
+    assert "nothing was compiled" in one(find_nothing_compiled(timeline())).title
+    empty = timeline([attempt("0/0", graph_ops=0)])
+    assert one(find_nothing_compiled(empty)).evidence["frames"] == 1
+    failed = timeline([attempt("0/0", kind="failed")])
+    assert "1 frame" in one(find_nothing_compiled(failed)).title
+
+
+def test_torn_evidence() -> None:
+    """Every loss is listed, with the step in which it was noticed."""
+    lost = (
+        EvidenceLost(1.0, 4, "text_log", "logger torch._dynamo was silenced by the program"),
+        EvidenceLost(1.0, 9, "metrics", "torch keeps no metrics rows"),
+    )
+    run = timeline([attempt("0/0")], lost=lost, processes=(process(records_dropped=7),))
+    finding = one(find_torn_evidence(run))
+    assert (finding.rule, finding.count, finding.steps) == ("CD902", 3, (4, 9))
+    assert finding.evidence["records_dropped"] == 7
+    assert list(find_torn_evidence(timeline([attempt("0/0")]))) == []
+
+
+def test_sources_disagree() -> None:
+    """The finding holds the sentence and every number compared."""
+    run = timeline([attempt("0/0")], text_log=log(3))
+    finding = one(find_disagreement(run))
+    assert (finding.rule, finding.severity) == ("CD903", "error")
+    assert finding.evidence["numbers"]["text_recompiling_lines"] == 3  # type: ignore[index]
+    assert list(find_disagreement(replace(run, text_log=log(0)))) == []
+
+
+def test_a_frame_that_ran_eager() -> None:
+    """A refused frame of the user is an error with torch's reason and the seconds spent on it."""
+    failed = attempt("0/0", kind="failed", seconds=0.4, fail_reason="missing tp_iter\n  Explana")
+    finding = one(find_eager_frames(timeline([failed])))
+    assert (finding.rule, finding.severity, finding.cost_s) == ("CD904", "error", 0.4)
+    assert finding.title == "forward ran eager: missing tp_iter"
+    assert finding.location == Location(FILE, 10, "forward")
+
+
+def test_owners_of_eager_frames() -> None:
+    """A third party's frame is a warning; torch's own frames are skipped by design."""
+    theirs = Location(PACKAGE_FILE, 5, "rearrange")
+    finding = one(find_eager_frames(timeline([attempt("0/0", kind="failed", where=theirs)])))
+    assert (finding.ownership, finding.severity) == ("third_party", "warning")
+    own = Location(TORCH_FILE, 5, "inner")
+    assert list(find_eager_frames(timeline([attempt("0/0", kind="failed", where=own)]))) == []
+
+
+def test_the_limit_is_not_reported_twice() -> None:
+    """A frame over the recompile limit is CD152."""
+    assert list(find_eager_frames(timeline(at_limit(8)))) == []
+
+
+def test_a_failure_that_torch_raises() -> None:
+    """A backend failure ended the call instead of running it eager, and is told so."""
+    failed = attempt("0/0", kind="failed", fail_type="BackendCompilerFailed", fail_reason="boom")
+    finding = one(find_eager_frames(timeline([failed])))
+    assert (finding.rule, finding.severity) == ("CD210", "error")
+    assert finding.title == "forward could not be compiled: boom"
+
+
+@pytest.mark.parametrize(
+    ("fail_type", "outcome"),
+    [
+        (None, "ran eager"),
+        ("Unsupported", "ran eager"),
+        ("NotImplementedError", "could not be compiled"),
+    ],
+)
+def test_what_became_of_the_call(fail_type: str | None, outcome: str) -> None:
+    """torch falls back for what it does not support, and raises what it did not expect."""
+    failed = attempt("0/0", kind="failed", fail_type=fail_type, fail_reason="why")
+    finding = one(find_eager_frames(timeline([failed])))
+    assert (finding.rule, finding.title) == ("CD904", f"forward {outcome}: why")
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "no tensor-related objects found in frame",
+        "frame was generated by exec()",
+        "`__setattr__` frames are not compiled",
+        "Dynamo tracing is disabled",
+        "frame has already started executing",
+    ],
+)
+def test_harmless_refusals(reason: str) -> None:
+    """Nothing to compile there, or the user asked for it: no finding."""
+    assert list(find_eager_frames(skipped(reason))) == []
+
+
+def test_generators() -> None:
+    """A generator function is one that the user compiled; the inside of an expression is not."""
+    run = skipped("Attempt to trace generator")
+    assert one(find_eager_frames(run)).fix.summary.startswith("compile the function that consumes")
+    inside = replace(run.skipped[0], frame=Location(FILE, 3, "<genexpr>"))
+    assert list(find_eager_frames(replace(run, skipped=(inside,)))) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "file", "expected"),
+    [
+        (MODE, FILE, "user"),
+        (MODE, PACKAGE_FILE, "third_party"),
+        (MODE, TORCH_FILE, None),
+        ("frame is in the Dynamo skipfiles list", FILE, "user"),
+        ("frame is in the Dynamo skipfiles list", PACKAGE_FILE, None),
+        ("Dynamo decided to skip the frame while tracing: x", FILE, "user"),
+    ],
+)
+def test_refusals(reason: str, file: str, expected: str | None) -> None:
+    """Frames Dynamo refused without a metrics row: the user's, and a package's if unexpected."""
+    findings = list(find_eager_frames(skipped(reason, file)))
+    assert [finding.ownership for finding in findings] == ([expected] if expected else [])
+    if findings:
+        assert findings[0].steps == (2,)
+        assert reason in str(findings[0].evidence["reason"])
+
+
+def test_a_stored_profile_in_use() -> None:
+    """torch's own message proves the use; a job id alone makes it possible."""
+    text = "get_code_state /cache/code_state_0.pkl hit local, 2 entries"
+    used = timeline([attempt("0/0")], text_log=log(profile_uses=(text,)))
+    finding = one(find_stored_profiles(used))
+    assert (finding.rule, finding.severity, finding.confidence) == ("CD905", "info", "exact")
+    logged = WarningSeen(1.0, 0, "", "torch._dynamo.pgo", text)
+    assert one(find_stored_profiles(timeline(warnings=(logged,)))).confidence == "exact"
+    facts: dict[str, object] = {"env": {"TORCH_COMPILE_JOB_ID": "nightly"}}
+    possible = timeline([attempt("0/0")], processes=(process(facts=facts),))
+    assert one(find_stored_profiles(possible)).confidence == "text"
+    assert list(find_stored_profiles(timeline([attempt("0/0")]))) == []
+
+
+def test_profiles_switched_off() -> None:
+    """With local profiles switched off a job id stores and uses nothing."""
+    env = {"TORCH_COMPILE_JOB_ID": "x", "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO": "0"}
+    for name, group in (("env", env), ("compile", {"job_id": "x", "local_profile": "0"})):
+        facts: dict[str, object] = {name: group}
+        assert list(find_stored_profiles(timeline(processes=(process(facts=facts),)))) == []

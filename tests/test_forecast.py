@@ -1,0 +1,223 @@
+"""Forecasts: what is armed, how near the limit is, what is past it; none of it after the fact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pytest
+from timelines import FILE, WHERE, at_limit, attempt, false_guard, hazards, process, recompile
+from timelines import timeline as run_of
+
+from compilediag.findings import Finding
+from compilediag.rules.forecast import (
+    find_armed_guards,
+    find_autograd_recaptures,
+    find_limit_hits,
+    find_variant_forecasts,
+    find_violated_constraints,
+)
+from compilediag.timeline import Compile, Timeline
+from compilediag_harness.wire import Location, WarningSeen
+
+FORWARD = attempt("0/0")
+VIOLATIONS = {
+    "2.7.1": (
+        "Constraints violated (L['x'].size()[0])!\n  - Not all values of RelaxedUnspecConstraint("
+        "L['x'].size()[0]) are valid because L['x'].size()[0] was inferred to be a constant (4)."
+    ),
+    "2.13.0": (
+        "Constraints violated (L['x'].size()[0])!\n  - You marked L['x'].size()[0] as dynamic but "
+        "your code specialized it to be a constant (4). If you're using mark_dynamic, either "
+        "remove it or use maybe_mark_dynamic."
+    ),
+    "2.15.0": (
+        "Not all values of L['x'].size()[0] = L['x'].size()[0] in the specified range "
+        "L['x'].size()[0] <= 8 satisfy the generated guard 2 <= L['x'].size()[0] <= 5"
+    ),
+}
+
+
+def found(rule: Callable[[Timeline], Iterable[Finding]], run: Timeline) -> list[Finding]:
+    return list(rule(run))
+
+
+def test_an_armed_guard() -> None:
+    """A guard false at the last look is the recompile of the next call, with its cause."""
+    run = run_of([FORWARD], hazards=(hazards([false_guard()]),))
+    (finding,) = found(find_armed_guards, run)
+    assert (finding.rule, finding.variable, finding.evidence["cause"]) == ("CD150", "n", "CD107")
+    assert (finding.severity, finding.location) == ("warning", WHERE)
+    assert (finding.evidence["expected"], finding.evidence["actual"]) == ("2", "3")
+    assert finding.fix.how == "docs/rules/CD107.md"
+
+
+def test_several_checks_of_one_variable_are_one_cause() -> None:
+    """Consequences fall away as they do for a recompile that happened."""
+    guards = [
+        false_guard("L['v']", "len(L['v']) == 1", leaf="LENGTH_CHECK", expected=None, actual=None),
+        false_guard("L['v'][0]", "L['v'][0] == 2"),
+    ]
+    (finding,) = found(find_armed_guards, run_of([FORWARD], hazards=(hazards(guards),)))
+    assert finding.evidence["cause"] == "CD108"
+
+
+def test_only_the_last_look_counts() -> None:
+    """A guard that is true again at a later look is not armed."""
+    looks = (hazards([false_guard()], step=0), hazards([], step=1))
+    assert found(find_armed_guards, run_of([FORWARD], hazards=looks)) == []
+
+
+def test_a_recompile_after_the_look_used_the_guard_up() -> None:
+    """The hazard fired: that is the recompile's finding now."""
+    compiles = [FORWARD, attempt("0/1", kind="recompile", step=3)]
+    look = hazards([false_guard()], step=0)
+    assert found(find_armed_guards, run_of(compiles, hazards=(look,))) == []
+    later = hazards([false_guard()], step=3)
+    assert len(found(find_armed_guards, run_of(compiles, hazards=(later,)))) == 1
+
+
+def test_an_unfinished_look_says_nothing() -> None:
+    """A look that was given up after its time budget is no evidence in either direction."""
+    look = hazards([false_guard()], skipped="over 50 ms")
+    assert found(find_armed_guards, run_of([FORWARD], hazards=(look,))) == []
+
+
+def test_over_the_limit_nothing_is_armed() -> None:
+    """A frame that runs eager for good never recompiles, whatever its guards say."""
+    run = run_of(at_limit(8), hazards=(hazards([false_guard()], step=9),))
+    assert found(find_armed_guards, run) == []
+
+
+def values_of(count: int, limit: int = 8) -> Timeline:
+    """A frame that compiled `count` variants of an integer."""
+    compiles = [FORWARD, *(attempt(f"0/{n}", kind="recompile", step=n) for n in range(1, count))]
+    run = run_of(compiles)
+    return replace(run, frames=tuple(replace(each, limit=limit) for each in run.frames))
+
+
+@pytest.mark.parametrize(("count", "limit", "said"), [(5, 8, False), (6, 8, True), (8, 8, True)])
+def test_near_the_limit(count: int, limit: int, said: bool) -> None:
+    """From three quarters of the limit on the frame is named, with the room that is left."""
+    findings = found(find_variant_forecasts, values_of(count, limit))
+    assert bool(findings) is said
+    if findings:
+        assert findings[0].title.startswith(f"{count} of {limit} variants of forward used")
+        assert findings[0].evidence["variants"] == count
+
+
+def test_the_limit_in_force_counts() -> None:
+    """Eight variants are few under a limit of 64."""
+    assert found(find_variant_forecasts, values_of(8, 64)) == []
+
+
+def test_no_forecast_of_what_happened() -> None:
+    """A frame past the limit is CD152 only."""
+    run = run_of(at_limit(8))
+    assert found(find_variant_forecasts, run) == []
+    assert len(found(find_limit_hits, run)) == 1
+
+
+def test_isolated_regions_do_not_fill_one_cache() -> None:
+    """Eight first compiles of eight regions share a frame id and no limit."""
+    run = run_of([attempt(f"0/{n}") for n in range(8)])
+    assert found(find_variant_forecasts, run) == []
+
+
+def string_flag(name: str, expected: str, actual: str, step: int) -> Compile:
+    guard = false_guard(
+        f"L['{name}']", f"L['{name}'] == {expected}", expected=expected, actual=actual
+    )
+    compile_id = f"0/{step}"
+    cause = recompile(compile_id, step=step, guards=(guard,))
+    return attempt(compile_id, kind="recompile", step=step, cause=cause)
+
+
+def test_combinations_over_the_limit() -> None:
+    """Three values of one string and three of another are nine graphs: over eight, of which five
+    were seen. It is information: nothing tells that the rest will come."""
+    changes = [
+        string_flag("norm", "'a'", "'b'", 1),
+        string_flag("norm", "'b'", "'c'", 2),
+        string_flag("act", "'r'", "'s'", 3),
+        string_flag("act", "'s'", "'t'", 4),
+    ]
+    (finding,) = found(find_variant_forecasts, run_of([FORWARD, *changes]))
+    assert finding.severity == "info"
+    assert finding.evidence["combinations"] == 9
+    assert finding.evidence["values_seen"] == {
+        "act": ["'r'", "'s'", "'t'"],
+        "norm": ["'a'", "'b'", "'c'"],
+    }
+
+
+def test_numbers_become_dynamic() -> None:
+    """Integer arguments are generalised from the second value on: they do not multiply."""
+    changes = [string_flag(name, "2", "3", n) for n, name in enumerate("abcd", start=1)]
+    assert found(find_variant_forecasts, run_of([FORWARD, *changes])) == []
+
+
+def test_the_limit_was_hit() -> None:
+    """Twelve values: the finding says since when the frame is eager, and for which cause. The row
+    of the refused attempt names no code, so the place is that of torch's question."""
+    (finding,) = found(find_limit_hits, run_of(at_limit(8)))
+    assert (finding.rule, finding.severity, finding.steps) == ("CD152", "error", (8,))
+    assert finding.location == WHERE
+    assert finding.also == ("CD107",)
+    assert finding.title == "forward hit the recompile limit (8): eager since step 8"
+    assert finding.evidence["compiles"] == 8
+    assert "CD107 python-scalar" in finding.fix.summary
+
+
+def captures(*steps: int) -> list[Compile]:
+    where = Location("<eval_with_key>.3", 4, "forward")
+    return [
+        attempt(f"!{n}/{n}/0", step=step, where=where, seconds=0.5) for n, step in enumerate(steps)
+    ]
+
+
+def test_compiled_autograd() -> None:
+    """The second step captures once more; a third capture is a change of the backward graph."""
+    assert found(find_autograd_recaptures, run_of(captures(0))) == []
+    (normal,) = found(find_autograd_recaptures, run_of(captures(0, 1)))
+    assert (normal.severity, normal.count) == ("info", 1)
+    (more,) = found(find_autograd_recaptures, run_of(captures(0, 1, 5)))
+    assert (more.severity, more.count, more.steps, more.cost_s) == ("warning", 2, (1, 5), 1.0)
+
+
+def test_compiled_autograd_misses_in_the_log() -> None:
+    """Where no compile shows it, torch's own message does."""
+    text = "Cache miss due to new autograd node: SigmoidBackward0 (NodeCall 2) with key size 38"
+    missed = tuple(
+        WarningSeen(1.0, step, "", "torch._dynamo.compiled_autograd", text) for step in range(3)
+    )
+    (finding,) = found(find_autograd_recaptures, run_of([FORWARD], warnings=missed))
+    assert (finding.confidence, finding.count, finding.cost_s) == ("text", 3, None)
+
+
+@pytest.mark.parametrize("version", VIOLATIONS)
+def test_violated_constraints(version: str) -> None:
+    """Every wording of a size that was promised to be dynamic, with the size it names."""
+    failed = attempt("0/0", kind="failed", fail_type="UserError", fail_reason=VIOLATIONS[version])
+    (finding,) = found(find_violated_constraints, run_of([failed]))
+    assert (finding.rule, finding.severity) == ("CD154", "error")
+    assert finding.variable == "L['x'].size()[0]"
+    assert finding.location == Location(FILE, 10, "forward")
+
+
+def test_a_violation_that_only_ended_the_process() -> None:
+    """Without a row the exception that ended the program tells it, once."""
+    ended = process(failure=f"ConstraintViolationError: {VIOLATIONS['2.13.0']}")
+    (finding,) = found(find_violated_constraints, Timeline(processes=(ended,)))
+    assert finding.location is None
+    both = run_of(
+        [attempt("0/0", kind="failed", fail_type="ConstraintViolationError", fail_reason="x")],
+        processes=(ended,),
+    )
+    assert len(found(find_violated_constraints, both)) == 1
+
+
+def test_other_failures_are_not_violations() -> None:
+    """An ordinary failed compile is none of this."""
+    failed = attempt("0/0", kind="failed", fail_type="Unsupported", fail_reason="Tensor.item")
+    assert found(find_violated_constraints, run_of([failed])) == []

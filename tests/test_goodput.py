@@ -1,0 +1,245 @@
+"""Wall time taken apart: every nanosecond once, and each in the right place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compilediag.goodput import CATEGORIES, MAIN_THREAD, Account, account
+from compilediag.timeline import Compile, Process, Recompile, Step, Timeline
+from compilediag_harness import spans
+from compilediag_harness.wire import Location, ProcessEnded, SpanEnded
+
+WHERE = Location("model.py", 3, "forward")
+
+
+def compiled(t: float, seconds: float, kind: str = "first", compile_id: str = "0/0") -> Compile:
+    again = Recompile(0, compile_id, 0, WHERE, 0, t, (), (), seconds, produced=True)
+    return Compile(
+        0,
+        compile_id,
+        0,
+        WHERE,
+        0,
+        t,
+        kind,
+        kind != "backward",
+        True,
+        seconds,
+        None,
+        1,
+        1,
+        None,
+        None,
+        (),
+        again if kind == "recompile" else None,
+    )
+
+
+def step(
+    number: int, end: float, wall_s: float, data_wait_s: float = 0.0, process: int = 0
+) -> Step:
+    return Step(process, number, end, wall_s, data_wait_s, 0.0, 0.0, 0.0)
+
+
+def span(name: str, start: float, wall_s: float, depth: int = 0, thread: int = 0) -> SpanEnded:
+    return SpanEnded(start + wall_s, 0, name, start, wall_s, depth, thread)
+
+
+def seconds(found: Account | None) -> dict[str, float]:
+    """The categories that hold time, in seconds, goodput among them."""
+    assert found is not None
+    parts = {name: taken for name, taken in found.badput_ns.items() if taken}
+    if found.goodput_ns:
+        parts["goodput"] = found.goodput_ns
+    return {name: taken / 1e9 for name, taken in parts.items()}
+
+
+def total(found: Account) -> int:
+    return (found.goodput_ns or 0) + sum(taken or 0 for taken in found.badput_ns.values())
+
+
+def test_a_whole_run() -> None:
+    """Startup, first compile and recompile inside steps, an evaluation, waiting, the rest."""
+    timeline = Timeline(
+        compiles=(compiled(3.0, 1.5), compiled(4.5, 0.5, "recompile", "0/1")),
+        steps=(step(0, 3.5, 2.5), step(1, 5.0, 1.5), step(2, 8.0, 1.0, data_wait_s=0.25)),
+        spans=(span("eval", 5.5, 1.0),),
+    )
+    found = account(timeline, 10.0)
+    # 10 s of wall: 2 s beyond the last event are the interpreter's start and end.
+    assert seconds(found) == {
+        "startup": 1.0 + 2.0,
+        "compile_first": 1.5,
+        "recompile": 0.5,
+        "eval": 1.0,
+        "data_wait": 0.25,
+        "goodput": 1.0 + 1.0 + 0.75,
+        "idle": 1.0,
+    }
+
+
+def test_nested_spans_count_once() -> None:
+    """Inner time is not the outer's, and compiling inside of a span is compiling."""
+    timeline = Timeline(
+        compiles=(compiled(4.0, 1.0),),
+        steps=(step(0, 1.0, 1.0),),
+        spans=(span("checkpoint", 2.0, 1.0, depth=1), span("eval", 1.0, 4.0)),
+    )
+    assert seconds(account(timeline, 5.0)) == {
+        "goodput": 1.0,
+        "checkpoint": 1.0,
+        "compile_first": 1.0,
+        "eval": 2.0,
+    }
+
+
+def test_unknown_span_names_are_kept() -> None:
+    """A name that is no category stands beside them; another spelling of one is that category."""
+    timeline = Timeline(spans=(span("upload weights", 0.0, 1.0), span("validation", 1.0, 2.0)))
+    found = account(timeline, 3.0)
+    assert seconds(found) == {"upload weights": 1.0, "eval": 2.0}
+    assert found is not None
+    assert tuple(found.badput_ns)[: len(CATEGORIES)] == CATEGORIES
+
+
+def test_spans_of_other_threads_cost_nothing() -> None:
+    """A checkpoint written in the background takes no time from the steps."""
+    timeline = Timeline(steps=(step(0, 2.0, 2.0),), spans=(span("checkpoint", 0.0, 2.0, thread=7),))
+    assert seconds(account(timeline, 2.0)) == {"goodput": 2.0}
+
+
+def test_the_main_thread_has_the_harness_s_number() -> None:
+    """Both halves mean the same by it."""
+    assert MAIN_THREAD == spans.MAIN_THREAD
+
+
+def test_productive_spans_are_no_badput() -> None:
+    """A span around the work itself changes nothing."""
+    steps = (step(0, 2.0, 1.0),)
+    bare = account(Timeline(steps=steps), 3.0)
+    assert account(Timeline(steps=steps, spans=(span("train", 1.0, 1.0),)), 3.0) == bare
+
+
+def test_no_step_is_not_zero_goodput() -> None:
+    """Without a step goodput is unknown; the time that is left is idle."""
+    found = account(Timeline(compiles=(compiled(2.0, 1.0),)), 4.0)
+    assert found is not None
+    assert (found.goodput_ns, found.fraction) == (None, None)
+    assert seconds(found) == {"startup": 1.0 + 2.0, "compile_first": 1.0}
+
+
+def test_after_a_kill_nobody_knows() -> None:
+    """Time beyond the last event of a killed run is idle, not startup."""
+    timeline = Timeline(steps=(step(0, 1.0, 1.0),))
+    assert seconds(account(timeline, 5.0, orderly=False)) == {"goodput": 1.0, "idle": 4.0}
+
+
+def test_backward_and_limit_attempts_are_the_recompile_s_cost() -> None:
+    """A lazy backward is compiled under its forward's id; the attempt at the limit costs too."""
+    timeline = Timeline(
+        compiles=(
+            compiled(1.0, 0.5, "recompile", "0/1"),
+            compiled(2.0, 0.25, "backward", "0/1"),
+            compiled(3.0, 0.125, "limit", "0/8"),
+            compiled(4.0, 0.0625, "backward", "1/0"),
+        ),
+    )
+    parts = seconds(account(timeline, 4.0))
+    assert (parts["recompile"], parts["compile_first"]) == (0.875, 0.0625)
+
+
+def test_our_own_analysis_is_no_one_s_work() -> None:
+    """The analysis inside of a recompile is neither its cost nor productive."""
+    again = compiled(4.0, 1.0, "recompile", "0/1")
+    assert again.recompile is not None
+    asked = replace(again.recompile, t=3.0, analysis_s=0.5)
+    timeline = Timeline(
+        compiles=(replace(again, recompile=asked),), steps=(step(0, 2.0, 1.0), step(1, 4.5, 2.5))
+    )
+    assert seconds(account(timeline, 4.5)) == {
+        "startup": 1.0,
+        "measuring": 0.5,
+        "recompile": 1.0,
+        "goodput": 2.0,
+    }
+
+
+def test_only_the_lead_process_is_told() -> None:
+    """Ranks work side by side: their seconds are not added up."""
+    timeline = Timeline(steps=(step(0, 2.0, 1.0), step(0, 2.0, 2.0, process=1)))
+    assert seconds(account(timeline, 2.0)) == {"startup": 1.0, "goodput": 1.0}
+
+
+def test_spans_of_several_processes_need_their_owner() -> None:
+    """Spans that may be another process's are not charged, and their categories are unknown."""
+    processes = tuple(Process(index, None, None, {}, None) for index in (0, 1))
+    timeline = Timeline(
+        processes=processes, steps=(step(0, 2.0, 1.0),), spans=(span("eval", 0.0, 1.0),)
+    )
+    blurred = account(timeline, 2.0)
+    assert blurred is not None
+    assert (blurred.badput_ns["eval"], seconds(blurred)["startup"]) == (None, 1.0)
+    owned = Timeline(
+        processes=processes, steps=timeline.steps, spans=timeline.spans, span_processes=(0,)
+    )
+    assert seconds(account(owned, 2.0)) == {"eval": 1.0, "goodput": 1.0}
+
+
+def test_nothing_known() -> None:
+    """Without a wall time and without an event there is no account."""
+    assert account(Timeline(), None) is None
+
+
+def test_wall_time_without_a_parent() -> None:
+    """Without the parent's clock the wall time is that of the process's own end."""
+    ended = ProcessEnded(2.5, {}, 0.0, 0, None)
+    timeline = Timeline(processes=(Process(0, None, None, {}, ended),), steps=(step(0, 2.0, 1.0),))
+    found = account(timeline, None)
+    assert found is not None
+    assert found.wall_ns == 2_500_000_000
+
+
+TIMES = st.floats(min_value=0.0, max_value=50.0)
+KINDS = st.sampled_from(["first", "recompile", "limit", "failed", "backward"])
+NAMES = st.sampled_from(["eval", "checkpoint", "metrics", "data", "own name", "train", "idle"])
+
+
+@given(
+    compiles=st.lists(st.builds(compiled, TIMES, TIMES, KINDS), max_size=8),
+    steps=st.lists(st.builds(step, st.just(0), TIMES, TIMES, TIMES), max_size=8),
+    spans=st.lists(
+        st.builds(span, NAMES, TIMES, TIMES, st.integers(0, 3), st.integers(0, 1)), max_size=8
+    ),
+    wall_s=st.none() | st.floats(0.0, 100.0),
+    orderly=st.booleans(),
+)
+def test_goodput_plus_badput_is_wall(
+    compiles: list[Compile],
+    steps: list[Step],
+    spans: list[SpanEnded],
+    wall_s: float | None,
+    orderly: bool,
+) -> None:
+    """Exactly, and nothing is negative, however events overlap, nest or contradict."""
+    timeline = Timeline(
+        compiles=tuple(compiles),
+        steps=tuple(sorted(steps, key=lambda item: item.end)),
+        spans=tuple(spans),
+    )
+    found = account(timeline, wall_s, orderly=orderly)
+    if found is None:
+        return
+    assert total(found) == found.wall_ns
+    assert min(taken or 0 for taken in found.badput_ns.values()) >= 0
+    assert (found.goodput_ns or 0) >= 0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_time_that_is_no_number_is_left_out(value: float) -> None:
+    """An unusable time does not spoil the rest."""
+    found = account(Timeline(steps=(step(0, 2.0, 1.0), step(1, value, value))), 2.0)
+    assert seconds(found) == {"startup": 1.0, "goodput": 1.0}

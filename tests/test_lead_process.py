@@ -1,0 +1,45 @@
+"""Which process is told, and which ranks there are."""
+
+from __future__ import annotations
+
+from compilediag.lead_process import lead_process, ranks_present, world_size
+from compilediag.timeline import Process, Step, Timeline
+from compilediag_harness.wire import ProcessStarted, TorchSeen
+
+
+def process(
+    index: int, rank: int | None, size: int | None = None, *, torch: bool = True
+) -> Process:
+    started = ProcessStarted(0.0, 1, index, 0, rank, size, (), "", "/", "", "3.11")
+    return Process(
+        index, started, TorchSeen(0.0, "2.13", None, {}, {}) if torch else None, {}, None
+    )
+
+
+def step(process: int) -> Step:
+    return Step(process, 0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def test_the_lowest_rank_that_made_steps() -> None:
+    """A launcher that only imports torch, and rank 0 without steps, are not told."""
+    timeline = Timeline(
+        processes=(process(0, None), process(1, 2), process(2, 1), process(3, 0)),
+        steps=(step(1), step(2)),
+    )
+    assert lead_process(timeline) == 2
+
+
+def test_without_steps_and_compiles() -> None:
+    """A process that imported torch goes before one that did not; the first before none."""
+    assert lead_process(Timeline(processes=(process(0, None, torch=False), process(1, None)))) == 1
+    assert lead_process(Timeline(processes=(process(0, None, torch=False),))) == 0
+    assert lead_process(Timeline()) == 0
+
+
+def test_ranks() -> None:
+    """With a launcher the ranks told; without one the only process is rank 0."""
+    many = Timeline(processes=(process(0, None, 4), process(1, 3, 4), process(2, 1, 4)))
+    assert (ranks_present(many), world_size(many)) == ((1, 3), 4)
+    one = Timeline(processes=(process(0, None), process(1, None)))
+    assert (ranks_present(one), world_size(one)) == ((0,), None)
+    assert ranks_present(Timeline()) == ()

@@ -1,0 +1,86 @@
+"""Whose code a file is, for every spelling of a path that torch and Python print."""
+
+from __future__ import annotations
+
+import pytest
+
+from compilediag.ownership import ownership_of
+
+ROOTS = ("/home/ann/project", "/home/ann/project/scripts")
+
+
+@pytest.mark.parametrize(
+    ("file", "owner"),
+    [
+        ("/home/ann/project/model.py", "user"),
+        ("/home/ann/elsewhere/blocks.py", "user"),
+        ("/home/ann/project/.venv/lib/python3.11/site-packages/einops/layers.py", "third_party"),
+        ("/home/ann/project/.venv/lib/python3.11/site-packages/torch/nn/modules/rnn.py", "torch"),
+        ("/usr/lib/python3/dist-packages/numpy/core.py", "third_party"),
+        ("/usr/lib/python3.11/random.py", "third_party"),
+        ("/opt/conda/lib/python3.13t/contextlib.py", "third_party"),
+        ("/x/lib/python3.11/site-packages/torchvision/ops.py", "third_party"),
+        ("/x/lib/python3.11/site-packages/functorch/einops.py", "torch"),
+        ("/x/lib/python3.11/site-packages/six.py", "third_party"),
+        ("/home/ann/pytorch/torch/_dynamo/eval_frame.py", "torch"),
+        ("/home/ann/pytorch/torch/nn/modules/module.py", "torch"),
+        ("/home/ann/torch/train.py", "user"),
+        ("/tmp/torchinductor_ann/ab/cabc.py", "torch"),
+        ("/tmp/ipykernel_81/3021.py", "user"),
+        ("C:\\Users\\ann\\env\\Lib\\site-packages\\torch\\optim\\sgd.py", "torch"),
+        ("C:\\Users\\ann\\work\\model.py", "user"),
+    ],
+)
+def test_absolute_paths(file: str, owner: str) -> None:
+    """Absolute paths are decided by the package folder, never by being below the user's folder."""
+    assert ownership_of(file, ROOTS) == owner
+
+
+@pytest.mark.parametrize(
+    ("file", "owner"),
+    [
+        ("<string>", "user"),
+        ("<stdin>", "user"),
+        ("<ipython-input-3-aa>", "user"),
+        ("<frozen importlib._bootstrap>", "third_party"),
+        ("<attrs generated init app.A>", "third_party"),
+        ("<eval_with_key>.12", "torch"),
+    ],
+)
+def test_code_without_a_file(file: str, owner: str) -> None:
+    """Typed code is the user's, frozen and generated code is not."""
+    assert ownership_of(file, ROOTS) == owner
+
+
+@pytest.mark.parametrize(
+    ("file", "owner"),
+    [
+        ("project/model.py", "user"),
+        ("gs/model.py", "user"),
+        ("nn/modules/module.py", "torch"),
+        ("_dynamo/external_utils.py", "torch"),
+        ("torch/_dynamo/guards.py", "torch"),
+        ("site-packages/torch/random.py", "torch"),
+        ("optim/sgd.py", "torch"),
+        ("optim/schedule.py", "user"),
+        ("nn/blocks.py", "user"),
+    ],
+)
+def test_paths_torch_shortened_from_the_left(file: str, owner: str) -> None:
+    """torch drops what a path shares with its own folder; the rest still tells the owner."""
+    assert ownership_of(file, ROOTS) == owner
+
+
+def test_a_shortened_path_that_continues_a_root_is_the_users() -> None:
+    """A user's folder called like one of torch's is recognised by the end of the root."""
+    assert ownership_of("nn/modules/mine.py", ("/home/ann/nn",)) == "user"
+    assert ownership_of("nn/modules/mine.py", ("/home/ann/other",)) == "torch"
+
+
+def test_a_project_inside_site_packages() -> None:
+    """A root below site-packages makes its files the user's; site-packages itself does not."""
+    file = "/v/lib/python3.11/site-packages/mine/model.py"
+    assert ownership_of(file, ("/v/lib/python3.11/site-packages/mine",)) == "user"
+    assert ownership_of(file, ("/v/lib/python3.11/site-packages",)) == "third_party"
+    launcher = "/v/lib/python3.11/site-packages/torch/distributed"
+    assert ownership_of(f"{launcher}/run.py", (launcher,)) == "torch"

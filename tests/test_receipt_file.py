@@ -1,0 +1,267 @@
+"""Receipts on disk: whole or not at all, found where they are, refused with one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compilediag.errors import (
+    OutputUnwritable,
+    ReceiptNotFound,
+    ReceiptTooNew,
+    ReceiptUnreadable,
+)
+from compilediag.receipt.file import (
+    LARGEST_BYTES,
+    encoded,
+    find_receipt,
+    latest_run,
+    point_latest,
+    read_receipt,
+    write_receipt,
+)
+from compilediag.receipt.record import as_plain, from_plain
+from compilediag.receipt.schema import Receipt
+
+DATA = Path(__file__).parent / "data"
+
+
+def example() -> dict[str, Any]:
+    return json.loads((DATA / "receipt-example.json").read_text(encoding="utf-8"))
+
+
+def receipt() -> Receipt:
+    return from_plain(Receipt, example())
+
+
+def test_written_and_read(tmp_path: Path) -> None:
+    """What is read is what was written, and the size told is the size of the file."""
+    path = tmp_path / "run" / "receipt.json"
+    assert write_receipt(receipt(), path) == path.stat().st_size
+    assert read_receipt(path) == receipt()
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_the_file_is_json_for_people() -> None:
+    """Indented by one space, with a newline at the end, non-ASCII letters as they are."""
+    text = encoded(receipt()).decode("utf-8")
+    assert text.startswith('{\n "schema": "compilediag.receipt",\n')
+    assert text.endswith("}\n")
+    assert json.loads(text) == as_plain(receipt())
+
+
+@pytest.mark.parametrize("moment", ["write", "replace"])
+def test_a_failed_write_leaves_the_old_receipt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A full disk, or a rename that fails, leaves the older file and no temporary one."""
+    path = tmp_path / "receipt.json"
+    write_receipt(receipt(), path)
+    before = path.read_bytes()
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    target, name = (os, "fsync") if moment == "write" else (Path, "replace")
+    monkeypatch.setattr(target, name, fail)
+    with pytest.raises(OutputUnwritable, match="No space left on device"):
+        write_receipt(from_plain(Receipt, {**example(), "status": "failed"}), path)
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from compilediag.receipt.file import read_receipt, write_receipt
+receipt = read_receipt(Path(sys.argv[1]))
+while True:
+    write_receipt(receipt, Path(sys.argv[2]))
+    print("written", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+@pytest.mark.parametrize("writes", [1, 2, 7])
+def test_a_killed_writer_leaves_a_whole_receipt(tmp_path: Path, writes: int) -> None:
+    """SIGKILL in the middle of endless rewriting: the file that is there is whole and readable."""
+    source, path = DATA / "receipt-example.json", tmp_path / "receipt.json"
+    arguments = [sys.executable, "-c", WRITER, str(source), str(path)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert [child.stdout.readline() for _ in range(writes)] == ["written\n"] * writes
+        child.kill()
+    assert read_receipt(path) == receipt()
+
+
+def test_stale_temporaries_are_swept(tmp_path: Path) -> None:
+    """A killed writer's old temporary goes; a young one may be a living writer's and stays."""
+    old, young = tmp_path / ".receipt-1-aa.tmp", tmp_path / ".receipt-2-bb.tmp"
+    for leftover, age_s in ((old, 3601), (young, 10)):
+        leftover.write_bytes(b"{")
+        os.utime(leftover, (1_000_000 - age_s, 1_000_000 - age_s))
+    write_receipt(receipt(), tmp_path / "receipt.json", now_s=1_000_000)
+    assert {path.name for path in tmp_path.iterdir()} == {young.name, "receipt.json"}
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    """An output directory that cannot be made is told in a sentence."""
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(OutputUnwritable, match="cannot be written"):
+        write_receipt(receipt(), tmp_path / "run" / "receipt.json")
+    assert (tmp_path / "run").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "not readable as JSON"),
+        (b'{"schema": "compilediag.receipt", ', "not readable as JSON"),
+        (b"[" * 200_000, "not readable as JSON"),
+        (b"\x00\xff\xfe", "not readable as JSON"),
+        (b"[1]", "is not a compilediag receipt"),
+        (b'{"schema": "other", "schema_version": "1.0"}', "is not a compilediag receipt"),
+        (b'{"schema": "compilediag.receipt"}', "no schema version"),
+        (b'{"schema": "compilediag.receipt", "schema_version": "one"}', "no schema version"),
+        (b'{"schema": "compilediag.receipt", "schema_version": "1.0"}', "not a valid receipt"),
+    ],
+)
+def test_unreadable(tmp_path: Path, content: bytes, says: str) -> None:
+    """Torn, deep, foreign and wrong files are refused with one sentence that names the file."""
+    path = tmp_path / "receipt.json"
+    path.write_bytes(content)
+    with pytest.raises(ReceiptUnreadable, match=says) as caught:
+        read_receipt(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_too_large(tmp_path: Path) -> None:
+    """A file that can be no receipt is not even read."""
+    path = tmp_path / "receipt.json"
+    with path.open("wb") as stream:
+        stream.truncate(LARGEST_BYTES + 1)
+    with pytest.raises(ReceiptUnreadable, match="larger than 64 MiB"):
+        read_receipt(path)
+
+
+def test_a_newer_major_is_refused(tmp_path: Path) -> None:
+    """One sentence says which version it is and what to do."""
+    path = tmp_path / "receipt.json"
+    path.write_text(json.dumps({**example(), "schema_version": "2.0"}))
+    with pytest.raises(ReceiptTooNew, match=r"schema version 2\.0 .* upgrade compilediag"):
+        read_receipt(path)
+
+
+def test_not_a_number_is_null(tmp_path: Path) -> None:
+    """Python's own JSON writer spells NaN and infinities: they are read as not measured."""
+    raw = example()
+    raw["steps"]["mean"], raw["goodput"]["fraction"] = float("nan"), float("-inf")
+    path = tmp_path / "receipt.json"
+    path.write_text(json.dumps(raw))
+    read = read_receipt(path)
+    assert read.steps is not None
+    assert read.goodput is not None
+    assert (read.steps.mean, read.goodput.fraction) == (None, None)
+
+
+def test_bytes_that_are_no_utf8(tmp_path: Path) -> None:
+    """A damaged character does not cost the receipt."""
+    path = tmp_path / "receipt.json"
+    path.write_bytes(json.dumps(example()).encode().replace(b"gpt-small", b"gpt-\xffmall"))
+    assert read_receipt(path).header.lane.name == "gpt-�mall/train"
+
+
+def run_directory(folder: Path, name: str = "20261120-model-7") -> Path:
+    run = folder / ".compilediag" / name
+    write_receipt(receipt(), run / "receipt.json")
+    return run
+
+
+def test_find_by_file_directory_and_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receipt file, a run directory, the folder above, and nothing all lead to the receipt."""
+    run = run_directory(tmp_path)
+    point_latest(run)
+    wanted = run / "receipt.json"
+    assert find_receipt(str(wanted), tmp_path) == wanted
+    assert find_receipt(".compilediag/20261120-model-7", tmp_path) == wanted
+    for argument in (None, ".", ".compilediag", ".compilediag/latest"):
+        assert find_receipt(argument, tmp_path).resolve() == wanted.resolve()
+    monkeypatch.chdir(tmp_path)
+    assert find_receipt().resolve() == wanted.resolve()
+    assert read_receipt() == receipt()
+
+
+def test_latest_moves_on(tmp_path: Path) -> None:
+    """The newest run takes the name; nothing else is left beside it."""
+    first, second = run_directory(tmp_path, "1"), run_directory(tmp_path, "2")
+    point_latest(first)
+    point_latest(second)
+    assert latest_run(tmp_path / ".compilediag") == second.resolve()
+    assert {path.name for path in (tmp_path / ".compilediag").iterdir()} == {"1", "2", "latest"}
+
+
+def test_latest_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where links cannot be made, a text file names the run."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    run = run_directory(tmp_path)
+    point_latest(run)
+    assert (tmp_path / ".compilediag" / "latest").read_text() == f"{run.name}\n"
+    for argument in (None, ".", ".compilediag", ".compilediag/latest"):
+        assert find_receipt(argument, tmp_path) == run / "receipt.json"
+
+
+@pytest.mark.parametrize("name", ["../other", "/etc", "..", ".", "", "a/b"])
+def test_latest_leads_nowhere_else(tmp_path: Path, name: str) -> None:
+    """A text file that names something outside of the folder is not followed."""
+    runs = tmp_path / ".compilediag"
+    runs.mkdir()
+    (runs / "latest").write_text(name)
+    assert latest_run(runs) is None
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        (None, "compilediag run"),
+        ("nowhere.json", "no receipt at nowhere.json"),
+        ("empty", "no receipt.json in empty"),
+    ],
+)
+def test_not_found(tmp_path: Path, argument: str | None, says: str) -> None:
+    """One sentence says where was looked, and what to do."""
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ReceiptNotFound, match=says):
+        find_receipt(argument, tmp_path)
+
+
+def test_latest_run_without_receipt(tmp_path: Path) -> None:
+    """A run that is still going on has no receipt yet."""
+    run = tmp_path / ".compilediag" / "1"
+    run.mkdir(parents=True)
+    point_latest(run)
+    with pytest.raises(ReceiptNotFound, match=r"The last run, .*1, has no receipt\.json"):
+        find_receipt(None, tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may read all files")
+def test_no_permission(tmp_path: Path) -> None:
+    """A file that may not be read is told in a sentence."""
+    path = tmp_path / "receipt.json"
+    write_receipt(receipt(), path)
+    path.chmod(0)
+    with pytest.raises(ReceiptUnreadable, match="Permission denied"):
+        read_receipt(path)

@@ -1,0 +1,208 @@
+"""Sources compared: what torch's known offsets explain is no disagreement, everything else is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from timelines import FILE, WHERE, at_limit, attempt, log, process, recompile, site, timeline
+
+from compilediag.reconcile import reconcile
+from compilediag.timeline import Timeline
+from compilediag_harness.wire import EvidenceLost, WarningSeen
+
+BREAK = "Graph break in user code at /home/user/app.py:14\nGraph Break Reason: x\n"
+LIMIT_WARNING = "torch._dynamo hit config.recompile_limit (8)\n   function: 'forward'"
+
+
+def warned(times: int) -> tuple[WarningSeen, ...]:
+    return tuple(
+        WarningSeen(1.0, 8, "0/8", "torch._dynamo.convert_frame", LIMIT_WARNING)
+        for _ in range(times)
+    )
+
+
+def differences(run: Timeline) -> str:
+    agreement = reconcile(run)
+    assert agreement.agree is (not agreement.differences)
+    return "\n".join(agreement.differences)
+
+
+def test_a_run_that_agrees() -> None:
+    """One recompile, one break met twice, a backward row: every source tells the same."""
+    compiles = [attempt("0/0"), attempt("0/0", kind="backward"), attempt("0/1", kind="recompile")]
+    run = timeline(
+        compiles,
+        breaks=(site(BREAK, count=2, compile_ids=("0/0", "0/1")),),
+        text_log=log(1, 0, [(FILE, 14)]),
+        processes=(
+            process(counters={"metrics_rows": 3, "recompile_calls": 1, "break_records": 2}),
+        ),
+    )
+    agreement = reconcile(run)
+    assert (agreement.agree, agreement.differences) == (True, ())
+    assert agreement.sources == {"events": True, "metrics": True, "text_log": True}
+    assert agreement.numbers["recompiles"] == 1
+    assert agreement.numbers["backward_rows"] == 1
+
+
+def test_the_attempt_at_the_limit() -> None:
+    """Twelve values: eight graphs, seven recompiles, eight "Recompiling" lines, then silence."""
+    run = timeline(at_limit(8), text_log=log(8, 1), warnings=warned(1))
+    agreement = reconcile(run)
+    assert (agreement.agree, agreement.differences) == (True, ())
+    assert agreement.numbers["recompiles"] == 7
+    assert agreement.numbers["questions"] == agreement.numbers["text_recompiling_lines"] == 8
+
+
+def test_a_line_too_many_or_too_few() -> None:
+    """A recompile that only one of text and events saw is a disagreement, with the numbers."""
+    run = timeline([attempt("0/0"), attempt("0/1", kind="recompile")])
+    assert '2 "Recompiling function" lines, the events 1' in differences(
+        replace(run, text_log=log(2))
+    )
+    assert "0 " in differences(replace(run, text_log=log(0)))
+
+
+def test_isolated_regions_have_no_reason() -> None:
+    """Ids 0/1 and 0/2 of `isolate_recompiles` are first compiles: nothing was asked."""
+    run = timeline([attempt("0/0"), attempt("0/1"), attempt("0/2")], text_log=log(0))
+    assert reconcile(run).agree is True
+    assert reconcile(run).numbers["recompiles"] == 0
+
+
+def test_reset_repeats_ids() -> None:
+    """The same id in two epochs is two compiles, and two questions are two."""
+    run = timeline(
+        [
+            attempt("0/0"),
+            attempt("0/1", kind="recompile"),
+            attempt("0/0", epoch=1),
+            attempt("0/1", kind="recompile", epoch=1),
+        ],
+        text_log=log(2),
+    )
+    assert (reconcile(run).agree, reconcile(run).numbers["frames"]) == (True, 2)
+
+
+def test_lost_rows_and_questions() -> None:
+    """torch's own totals at the end of the process tell what did not arrive."""
+    compiles = [attempt("0/0"), attempt("0/1", kind="recompile")]
+    ended = process(counters={"metrics_rows": 70, "recompile_calls": 3})
+    said = differences(timeline(compiles, processes=(ended,)))
+    assert "process 100 counted 70 metrics rows, 2 arrived" in said
+    assert "process 100 counted 3 questions why to recompile, 1 arrived" in said
+
+
+def test_breaks_by_site() -> None:
+    """Sites are compared by file and line, and each side's surplus is named."""
+    run = timeline([attempt("0/0")], breaks=(site(BREAK),), text_log=log(0, 0, [(FILE, 15)]))
+    said = differences(run)
+    assert f"1 graph-break sites are only in the text log ({FILE}:15)" in said
+    assert f"1 graph-break sites are only in the events ({FILE}:14)" in said
+
+
+def test_breaks_that_only_metrics_know() -> None:
+    """A restart for a break without a report of it: the break log was silent."""
+    reason = "Data-dependent branching\n  Explanation: Detected data-dependent branching."
+    compiles = [attempt("0/0", restart_reasons=(reason,))]
+    assert "graph breaks in 1 compiles" in differences(timeline(compiles))
+    told = timeline(compiles, breaks=(site(BREAK, compile_ids=("0/0_1",)),))
+    assert reconcile(told).differences == ()
+
+
+def test_a_question_that_only_metrics_know() -> None:
+    """A row with a reason whose question the events do not have: an event was lost."""
+    unheard = recompile(problem="torch's question was not heard: only its first reason is known")
+    run = timeline([attempt("0/0"), attempt("0/1", kind="recompile", cause=unheard)])
+    assert "1 compiles whose question" in differences(run)
+    ended = process(counters={"recompile_calls": 0})
+    assert differences(replace(run, processes=(ended,))).count("\n") == 0, "said once"
+    deaf = replace(run, processes=(process(hooks={"recompile_reasons": False}),))
+    assert reconcile(deaf).differences == ()
+    assert reconcile(deaf).sources["events"] is False
+
+
+def test_limit_warnings() -> None:
+    """Rows at the limit, warnings of torch and the text log must be as many."""
+    run = timeline(at_limit(3), text_log=log(3, 0))
+    assert "0 recompile-limit warnings, metrics 1" in differences(run)
+    said = differences(replace(run, text_log=log(3, 1), warnings=warned(2)))
+    assert "torch warned 2 times of the recompile limit, metrics have 1" in said
+
+
+def test_unknown_lines_are_never_clean() -> None:
+    """A text log that was not understood is reported, however well the rest agrees."""
+    run = timeline([attempt("0/0")], text_log=log(0, unknown_lines=2))
+    assert "2 lines of the text log were not understood" in differences(run)
+
+
+def test_absent_sources() -> None:
+    """No text log is no disagreement, and is said; without any source nothing is compared."""
+    run = timeline([attempt("0/0")])
+    assert (reconcile(run).agree, reconcile(run).sources["text_log"]) == (True, False)
+    nothing = reconcile(Timeline())
+    assert nothing.agree is None
+    assert nothing.sources == {"events": False, "metrics": False, "text_log": False}
+
+
+def test_no_torch() -> None:
+    """A process that never imported torch has no sources, and nothing to compare."""
+    agreement = reconcile(Timeline(processes=(process(torch=False),)))
+    assert (agreement.agree, agreement.sources["metrics"]) == (None, False)
+
+
+@pytest.mark.parametrize("source", ["text_log", "graph_breaks"])
+def test_a_silenced_log_is_no_second_opinion(source: str) -> None:
+    """Loggers silenced half-way: the loss is CD902, not a disagreement about its counts."""
+    run = timeline(
+        [attempt("0/0"), attempt("0/1", kind="recompile")],
+        text_log=log(0),
+        lost=(EvidenceLost(1.0, 1, source, "silenced"),),
+    )
+    agreement = reconcile(run)
+    assert (agreement.differences, agreement.sources["text_log"]) == ((), False)
+
+
+def test_a_killed_process_may_miss_its_last_event() -> None:
+    """SIGKILL between torch's line and our event: one line more is no disagreement, two are."""
+    run = timeline([attempt("0/0")], processes=(process(ended=False),), text_log=log(1))
+    assert reconcile(run).agree is True
+    assert reconcile(replace(run, text_log=log(2))).agree is False
+
+
+def test_processes_are_added_up() -> None:
+    """Two processes share one text log; their questions and their totals are summed."""
+    compiles = [
+        attempt("0/0"),
+        attempt("0/1", kind="recompile"),
+        attempt("0/0", process=1),
+        attempt("0/1", kind="recompile", process=1),
+    ]
+    counters = {"metrics_rows": 2, "recompile_calls": 1}
+    run = timeline(
+        compiles,
+        processes=(process(0, counters=counters), process(1, counters=counters)),
+        text_log=log(2),
+    )
+    agreement = reconcile(run)
+    assert agreement.agree is True
+    assert agreement.numbers["torch_metrics_rows"] == 4
+
+
+def test_a_compile_that_never_ended_has_no_row() -> None:
+    """torch raised after its question: there is no metrics row to miss."""
+    asked = recompile("0/1", produced=False)
+    failed = attempt(
+        "0/1",
+        kind="failed",
+        where=WHERE,
+        fail_reason="no metrics row: the compile did not end",
+        cause=asked,
+    )
+    run = timeline(
+        [attempt("0/0"), failed],
+        processes=(process(counters={"metrics_rows": 1, "recompile_calls": 1}),),
+        text_log=log(1),
+    )
+    assert reconcile(run).differences == ()

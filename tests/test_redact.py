@@ -1,0 +1,230 @@
+"""Secrets: recognised ones never stay, innocent text always does, and no input is slow."""
+
+from __future__ import annotations
+
+import random
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compilediag.redact import REDACTED, Redactor, redact_argv, redact_text, secret_values
+
+SECRETS = {
+    "hugging face": "hf_abcDEF0123456789abcdXYZ",
+    "github classic": "ghp_16charsABCDEFGHIJKLMNOPQRSTUVWXYZ01",
+    "github fine": "github_pat_11ABCDEFG0abcdefghij_0123456789",
+    "openai": "sk-proj-AbCd1234EfGh5678IjKl",
+    "anthropic": "sk-ant-api03-abcdefghijkl0123456",
+    "aws": "AKIAIOSFODNN7EXAMPLE",
+    "slack": "xoxb-1234567890-abcdefghij",
+    "gitlab": "glpat-abcdefghij0123456789",
+    "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P",
+    "random": "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY",
+}
+"""Recognised by their own shape, wherever they stand."""
+
+PLACES = (
+    "{}",
+    "x == '{}'",
+    '{{"a": "{}"}}',
+    "loaded {}, next",
+    "--flag={}",
+    "\x1b[1m{}\x1b[0m",
+    r"b'\n{}\x00'",
+    r"\x1b[31;1m{}!",
+)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", SECRETS)
+def test_shapes(kind: str, place: str) -> None:
+    """A secret with a shape of its own is replaced in every surrounding."""
+    secret = SECRETS[kind]
+    text, counts = redact_text(place.format(secret))
+    assert secret not in text
+    assert text == place.format(REDACTED)
+    assert sum(counts.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("WANDB_API_KEY=" + "0123456789abcdef" * 2 + "01234567", "WANDB_API_KEY=<redacted>"),
+        ("wandb login " + "0123456789abcdef" * 2 + "01234567", "wandb login <redacted>"),
+        ("Authorization: Bearer abcdef123456789", "Authorization: Bearer <redacted>"),
+        ("https://user:hunter22@example.org/x", "https://<redacted>@example.org/x"),
+        ("postgres://admin:s3cr3t@db:5432/x", "postgres://<redacted>@db:5432/x"),
+        ("https://x.org/core?sig=abc%2Fdef&x=1", "https://x.org/core?sig=<redacted>&x=1"),
+        ("L['cfg'].api_key == 'hunter2'", "L['cfg'].api_key == '<redacted>'"),
+        ("G['PASSWORD'] == 'xyzzy'", "G['PASSWORD'] == '<redacted>'"),
+        ("{'password': 'p'}", "{'password': '<redacted>'}"),
+        ('{"api_key": "two words"}', '{"api_key": "<redacted>"}'),
+        ("token = b'abc'", "token = b'<redacted>'"),
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nMIIEabc+/=\n-----END RSA PRIVATE KEY-----",
+            "<redacted>-----END RSA PRIVATE KEY-----",
+        ),
+    ],
+)
+def test_names_and_surroundings(before: str, after: str) -> None:
+    """What only its name or place tells to be secret is replaced; name and place stay."""
+    assert redact_text(before)[0] == after
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "L['tokenizer'] == 'gpt2'",
+        "tokenizer.pad_token == '[PAD]'",
+        "tensor 'token' size mismatch at index 0. expected 4, actual 5",
+        "num_tokens == 512",
+        "L['self']._modules['token_embedding']._parameters['weight']",
+        "___check_obj_id(L['x'], 140234567890123)",
+        "/home/me/site-packages/torch/_dynamo/convert_frame.py:1234",
+        "/tmp/torchinductor_root/ab/cabwxyz234567abcdefghijklmnop.py",
+        "cf30153c4c131c8164ee7798e5022d810682e2cb",
+        "len(L['keys']) == 3",
+        "key == 'a'",
+        "G['__import_torch_dot_utils_dot__pytree'].SUPPORTED_NODES",
+        "TransformerEncoderLayer2WithAttentionAndNorm",
+        "ConvolutionBackward0AccumulateGradSoftmaxBackward0",
+        "s._modules['l']._forward_hooks[0].__closure__[0].cell_contents == False",
+        "model-00001-of-00002.safetensors",
+        "Unexpected token: x",
+        "2026-11-20T14:45:00Z",
+        "password is None",
+        "token == 5",
+        "",
+    ],
+)
+def test_innocent_text_stays(text: str) -> None:
+    """Guards, paths, ids, class names and special tokens of a tokenizer are not touched."""
+    assert redact_text(text) == (text, {})
+
+
+def test_most_random_strings_are_found() -> None:
+    """Of random strings of 40 letters and digits at least 95 % are recognised without a name."""
+    choice = random.Random(5)
+    alphabet = string.ascii_letters + string.digits
+    texts = ["".join(choice.choices(alphabet, k=40)) for _ in range(1000)]
+    assert sum(redact_text(f"x = {text}")[0] == f"x = {REDACTED}" for text in texts) >= 950
+
+
+def test_argv() -> None:
+    """Values of secret options go, in both spellings; flags without a value eat nothing."""
+    arguments, counts = redact_argv(
+        [
+            *("train.py", "--token", "abc123", "--api-key=zzz", "auth.secret=5x"),
+            *("--lr", "3e-4", "--tokenizer", "gpt2", "--pad-token", "<pad>", "--key", "--verbose"),
+            *("--num-keys", "4"),
+        ]
+    )
+    assert arguments == (
+        *("train.py", "--token", REDACTED, f"--api-key={REDACTED}", f"auth.secret={REDACTED}"),
+        *("--lr", "3e-4", "--tokenizer", "gpt2", "--pad-token", "<pad>", "--key", "--verbose"),
+        *("--num-keys", "4"),
+    )
+    assert sum(counts.values()) == 3
+
+
+def test_environment() -> None:
+    """By name or by shape; numbers and switches stay."""
+    redactor = Redactor()
+    assert redactor.environment(
+        {"HF_TOKEN": "x", "TOKENIZERS_PARALLELISM": "false", "MY_URL": "https://a:b@c", "KEY": "1"}
+    ) == {
+        "HF_TOKEN": REDACTED,
+        "TOKENIZERS_PARALLELISM": "false",
+        "MY_URL": f"https://{REDACTED}@c",
+        "KEY": "1",
+    }
+    assert redactor.counts == {"secret_name": 1, "url_userinfo": 1}
+
+
+def test_known_values_are_replaced_everywhere() -> None:
+    """A password that was named once is found again in text that does not name it."""
+    known = secret_values(["--password", "correct horse"], {"DB_PASSWORD": "battery9"})
+    text, counts = redact_text("could not log in with correct horse or battery9", known)
+    assert text == f"could not log in with {REDACTED} or {REDACTED}"
+    assert counts == {"known_value": 2}
+
+
+def test_short_numbers_and_paths_are_not_known_values() -> None:
+    """They stand in too many innocent texts."""
+    assert secret_values(["--key", "512", "--token", "abc"], {"SSH_AUTH_SOCK": "/tmp/s"}) == ()
+
+
+def test_tree_uses_the_variable_s_name() -> None:
+    """Values of a guarded variable called like a secret go, wherever the finding shows them."""
+    redactor = Redactor()
+    found = redactor.tree(
+        {
+            "variable": "cfg.api_key",
+            "guard": "L['cfg'].api_key == 'first one'",
+            "title": "cfg.api_key 'first one' → 'second'",
+            "evidence": {"expected": "'first one'", "actual": "opaque123", "compile_ids": ["0/1"]},
+            "file": "model.py",
+        }
+    )
+    assert found == {
+        "variable": "cfg.api_key",
+        "guard": f"L['cfg'].api_key == '{REDACTED}'",
+        "title": f"cfg.api_key '{REDACTED}' → '{REDACTED}'",
+        "evidence": {"expected": f"'{REDACTED}'", "actual": REDACTED, "compile_ids": ["0/1"]},
+        "file": "model.py",
+    }
+
+
+def test_tree_leaves_digests_and_other_values() -> None:
+    """Digests and ids of our own are no secrets; numbers and None pass through."""
+    tree = {"sha256": SECRETS["random"], "git_commit": SECRETS["random"], "n": 1, "none": None}
+    assert Redactor().tree(tree) == tree
+
+
+def test_keys_are_redacted_too() -> None:
+    """A map of the target's own names may have a secret among them."""
+    assert Redactor().tree({"evidence": {SECRETS["aws"]: 1}}) == {"evidence": {REDACTED: 1}}
+
+
+@given(st.text(max_size=200), st.sampled_from(sorted(SECRETS.values())))
+def test_twice_is_once(noise: str, secret: str) -> None:
+    """What is redacted is not redacted again, and not counted again."""
+    text, _ = redact_text(f"{noise} {secret} {noise}")
+    assert secret not in text
+    assert redact_text(text) == (text, {})
+
+
+HOSTILE = {
+    "one letter": "a",
+    "prefixes": "hf_",
+    "dashes": "sk-",
+    "jwt starts": "eyJ",
+    "jwt halves": "eyJaaaaaaaaaa.",
+    "names": "api_key=",
+    "open quotes": "api_key='",
+    "schemes": "://",
+    "key words": "key ",
+    "bearers": "bearer ",
+    "begin lines": "-----BEGIN PRIVATE KEY-----",
+    "almost random": "A1b",
+    "userinfo": "a@",
+    "parameters": "?token=",
+    "spaces": " ",
+    "brackets": "[a-",
+    "pairs": "auth:a:a:",
+    "colours": "0meyJ",
+    "escapes": r"\nA1b",
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_text_ends(kind: str) -> None:
+    """Half a megabyte of what makes a pattern backtrack ends: a quadratic one takes hours."""
+    piece = HOSTILE[kind]
+    text = piece * (500_000 // len(piece))
+    redactor = Redactor()
+    assert isinstance(redactor.text(text), str)
+    assert isinstance(redactor.tree({"variable": "secret", "title": text}), dict)

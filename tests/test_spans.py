@@ -1,0 +1,187 @@
+"""Spans: nesting, threads, batches, and silence when nobody listens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from compilediag_harness import spans
+from compilediag_harness.session import Session
+from compilediag_harness.spans import span
+from compilediag_harness.wire import Event, SpanEnded
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, as the test sets it."""
+    now = [0.0]
+    monkeypatch.setattr(spans, "_monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def listening(clock: list[float]) -> Iterator[tuple[Session, list[Event]]]:
+    """A session that writes spans."""
+    events: list[Event] = []
+    session = Session(events.append, origin=0.0)
+    spans.install(session)
+    yield session, events
+    spans.uninstall(session)
+
+
+def rows(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
+    found = [event for event in events if isinstance(event, SpanEnded)]
+    assert len(found) == len(events)
+    return [(one.name, one.start, one.wall_s, one.depth, one.step) for one in found]
+
+
+def test_nothing_is_kept_without_a_session(clock: list[float]) -> None:
+    """Without a session a span leaves no trace, also when one begins inside of it."""
+    with span("alone"):
+        clock[0] = 1.0
+        events: list[Event] = []
+        session = Session(events.append, origin=0.0)
+        spans.install(session)
+    spans.finish(session)
+    spans.uninstall(session)
+    assert events == []
+
+
+def test_nested_spans_know_their_depth(
+    listening: tuple[Session, list[Event]], clock: list[float]
+) -> None:
+    """The inner one ends first; both tell the step in which they end."""
+    session, events = listening
+    session.step = 7
+    with span("outer"):
+        clock[0] = 1.0
+        with span("inner"):
+            clock[0] = 3.0
+        clock[0] = 4.0
+    spans.finish(session)
+    assert rows(events) == [("inner", 1.0, 2.0, 1, 7), ("outer", 0.0, 4.0, 0, 7)]
+
+
+def test_a_handle_can_be_used_again_and_inside_itself(
+    listening: tuple[Session, list[Event]], clock: list[float]
+) -> None:
+    """One handle, made once, serves a whole program."""
+    session, events = listening
+    handle = span("again")
+    with handle:
+        clock[0] = 1.0
+        with handle:
+            clock[0] = 2.0
+    with handle:
+        clock[0] = 5.0
+    spans.finish(session)
+    assert [row[1:4] for row in rows(events)] == [(1.0, 1.0, 1), (0.0, 2.0, 0), (2.0, 3.0, 0)]
+
+
+def test_a_decorated_function_is_a_span(
+    listening: tuple[Session, list[Event]], clock: list[float]
+) -> None:
+    """The function keeps its name, its result and its exceptions; the span ends with both."""
+    session, events = listening
+
+    @span("eval")
+    def evaluate(value: int) -> int:
+        clock[0] += 1.0
+        if value < 0:
+            raise KeyError(value)
+        return value + 1
+
+    assert evaluate(1) == 2
+    with pytest.raises(KeyError):
+        evaluate(-1)
+    assert evaluate.__name__ == "evaluate"
+    spans.finish(session)
+    assert [row[:3] for row in rows(events)] == [("eval", 0.0, 1.0), ("eval", 1.0, 1.0)]
+
+
+def test_threads_are_kept_apart(listening: tuple[Session, list[Event]]) -> None:
+    """A span of another thread is not nested in the main thread's, and names its thread."""
+    session, events = listening
+    with span("main"):
+        other = threading.Thread(target=lambda: span("other").__enter__().__exit__())
+        other.start()
+        other.join()
+    spans.finish(session)
+    found = {one.name: one for one in events if isinstance(one, SpanEnded)}
+    assert found["other"].depth == found["main"].depth == 0
+    assert found["main"].thread == spans.MAIN_THREAD != found["other"].thread
+
+
+def test_spans_that_end_out_of_order_are_told(
+    listening: tuple[Session, list[Event]], clock: list[float]
+) -> None:
+    """Generators can close an outer span first."""
+    session, events = listening
+    first, second = span("first"), span("second")
+    first.__enter__()
+    second.__enter__()
+    clock[0] = 1.0
+    first.__exit__()
+    second.__exit__()
+    spans.finish(session)
+    assert [row[0] for row in rows(events)] == ["first", "second"]
+
+
+def test_spans_are_written_in_batches(
+    listening: tuple[Session, list[Event]], clock: list[float]
+) -> None:
+    """The first at once; those that follow within a quarter of a second wait for it to pass."""
+    _, events = listening
+    clock[0] = 1.0
+    for _ in range(4):
+        with span("short"):
+            clock[0] += 0.125
+    assert len(events) == 3
+
+
+def test_memory_is_bounded(listening: tuple[Session, list[Event]], clock: list[float]) -> None:
+    """However many spans end within a quarter of a second, a full batch is written."""
+    _, events = listening
+    clock[0] = 1.0
+    for _ in range(spans.BATCH_SPANS + 1):
+        with span("flood"):
+            pass
+    assert len(events) == 1 + spans.BATCH_SPANS
+
+
+def test_outermost_spans_are_told_to_the_steps(clock: list[float]) -> None:
+    """Only the outermost: what is nested is a part of it."""
+    told: list[tuple[float, float]] = []
+    session = Session(lambda _: None, origin=0.0)
+    spans.install(session, None, lambda began, ended: told.append((began, ended)))
+    with span("outer"), span("inner"):
+        clock[0] = 2.0
+    spans.uninstall(session)
+    assert told == [(0.0, 2.0)]
+
+
+def test_two_sessions_see_the_same_spans(
+    listening: tuple[Session, list[Event]], clock: list[float]
+) -> None:
+    """`watch()` inside of a run: both are told."""
+    _, events = listening
+    inner_events: list[Event] = []
+    inner = Session(inner_events.append, origin=0.0)
+    spans.install(inner)
+    clock[0] = 1.0
+    with span("both"):
+        pass
+    spans.finish(inner)
+    spans.uninstall(inner)
+    clock[0] = 2.0
+    with span("one"):
+        pass
+    assert [row[0] for row in rows(inner_events)] == ["both"]
+    assert [row[0] for row in rows(events)] == ["both", "one"]
+
+
+def test_a_name_is_bounded() -> None:
+    """A name is text of the user's: it cannot fill the journal."""
+    assert len(span("x" * 10_000).name) < 300

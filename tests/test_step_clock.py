@@ -1,0 +1,146 @@
+"""Times of steps: cut, joined, taken back and written in batches."""
+
+from __future__ import annotations
+
+from compilediag_harness.session import Session
+from compilediag_harness.step_clock import BATCH_STEPS, StepClock
+from compilediag_harness.wire import Event, StepsEnded
+
+
+def make() -> tuple[StepClock, list[Event]]:
+    events: list[Event] = []
+    return StepClock(Session(events.append, origin=10.0), 10.0), events
+
+
+def batch(event: Event) -> StepsEnded:
+    assert isinstance(event, StepsEnded)
+    return event
+
+
+def test_times_of_a_step() -> None:
+    """Ends are told since the process attached; the phases belong to the step they lie in."""
+    clock, events = make()
+    clock.waited(12.0, 12.5)
+    clock.optimized(13.0, 13.25)
+    clock.spanned(11.0, 12.25)
+    clock.cut(14.0)
+    clock.cut(15.0)
+    clock.commit()
+    clock.write(15.0, "optimizer")
+    assert events == [
+        StepsEnded(
+            t=5.0,
+            first=0,
+            source="optimizer",
+            ends=(4.0, 5.0),
+            walls=(2.0, 1.0),
+            data_wait=(0.5, 0.0),
+            optimizer=(0.25, 0.0),
+            spans=(0.25, 0.0),
+        )
+    ]
+
+
+def test_what_was_not_observed_is_left_out() -> None:
+    """No loader, optimizer or span seen: an empty tuple, which is not zeros."""
+    clock, events = make()
+    clock.cut(11.0)
+    clock.commit()
+    clock.write(11.0, "call")
+    told = batch(events[0])
+    assert told.data_wait == told.optimizer == told.spans == ()
+
+
+def test_the_first_step_begins_with_the_first_work() -> None:
+    """Start-up is not a part of the first step, unless nothing tells where it began."""
+    clock, events = make()
+    clock.begin(15.0)
+    clock.cut(16.0)
+    clock.commit()
+    clock.write(16.0, "call")
+    other, other_events = make()
+    other.cut(16.0)
+    other.commit()
+    other.write(16.0, "step()")
+    assert batch(events[0]).walls == (1.0,)
+    assert batch(other_events[0]).walls == (6.0,)
+
+
+def test_tentative_boundaries_do_not_count() -> None:
+    """Forgotten, their times go back to the step in progress; joined, to the one before."""
+    clock, events = make()
+    clock.begin(10.0)
+    clock.waited(10.0, 10.5)
+    clock.cut(11.0)
+    assert clock.session.step == 0
+    clock.forget()
+    clock.cut(12.0)
+    clock.commit()
+    assert clock.session.step == 1
+    clock.waited(12.0, 12.25)
+    clock.cut(13.0)
+    clock.join()
+    assert clock.session.step == 1
+    clock.write(13.0, "optimizer")
+    assert batch(events[0]).walls == (3.0,)
+    assert batch(events[0]).data_wait == (0.75,)
+
+
+def test_joining_a_written_step_goes_to_the_next() -> None:
+    """What is written stays as it is."""
+    clock, events = make()
+    clock.cut(11.0)
+    clock.commit()
+    clock.write(11.0, "optimizer")
+    clock.cut(12.0)
+    clock.join()
+    clock.cut(13.0)
+    clock.commit()
+    clock.write(13.0, "optimizer")
+    assert [batch(event).walls for event in events] == [(1.0,), (2.0,)]
+    assert [batch(event).first for event in events] == [0, 1]
+
+
+def test_retracting_takes_numbers_back() -> None:
+    """Steps that were none are a part of the step in progress."""
+    clock, events = make()
+    for end in (11.0, 12.0):
+        clock.cut(end)
+        clock.commit()
+    clock.retract()
+    assert clock.session.step == 0
+    clock.cut(13.0)
+    clock.commit()
+    clock.write(13.0, "step()")
+    assert batch(events[0]).walls == (3.0,)
+
+
+def test_a_batch_is_due() -> None:
+    """After a quarter of a second, when it is full, and at once when something compiled."""
+    clock, events = make()
+    clock.cut(10.1)
+    clock.commit()
+    assert not clock.due(10.1)
+    assert clock.due(10.3)
+    for _ in range(BATCH_STEPS):
+        clock.cut(10.1)
+        clock.commit()
+    assert clock.due(10.1)
+    clock.write(10.1, "call")
+    assert not clock.due(10.1)
+    clock.session.compiled_in_step = True
+    clock.cut(10.15)
+    clock.commit()
+    assert clock.due(10.15)
+    assert len(events) == 1
+
+
+def test_held_steps_are_not_written() -> None:
+    """The last ones may still change."""
+    clock, events = make()
+    for end in (11.0, 12.0, 13.0):
+        clock.cut(end)
+        clock.commit()
+    clock.write(13.0, "optimizer", hold=1)
+    clock.write(13.0, "optimizer", hold=1)
+    assert [batch(event).ends for event in events] == [(1.0, 2.0)]

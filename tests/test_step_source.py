@@ -1,0 +1,232 @@
+"""What ends a step, decided from marks alone: no torch, no clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from compilediag_harness.session import Session
+from compilediag_harness.step_source import AWAITED_CALLS, StepSource
+from compilediag_harness.wire import Event, StepsEnded
+
+ORIGIN = 100.0
+
+
+class Prospects:
+    """What is known of optimizers, as the test says."""
+
+    def __init__(self, alive: bool = False) -> None:
+        self.alive = alive
+        self.unseen = False
+        self.grad = True
+
+    def expected(self) -> bool:
+        return self.alive
+
+    def stepped_unseen(self) -> bool:
+        return self.unseen
+
+    def training(self) -> bool:
+        return self.grad
+
+
+class Program:
+    """A program that marks its steps; each mark comes one second after the last."""
+
+    def __init__(self, alive: bool = False) -> None:
+        self.events: list[Event] = []
+        self.session = Session(self.events.append, origin=ORIGIN)
+        self.prospects = Prospects(alive)
+        self.source = StepSource(self.session, self.prospects, ORIGIN)
+        self.now = ORIGIN
+        self.labels: list[tuple[str, int]] = []
+
+    def run(self, marks: str) -> None:
+        """Upper case: the optimizer of that name steps for half a second. Lower case: a compiled
+        callable is called. "|": `cd.step()`. The step in progress is noted at each."""
+        for mark in marks.replace(" ", ""):
+            self.now += 1
+            self.labels.append((mark, self.session.step))
+            if mark == "|":
+                self.source.explicit(self.now)
+            elif mark.isupper():
+                self.source.optimizer_began(ord(mark), self.now - 0.5)
+                self.source.optimizer_ended(ord(mark), self.now)
+            else:
+                self.source.call_began(ord(mark), self.now)
+
+    def finish(self) -> list[tuple[str, float]]:
+        """(source, end) of every step, after checking that the batches fit together."""
+        self.source.finish(self.now + 1)
+        steps: list[tuple[str, float]] = []
+        for event in self.events:
+            assert isinstance(event, StepsEnded)
+            assert event.first == len(steps)
+            assert len(event.walls) == len(event.ends)
+            steps += [(event.source, end) for end in event.ends]
+        assert self.session.step == len(steps)
+        return steps
+
+
+def ends(marks: str, alive: bool = False) -> str:
+    """The marks with "·" after each at which a step ended (before it, for compiled calls)."""
+    program = Program(alive)
+    program.run(marks)
+    steps = [round(end) for _, end in program.finish()]
+    text = ""
+    for place, mark in enumerate(marks.replace(" ", ""), start=1):
+        ended = "·" * steps.count(place)
+        text += ended + mark if mark.islower() else mark + ended
+    return text + "·" * steps.count(len(program.labels) + 1)
+
+
+def test_one_optimizer_ends_each_step() -> None:
+    """Compiled calls of gradient accumulation before an optimizer step are parts of its step."""
+    assert ends("aA aA aA aA aA", alive=True) == "aA·aA·aA·aA·aA·"
+    assert ends("aaaaA aaaaA aaaaA", alive=True) == "aaaaA·aaaaA·aaaaA·"
+
+
+def test_labels_with_one_optimizer_are_right_from_the_first_step() -> None:
+    """Whatever happens in the second iteration is told as step 1, also while accumulating."""
+    program = Program(alive=True)
+    program.run("aaA aaA")
+    assert [step for _, step in program.labels] == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ("DG DG DG DG", "DG·DG·DG·DG·"),  # a GAN; two optimizers side by side
+        ("ABC ABC ABC", "ABC·ABC·ABC·"),
+        ("DDDG DDDG DDDG", "D·D·DG·D·D·DG·D·D·DG·"),  # several critic updates
+        ("AAAA BBBB AAA", "A·A·A·A·B·B·B·B·A·A·A·"),  # one phase after another
+        # The first B comes after the step it belongs to is written: counted to the next.
+        ("AAAAAAAAB AAAAAAAAB", "A·A·A·A·A·A·A·A·BA·A·A·A·A·A·A·AB·"),
+        ("DG", "DG·"),
+        ("D", "D·"),
+        ("DG DG D", "DG·DG·D·"),
+    ],
+)
+def test_several_optimizers_make_one_step(marks: str, expected: str) -> None:
+    """A step ends after the last optimizer before the cycle repeats, and none is lost."""
+    assert ends(marks) == expected
+
+
+def test_optimizers_by_the_hundred_make_one_step() -> None:
+    """One optimizer per parameter, stepped in backward hooks: the whole sweep is one step."""
+    program = Program()
+    for _ in range(5):
+        for key in range(1, 301):
+            program.now += 1
+            program.source.optimizer_began(key, program.now - 0.5)
+            program.source.optimizer_ended(key, program.now)
+    assert [round(end) for _, end in program.finish()] == [300, 600, 900, 1200, 1500]
+
+
+def test_an_optimizer_inside_another_is_no_step() -> None:
+    """A wrapping optimizer (sharded, look-ahead) steps the one inside: one step, not two."""
+    program = Program()
+    for _ in range(4):
+        program.now += 1
+        program.source.optimizer_began(1, program.now)
+        program.source.optimizer_began(2, program.now)
+        program.source.optimizer_ended(2, program.now)
+        program.source.optimizer_ended(1, program.now)
+    assert len(program.finish()) == 4
+
+
+def test_an_optimizer_that_raised_does_not_hide_the_others() -> None:
+    """An outer step without an end is given up when another steps a second time."""
+    program = Program()
+    program.source.optimizer_began(1, ORIGIN)  # raises: never ends
+    program.run("BBBB")
+    assert [source for source, _ in program.finish()] == ["optimizer"] * 3
+    again = Program()
+    again.source.optimizer_began(ord("B"), ORIGIN)  # raises, and is tried again
+    again.run("BBBB")
+    assert len(again.finish()) == 4
+
+
+def test_calls_are_steps_where_no_optimizer_exists() -> None:
+    """Inference: each outermost call begins a step; the last one ends with the program."""
+    assert ends("a a a a") == "a·a·a·a·"
+    assert ends("ab ab ab") == "ab·ab·ab·"
+    assert ends("pddd pddd") == "pd·d·d·pd·d·d·"  # prefill and decode: what repeats begins a step
+
+
+def test_a_compiled_optimizer_leaves_the_calls_to_mark() -> None:
+    """Hooks do not run in a compiled optimizer step: once its state shows that it stepped, the
+    calls (model, then optimizer) are the steps, from the first on."""
+    program = Program(alive=True)
+    program.run("mo m")
+    assert program.session.step == 0
+    program.prospects.unseen = True
+    program.run("o mo mo")
+    assert [(source, round(end)) for source, end in program.finish()] == [
+        ("call", 3),
+        ("call", 5),
+        ("call", 7),
+        ("call", 9),
+    ]
+
+
+def test_an_optimizer_that_never_steps_is_not_waited_for() -> None:
+    """After many calls in grad mode, and at the end of the program, the calls were the steps."""
+    program = Program(alive=True)
+    program.run("a" * AWAITED_CALLS)
+    assert program.session.step == 0
+    program.run("a")
+    assert program.session.step == AWAITED_CALLS
+    assert len(program.finish()) == AWAITED_CALLS + 1
+    assert ends("aaa", alive=True) == "a·a·a·"
+
+
+def test_a_long_rollout_before_the_first_update_is_one_step() -> None:
+    """Calls without gradients are not held against the optimizer that is waited for."""
+    program = Program(alive=True)
+    program.prospects.grad = False
+    program.run("a" * 500)
+    program.prospects.grad = True
+    program.run("aaaaA" + "a" * 500 + "A")
+    assert [source for source, _ in program.finish()] == ["optimizer"] * 2
+
+
+def test_inference_before_training_keeps_its_steps() -> None:
+    """Steps that calls ended before an optimizer existed stay, and the numbers go on."""
+    program = Program()
+    program.run("aaaa aA aA")
+    assert [source for source, _ in program.finish()] == ["call"] * 4 + ["optimizer"] * 2
+
+
+def test_explicit_marks_win() -> None:
+    """`cd.step()` at the end of the loop takes back what the optimizer marked in the first
+    iteration; from then on it alone counts."""
+    assert ends("A| A| A|") == "A|·A|·A|·"
+    assert ends("AAA| AAA| AAA|") == "AAA|·AAA|·AAA|·"
+    assert ends("a| a| a|") == "a|·a|·a|·"
+    assert ends("aaaaaaa| aa|") == "aaaaaaa|·aa|·"
+    program = Program()
+    program.run("A| A| A|")
+    assert [source for source, _ in program.finish()] == ["step()"] * 3
+
+
+def test_late_explicit_marks_continue_the_numbers() -> None:
+    """Optimizer steps that are told already are not taken back."""
+    assert ends("AAAAA| A| A|") == "A·A·A·A·A·|·A|·A|·"
+
+
+def test_a_listener_that_marks_a_step_does_not_recurse() -> None:
+    """Code that runs at the end of a step cannot end another one."""
+    program = Program()
+    program.session.step_listeners.append(lambda _step, _compiled: program.source.explicit(1e9))
+    program.run("A A")
+    program.session.step_listeners.clear()
+    assert len(program.finish()) == 2
+
+
+def test_a_fork_leaves_the_steps_to_its_parent() -> None:
+    """A forked child writes nothing that its parent will write."""
+    program = Program()
+    program.run("A A")
+    program.source.forked()
+    program.source.finish(program.now)
+    assert program.events == []

@@ -1,0 +1,96 @@
+"""Step times: exact figures, the sketch's error and merging, spikes, warm-up."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compilediag.step_stats import (
+    RELATIVE_ERROR,
+    SHORTEST_S,
+    SPIKES_KEPT,
+    Sketch,
+    bucket_of,
+    figures_of,
+    middle_of,
+    spike_positions,
+    warmup_of,
+)
+
+DURATIONS = st.floats(min_value=SHORTEST_S, max_value=1e6)
+
+
+def test_figures_of_twelve_steps() -> None:
+    """Percentiles are by nearest rank, the median of an even number is between two."""
+    walls = [1.16, 0.18, 0.0005, 0.13, 0.0005, 0.0006, 0.0004, 0.12, 0.0006, 0.0007, 0.0005, 0.0006]
+    figures = figures_of(walls)
+    assert figures is not None
+    assert (figures.count, figures.min, figures.max) == (12, 0.0004, 1.16)
+    assert (figures.p90, figures.p99) == (0.18, 1.16)
+    assert figures.median == 0.0006
+    assert figures.mean == pytest.approx(sum(walls) / 12)
+
+
+def test_no_steps_have_no_figures() -> None:
+    """Nothing is measured without a step; it is not zero."""
+    assert figures_of([]) is None
+    assert Sketch.of([]).quantile(0.5) is None
+
+
+@given(DURATIONS)
+def test_a_bucket_is_as_exact_as_promised(value: float) -> None:
+    """The middle of a value's bucket is within the stated relative error."""
+    assert abs(middle_of(bucket_of(value)) - value) <= RELATIVE_ERROR * value
+
+
+def test_bucket_zero_begins_at_one_second() -> None:
+    """The origin of the buckets is documented and must not move."""
+    assert [bucket_of(1.0), bucket_of(math.nextafter(1.0, 0.0)), bucket_of(2.0)] == [0, -1, 256]
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_zero_counts_as_the_shortest(value: float) -> None:
+    """A duration below the clock's resolution has a bucket too."""
+    assert bucket_of(value) == bucket_of(SHORTEST_S)
+
+
+@given(st.lists(DURATIONS, max_size=50), st.lists(DURATIONS, max_size=50))
+def test_sketches_of_parts_add_up(left: list[float], right: list[float]) -> None:
+    """Merging two ranks is the sketch of all their steps."""
+    assert Sketch.of(left) + Sketch.of(right) == Sketch.of([*left, *right])
+
+
+@given(st.lists(DURATIONS, min_size=1, max_size=200), st.floats(0.01, 1.0))
+def test_quantiles_of_a_sketch(values: list[float], share: float) -> None:
+    """A sketch's quantile is the exact nearest-rank quantile within the relative error."""
+    exact = sorted(values)[math.ceil(share * len(values)) - 1]
+    found = Sketch.of(values).quantile(share)
+    assert found is not None
+    assert abs(found - exact) <= RELATIVE_ERROR * exact
+
+
+def test_spelled_in_order() -> None:
+    """JSON keys are texts, in the order of the durations."""
+    assert list(Sketch.of([1.0, 0.5, 1.0]).spelled().items()) == [("-256", 1), ("0", 2)]
+
+
+def test_spikes_are_after_warmup_and_in_order() -> None:
+    """The first step, long because it compiles, is no spike; later long ones are."""
+    assert spike_positions([5.0, 1.0, 3.0, 1.0, 1.1, 2.5], warmup=1) == (2, 5)
+    assert spike_positions([5.0], warmup=1) == ()
+
+
+def test_only_the_longest_spikes_are_kept() -> None:
+    """The list is bounded: the longest stay, in the order of the steps."""
+    walls = [1.0] * 1000 + [10.0 + place for place in range(SPIKES_KEPT + 5)]
+    assert spike_positions(walls, 0) == tuple(range(1005, 1005 + SPIKES_KEPT))
+
+
+def test_warmup_is_the_leading_first_compiles() -> None:
+    """A step without a first compile ends warm-up; a later first compile does not extend it."""
+    assert warmup_of([0, 1, 2, 3], frozenset({0, 1, 3})) == 2
+    assert warmup_of([0, 1], frozenset()) == 0
+    assert warmup_of([0, 1], frozenset({0, 1})) == 2

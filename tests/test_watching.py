@@ -1,0 +1,107 @@
+"""`watch()`: the whole way from a compiled call to a receipt, in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import compilediag as cd
+
+pytestmark = pytest.mark.torch
+
+torch = pytest.importorskip("torch")
+
+
+def fresh() -> Any:
+    """A compiled function of its own code object, that specialises on the size of its input."""
+    names: dict[str, Any] = {}
+    exec("def double(x):\n    return x * 2", names)  # a code object that nobody has compiled yet
+    return torch.compile(names["double"], backend="eager", dynamic=False)
+
+
+def test_a_recompile_is_seen_with_its_step() -> None:
+    """Counts, step and cause, of what happens inside of the block only."""
+    double = fresh()
+    double(torch.ones(2))
+    with cd.watch() as seen:
+        for size in (2, 3, 4):
+            double(torch.ones(size))
+    double(torch.ones(5))
+    assert seen.receipt.compile.recompiles == 2
+    assert seen.receipt.status == "complete"
+    assert [one.step for one in seen.timeline.compiles] == [1, 2]
+    assert [step.number for step in seen.timeline.steps] == [0, 1, 2]
+    assert [finding.count for finding in seen.findings] == [2]
+
+
+def test_a_quiet_block_has_no_recompile_findings() -> None:
+    """Compiled before, called inside: nothing recompiled, and nothing is invented."""
+    double = fresh()
+    double(torch.ones(2))
+    with cd.watch() as seen:
+        double(torch.ones(2))
+    assert seen.receipt.compile.recompiles == 0
+    assert not [one for one in seen.findings if one.rule.startswith(("CD1", "CD2"))]
+    assert [step.number for step in seen.timeline.steps] == [0]
+
+
+def test_blocks_can_be_nested() -> None:
+    """Each sees everything that happens in it."""
+    double = fresh()
+    with cd.watch() as outer:
+        double(torch.ones(2))
+        with cd.watch() as inner:
+            double(torch.ones(3))
+        double(torch.ones(4))
+    assert outer.receipt.compile.recompiles == 2
+    assert inner.receipt.compile.recompiles == 1
+
+
+def test_the_programs_exception_passes_and_is_told() -> None:
+    """The receipt is there all the same."""
+    with pytest.raises(KeyError, match="mine"), cd.watch() as seen:
+        raise KeyError("mine")
+    assert seen.receipt.status == "failed"
+    assert seen.receipt.failure is not None
+    assert "KeyError: 'mine'" in str(seen.receipt.failure.reason)
+
+
+def test_reading_too_early_is_refused() -> None:
+    """A receipt of half a block would be wrong; the sentence says what to do."""
+    with cd.watch() as seen, pytest.raises(RuntimeError, match="after the with block"):
+        _ = seen.receipt
+    assert "in progress" not in repr(seen)
+
+
+def test_a_watch_in_use_is_not_entered_again() -> None:
+    """One object, one block at a time; afterwards it can be used again."""
+    watching = cd.watch()
+    with watching, pytest.raises(RuntimeError, match="in use"):
+        watching.__enter__()
+    with watching as seen:
+        pass
+    assert seen.events
+
+
+def test_it_is_written_only_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`save` writes one file that every command can read."""
+    from compilediag.receipt.file import read_receipt
+
+    monkeypatch.chdir(tmp_path)
+    with cd.watch() as seen:
+        pass
+    assert list(tmp_path.iterdir()) == []
+    path = seen.save(tmp_path / "receipt.json")
+    assert read_receipt(path).receipt_id == seen.receipt.receipt_id
+
+
+def test_torch_is_given_back(tmp_path: Path) -> None:
+    """After the block nothing of ours listens: further compiles reach no session."""
+    double = fresh()
+    with cd.watch() as seen:
+        double(torch.ones(2))
+    before = seen.events
+    double(torch.ones(3))
+    assert seen.events == before

@@ -1,0 +1,83 @@
+"""Numbers in words: durations, shares, counts and steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from compilediag.views.words import count, ordinal, percent, seconds, steps
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (None, "not measured"),
+        (0.0, "0 s"),
+        (0.00042, "0.42 ms"),
+        (0.0042, "4.2 ms"),
+        (0.042, "42 ms"),
+        (0.0996, "0.10 s"),
+        (0.18, "0.18 s"),
+        (0.996, "1.0 s"),
+        (1.234, "1.2 s"),
+        (12.34, "12 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (125.0, "2 min 5 s"),
+        (3600.0, "1 h 0 min"),
+        (7260.0, "2 h 1 min"),
+    ],
+)
+def test_seconds(value: float | None, told: str) -> None:
+    """Two figures and a unit at every size; null is never zero."""
+    assert seconds(value) == told
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "told"),
+    [
+        (0.43, 1.9, "23 %"),
+        (0.0, 2.0, "0 %"),
+        (0.001, 2.0, "<1 %"),
+        (None, 2.0, None),
+        (1.0, None, None),
+        (1.0, 0.0, None),
+    ],
+)
+def test_percent(part: float | None, whole: float | None, told: str | None) -> None:
+    """A share of something not measured is not told."""
+    assert percent(part, whole) == told
+
+
+def test_count_has_its_plural() -> None:
+    """One recompile, two recompiles."""
+    assert [count(n, "recompile") for n in (0, 1, 2, 1234)] == [
+        "0 recompiles",
+        "1 recompile",
+        "2 recompiles",
+        "1,234 recompiles",
+    ]
+
+
+def test_ordinal() -> None:
+    """The English endings, the teens included."""
+    told = [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 111)]
+    assert told == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "111th"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        ((), ""),
+        ((1,), "step 1"),
+        ((0,), "step 0"),
+        ((8, 4), "steps 4, 8"),
+        ((4, 8, 12), "every 4th step from 4 to 12"),
+        ((3, 4, 5, 6), "steps 3 to 6"),
+        ((1, 2, 4), "steps 1, 2, 4"),
+        ((1, 2, 4, 8, 16), "steps 1, 2, 4 (+2 more)"),
+        ((5, 5, 5), "step 5"),
+    ],
+)
+def test_steps(numbers: tuple[int, ...], told: str) -> None:
+    """A rhythm is claimed only for three equally distant steps or more."""
+    assert steps(numbers) == told

@@ -1,0 +1,225 @@
+"""Timelines built by hand, for the tests of everything that stands on one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compilediag.timeline import (
+    BreakSite,
+    Compile,
+    Frame,
+    FrameKey,
+    Hazards,
+    Process,
+    Recompile,
+    TextLog,
+    Timeline,
+    frame_id_of,
+)
+from compilediag_harness.wire import (
+    EntryDiff,
+    FalseGuard,
+    GuardFacts,
+    Location,
+    ProcessEnded,
+    ProcessStarted,
+    TorchSeen,
+)
+
+ROOT = "/home/user"
+FILE = f"{ROOT}/app.py"
+TORCH_FILE = "/venv/lib/python3.11/site-packages/torch/nn/modules/module.py"
+PACKAGE_FILE = "/venv/lib/python3.11/site-packages/einops/layers.py"
+WHERE = Location(FILE, 10, "forward")
+
+
+def false_guard(source: str = "L['n']", text: str = "L['n'] == 2", **more: object) -> FalseGuard:
+    """An integer argument that changed from 2 to 3."""
+    values = {"leaf": "EQUALS_MATCH", "expected": "2", "actual": "3", "user": WHERE, **more}
+    return FalseGuard(source, text=text, facts=GuardFacts(root="argument"), **values)
+
+
+def recompile(
+    compile_id: str = "0/1",
+    *,
+    step: int = 1,
+    where: Location = WHERE,
+    seconds: float = 0.5,
+    produced: bool = True,
+    guards: Sequence[FalseGuard] = (),
+    process: int = 0,
+    epoch: int = 0,
+    problem: str | None = None,
+) -> Recompile:
+    """torch asked why the entry 0/0 does not fit."""
+    guards = tuple(guards) or (false_guard(),)
+    return Recompile(
+        process,
+        compile_id,
+        epoch,
+        where,
+        step,
+        float(step),
+        ("0/0: n == 2",),
+        (EntryDiff("0/0", guards, checked=10),),
+        seconds if produced else 0.0,
+        produced,
+        problem,
+    )
+
+
+def attempt(
+    compile_id: str = "0/0",
+    *,
+    kind: str = "first",
+    step: int = 0,
+    where: Location = WHERE,
+    seconds: float = 1.0,
+    graph_ops: int | None = 3,
+    fail_type: str | None = None,
+    fail_reason: str | None = None,
+    restart_reasons: tuple[str, ...] = (),
+    cause: Recompile | None = None,
+    process: int = 0,
+    epoch: int = 0,
+) -> Compile:
+    """One metrics row. `kind` as in Compile; a limit, failed or backward row has no graph."""
+    guarded = kind in ("first", "recompile")
+    if kind in ("recompile", "limit") and cause is None:
+        cause = recompile(
+            compile_id, step=step, where=where, produced=guarded, process=process, epoch=epoch
+        )
+    return Compile(
+        process=process,
+        compile_id=compile_id,
+        epoch=epoch,
+        frame=where,
+        step=step,
+        t=float(step),
+        kind=kind,
+        forward=kind != "backward",
+        guarded=guarded,
+        seconds=seconds,
+        backend_s=None,
+        graph_ops=graph_ops if guarded else None,
+        guards=5 if guarded else None,
+        fail_type=fail_type,
+        fail_reason=fail_reason,
+        restart_reasons=restart_reasons,
+        recompile=cause,
+    )
+
+
+def frames_of(compiles: Sequence[Compile], limit: int | None = 8) -> tuple[Frame, ...]:
+    """The frames that these attempts make, as the fold makes them."""
+    grouped: dict[FrameKey, list[Compile]] = {}
+    for item in compiles:
+        if item.forward:
+            grouped.setdefault(item.key, []).append(item)
+    return tuple(_frame(key, items, limit) for key, items in grouped.items())
+
+
+def _frame(key: FrameKey, items: list[Compile], limit: int | None) -> Frame:
+    guarded = [item for item in items if item.guarded]
+    at_limit = next((item for item in items if item.kind == "limit"), None)
+    refused = at_limit or (items[-1] if not guarded else None)
+    return Frame(
+        key=key,
+        where=items[0].frame,
+        compiles=len(guarded),
+        graphs=sum(1 for item in guarded if item.graph_ops),
+        guards=5,
+        guard_eval_us=None,
+        limit=limit,
+        limit_hit_step=at_limit.step if at_limit else None,
+        ran_eager=refused is not None,
+        eager_reason=(refused.fail_reason or "no reason") if refused else None,
+    )
+
+
+def site(
+    text: str,
+    *,
+    file: str = FILE,
+    line: int = 14,
+    function: str = "forward",
+    count: int = 1,
+    compile_ids: tuple[str, ...] = ("0/0",),
+) -> BreakSite:
+    """A break where torch named it."""
+    return BreakSite(file, line, function, text, count, compile_ids, 0)
+
+
+def hazards(
+    guards: Sequence[FalseGuard],
+    *,
+    step: int = 0,
+    where: Location = WHERE,
+    skipped: str | None = None,
+) -> Hazards:
+    """The last look at a frame's guards."""
+    return Hazards(0, where, step, tuple(guards), 10, 0, skipped)
+
+
+def process(
+    index: int = 0,
+    *,
+    counters: dict[str, int] | None = None,
+    ended: bool = True,
+    hooks: dict[str, bool] | None = None,
+    torch: bool = True,
+    records_dropped: int = 0,
+    failure: str | None = None,
+    facts: dict[str, object] | None = None,
+) -> Process:
+    """A process that saw torch and ended in order."""
+    return Process(
+        index,
+        ProcessStarted(0.0, 1, 100 + index, 1, None, None, ("app.py",), "python", ROOT, "", "3.11"),
+        TorchSeen(0.1, "2.13.0", None, hooks or {}, {}) if torch else None,
+        facts or {},
+        ProcessEnded(9.0, counters or {}, 0.0, records_dropped, None, failure) if ended else None,
+    )
+
+
+def timeline(compiles: Sequence[Compile] = (), **more: object) -> Timeline:
+    """A run of one process with these attempts."""
+    values: dict[str, object] = {
+        "processes": (process(),),
+        "frames": frames_of(compiles),
+        "compiles": tuple(compiles),
+        "recompiles": tuple(item.recompile for item in compiles if item.recompile is not None),
+        "user_roots": (ROOT,),
+        **more,
+    }
+    return Timeline(**values)
+
+
+def at_limit(limit: int = 8) -> list[Compile]:
+    """Twelve calls with distinct values: `limit` graphs, one refused attempt, then silence."""
+    made = [attempt("0/0")]
+    made += [attempt(f"0/{n}", kind="recompile", step=n) for n in range(1, limit)]
+    # torch's row of the refused attempt names no code object.
+    nowhere = Location("", 0, "")
+    refused = attempt(
+        f"0/{limit}",
+        kind="limit",
+        step=limit,
+        where=nowhere,
+        fail_type="Unsupported",
+        fail_reason="Dynamo recompile limit exceeded\n  Explanation: ...",
+        cause=recompile(f"0/{limit}", step=limit, produced=False),
+    )
+    return [*made, refused]
+
+
+def log(
+    recompiling: int = 0, limits: int = 0, sites: Sequence[tuple[str, int]] = (), **more: object
+) -> TextLog:
+    """A text log that was read completely."""
+    return TextLog(recompiling, limits, frozenset(sites), **more)
+
+
+def key_of(compile_id: str) -> FrameKey:
+    """The frame of a compile id in the first process and epoch."""
+    return FrameKey(0, 0, frame_id_of(compile_id))

@@ -1,0 +1,86 @@
+"""Writes the pages whose source is code: the commands, the index of rules, the receipt's schema.
+
+`make docs` calls it; `--check` writes nothing and fails when a page is stale, which a test uses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from compilediag import pages
+from compilediag.cli import COMMANDS
+from compilediag.codes import REGISTER
+from compilediag.receipt import schema_page
+
+ROOT = Path(__file__).resolve().parent.parent
+WIDTH = 96
+MADE = "<!-- Written by `make docs`; change the code instead. -->\n"
+
+
+def main() -> int:
+    """1 when `--check` found a stale page, else 0."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="only say which pages are stale")
+    check: bool = parser.parse_args().check
+    stale = [name for name, text in generated().items() if _read(ROOT / name) != text]
+    for name in stale:
+        print(f"{'stale' if check else 'Wrote'} {name}")
+        if not check:
+            path = ROOT / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(generated()[name], encoding="utf-8")
+    return int(check and bool(stale))
+
+
+def generated() -> Mapping[str, str]:
+    """Path below the root of every generated page, and its text."""
+    return {
+        "docs/rules/README.md": rules_index(),
+        "docs/commands.md": commands_page(),
+        **{f"docs/{name}": text for name, text in schema_page.rendered().items()},
+    }
+
+
+def rules_index() -> str:
+    """A table of every code that has a page; the register holds planned codes too."""
+    rows = [
+        f"| [{code}]({code}.md) | {info.slug} | {info.sentence} | {info.severity} |"
+        for code, info in ((code, REGISTER[code]) for code in pages.codes())
+    ]
+    head = ["# Rules\n", "`compilediag explain CODE` prints a page. Codes are never reused.\n"]
+    table = ["| code | name | what it finds | severity |", "|---|---|---|---|"]
+    return MADE + "\n".join([*head, *table, *rows, ""])
+
+
+def commands_page() -> str:
+    """The help of every command, with a link to the page that explains it."""
+    sections = [
+        f"## [{name}]({name}.md)\n\n{summary}\n\n```text\n{_help(name)}\n```\n"
+        for name, summary in COMMANDS.items()
+    ]
+    head = "# Commands\n\nWhat `compilediag COMMAND --help` prints. Every page says more.\n"
+    return MADE + "\n".join([head, *sections])
+
+
+def _help(name: str) -> str:
+    """The help of one command, as it is printed into a pipe."""
+    command: click.Command = import_module(f"compilediag.commands.{name}").command
+    top = click.Context(click.Group("compilediag"), info_name="compilediag")
+    context = click.Context(command, info_name=name, parent=top, terminal_width=WIDTH)
+    formatter = context.make_formatter()
+    command.format_help(context, formatter)
+    return "\n".join(line.rstrip() for line in formatter.getvalue().splitlines())
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
