@@ -10,12 +10,12 @@ from timelines import FILE, WHERE, at_limit, attempt, false_guard, hazards, proc
 from timelines import timeline as run_of
 
 from compilediag.findings import Finding
+from compilediag.rules.compiled_autograd import find_autograd_recaptures
+from compilediag.rules.constraints import find_violated_constraints
 from compilediag.rules.forecast import (
     find_armed_guards,
-    find_autograd_recaptures,
     find_limit_hits,
     find_variant_forecasts,
-    find_violated_constraints,
 )
 from compilediag.timeline import Compile, Timeline
 from compilediag_harness.wire import Location, WarningSeen

@@ -337,7 +337,8 @@ def test_environment_and_lane() -> None:
     assert (tools.tlparse, tools.depyf) == ("0.4.3", None)
     lane = receipt.header.lane
     assert (lane.name, lane.precision) == ("gpt-small/train", "fp32")
-    assert lane.numerics_flags.unknown == {"matmul_precision": "highest"}
+    assert lane.numerics_flags.matmul_precision == "highest"
+    assert lane.numerics_flags.unknown == {}
     assert receipt.cudagraph is not None
     assert (receipt.cudagraph.applicable, receipt.cudagraph.recordings) == (False, None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ pytestmark = pytest.mark.torch
 
 torch = pytest.importorskip("torch")
 
+_NUMBERS = itertools.count()
+
 
 def fresh() -> Any:
     """A compiled function of its own code object, that specialises on the size of its input."""
     names: dict[str, Any] = {}
-    exec("def double(x):\n    return x * 2", names)  # a code object that nobody has compiled yet
+    # torch 2.7 finds frames by equality of code objects: no two may be equal.
+    exec(compile("def double(x):\n    return x * 2", f"<{next(_NUMBERS)}>", "exec"), names)
     return torch.compile(names["double"], backend="eager", dynamic=False)
 
 

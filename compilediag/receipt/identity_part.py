@@ -19,6 +19,7 @@ from compilediag.receipt.parts.identity import (
     Run,
     Sources,
 )
+from compilediag.receipt.record import from_plain
 from compilediag.receipt.run_facts import RunFacts
 from compilediag.redact import Redactor
 from compilediag.timeline import Process, Timeline
@@ -158,24 +159,30 @@ def _variables(lead: Process | None) -> dict[str, str]:
 
 
 def _lane(run: RunFacts, argv: Sequence[str], flags: Mapping[str, Any]) -> Lane:
-    known = set(NumericsFlags.__struct_fields__) - {"unknown"}
     return Lane(
         name=run.lane_name or _name_from(argv),
         preset=run.preset,
         precision=_text(flags.get("precision")),
-        numerics_flags=NumericsFlags(
-            mode=_text(flags.get("mode")),
-            backend=_text(flags.get("backend")),
-            dynamic=_truth(flags.get("dynamic")),
-            fullgraph=_truth(flags.get("fullgraph")),
-            cudagraphs=_truth(flags.get("cudagraphs")),
-            unknown={
-                name: plain(value)
-                for name, value in flags.items()
-                if name not in known and name != "precision"
-            },
-        ),
+        numerics_flags=from_plain(NumericsFlags, _typed(flags)),
     )
+
+
+_TEXT_FLAGS = (
+    *("mode", "backend", "matmul_precision", "default_dtype"),
+    *("autocast_cpu", "autocast_cuda"),
+)
+_TRUE_FLAGS = (
+    *("dynamic", "fullgraph", "cudagraphs", "allow_tf32_matmul", "allow_tf32_cudnn"),
+    *("cudnn_benchmark", "cudnn_deterministic", "deterministic"),
+)
+
+
+def _typed(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags as text or truth; one this version has no field for stays as an unknown field."""
+    typed = {name: plain(value) for name, value in flags.items() if name != "precision"}
+    typed.update((name, _text(typed.get(name))) for name in _TEXT_FLAGS)
+    typed.update((name, _truth(typed.get(name))) for name in _TRUE_FLAGS)
+    return typed
 
 
 def _name_from(argv: Sequence[str]) -> str:

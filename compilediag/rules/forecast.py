@@ -1,4 +1,4 @@
-"""CD150–CD154: what will recompile next, how near the limit is, and what is past it."""
+"""CD150–CD152: what will recompile next, how near the limit is, and what is past it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Iterable, Sequence
 
 from compilediag.causes import causes_of
 from compilediag.codes import info
-from compilediag.findings import Cause, Finding, Fix, Ownership, Rule, Severity
+from compilediag.findings import Cause, Finding, Fix, Rule
 from compilediag.ownership import ownership_of
+from compilediag.rules.compiled_autograd import find_autograd_recaptures
+from compilediag.rules.constraints import find_violated_constraints
 from compilediag.timeline import Compile, Frame, FrameKey, Hazards, Recompile, Timeline
 from compilediag_harness.wire import EntryDiff, Location
 
@@ -19,19 +21,8 @@ NEAR_LIMIT = 0.75
 DEFAULT_LIMIT = 8
 """`torch._dynamo.config.recompile_limit` of every torch from 2.7 to 2.15."""
 
-_VIOLATED = re.compile(
-    r"ConstraintViolationError|Constraints violated|Not all values of .{0,400}are valid because"
-    r"|You marked .{0,400}as dynamic but"
-    r"|in the specified range .{0,400}satisfy the generated guard",
-    re.DOTALL,
-)
-_VIOLATED_SOURCE = re.compile(
-    r"(?:You marked |because |RelaxedUnspecConstraint\(|Not all values of )"
-    r"(L\[[^\]\n]{1,200}\](?:[^\s()=]{0,200}\(\)\[\d{1,4}\])?)"
-)
 _GENERALISED = ("CD105", "CD118")
 _NUMBER = re.compile(r"[-+]?\d{1,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,4})?")
-_AUTOGRAD_MISS = "Cache miss due to"
 
 
 def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
@@ -245,91 +236,6 @@ def _limit_fix(codes: Sequence[str]) -> Fix:
         summary=summary,
         how=info("CD152").how,
         caveat="raise torch._dynamo.config.recompile_limit only for a known, bounded set",
-    )
-
-
-def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
-    """CD153: compiled autograd compiled a backward graph again. Once, in the second step, is
-    normal: gradients exist then."""
-    captures = [
-        item
-        for item in timeline.compiles
-        if item.compile_id.startswith("!") and item.forward and item.guarded
-    ]
-    misses = [item for item in timeline.warnings if _AUTOGRAD_MISS in item.text]
-    again = captures[1:]
-    if not again and len(misses) < 2:
-        return
-    steps = tuple(dict.fromkeys(item.step for item in (again or misses)))
-    severity: Severity = "info" if len(again) < 2 and len(misses) < 3 else "warning"
-    # The captured graph is generated code: a line of it leads nowhere.
-    place = next((item.frame for item in again if item.frame.file[:1] not in ("", "<")), None)
-    yield Finding(
-        rule="CD153",
-        slug=info("CD153").slug,
-        severity=severity,
-        confidence="exact" if again else "text",
-        family=info("CD153").family,
-        variable=None,
-        title=f"compiled autograd compiled its backward graph {max(len(captures), 1)} times",
-        location=place,
-        ownership="user" if place is None else ownership_of(place.file, timeline.user_roots),
-        count=len(again) or len(misses),
-        steps=steps,
-        cost_s=sum(item.seconds for item in again) if again else None,
-        fix=Fix(
-            summary="warm up two whole steps; keep shapes and the set of autograd nodes constant",
-            how=info("CD153").how,
-            caveat="the second step captures once more, because the gradients exist by then",
-        ),
-        evidence={
-            "compile_ids": [item.compile_id for item in captures],
-            "misses": [item.text[:400] for item in misses[:8]],
-        },
-    )
-
-
-def find_violated_constraints(timeline: Timeline) -> Iterable[Finding]:
-    """CD154: a size declared dynamic became a constant; torch raises and the run stops."""
-    seen: set[str] = set()
-    for item in timeline.compiles:
-        text = f"{item.fail_type or ''}: {item.fail_reason or ''}"
-        if item.fail_type != "ConstraintViolationError" and not _VIOLATED.search(text):
-            continue
-        seen.add(item.compile_id)
-        yield _violation(item.frame, item.step, item.fail_reason or "", timeline.user_roots)
-    failures = [p.ended.failure for p in timeline.processes if p.ended and p.ended.failure]
-    if not seen:
-        for failure in failures:
-            if _VIOLATED.search(failure):
-                yield _violation(None, None, failure, timeline.user_roots)
-
-
-def _violation(
-    place: Location | None, step: int | None, text: str, user_roots: tuple[str, ...]
-) -> Finding:
-    source = _VIOLATED_SOURCE.search(text)
-    owner: Ownership = "user" if place is None else ownership_of(place.file, user_roots)
-    return Finding(
-        rule="CD154",
-        slug=info("CD154").slug,
-        severity="error",
-        confidence="exact",
-        family=info("CD154").family,
-        variable=source[1] if source else None,
-        title="a size declared dynamic became a constant",
-        location=place,
-        ownership=owner,
-        count=1,
-        steps=() if step is None else (step,),
-        cost_s=None,
-        fix=Fix(
-            summary="use torch._dynamo.maybe_mark_dynamic, or remove the line that makes the size "
-            "a constant",
-            how=info("CD154").how,
-            caveat="with maybe_mark_dynamic the graph is valid for that one size",
-        ),
-        evidence={"message": text[:4096]},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import mimetypes
 import os
@@ -106,6 +107,7 @@ def _facts(record: RunRecord, journals: Sequence[Journal]) -> RunFacts:
         wall_s=record.ended.wall_s,
         argv=record.words,
         environment=_allowed(record.variables),
+        tool_versions=_tool_versions(),
         secret_values=secret_values(record.words, record.variables),
         provenance=record.provenance,
         lane_name=record.options.name or record.target.name,
@@ -117,6 +119,17 @@ def _facts(record: RunRecord, journals: Sequence[Journal]) -> RunFacts:
         bytes_written=files.bytes_written(record.run_dir),
         artifacts=tuple(_artifacts(record.run_dir)),
     )
+
+
+def _tool_versions() -> dict[str, str]:
+    """Versions of the tools a receipt may link to, as far as they are installed."""
+    from importlib import metadata
+
+    found: dict[str, str] = {}
+    for name in ("tlparse", "depyf"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def _allowed(variables: Mapping[str, str]) -> dict[str, str]:

@@ -554,6 +554,21 @@ def log_internals() -> tuple[Any, Any] | None:
     return registry, state
 
 
+def first_line_of_refused_frame(name: str) -> int:
+    """The first line of the frame called `name` that convert_frame logs about right now, read from
+    the caller's local `frame`; 0 when it is not there."""
+    caller: Any = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    for _ in range(12):
+        if caller is None:
+            return 0
+        if caller.f_code.co_filename.endswith("convert_frame.py"):
+            code = getattr(caller.f_locals.get("frame"), "f_code", None)
+            if code is not None and code.co_name == name:
+                return int(code.co_firstlineno)
+        caller = caller.f_back
+    return 0
+
+
 def disable_artifact(name: str) -> None:
     """Takes one artifact out of torch's log state again."""
     internals = log_internals()

@@ -134,7 +134,7 @@ class ProcessEnded:
     t: float
     counters: dict[str, int]
     """torch's own totals, to reconcile with: metrics_rows, frames_total, frames_ok,
-    unique_graphs, recompile_calls, break_events."""
+    unique_graphs, recompile_calls, break_records."""
     collector_s: float
     records_dropped: int
     host_peak_bytes: int | None

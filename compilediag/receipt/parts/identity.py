@@ -58,6 +58,15 @@ class NumericsFlags(Record, frozen=True, kw_only=True):
     dynamic: bool | None = None
     fullgraph: bool | None = None
     cudagraphs: bool | None = None
+    matmul_precision: str | None = None
+    allow_tf32_matmul: bool | None = None
+    allow_tf32_cudnn: bool | None = None
+    cudnn_benchmark: bool | None = None
+    cudnn_deterministic: bool | None = None
+    deterministic: bool | None = None
+    default_dtype: str | None = None
+    autocast_cpu: str | None = None
+    autocast_cuda: str | None = None
 
 
 class Lane(Record, frozen=True, kw_only=True):

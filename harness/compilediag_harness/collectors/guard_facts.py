@@ -93,10 +93,10 @@ def member_of(text: str) -> str | None:
 def member_type(text: str, container: Any) -> str | None:
     """The type of that attribute or key, when it is there now."""
     name = member_of(text)
-    own: object = container if isinstance(container, dict) else getattr(container, "__dict__", None)
-    if name is None or not isinstance(own, dict):
+    is_dict = isinstance(container, dict)
+    places = cast(dict[str, Any], container if is_dict else getattr(container, "__dict__", {}))
+    if name is None:
         return None
-    places = cast(dict[str, Any], own)
     # A module keeps its tensors beside its attributes.
     for place in (places, *(places.get(r) for r in ("_buffers", "_parameters", "_modules"))):
         if isinstance(place, dict) and name in place:

@@ -133,10 +133,9 @@ class LogCollector:
             logger.removeHandler(self._handler)
         for name in self._enabled:
             torch_api.disable_artifact(name)
-        for name in _artifact_loggers():
-            if artifact_of(name) in self._enabled:
-                logging.getLogger(name).setLevel(logging.NOTSET)
-                torch_api.configure_artifact(logging.getLogger(name))
+            for logger_name in _artifact_loggers(name):
+                logging.getLogger(logger_name).setLevel(logging.NOTSET)
+                torch_api.configure_artifact(logging.getLogger(logger_name))
         for handler, own in self._filters:
             handler.removeFilter(own)
         if self._refusals is not None:
@@ -153,17 +152,21 @@ class LogCollector:
             self._file.close()
 
     def check(self) -> None:
-        """Notices a logger that was silenced (`logging.config.dictConfig` disables the existing
-        ones by default) or stripped of our handler. Called at every step end."""
-        for logger in self._watched:
-            if logger.disabled or self._handler not in logger.handlers:
-                self._lose("text_log", f"logger {logger.name} was silenced by the program")
+        """Notices loggers that were silenced (`logging.config.dictConfig` disables the existing
+        ones by default) or stripped of our handler. Called now and then, and at the end."""
         if logging.root.manager.disable >= logging.DEBUG:
-            self._lose("text_log", "logging.disable() silenced the compile logs")
-        for name in _artifact_loggers():
-            logger = logging.getLogger(name)
-            if logger.disabled or not logger.propagate or not logger.isEnabledFor(logging.DEBUG):
-                self._lose(artifact_of(name), f"logger {name} was silenced by the program")
+            self._lose("text_log", "logging.disable() silenced torch's compile logs")
+        stripped = [
+            logger.name
+            for logger in self._watched
+            if logger.disabled or self._handler not in logger.handlers
+        ]
+        if stripped:
+            self._lose("text_log", _silenced(stripped))
+        for artifact in ARTIFACTS:
+            silent = [name for name in _artifact_loggers(artifact) if _is_silent(name)]
+            if silent:
+                self._lose(artifact, _silenced(silent))
 
     def _watch(self, logger: logging.Logger, unasked: frozenset[str]) -> None:
         own = _OnlyAsked(unasked)
@@ -189,8 +192,9 @@ class LogCollector:
         logger.setLevel(logging.DEBUG)
 
     def _lose(self, source: str, reason: str) -> None:
-        if reason not in self._lost:
-            self._lost.add(reason)
+        """Each source is lost once, whatever else is found silenced later."""
+        if source not in self._lost:
+            self._lost.add(source)
             session = self._session
             session.emit(EvidenceLost(session.now(), session.step, source, reason))
 
@@ -238,7 +242,8 @@ class LogCollector:
         found = _REFUSED.match(message) or _SKIPPING.match(message)
         if found is None or any(word in found["why"] for word in _ORDINARY_SKIPS):
             return
-        line = int(found["line"]) if "line" in found.groupdict() else 0
+        told = found.groupdict().get("line")
+        line = int(told) if told else torch_api.first_line_of_refused_frame(found["name"])
         session = self._session
         session.emit(
             FrameSkipped(
@@ -259,9 +264,19 @@ def _last_error(text: str) -> str:
     return text.strip()
 
 
-def _artifact_loggers() -> list[str]:
+def _artifact_loggers(artifact: str) -> list[str]:
     names = list(logging.root.manager.loggerDict)
-    return [name for name in names if artifact_of(name) in ARTIFACTS and name.startswith("torch.")]
+    return [name for name in names if name.startswith("torch.") and artifact_of(name) == artifact]
+
+
+def _is_silent(name: str) -> bool:
+    logger = logging.getLogger(name)
+    return logger.disabled or not logger.propagate or not logger.isEnabledFor(logging.DEBUG)
+
+
+def _silenced(names: list[str]) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"the program silenced torch's logger {names[0]}{more}"
 
 
 class _Refusals(logging.Filter):
