@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from compilediag.step_labels import with_final_steps
 from compilediag.timeline import (
     BreakSite,
     Compile,
@@ -112,7 +113,7 @@ def fold(
     folds: list[_ProcessFold] = []
     for index, events in enumerate(journals):
         part = _ProcessFold(index)
-        for event in events:
+        for event in with_final_steps(events):
             part.take(event)
         folds.append(part)
     compiles = [item for part in folds for item in _compiles(part)]
@@ -393,5 +394,6 @@ def _steps(part: _ProcessFold) -> list[Step]:
     return steps
 
 
-def _at(values: tuple[float, ...], index: int) -> float:
-    return values[index] if index < len(values) else 0.0
+def _at(values: tuple[float, ...], index: int) -> float | None:
+    """None where the phase was not measured: an empty tuple is not zero seconds."""
+    return values[index] if index < len(values) else None

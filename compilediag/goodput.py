@@ -239,7 +239,7 @@ def _inside_steps(steps: Sequence[Step], painted: Sequence[_Stretch], wall: int)
             free -= max(0, min(stretch.end, end) - max(stretch.start, start))
             look += 1
         if free > 0:
-            waiting = min(_ns(step.data_wait_s), free)
+            waiting = min(_ns(step.data_wait_s or 0.0), free)
             waited += waiting
             good += free - waiting
         last_end = max(last_end, end)

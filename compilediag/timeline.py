@@ -120,15 +120,15 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One finished step; seconds."""
+    """One finished step; seconds, None for a phase that was not measured."""
 
     process: int
     number: int
     end: float
     wall_s: float
-    data_wait_s: float
-    optimizer_s: float
-    spans_s: float
+    data_wait_s: float | None
+    optimizer_s: float | None
+    spans_s: float | None
     compile_s: float
 
 

@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "pages", "comparison", "guards", "secret_patterns", "step_stats"),
+    ("errors", "pages", "comparison", "guards", "secret_patterns", "step_labels", "step_stats"),
     ("timeline", "redact"),
     ("readers", "fold", "findings", "lead_process"),
     ("codes", "ownership", "goodput"),
@@ -49,6 +49,7 @@ PURE = tuple(
         "goodput",
         "step_stats",
         "secret_patterns",
+        "step_labels",
         "redact",
         "reconcile",
         "rules",

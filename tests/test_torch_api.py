@@ -171,7 +171,7 @@ def test_compile_start_reset_and_calls_are_told():
     undo = [
         torch_api.on_compile_start(lambda trigger, compile_id: starts.append(trigger)),
         torch_api.on_reset(lambda: resets.append(1)),
-        torch_api.on_outermost_call(lambda: calls.append(1)),
+        torch_api.on_outermost_call(calls.append),
     ]
     inner = compiled(lambda x: x + 1)
 
@@ -190,6 +190,7 @@ def test_compile_start_reset_and_calls_are_told():
     assert "DYNAMO" in starts
     assert resets == [1]
     assert len(calls) == 3
+    assert len(set(calls)) == 1
 
 
 def test_replaced_names_are_restored():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,15 @@ pytestmark = pytest.mark.torch
 
 torch = pytest.importorskip("torch")
 
-_NUMBERS = itertools.count()
-
 
 def fresh() -> Any:
-    """A compiled function of its own code object, that specialises on the size of its input."""
-    names: dict[str, Any] = {}
-    # torch 2.7 finds frames by equality of code objects: no two may be equal.
-    exec(compile("def double(x):\n    return x * 2", f"<{next(_NUMBERS)}>", "exec"), names)
-    return torch.compile(names["double"], backend="eager", dynamic=False)
+    """A compiled function that nobody has called yet, and specialises on the size of its input."""
+    torch._dynamo.reset()  # every test has the same code object
+
+    def double(x: Any) -> Any:
+        return x * 2
+
+    return torch.compile(double, backend="eager", dynamic=False)
 
 
 def test_a_recompile_is_seen_with_its_step() -> None:
@@ -38,6 +37,18 @@ def test_a_recompile_is_seen_with_its_step() -> None:
     assert [one.step for one in seen.timeline.compiles] == [1, 2]
     assert [step.number for step in seen.timeline.steps] == [0, 1, 2]
     assert [finding.count for finding in seen.findings] == [2]
+
+
+def test_calls_beside_an_optimizer_that_does_not_step() -> None:
+    """Evaluation: the calls were steps, which is known only at the end, and told of each event."""
+    double = fresh()
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    with cd.watch() as seen:
+        for size in (2, 3, 4):
+            double(torch.ones(size))
+    assert [one.step for one in seen.timeline.compiles] == [0, 1, 2]
+    assert seen.timeline.step_source == "call"
+    del optimizer
 
 
 def test_a_quiet_block_has_no_recompile_findings() -> None:

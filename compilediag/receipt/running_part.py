@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from compilediag.findings import Finding
 from compilediag.goodput import MAIN_THREAD, SPELLINGS, account
@@ -73,12 +73,18 @@ def _warmup(timeline: Timeline, steps: Sequence[Step], process: int) -> int:
 
 def _phases(steps: Sequence[Step]) -> Phases:
     """Forward and backward are not told apart on the host: their time is in `rest`."""
-    data_wait = sum(step.data_wait_s for step in steps)
-    optimizer = sum(step.optimizer_s for step in steps)
-    spans = sum(step.spans_s for step in steps)
+    data_wait = _measured(step.data_wait_s for step in steps)
+    optimizer = _measured(step.optimizer_s for step in steps)
+    spans = _measured(step.spans_s for step in steps)
     wall = sum(step.wall_s for step in steps)
-    rest = max(0.0, wall - data_wait - optimizer - spans)
+    rest = max(0.0, wall - (data_wait or 0.0) - (optimizer or 0.0) - (spans or 0.0))
     return Phases(data_wait=data_wait, optimizer=optimizer, spans=spans, rest=rest)
+
+
+def _measured(seconds: Iterable[float | None]) -> float | None:
+    """The sum of what was measured; None when nothing was."""
+    known = [value for value in seconds if value is not None]
+    return sum(known) if known else None
 
 
 def _spike(step: Step, timeline: Timeline, findings: Sequence[Finding]) -> Spike:

@@ -358,12 +358,12 @@ def totals() -> dict[str, int]:
     }
 
 
-_call_listeners: list[Callable[[], None]] = []
+_call_listeners: list[Callable[[int], None]] = []
 
 
-def on_outermost_call(begin: Callable[[], None]) -> Remover:
-    """Calls `begin` at the start of each outermost call of a compiled callable, from the moment
-    Dynamo is loaded; returns what stops it."""
+def on_outermost_call(begin: Callable[[int], None]) -> Remover:
+    """Calls `begin(key)` at the start of each outermost call of a compiled callable, from the
+    moment Dynamo is loaded; `key` tells compiled callables apart. Returns what stops it."""
     _call_listeners.append(begin)
     watch_compiled_calls()
 
@@ -395,7 +395,7 @@ def watch_compiled_calls() -> bool:
             wrapper = caller.f_code.co_name in ("compile_wrapper", "_fn")  # 2.7 says _fn
             if wrapper and caller.f_locals.get("prior") in (None, False):
                 for begin in tuple(_call_listeners):
-                    begin()
+                    begin(id(callback))
         return original(callback)
 
     ask._compilediag = True  # type: ignore[attr-defined]
