@@ -27,7 +27,7 @@ help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/installed
-	$(BIN)/compilediag run scenarios/three_bugs/broken.py
+	$(BIN)/compilediag run --live-lines scenarios/three_bugs/broken.py
 
 test: lint
 	$(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)

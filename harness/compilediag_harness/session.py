@@ -6,16 +6,11 @@ written to the journal.
 
 from __future__ import annotations
 
-import functools
-import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, TypeVar
 
 from compilediag_harness.wire import Event, FaultOccurred, clip
-
-Result = TypeVar("Result")
 
 
 class Session:
@@ -41,8 +36,6 @@ class Session:
         """Something compiled since the step began: set by the compile collector."""
         self.step_listeners: list[Callable[[int, bool], None]] = []
         """Called after each step with its number and whether something compiled in it."""
-        self.busy = threading.local()
-        """Re-entrance flag: our own evaluation of user objects must not be observed."""
 
     def now(self) -> float:
         """Seconds since this process attached, monotonic."""
@@ -80,21 +73,3 @@ class Session:
         self._faults.add(where)
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         self.emit(FaultOccurred(self.now(), where, clip(text, 4096)))
-
-    def shielded(
-        self, where: str
-    ) -> Callable[[Callable[..., Result]], Callable[..., Result | None]]:
-        """Decorator: an exception of the function becomes a counted fault and None."""
-
-        def decorate(function: Callable[..., Result]) -> Callable[..., Result | None]:
-            @functools.wraps(function)
-            def run(*args: Any, **kwargs: Any) -> Result | None:
-                try:
-                    return function(*args, **kwargs)
-                except Exception as error:
-                    self.fault(where, error)
-                    return None
-
-            return run
-
-        return decorate

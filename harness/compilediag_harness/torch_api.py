@@ -531,11 +531,6 @@ def guard_kind(guard: Any) -> str:
     return str(getattr(guard.inner_create_fn(), "__name__", ""))  # 2.7
 
 
-def invalidation_of(entry: Any) -> str | None:
-    """Why the entry is dead ("Cache line invalidated because ..."), None for a live one."""
-    return getattr(entry.guard_manager, "invalidation_reason", None)
-
-
 def dispatch_keys(tensor: Any) -> str | None:
     """The dispatch key set of a tensor as guards print it."""
     ask = getattr(loaded("torch._C"), "_dispatch_keys", None)

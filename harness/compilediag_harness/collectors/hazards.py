@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 import types
-from typing import Any
 
 from compilediag_harness import torch_api
 from compilediag_harness.collectors import code_places
@@ -19,8 +18,6 @@ from compilediag_harness.session import Session
 from compilediag_harness.wire import FalseGuard, HazardsChecked
 
 BUDGET_S = 0.05
-_AGAIN_AFTER_STEPS = 1
-"""A frame is looked at again one step later, to see whether an armed guard was disarmed."""
 
 
 class HazardCollector:
@@ -33,7 +30,8 @@ class HazardCollector:
         self._again: list[types.CodeType] = []
 
     def step_ended(self, step: int, compiled: bool) -> None:
-        """Checks the frames compiled in this step, and once more those of the step before."""
+        """Checks the frames compiled in this step, and once more those that were armed in the step
+        before: other code may have disarmed them meanwhile."""
         codes = [*self._baselines.take_fresh(), *self._again] if compiled or self._again else []
         self._again = []
         started = time.monotonic()
@@ -83,8 +81,3 @@ def _foretells(guard: FalseGuard) -> bool:
     """Whether a guard that is false between calls will be false in the next one: global modes and
     shapes of arguments are set again by then."""
     return bool(guard.source) and guard.source not in ("L", "G") and guard.leaf != "SHAPE"
-
-
-def live_locals(baseline: Any) -> dict[str, Any]:
-    """The locals of a compile that are still alive."""
-    return {name: v for name, ref in baseline.roots.items() if (v := ref()) is not None}
