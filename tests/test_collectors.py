@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import logging.config
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,7 @@ torch = pytest.importorskip("torch")
 import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
 from compilediag.fold import fold  # noqa: E402
-from compilediag_harness import attach  # noqa: E402
+from compilediag_harness import attach, steps, torch_api  # noqa: E402
 from compilediag_harness.session import Session  # noqa: E402
 from compilediag_harness.wire import (  # noqa: E402
     Compiled,
@@ -314,6 +315,29 @@ def test_armed_hazards_are_found_after_a_step_and_nowhere_else():
             function(torch.ones(2))
         checks = [e for e in seen.of(HazardsChecked) if e.frame.function == "forward"]
         assert bool(checks and checks[-1].guards) is armed, (kind, module)
+
+
+def test_a_dead_cache_entry_does_not_disarm_a_hazard(monkeypatch):
+    """At the end of a process torch's entries have no guards left: the look before it stands."""
+
+    class Counter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x + self.calls
+
+    function = compiled(module := Counter())
+    guards = SimpleNamespace(root=None, closure_vars={}, global_scope={})
+    dead = SimpleNamespace(compile_id="0/0", guard_manager=guards)
+    with observed() as seen:
+        function(torch.ones(2))
+        steps.step()
+        monkeypatch.setattr(torch_api, "cache_entries", lambda code: [dead])
+    (hazards,) = fold([seen]).hazards
+    assert hazards.guards, module
 
 
 def test_a_hook_registered_after_the_compile_is_told_because_no_guard_sees_it():

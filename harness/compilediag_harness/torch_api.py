@@ -392,15 +392,24 @@ def watch_compiled_calls() -> bool:
     def ask(callback: Any) -> Any:
         if _call_listeners and callback is not None and callback is not False:
             caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-            wrapper = caller.f_code.co_name in ("compile_wrapper", "_fn")  # 2.7 says _fn
-            if wrapper and caller.f_locals.get("prior") in (None, False):
+            in_wrapper = caller.f_code.co_name in ("compile_wrapper", "_fn")  # 2.7 says _fn
+            names = caller.f_locals if in_wrapper else {"prior": callback}
+            if names.get("prior") in (None, False):
+                key = _key_of(names.get("fn"))
                 for begin in tuple(_call_listeners):
-                    begin(id(callback))
+                    begin(key)
         return original(callback)
 
     ask._compilediag = True  # type: ignore[attr-defined]
     eval_frame._callback_from_stance = ask
     return True
+
+
+def _key_of(function: Any) -> int:
+    """The module of a bound method, else the code of a function: compiling it again, with another
+    backend or after a reset, makes no other callable of it."""
+    owner = getattr(function, "__self__", None)
+    return id(owner if owner is not None else getattr(function, "__code__", function))
 
 
 # --- recompiles and guards -------------------------------------------------------------------

@@ -61,6 +61,8 @@ class HazardCollector:
         f_locals = {name: v for name, ref in baseline.roots.items() if (v := ref()) is not None}
         question = Question(code, f_locals, self._baselines, self._tensor_type, deadline, False)
         answer = false_guards(entries[0], question)
+        if answer.diff.checked == 0:
+            return False  # a dead entry, as at the end of the process: it tells nothing either way
         armed = tuple(guard for guard in answer.diff.guards if _foretells(guard))
         session.emit(
             HazardsChecked(
