@@ -1,0 +1,38 @@
+"""The recorder has no flag: the mean is written on every step and read when it is wanted."""
+
+import torch
+from torch import nn
+
+
+class Recorder:
+    def __init__(self):
+        self.gain = torch.ones(())
+        self.latest = torch.zeros(())
+
+    def scale(self, module, inputs, output):
+        return output * self.gain
+
+    def record(self, module, inputs, output):
+        self.latest.copy_(output.detach().mean())
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.second = nn.Linear(8, 2)
+
+    def forward(self, features):
+        return self.second(self.first(features))
+
+
+torch.manual_seed(0)
+model, recorder = Model(), Recorder()
+model.first.register_forward_hook(recorder.scale)
+model.second.register_forward_hook(recorder.record)
+compiled = torch.compile(model, backend="eager")
+
+for step in range(4):
+    out = compiled(torch.randn(4, 8))
+    note = f", mean {recorder.latest.item():.4f}" if step % 2 == 1 else ""
+    print(f"step {step}: {out.sum().item():.4f}{note}")

@@ -1,0 +1,29 @@
+"""Both hooks are registered before the first compiled call and stay.
+
+They write into tensors on every step; what is not wanted is not read.
+"""
+
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+norms = torch.zeros(())
+peaks = torch.zeros(())
+
+
+def record_norm(module, inputs, output):
+    norms.copy_(output.detach().norm())
+
+
+def record_peak(module, inputs, output):
+    peaks.copy_(output.detach().max())
+
+
+model[0].register_forward_hook(record_norm)
+model[0].register_forward_hook(record_peak)
+compiled = torch.compile(model, backend="eager")
+
+for step in range(4):
+    out = compiled(torch.randn(4, 8))
+    print(f"step {step}: {out.sum().item():.4f}, norm {norms.item():.4f}, peak {peaks.item():.4f}")
