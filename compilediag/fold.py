@@ -144,10 +144,12 @@ def fold(
 def _compiles(part: _ProcessFold) -> list[Compile]:
     """The attempts of one process, each with the question torch asked before it."""
     questions = {(item.epoch, item.compile_id): item for item in part.questions}
+    backward_s = _backward_seconds(part.rows)
     made: list[Compile] = []
     for row in part.rows:
-        question = questions.pop((row.epoch, row.compile_id), None) if row.forward else None
-        recompile = _recompile(part.index, row, question)
+        key = (row.epoch, row.compile_id)
+        question = questions.pop(key, None) if row.forward else None
+        recompile = _recompile(part.index, row, question, backward_s.get(key, 0.0))
         made.append(
             Compile(
                 process=part.index,
@@ -175,7 +177,19 @@ def _compiles(part: _ProcessFold) -> list[Compile]:
     return made
 
 
-def _recompile(process: int, row: Compiled, question: Recompiled | None) -> Recompile | None:
+def _backward_seconds(rows: Sequence[Compiled]) -> dict[tuple[int, str], float]:
+    """Seconds of lazily compiled backwards, which bear the compile id of their forward."""
+    seconds: dict[tuple[int, str], float] = {}
+    for row in rows:
+        if not row.forward:
+            key = (row.epoch, row.compile_id)
+            seconds[key] = seconds.get(key, 0.0) + row.seconds
+    return seconds
+
+
+def _recompile(
+    process: int, row: Compiled, question: Recompiled | None, backward_s: float
+) -> Recompile | None:
     """The recompile behind a row: from torch's question, or from the row's own reason where the
     question could not be heard."""
     if not row.forward or (question is None and row.recompile_reason is None):
@@ -202,7 +216,7 @@ def _recompile(process: int, row: Compiled, question: Recompiled | None) -> Reco
         t=question.t,
         reasons=question.reasons,
         entries=question.entries,
-        seconds=row.seconds if row.guarded else 0.0,
+        seconds=row.seconds + backward_s if row.guarded else 0.0,
         produced=row.guarded,
         problem=question.problem,
         analysis_s=question.analysis_s,

@@ -46,7 +46,8 @@ class Recompile:
     reasons: tuple[str, ...]
     entries: tuple[EntryDiff, ...]
     seconds: float
-    """Of the compile it caused; 0 for the attempt that hits the limit."""
+    """Of the compile it caused, its lazily compiled backward included; 0 for the attempt that hits
+    the limit."""
     produced: bool
     """It ended with guarded code: only then it counts as a recompile."""
     problem: str | None = None
