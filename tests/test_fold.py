@@ -126,7 +126,7 @@ def test_a_loop_that_broke_ran_eager_although_2_7_calls_it_guarded() -> None:
     [
         (
             (
-                "Graph break in user code at a.py:6\nGraph Break Reason: x\n\nUser code traceback:\n"
+                "Graph break in user code at a.py:6\nGraph Break Reason: x\n\nUser code:\n"
                 '  File "main.py", line 30, in <module>\n  File "a.py", line 6, in forward\n'
             ),
             Location("a.py", 6, "forward"),
