@@ -144,6 +144,11 @@ def _ids(finding: Finding) -> list[str]:
     return [str(each) for each in cast(list[object], ids)] if isinstance(ids, list) else []
 
 
+def _steps_of(*findings: Finding) -> tuple[int, ...]:
+    """The steps of all; a look that foresaw a recompile (CD150) is no step of it."""
+    return tuple(sorted({step for finding in findings for step in finding.steps}))
+
+
 def _with_symptom(cause: Finding, symptom: Finding) -> Finding:
     """The cause, naming the symptom; it takes over what is worse: severity, and cost if unknown."""
     worse = min(cause.severity, symptom.severity, key=lambda level: _SEVERITIES[level])
@@ -153,6 +158,6 @@ def _with_symptom(cause: Finding, symptom: Finding) -> Finding:
         cause,
         severity=severity,
         cost_s=cause.cost_s if cause.cost_s is not None else symptom.cost_s,
-        steps=tuple(sorted({*cause.steps, *symptom.steps})),
+        steps=cause.steps if symptom.rule == "CD150" else _steps_of(cause, symptom),
         also=tuple(dict.fromkeys((*cause.also, symptom.rule))),
     )

@@ -145,8 +145,10 @@ def _compiles(part: _ProcessFold) -> list[Compile]:
     """The attempts of one process, each with the question torch asked before it."""
     questions = {(item.epoch, item.compile_id): item for item in part.questions}
     backward_s = _backward_seconds(part.rows)
+    broken_ids = {(item.epoch, item.compile_id) for item in part.breaks}
     made: list[Compile] = []
-    for row in part.rows:
+    for reported in part.rows:
+        row = _as_it_was(reported, broken_ids)
         key = (row.epoch, row.compile_id)
         question = questions.pop(key, None) if row.forward else None
         recompile = _recompile(part.index, row, question, backward_s.get(key, 0.0))
@@ -175,6 +177,16 @@ def _compiles(part: _ProcessFold) -> list[Compile]:
     made.extend(_unfinished(part.index, question) for question in questions.values())
     made.sort(key=lambda item: item.t)
     return made
+
+
+def _as_it_was(row: Compiled, broken_ids: set[tuple[int, str]]) -> Compiled:
+    """A frame given up at a break in a loop is not compiled, though 2.7 calls it guarded: it has a
+    break and no graph, not even an empty one. Later versions say so themselves."""
+    given_up = row.graph_ops is None and (row.epoch, row.compile_id) in broken_ids
+    if not (row.forward and row.guarded and given_up):
+        return row
+    reason = row.fail_reason or "a graph break in a loop: the whole frame runs eager"
+    return replace(row, guarded=False, fail_reason=reason)
 
 
 def _backward_seconds(rows: Sequence[Compiled]) -> dict[tuple[int, str], float]:
@@ -270,7 +282,6 @@ def _kind(row: Compiled, recompile: Recompile | None) -> str:
 
 
 def _frames(part: _ProcessFold, compiles: Sequence[Compile]) -> list[Frame]:
-    broken_ids = {(item.epoch, item.compile_id) for item in part.breaks}
     limits = {(row.epoch, row.compile_id): row for row in part.rows}
     grouped: dict[FrameKey, list[Compile]] = {}
     for item in compiles:
@@ -278,16 +289,10 @@ def _frames(part: _ProcessFold, compiles: Sequence[Compile]) -> list[Frame]:
             grouped.setdefault(item.key, []).append(item)
     frames: list[Frame] = []
     for key, attempts in grouped.items():
-        # Loops that break run eager; 2.7 calls them guarded all the same, with no graph at all.
-        loops = [
-            a
-            for a in attempts
-            if a.guarded and a.graph_ops is None and (a.epoch, a.compile_id) in broken_ids
-        ]
         guarded = [a for a in attempts if a.guarded]
         at_limit = next((a for a in attempts if a.kind == "limit"), None)
         refused = None if guarded else attempts[-1]
-        cause = at_limit or refused or (loops[-1] if loops else None)
+        cause = at_limit or refused
         rows = [r for a in guarded if (r := limits.get((a.epoch, a.compile_id))) is not None]
         frames.append(
             Frame(
@@ -309,8 +314,6 @@ def _frames(part: _ProcessFold, compiles: Sequence[Compile]) -> list[Frame]:
 def _eager_reason(cause: Compile | None) -> str | None:
     if cause is None:
         return None
-    if cause.guarded:
-        return "a graph break in a loop: the whole frame runs eager"
     return cause.fail_reason or cause.fail_type or "torch gave no reason"
 
 

@@ -317,6 +317,22 @@ def test_armed_hazards_are_found_after_a_step_and_nowhere_else():
         assert bool(checks and checks[-1].guards) is armed, (kind, module)
 
 
+def test_an_argument_of_the_next_call_is_no_hazard():
+    """Between calls nobody knows it: its guards are not judged, however many it has."""
+
+    class Scale(torch.nn.Module):
+        def forward(self, x, factor):
+            return x * factor
+
+    function = compiled(module := Scale(), dynamic=True)
+    with observed() as seen:
+        function(torch.ones(4), torch.ones(4))
+    checks = seen.of(HazardsChecked)
+    assert checks, module
+    assert [guard.source for event in checks for guard in event.guards] == []
+    assert checks[-1].unevaluated > 2
+
+
 def test_a_dead_cache_entry_does_not_disarm_a_hazard(monkeypatch):
     """At the end of a process torch's entries have no guards left: the look before it stands."""
 

@@ -79,10 +79,11 @@ def _holds(
             result = eval(leaf.parts[0], names, scope)
             return result if isinstance(result, bool) else None
         if leaf.source not in values:
+            values[leaf.source] = _MISSING  # until the source could be evaluated
             values[leaf.source] = eval(leaf.source, scope)
-        return bool(leaf.check(values[leaf.source]))
+        value = values[leaf.source]
+        return None if value is _MISSING else bool(leaf.check(value))
     except Exception:
-        values.setdefault(leaf.source, _MISSING)
         return None
 
 
