@@ -161,7 +161,7 @@ def test_the_attempt_at_the_limit_is_no_recompile_and_the_frame_ran_eager():
     timeline = fold([seen])
     assert len(seen.of(Recompiled)) == 8
     assert len(timeline.counted_recompiles) == 7
-    assert sum(row.graph_op_count or 0 > 0 for row in seen.rows if row.has_guarded_code) == 8
+    assert sum((row.graph_op_count or 0) > 0 for row in seen.rows if row.has_guarded_code) == 8
     (frame,) = timeline.frames
     assert frame.limit_hit_step is not None
     assert frame.ran_eager

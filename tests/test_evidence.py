@@ -25,7 +25,7 @@ from compilediag.rules.evidence import (
     find_torn_evidence,
 )
 from compilediag.timeline import SkippedFrame, Timeline
-from compilediag_harness.wire import EvidenceLost, Location, WarningSeen
+from compilediag_harness.wire import EvidenceLost, FaultOccurred, Location, WarningSeen
 
 MODE = "non-infra torch dispatch mode present"
 
@@ -195,3 +195,11 @@ def test_profiles_switched_off() -> None:
     for name, group in (("env", env), ("compile", {"job_id": "x", "local_profile": "0"})):
         facts: dict[str, object] = {name: group}
         assert list(find_stored_profiles(timeline(processes=(process(facts=facts),)))) == []
+
+
+def test_a_fault_of_ours_is_lost_evidence() -> None:
+    """What a collector failed to tell must not read as nothing happened."""
+    fault = FaultOccurred(1.0, "recompile analysis", "ValueError: x")
+    findings = list(find_torn_evidence(Timeline(faults=(fault,))))
+    assert [finding.rule for finding in findings] == ["CD902"]
+    assert "recompile analysis" in findings[0].title

@@ -71,6 +71,8 @@ def _frames(count: int) -> str:
 def find_torn_evidence(timeline: Timeline) -> Iterable[Finding]:
     """CD902: a logger silenced, a hook removed, records dropped, a journal cut."""
     lost = [f"{item.source}: {item.reason}" for item in timeline.lost]
+    # What a collector of ours failed to tell is as lost as what torch's loggers did not say.
+    lost += [f"compilediag: a fault of its own in {fault.where}" for fault in timeline.faults]
     dropped = sum(p.ended.records_dropped for p in timeline.processes if p.ended is not None)
     if dropped:
         lost.append(f"journal: {dropped} records could not be written")

@@ -49,19 +49,21 @@ _ORDINARY_SKIPS = (
 class _Copy(logging.Handler):
     """Receives every record that reaches torch's loggers."""
 
-    def __init__(self, seen: Callable[[logging.LogRecord], None]) -> None:
+    def __init__(
+        self,
+        seen: Callable[[logging.LogRecord], None],
+        fault: Callable[[str, BaseException], None],
+    ) -> None:
         super().__init__(logging.DEBUG)
         self._seen = seen
+        self._fault = fault
 
     def emit(self, record: logging.LogRecord) -> None:
         # An exception here would reach the user's compile.
         try:
             self._seen(record)
-        except Exception:
-            self.handleError(record)
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
-        """Silence: the default prints to the user's terminal."""
+        except Exception as error:
+            self._fault("torch's log", error)
 
 
 class _OnlyAsked(logging.Filter):
@@ -86,7 +88,7 @@ class LogCollector:
 
     def __init__(self, session: Session, text_file: str | None) -> None:
         self._session = session
-        self._handler = _Copy(self._seen)
+        self._handler = _Copy(self._seen, session.fault)
         self._file = _TextFile(text_file) if text_file else None
         self._watched: list[logging.Logger] = []
         self._filters: list[tuple[logging.Handler, _OnlyAsked]] = []
