@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from compilediag import tally
 from compilediag.comparison import (
     BreakChange,
     CauseChange,
-    CauseKey,
     Comparison,
     CountChange,
     FieldChange,
@@ -20,19 +20,8 @@ from compilediag.comparison import (
     TimingChange,
 )
 from compilediag.errors import LanesNotComparable
-from compilediag.receipt.parts.compiles import EventCause
 from compilediag.receipt.record import as_plain
 from compilediag.receipt.schema import Receipt
-
-COUNTS = (
-    "frames",
-    "compiles",
-    "recompiles",
-    "graphs",
-    "graph_breaks",
-    "eager_fallbacks",
-    "recompile_limit_hits",
-)
 
 _VARYING = frozenset({"load_avg_1m"})
 """Environment facts that differ between any two runs."""
@@ -50,6 +39,7 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
         raise LanesNotComparable(f"The receipts are of different lanes: {told}.")
     causes = _causes(before, after)
     breaks = _breaks(before, after)
+    counts_after = tally.counts(after)
     findings = Counter(_finding_names(before)), Counter(_finding_names(after))
     return Comparison(
         before_id=before.receipt_id,
@@ -57,8 +47,8 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
         verdict=(before.verdict, after.verdict),
         status=(before.status, after.status),
         counts=tuple(
-            CountChange(name, getattr(before.compile, name), getattr(after.compile, name))
-            for name in COUNTS
+            CountChange(name, count, counts_after[name])
+            for name, count in tally.counts(before).items()
         ),
         causes_new=tuple(item for item in causes if not item.before),
         causes_gone=tuple(item for item in causes if not item.after),
@@ -100,7 +90,7 @@ def _flat(value: Any, path: str) -> Iterable[tuple[str, Any]]:
 
 
 def _causes(before: Receipt, after: Receipt) -> list[CauseChange]:
-    left, right = _counted_causes(before), _counted_causes(after)
+    left, right = tally.causes(before), tally.causes(after)
     changes: list[CauseChange] = []
     for key in dict.fromkeys((*left, *right)):
         told = (right.get(key) or left[key])[0]
@@ -117,58 +107,41 @@ def _causes(before: Receipt, after: Receipt) -> list[CauseChange]:
     return changes
 
 
-def _counted_causes(receipt: Receipt) -> dict[CauseKey, list[EventCause]]:
-    """Causes by what makes them the same, one for each recompile they had a part in."""
-    found: dict[CauseKey, list[EventCause]] = {}
-    for event in receipt.compile.events:
-        keys: set[CauseKey] = set()
-        for cause in event.causes:
-            key = CauseKey(cause.rule or cause.family, cause.variable, cause.file, cause.function)
-            if key not in keys:
-                keys.add(key)
-                found.setdefault(key, []).append(cause)
-    return found
-
-
 def _breaks(before: Receipt, after: Receipt) -> list[BreakChange]:
-    sites: dict[tuple[str, str, str | None, str], list[int]] = {}
-    counts: Counter[tuple[int, tuple[str, str, str | None, str]]] = Counter()
-    for side, receipt in enumerate((before, after)):
-        for item in receipt.compile.breaks:
-            key = (item.file, item.function, item.category, item.reason)
-            sites.setdefault(key, []).append(item.line)
-            counts[side, key] += 1
+    left, right = tally.breaks(before), tally.breaks(after)
     return [
-        BreakChange(*key, before=counts[0, key], after=counts[1, key], line=lines[-1])
-        for key, lines in sites.items()
+        BreakChange(
+            key.file,
+            key.function,
+            key.category,
+            key.reason,
+            before=len(left.get(key, ())),
+            after=len(right.get(key, ())),
+            line=(right.get(key) or left[key])[-1],
+        )
+        for key in dict.fromkeys((*left, *right))
     ]
 
 
+_ABSENT = tally.FrameTotal(compiles=0, ran_eager=False, line=0)
+
+
 def _frames(before: Receipt, after: Receipt) -> Iterable[FrameChange]:
-    left, right = _frame_totals(before), _frame_totals(after)
+    left, right = tally.frames(before), tally.frames(after)
     for key in dict.fromkeys((*left, *right)):
-        old, new = left.get(key, (0, False)), right.get(key, (0, False))
-        if old != new or (key in left) != (key in right):
+        old, new = left.get(key, _ABSENT), right.get(key, _ABSENT)
+        same = (old.compiles, old.ran_eager) == (new.compiles, new.ran_eager)
+        if not same or (key in left) != (key in right):
             yield FrameChange(
-                file=key[0],
-                function=key[1],
-                before=old[0],
-                after=new[0],
-                eager_before=old[1],
-                eager_after=new[1],
+                file=key.file,
+                function=key.function,
+                before=old.compiles,
+                after=new.compiles,
+                eager_before=old.ran_eager,
+                eager_after=new.ran_eager,
                 present_before=key in left,
                 present_after=key in right,
             )
-
-
-def _frame_totals(receipt: Receipt) -> dict[tuple[str, str], tuple[int, bool]]:
-    """Compiles, and whether it ran eager, by file and function: over epochs and processes."""
-    totals: dict[tuple[str, str], tuple[int, bool]] = {}
-    for item in receipt.compile.frames_detail:
-        key = item.frame.file, item.frame.function
-        compiles, eager = totals.get(key, (0, False))
-        totals[key] = compiles + item.compiles, eager or item.ran_eager
-    return totals
 
 
 def _finding_names(receipt: Receipt) -> list[str]:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from compilediag.comparison import CauseKey, FieldChange
-from compilediag.diff import COUNTS, compare, lane_differences
+from compilediag.diff import compare, lane_differences
+from compilediag.tally import COUNTS
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt.record import from_plain
 from compilediag.receipt.schema import Receipt

@@ -20,12 +20,10 @@ from compilediag.errors import (
 from compilediag.receipt.file import (
     LARGEST_BYTES,
     encoded,
-    find_receipt,
-    latest_run,
-    point_latest,
     read_receipt,
     write_receipt,
 )
+from compilediag.receipt.locate import find_receipt, latest_run, point_latest
 from compilediag.receipt.record import as_plain, from_plain
 from compilediag.receipt.schema import Receipt
 
@@ -68,7 +66,7 @@ def test_a_failed_write_leaves_the_old_receipt(
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    target, name = (os, "fsync") if moment == "write" else (Path, "replace")
+    target, name = (os, "fsync") if moment == "write" else (os, "replace")
     monkeypatch.setattr(target, name, fail)
     with pytest.raises(OutputUnwritable, match="No space left on device"):
         write_receipt(from_plain(Receipt, {**example(), "status": "failed"}), path)
@@ -192,12 +190,12 @@ def test_find_by_file_directory_and_default(
     run = run_directory(tmp_path)
     point_latest(run)
     wanted = run / "receipt.json"
-    assert find_receipt(str(wanted), tmp_path) == wanted
-    assert find_receipt(".compilediag/20261120-model-7", tmp_path) == wanted
+    assert find_receipt(str(wanted), tmp_path) == str(wanted)
+    assert find_receipt(".compilediag/20261120-model-7", tmp_path) == str(wanted)
     for argument in (None, ".", ".compilediag", ".compilediag/latest"):
-        assert find_receipt(argument, tmp_path).resolve() == wanted.resolve()
+        assert Path(find_receipt(argument, tmp_path)).resolve() == wanted.resolve()
     monkeypatch.chdir(tmp_path)
-    assert find_receipt().resolve() == wanted.resolve()
+    assert Path(find_receipt()).resolve() == wanted.resolve()
     assert read_receipt() == receipt()
 
 
@@ -206,7 +204,7 @@ def test_latest_moves_on(tmp_path: Path) -> None:
     first, second = run_directory(tmp_path, "1"), run_directory(tmp_path, "2")
     point_latest(first)
     point_latest(second)
-    assert latest_run(tmp_path / ".compilediag") == second.resolve()
+    assert latest_run(tmp_path / ".compilediag") == str(second.resolve())
     assert {path.name for path in (tmp_path / ".compilediag").iterdir()} == {"1", "2", "latest"}
 
 
@@ -216,12 +214,20 @@ def test_latest_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def refuse(*_: object, **__: object) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(Path, "symlink_to", refuse)
+    monkeypatch.setattr(os, "symlink", refuse)
     run = run_directory(tmp_path)
     point_latest(run)
     assert (tmp_path / ".compilediag" / "latest").read_text() == f"{run.name}\n"
     for argument in (None, ".", ".compilediag", ".compilediag/latest"):
-        assert find_receipt(argument, tmp_path) == run / "receipt.json"
+        assert find_receipt(argument, tmp_path) == str(run / "receipt.json")
+
+
+def test_a_dot_is_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ "." inside of the folder of runs means that folder, and not the one above it."""
+    run = run_directory(tmp_path)
+    point_latest(run)
+    monkeypatch.chdir(tmp_path / ".compilediag")
+    assert Path(find_receipt(".")).resolve() == (run / "receipt.json").resolve()
 
 
 @pytest.mark.parametrize("name", ["../other", "/etc", "..", ".", "", "a/b"])

@@ -31,10 +31,11 @@ def command(before: str, after: str | None, *, as_json: bool) -> None:
 
     found = compare(load(before)[1], load(after)[1])
     if as_json:
-        import dataclasses
         import json
 
-        plain = {"changed": found.changed, **dataclasses.asdict(found)}
+        from compilediag.comparison import spelled
+
+        plain = {"changed": found.changed, **spelled(found)}
         write(json.dumps(plain, indent=1, default=str) + "\n")
         return
     from compilediag.views.comparison import render_comparison

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compilediag.receipt.file import find_receipt, read_receipt
+from compilediag.receipt.file import read_receipt
+from compilediag.receipt.locate import find_receipt
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema import Receipt
 
 
-def load(where: str | None) -> tuple[Path, Receipt]:
+def load(where: str | None) -> tuple[str, Receipt]:
     """The receipt of a file, of a run's folder, or (None) of the latest run, with its path.
 
     Raises:
         ReceiptNotFound: there is none.
         ReceiptUnreadable: the file is no receipt, or of a newer major version.
     """
-    path = find_receipt(where, Path.cwd())
+    path = find_receipt(where)
     return path, read_receipt(path)
 
 

@@ -1,7 +1,9 @@
-"""Receipts on disk: written whole or not at all, found by run directory, and read back.
+"""Receipts on disk: written whole or not at all, and read back.
 
 A receipt is written to a temporary file in its own folder, flushed to the disk and renamed, so
 that a reader sees the old file or the new one, whatever kills the writer.
+
+Paths are text here: importing pathlib would cost every command that reads a receipt milliseconds.
 """
 
 from __future__ import annotations
@@ -9,22 +11,15 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from compilediag.errors import OutputUnwritable, ReceiptNotFound, ReceiptUnreadable
+from compilediag.errors import OutputUnwritable, ReceiptUnreadable
 from compilediag.receipt.history import receipt_of
+from compilediag.receipt.locate import AnyPath, find_receipt
 from compilediag.receipt.record import as_plain
 from compilediag.receipt.schema import Receipt
-
-RECEIPT_NAME = "receipt.json"
-
-RUNS_FOLDER = ".compilediag"
-
-LATEST = "latest"
-"""Link to the last run's directory; a text file with its name where links cannot be made."""
 
 LARGEST_BYTES = 64 * 1024 * 1024
 """A larger file is not read: no receipt of ours comes near."""
@@ -35,7 +30,7 @@ STALE_S = 3600.0
 _TEMPORARY = ".receipt-"
 
 
-def write_receipt(receipt: Receipt, path: Path, *, now_s: float | None = None) -> int:
+def write_receipt(receipt: Receipt, path: AnyPath, *, now_s: float | None = None) -> int:
     """Writes `receipt` to `path`, atomically, and returns its size in bytes.
 
     Temporary files of killed writers in the same folder are removed when they are an hour old at
@@ -45,10 +40,11 @@ def write_receipt(receipt: Receipt, path: Path, *, now_s: float | None = None) -
         OutputUnwritable: the folder or the disk does not take it; an older file is left as it was.
     """
     content = encoded(receipt)
+    folder = os.path.dirname(os.path.abspath(path))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path.parent, time.time() if now_s is None else now_s)
-        _replace(path, content)
+        os.makedirs(folder, exist_ok=True)
+        _sweep(folder, time.time() if now_s is None else now_s)
+        _replace(os.fspath(path), folder, content)
     except OSError as error:
         raise OutputUnwritable(
             f"The receipt cannot be written to {path}: {error.strerror or error}."
@@ -61,22 +57,22 @@ def encoded(receipt: Receipt) -> bytes:
     return msgspec.json.format(msgspec.json.encode(as_plain(receipt)), indent=1) + b"\n"
 
 
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.parent / f"{_TEMPORARY}{os.getpid()}-{os.urandom(4).hex()}.tmp"
+def _replace(path: str, folder: str, content: bytes) -> None:
+    temporary = os.path.join(folder, f"{_TEMPORARY}{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
-        with temporary.open("xb") as stream:
+        with open(temporary, "xb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.replace(path)
+        os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary)
         raise
-    _flush_folder(path.parent)
+    _flush_folder(folder)
 
 
-def _flush_folder(folder: Path) -> None:
+def _flush_folder(folder: str) -> None:
     """The rename itself reaches the disk; not every file system lets a folder be flushed."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
@@ -86,14 +82,16 @@ def _flush_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _sweep(folder: Path, now_s: float) -> None:
-    for leftover in folder.glob(f"{_TEMPORARY}*.tmp"):
+def _sweep(folder: str, now_s: float) -> None:
+    with os.scandir(folder) as entries:
+        found = [item for item in entries if item.name.startswith(_TEMPORARY)]
+    for leftover in found:
         with contextlib.suppress(OSError):
-            if now_s - leftover.stat().st_mtime > STALE_S:
-                leftover.unlink()
+            if leftover.name.endswith(".tmp") and now_s - leftover.stat().st_mtime > STALE_S:
+                os.unlink(leftover.path)
 
 
-def read_receipt(path: str | Path | None = None) -> Receipt:
+def read_receipt(path: AnyPath | None = None) -> Receipt:
     """The receipt at `path`: a receipt file or a run directory; by default that of the last run.
 
     Raises:
@@ -103,24 +101,25 @@ def read_receipt(path: str | Path | None = None) -> Receipt:
     """
     file = find_receipt(path)
     try:
-        if file.stat().st_size > LARGEST_BYTES:
+        if os.stat(file).st_size > LARGEST_BYTES:
             raise ReceiptUnreadable(
                 f"{file} is larger than {LARGEST_BYTES >> 20} MiB: this is no receipt."
             )
-        content = file.read_bytes()
+        with open(file, "rb") as stream:
+            content = stream.read()
     except OSError as error:
         raise ReceiptUnreadable(f"{file} cannot be read: {error.strerror or error}.") from error
-    return receipt_of(_decoded(content, file), str(file))
+    return receipt_of(_decoded(content, file), file)
 
 
-def _decoded(content: bytes, file: Path) -> Any:
+def _decoded(content: bytes, file: str) -> Any:
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _decoded_leniently(content, file)
 
 
-def _decoded_leniently(content: bytes, file: Path) -> Any:
+def _decoded_leniently(content: bytes, file: str) -> Any:
     """JSON as other writers spell it: NaN and infinities (null here), bytes that are no UTF-8."""
     import json
 
@@ -129,77 +128,3 @@ def _decoded_leniently(content: bytes, file: Path) -> Any:
         return json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
         raise ReceiptUnreadable(f"{file} is not readable as JSON: {error}.") from error
-
-
-def find_receipt(argument: str | Path | None = None, cwd: Path | None = None) -> Path:
-    """The receipt file meant by a command's argument: a receipt file, a run directory, a folder
-    that holds `.compilediag`, or nothing for the last run below `cwd`.
-
-    Raises:
-        ReceiptNotFound: there is none.
-    """
-    cwd = Path.cwd() if cwd is None else cwd
-    if argument is None:
-        return _latest_in(cwd)
-    path = cwd / argument
-    if path.name == LATEST and path.parent.name == RUNS_FOLDER:
-        return _latest_in(path.parent.parent)
-    if path.is_file():
-        return path
-    if not path.is_dir():
-        raise ReceiptNotFound(f"There is no receipt at {argument}.")
-    inside = path / RECEIPT_NAME
-    if inside.is_file():
-        return inside
-    if (path / RUNS_FOLDER / LATEST).exists() or (path / LATEST).exists():
-        return _latest_in(path if (path / RUNS_FOLDER).is_dir() else path.parent)
-    raise ReceiptNotFound(f"There is no {RECEIPT_NAME} in {argument}.")
-
-
-def _latest_in(folder: Path) -> Path:
-    runs = folder / RUNS_FOLDER
-    run = latest_run(runs)
-    if run is None:
-        raise ReceiptNotFound(
-            f"There is no run below {runs}: start one with `compilediag run SCRIPT`, "
-            "or name a receipt."
-        )
-    found = run / RECEIPT_NAME
-    if not found.is_file():
-        raise ReceiptNotFound(f"The last run, {run}, has no {RECEIPT_NAME}.")
-    return found
-
-
-def latest_run(runs: Path) -> Path | None:
-    """The directory `latest` names; None when nothing is there, or it names something outside."""
-    latest = runs / LATEST
-    if latest.is_dir():
-        return latest.resolve()
-    try:
-        name = latest.read_text(encoding="utf-8")[:4096].strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    # Only a plain name: the file is no way to lead a reader elsewhere.
-    if not name or name != os.path.basename(name) or name in (".", ".."):
-        return None
-    return runs / name
-
-
-def point_latest(run_directory: Path) -> None:
-    """Makes `latest`, beside `run_directory`, name it: a link, or a text file with its name.
-
-    Raises:
-        OutputUnwritable: neither can be made.
-    """
-    latest = run_directory.parent / LATEST
-    temporary = run_directory.parent / f".latest-{os.getpid()}-{os.urandom(4).hex()}.tmp"
-    try:
-        try:
-            temporary.symlink_to(run_directory.name, target_is_directory=True)
-        except (OSError, NotImplementedError):
-            temporary.write_text(run_directory.name + "\n", encoding="utf-8")
-        temporary.replace(latest)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise OutputUnwritable(f"{latest} cannot be made: {error.strerror or error}.") from error

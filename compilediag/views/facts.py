@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
     from compilediag.receipt.parts.compiles import CompileEvent, EventCause, FindingRecord
@@ -58,8 +57,7 @@ def change(finding: FindingRecord, receipt: Receipt) -> tuple[str, str] | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenBy:
+class WrittenBy(NamedTuple):
     """A function of the target that writes a guarded variable; `line` None where not known."""
 
     function: str

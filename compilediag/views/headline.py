@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from compilediag.views.words import count, percent, seconds
 
@@ -11,8 +10,7 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema import Receipt
 
 
-@dataclass(frozen=True, slots=True)
-class Headline:
+class Headline(NamedTuple):
     """`sentence` says what happened, `counts` are the facts behind it, in the same order always."""
 
     kind: Literal["bad", "good", "blind", "warn"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from compilediag.views.text import clean, fit
 
@@ -11,8 +11,7 @@ _STYLES = {"bold": "1", "dim": "2", "red": "1;31", "green": "1;32", "yellow": "1
 _SIGNS = {"bad": ("✗", "x"), "good": ("✓", "ok"), "blind": ("?", "?"), "warn": ("!", "!")}
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """Passed to every function that draws; `plain` text goes through `text` first."""
 
     width: int = 100
@@ -20,6 +19,8 @@ class Look:
     ascii_only: bool = False
     root: str = ""
     """Files below this folder are shown relative to it."""
+    folder: str = ""
+    """Where relative files lie below `root`: "" for the root itself, "examples" below it."""
 
     def text(self, value: object, limit: int = 400) -> str:
         """Text of the target, safe to print."""
