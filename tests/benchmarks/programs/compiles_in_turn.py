@@ -1,0 +1,39 @@
+"""CPU seconds of compiling, children (the C++ compiler) included; every second block observed.
+
+Each frame is compiled, then compiled again for another flag, with its backward, then run a few
+times. Arguments: OUT BACKEND PAIRS FRAMES FOLDER.
+"""
+
+import os
+import sys
+
+import torch
+from compiles import SOURCE
+from in_turn import measure
+
+
+def cpu() -> float:
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+def main(out: str, backend: str, pairs: int, frames: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    x = torch.randn(16, 16, requires_grad=True)
+    made = iter(range(1_000_000))
+
+    def block() -> float:
+        began = cpu()
+        for _ in range(frames):
+            number, scope = next(made), {"torch": torch}
+            exec(compile(SOURCE.format(number=number), f"<frame {number}>", "exec"), scope)
+            compiled = torch.compile(scope["frame"], backend=backend)
+            for flag in (True, False, True, False):
+                compiled(x, flag).backward()
+        return cpu() - began
+
+    measure(block, pairs, folder, out)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])

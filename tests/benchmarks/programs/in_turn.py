@@ -1,0 +1,41 @@
+"""Blocks of work in one process, every second one observed: what programs `*_in_turn.py` share.
+
+Both kinds of block meet the same drift of the machine, so that a cost far below the noise between
+processes can be resolved. What is done once at an attachment and at its end is not in a block.
+"""
+
+import json
+from collections.abc import Callable
+
+from compilediag_harness import attach
+from compilediag_harness.journal import Journal
+from compilediag_harness.session import Session
+from compilediag_harness.wire import ProcessStarted, encode
+
+
+def opening() -> bytes:
+    return encode(ProcessStarted(0.0, 1, 0, 0, None, None, (), "", "", "", ""))
+
+
+def measure(block: Callable[[], float], pairs: int, folder: str, out: str) -> None:
+    """Writes pairs of what `block` measured of itself, unobserved and observed, to `out`."""
+    journal = Journal(folder, opening)
+
+    def observed() -> float:
+        session = Session(journal.write)
+        attach.install(session)
+        try:
+            return block()
+        finally:
+            attach.finish(session)
+            attach.uninstall(session)
+
+    found: list[tuple[float, float]] = []
+    for number in range(-2, pairs):  # two pairs to warm up
+        if number % 2:
+            seen = observed()
+            found.append((block(), seen))
+        else:
+            found.append((block(), observed()))
+    with open(out, "w") as file:
+        json.dump(found[2:], file)
