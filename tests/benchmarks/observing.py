@@ -1,0 +1,92 @@
+"""What a program pays for being observed: in its steps, in its compiles, and for the live view."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+from bench import PROGRAMS, Bench, Benchmark, Row, share, spawn_on_terminal
+from measure import change
+
+BLOCKS = {"1 ms": ("448", "200", "100"), "10 ms": ("1472", "100", "20")}
+"""Name of a step to the width of its layers, pairs of blocks, and steps in a block."""
+COMPILES = {"inductor": ("10", "1"), "eager": ("30", "10")}
+"""Backend to pairs of blocks, and frames in a block. Eager is Dynamo alone: the dearest case."""
+LIVE_BLOCKS = ("448", "40", "300")
+STEP_GOAL, COMPILE_GOAL = 0.01, 0.03
+RECORD_GOAL_US = 10.0
+RECORDS = 20_000
+
+
+def collectors(bench: Bench) -> Iterator[Row]:
+    """What a running step pays for being observed: blocks of steps in turn, in one process."""
+    for name, (width, pairs, steps) in BLOCKS.items():
+        found = bench.in_turn("steps_in_turn.py", width, pairs, steps)
+        yield share(f"collectors, {name} compiled step", found, STEP_GOAL, 1e3, "ms")
+
+
+def compiles(bench: Bench) -> Iterator[Row]:
+    """What compiling pays for being observed: frames in turn, in one process; its children (the
+    C++ compiler) are counted."""
+    for backend, (pairs, frames) in COMPILES.items():
+        found = bench.in_turn("compiles_in_turn.py", backend, pairs, frames)
+        yield share(f"compile-heavy, {backend}", found, COMPILE_GOAL, 1, "s")
+
+
+def live(bench: Bench) -> Iterator[Row]:
+    """What the live view costs the program: another process draws it, and is stopped in turn."""
+    out = bench.folder / "pairs.json"
+    program = [str(PROGRAMS / "live_in_turn.py"), str(out), *LIVE_BLOCKS]
+    spawn_on_terminal([*bench.run("--live"), *program])
+    yield share(
+        "live view, 1 ms compiled step", change(json.loads(out.read_text())), STEP_GOAL, 1e3, "ms"
+    )
+
+
+def journal(bench: Bench) -> Iterator[Row]:
+    """One record, encoded and written: CPU time of the call, system time included."""
+    from compilediag_harness.journal import Journal
+    from compilediag_harness.wire import Compiled, Location, encode
+
+    folder = bench.folder / "journal"
+    folder.mkdir()
+    event = Compiled(
+        t=1.25,
+        step=3,
+        compile_id="0/1",
+        epoch=0,
+        frame=Location("train.py", 31, "forward"),
+        forward=True,
+        guarded=True,
+        seconds=0.43,
+        backend_s=0.3,
+        graph_ops=70,
+        guards=58,
+        cache_size=1,
+        recompile_reason="0/0: flag == False",
+        fail_type=None,
+        fail_reason=None,
+    )
+    sink = Journal(str(folder), lambda: encode(event))
+
+    def block() -> float:
+        began = time.process_time()
+        for _ in range(RECORDS):
+            sink.write(event)
+        return (time.process_time() - began) / RECORDS * 1e6
+
+    used = bench.median(block)
+    written = sum(1 for file in folder.iterdir() for _ in file.open("rb"))
+    if written < RECORDS * (bench.rounds + 1):
+        raise RuntimeError(f"the journal holds {written} records: what was measured is not writing")
+    verdict = "holds" if used <= RECORD_GOAL_US else "fails"
+    yield Row("journal record", "", f"{used:.1f} µs CPU", f"≤ {RECORD_GOAL_US:.0f} µs", verdict)
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "journal": journal,
+    "collectors": collectors,
+    "compiles": compiles,
+    "live": live,
+}
