@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from compilediag.findings import Severity
+if TYPE_CHECKING:
+    from compilediag.findings import Severity
 
 
-@dataclass(frozen=True, slots=True)
-class CodeInfo:
+class CodeInfo(NamedTuple):
     """One code of the register. The code and its slug keep their meaning for ever."""
 
     code: str

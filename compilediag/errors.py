@@ -41,6 +41,10 @@ class LanesNotComparable(UsageError):
     """Two receipts differ in a field that must be equal for a comparison."""
 
 
+class BaselineUnreadable(UsageError):
+    """A file is not a baseline this version can use; it is left as it is."""
+
+
 class GateFailed(CompilediagError):
     """A gate's budget was exceeded."""
 

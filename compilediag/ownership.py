@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from compilediag.findings import Ownership
+if TYPE_CHECKING:
+    from compilediag.findings import Ownership
 
 _INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
 _STANDARD_LIBRARY = re.compile(
@@ -17,7 +19,7 @@ _TORCH_PACKAGES = frozenset({"torch", "torchgen", "functorch"})
 # Folders and files that no package but torch is known to have: they tell torch's own files in a
 # source checkout ("…/torch/_dynamo/…"), and in the paths that torch shortens from the left by
 # what they share with its own folder ("nn/modules/module.py").
-_TORCH_TAIL = re.compile(
+_TORCH_TAIL = (
     r"(?:_(?:dynamo|inductor|functorch|higher_order_ops|subclasses|export|library|prims|refs"
     r"|decomp|dispatch|logging|guards\.py|tensor\.py|ops\.py|compile\.py)"
     r"|nn/(?:modules|functional\.py|parallel|utils|attention)"
@@ -81,9 +83,9 @@ def _of_installed(file: str, packages: int, roots: tuple[str, ...]) -> Ownership
 def _belongs_to_torch_source(file: str, roots: tuple[str, ...]) -> bool:
     if file.startswith("/"):
         head, found, tail = file.rpartition("/torch/")
-        return bool(found) and bool(head) and _TORCH_TAIL.match(tail) is not None
+        return bool(found) and bool(head) and re.match(_TORCH_TAIL, tail) is not None
     tail = file.removeprefix("torch/")
-    return _TORCH_TAIL.match(tail) is not None and not _continues_a_root(file, roots)
+    return re.match(_TORCH_TAIL, tail) is not None and not _continues_a_root(file, roots)
 
 
 def _continues_a_root(file: str, roots: tuple[str, ...]) -> bool:

@@ -71,9 +71,10 @@ def _row(number: int, finding: FindingRecord, receipt: Receipt, look: Look) -> s
     return "| " + " | ".join(cells) + " |"
 
 
-def code(text: str) -> str:
-    """A text of the target as a code span that nothing in it can end."""
-    shown = Look().text(text, 300).replace("|", "\\|")
+def code(text: str, *, cell: bool = True) -> str:
+    """A text of the target as a code span that nothing in it can end, for a table's `cell`."""
+    shown = Look().text(text, 300)
+    shown = shown.replace("|", "\\|") if cell else shown
     longest = max((len(run) for run in _backtick_runs(shown)), default=0)
     fence = "`" * (longest + 1)
     blank = " " if longest else ""

@@ -1,0 +1,49 @@
+"""`compilediag gate --ab`: two command lines measured in turns, and whether B is slower."""
+
+from __future__ import annotations
+
+import sys
+
+from compilediag.commands.screen import look
+from compilediag.gate.ab import SLOWER, Sample, Timing, require_scipy, timings
+from compilediag.tools.ab import measure
+
+
+def compared(a: str, b: str, rounds: int) -> tuple[Timing, ...]:
+    """Runs both and says how they compare; on a terminal each pair as it is measured.
+
+    Raises:
+        UsageError: scipy is missing (nothing was run then), or a command failed.
+    """
+    require_scipy()
+    progress = _tell if sys.stderr.isatty() else None
+    return timings(*measure(a, b, rounds, progress))
+
+
+def report(a: str, b: str, rounds: int, found: tuple[Timing, ...]) -> str:
+    """What was measured, as text."""
+    screen = look()
+    slower = [item for item in found if item.slower]
+    words = f"B is slower ({' and '.join(item.clock for item in slower)} time)"
+    verdict = words if slower else "B is not slower" if found else "too short to be measured"
+    sign = screen.sign("bad" if slower else "good" if found else "blind")
+    lines = [
+        f"{sign} {verdict}{screen.dot}{rounds} pairs, interleaved",
+        f"  A: {screen.text(a)}",
+        f"  B: {screen.text(b)}",
+    ]
+    lines += [_line(item) for item in found]
+    lines.append(f"  slower is said where the lower bound is above {SLOWER:+.0%}")
+    return "\n".join(lines) + "\n"
+
+
+def _line(item: Timing) -> str:
+    return (
+        f"  {item.clock:<4} A {item.a_s:.3f} s, B {item.b_s:.3f} s: {item.change:+.1%} "
+        f"[{item.low:+.1%}, {item.high:+.1%}]; a slowdown of {item.smallest:.1%} would have been "
+        "found four times in five"
+    )
+
+
+def _tell(number: int, a: Sample, b: Sample) -> None:
+    print(f"  pair {number}: A {a.wall_s:.3f} s, B {b.wall_s:.3f} s", file=sys.stderr)

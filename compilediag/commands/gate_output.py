@@ -1,0 +1,112 @@
+"""Where the formats of a gate go: stdout, files, the summary of a GitHub job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from compilediag.commands.repository import look_of_repository
+from compilediag.commands.screen import look, write
+from compilediag.errors import OutputUnwritable, UsageError
+from compilediag.gate.judgement import Judgement
+from compilediag.lock_file import write_whole
+from compilediag.views.gate import FORMATS
+from compilediag.views.text import clean
+
+SUMMARY_BYTES = 1024 * 1024
+"""GitHub drops a larger summary as a whole."""
+_SPOKEN = ("terminal", "github")
+"""Formats that may stand beside each other on stdout: for people, and for GitHub's log."""
+
+
+class Outputs(NamedTuple):
+    """What is shown on stdout, and what is written to which file."""
+
+    shown: tuple[str, ...]
+    files: tuple[tuple[str, str], ...]
+
+    @property
+    def for_people(self) -> bool:
+        """Whether people read stdout, so that more can be said there."""
+        return set(self.shown) <= set(_SPOKEN)
+
+
+def outputs_of(given: Sequence[str], environment: Mapping[str, str]) -> Outputs:
+    """What `--format NAME[=FILE]` asks for; on stdout the terminal's, and GitHub's in its jobs,
+    where nothing else is to stand there.
+
+    Raises:
+        UsageError: a format does not exist, or two would be mixed in one place.
+    """
+    shown: list[str] = []
+    files: list[tuple[str, str]] = []
+    for spelled in given:
+        name, separator, file = spelled.partition("=")
+        _check(name, spelled, separator, file)
+        if separator:
+            files.append((name, file))
+        elif name not in shown:
+            shown.append(name)
+    if len(shown) > 1 and not set(shown) <= set(_SPOKEN):
+        raise UsageError(
+            f"{' and '.join(shown)} cannot go to stdout together: name a file, "
+            f"--format {shown[-1]}=FILE"
+        )
+    paths = [os.path.abspath(file) for _, file in files]
+    if len(set(paths)) < len(paths):
+        raise UsageError("two formats are to be written to the same file: name two")
+    if not shown:
+        shown = list(_SPOKEN) if environment.get("GITHUB_ACTIONS") == "true" else ["terminal"]
+    return Outputs(tuple(shown), tuple(files))
+
+
+def _check(name: str, spelled: str, separator: str, file: str) -> None:
+    if name not in FORMATS:
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, FORMATS, n=1)
+        meant = f"; did you mean {close[0]!r}?" if close else ""
+        raise UsageError(
+            f"there is no format {clean(name, limit=40)!r}{meant} (formats: {', '.join(FORMATS)})"
+        )
+    if separator and not file:
+        raise UsageError(f"--format {spelled} names no file")
+
+
+def show(judgements: Sequence[Judgement], outputs: Outputs) -> None:
+    """Files first, so that a reader who goes away costs none of them.
+
+    Raises:
+        OutputUnwritable: a file or stdout cannot be written.
+    """
+    on_paper = look_of_repository(look().root, os.environ)
+    for name, path in outputs.files:
+        folder = os.path.dirname(path) or "."
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise OutputUnwritable(f"{folder} cannot be made: {error.strerror}") from error
+        write_whole(path, FORMATS[name](judgements, on_paper))
+    if "github" in outputs.shown:
+        _summarise(FORMATS["md"](judgements, on_paper))
+    for name in outputs.shown:
+        write(FORMATS[name](judgements, look() if name == "terminal" else on_paper))
+
+
+def _summarise(text: str) -> None:
+    """Adds to the summary of the job; that it cannot be written changes no verdict."""
+    file = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not file:
+        return
+    content = text.encode("utf-8", "backslashreplace")
+    try:
+        with open(file, "ab") as stream:
+            if stream.tell() + len(content) < SUMMARY_BYTES:
+                stream.write(content)
+                return
+        why = "it would be larger than GitHub takes"
+    except OSError as error:
+        why = str(error.strerror or error)
+    print(f"compilediag: the job's summary was not written: {clean(why)}", file=sys.stderr)

@@ -1,0 +1,84 @@
+"""`compilediag gate --update`: receipts recorded into the baseline; all lanes given, or none."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+
+from compilediag.commands.gate_inputs import Lane, shown_path
+from compilediag.commands.screen import look, write
+from compilediag.errors import UsageError
+from compilediag.gate.items import plural
+from compilediag.gate.lock import LOCK_NAME, Lock
+from compilediag.gate.recording import Recorded, recorded
+from compilediag.lock_file import read_lock, write_lock
+
+_NAMED = 5
+
+
+def update(lanes: Sequence[Lane], path: str | None, reason: str | None) -> None:
+    """Writes the lanes into the baseline's file, which is made where there is none.
+
+    Raises:
+        UsageError: a receipt must not be recorded, or a reason is needed; nothing is written.
+        BaselineUnreadable: the file is no baseline; it is left as it is.
+    """
+    file = path if path is not None else os.path.join(os.getcwd(), LOCK_NAME)
+    lock = read_lock(file) if os.path.lexists(file) else Lock()
+    made = [
+        recorded(lane.receipt, lock.lane(lane.name), reason=reason, lane=lane.name)
+        for lane in lanes
+    ]
+    for item in made:
+        _refuse(item, file, reason)
+    written = write_lock(file, lock.with_lanes(item.lane for item in made))
+    said = [_said(item) for item in made]
+    name = shown_path(file)
+    head = f"Wrote {name}" if written else f"{name} holds this already"
+    option = (
+        ""
+        if path is None or os.path.basename(path) == LOCK_NAME
+        else f" --baseline {shlex.quote(name)}"
+    )
+    screen = look()
+    following = f"  next: git add {shlex.quote(name)}, and in CI: compilediag gate{option}"
+    write("\n".join(screen.text(line, 1000) for line in (head, *said, "", following)) + "\n")
+
+
+def _refuse(made: Recorded, file: str, reason: str | None) -> None:
+    lane = made.lane.name
+    if made.doubts:
+        raise UsageError(
+            f"the run of lane {lane!r} is not recorded, because {'; '.join(made.doubts)}; "
+            "run it again"
+        )
+    if made.newly_allowed and reason is None:
+        more = len(made.newly_allowed) - _NAMED
+        names = ", ".join(made.newly_allowed[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        raise UsageError(
+            f"{shown_path(file)} would newly allow in lane {lane!r}: {names}; say why they are "
+            'all right: --reason "TEXT" (nothing was written)'
+        )
+
+
+def _said(made: Recorded) -> str:
+    lane = made.lane
+    allowed = {
+        "causes": len(lane.causes),
+        "graph_breaks": len(lane.breaks),
+        "eager_fallbacks": len(lane.fallbacks),
+    }
+    silent = len(made.without_reason)
+    doubtful = f" ({silent} without a reason)" if silent else ""
+    return f"  lane {lane.name}: {_some(lane.counts)}; allowed: {_some(allowed)}{doubtful}"
+
+
+def _some(counts: Mapping[str, int]) -> str:
+    """The counts that are not 0: "2 frames, 1 graph break"."""
+    told = [
+        plural(count, name.removesuffix("s").replace("_", " "))
+        for name, count in counts.items()
+        if count
+    ]
+    return ", ".join(told) or "nothing"

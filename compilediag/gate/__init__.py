@@ -1,0 +1,1 @@
+"""The regression gate: a receipt judged against limits and a checked-in baseline."""

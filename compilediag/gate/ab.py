@@ -1,0 +1,126 @@
+"""Timings of two commands, measured in turns: is B slower than A, and what would have been found?
+
+A paired bootstrap of the median log ratio. Pairs are neighbours in time, so that a machine that
+grows slower meanwhile slows both; the median does not mind a few outliers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from compilediag.errors import UsageError
+
+SLOWER = 0.01
+"""B is called slower where it surely is by more than this; less is within what any change costs."""
+ROUNDS = 15
+FEWEST_ROUNDS = 8
+"""With fewer pairs the interval of a median promises more than it holds."""
+LEVEL = 0.98
+"""Of the two-sided interval: a false alarm at most once in a hundred."""
+RESAMPLES = 999
+_SEED = 20_261_121
+"""The same timings get the same verdict."""
+_POWER = 0.84162
+"""Standard errors beyond the bound for a slowdown to be found four times in five."""
+
+
+class Sample(NamedTuple):
+    """One run of a command, with its children."""
+
+    cpu_s: float
+    wall_s: float
+
+
+class Timing(NamedTuple):
+    """One clock of both commands. Ratios are changes: 0.05 is B taking 5 % longer than A."""
+
+    clock: str
+    a_s: float
+    """Median of A."""
+    b_s: float
+    change: float
+    """Median of the pairs' ratios, less one."""
+    low: float
+    high: float
+    """Bounds of the change."""
+    smallest: float
+    """The smallest slowdown that would have been found, four times in five."""
+
+    @property
+    def slower(self) -> bool:
+        """Whether B surely takes longer than A, by more than `SLOWER`."""
+        return self.low > SLOWER
+
+
+def timings(a: Sequence[Sample], b: Sequence[Sample]) -> tuple[Timing, ...]:
+    """CPU and wall seconds compared, pair by pair. A clock that saw nothing in some run is left
+    out.
+
+    Raises:
+        UsageError: scipy is not installed.
+    """
+    clocks = (
+        ("CPU", [item.cpu_s for item in a], [item.cpu_s for item in b]),
+        ("wall", [item.wall_s for item in a], [item.wall_s for item in b]),
+    )
+    return tuple(_timing(*clock) for clock in clocks if min((*clock[1], *clock[2])) > 0)
+
+
+def _timing(clock: str, a: list[float], b: list[float]) -> Timing:
+    from statistics import median
+
+    ratios = [math.log(right / left) for left, right in zip(a, b, strict=True)]
+    (low,), (high,), (error,) = intervals([ratios])
+    middle = median(ratios)
+    # Moving every ratio moves the interval with it: the bound lies this far below the median.
+    found = math.log1p(SLOWER) + (middle - low) + _POWER * error
+    return Timing(
+        clock,
+        median(a),
+        median(b),
+        math.expm1(middle),
+        math.expm1(low),
+        math.expm1(high),
+        math.expm1(found),
+    )
+
+
+def intervals(
+    rows: Sequence[Sequence[float]],
+) -> tuple[Sequence[float], Sequence[float], Sequence[float]]:
+    """Bounds of each row's median, and its standard error, by the percentile bootstrap.
+
+    Raises:
+        UsageError: scipy is not installed.
+    """
+    stats, numpy = require_scipy()
+    found = stats.bootstrap(
+        (numpy.asarray(rows),),
+        numpy.median,
+        axis=1,
+        n_resamples=RESAMPLES,
+        batch=100,
+        confidence_level=LEVEL,
+        method="percentile",
+        rng=numpy.random.default_rng(_SEED),
+    )
+    bounds = found.confidence_interval
+    return bounds.low.tolist(), bounds.high.tolist(), found.standard_error.tolist()
+
+
+def require_scipy() -> tuple[Any, Any]:
+    """scipy.stats and numpy.
+
+    Raises:
+        UsageError: scipy is not installed.
+    """
+    try:
+        return import_module("scipy.stats"), import_module("numpy")
+    except ImportError as error:
+        raise UsageError(
+            "--ab needs scipy for its statistics, and it is not installed: "
+            "pip install 'compilediag[stats]'"
+        ) from error

@@ -1,0 +1,97 @@
+"""Why a receipt cannot be judged: what was not seen must not pass, and no other lane's baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from compilediag.gate.ledger import lane_fields
+from compilediag.gate.lock import LaneBaseline, Scalar
+from compilediag.receipt.schema import Receipt
+
+_BLINDING = ("CD901", "CD902", "CD903")
+_ENDINGS = {
+    "failed": "the run failed",
+    "killed": "the run was killed",
+    "interrupted": "the run was interrupted",
+    "partial": "records of the run were lost",
+}
+_REASON_CHARS = 300
+_FOR_TIMES_ONLY = (
+    *("compile_callback", "compiled_calls", "call_ends", "backward_calls", "saves"),
+    *("cache_entries", "recompile_limit"),
+)
+"""Hooks of torch that no count needs: a torch in which one is gone can be judged all the same."""
+
+
+def doubts_of(receipt: Receipt) -> list[str]:
+    """Sentences, most important first; empty where the receipt can be judged."""
+    return [*_ending(receipt), *_blindness(receipt), *_evidence(receipt)]
+
+
+def lane_doubts(receipt: Receipt, baseline: LaneBaseline) -> list[str]:
+    """Fields of the lane in which the receipt is not of the baseline; a field that the baseline
+    does not name was not known to the version that wrote it."""
+    told = lane_fields(receipt)
+    return [
+        f"another lane: {name} is {_spelled(told.get(name))} and in the baseline {_spelled(value)}"
+        for name, value in baseline.fields.items()
+        if told.get(name) != value
+    ]
+
+
+def _ending(receipt: Receipt) -> Iterable[str]:
+    if receipt.status == "complete":
+        return
+    code = receipt.header.run.exit_code
+    told = f" with exit code {code}" if code is not None and receipt.status == "failed" else ""
+    reason = receipt.failure.reason if receipt.failure is not None else None
+    why = f": {reason.strip()[:_REASON_CHARS]}" if reason and reason.strip() else ""
+    yield f"{_ENDINGS[receipt.status]}{told}, so the receipt does not tell of a whole run{why}"
+
+
+def _blindness(receipt: Receipt) -> Iterable[str]:
+    if receipt.verdict is None:
+        yield "the receipt has no verdict"
+    if receipt.verdict != "blind":
+        return
+    why = next((item for item in receipt.findings if item.rule in _BLINDING), None)
+    told = f": {why.title or why.slug.replace('-', ' ')}" if why is not None else ""
+    yield f"the receipt is blind{told}"
+
+
+def _evidence(receipt: Receipt) -> Iterable[str]:
+    lost = receipt.completeness
+    torn = [
+        *(["the journal is torn"] if lost.journal_torn_tail else []),
+        *(f"{count} records: {name}" for name, count in lost.records_lost.items() if count),
+        *lost.reasons[:2],
+    ]
+    if receipt.checks.evidence_complete is False and not _is_harmless(receipt):
+        yield "the evidence is not complete" + (f" ({'; '.join(torn)})" if torn else "")
+    elif receipt.checks.evidence_complete is None:
+        yield "the receipt does not say whether its evidence is complete"
+    if receipt.checks.all_ranks_reported is False:
+        yield f"of {lost.ranks_expected} ranks only {len(lost.ranks_present)} reported"
+
+
+def harmless_losses(receipt: Receipt) -> list[str]:
+    """What was not observed and changes no count."""
+    names = tuple(f"{name}:" for name in _FOR_TIMES_ONLY)
+    return [reason for reason in receipt.completeness.reasons if reason.startswith(names)]
+
+
+def _is_harmless(receipt: Receipt) -> bool:
+    """Whether what is said to be missing changes no count, and nothing else is missing."""
+    lost, cost = receipt.completeness, receipt.overhead
+    return (
+        len(harmless_losses(receipt)) == len(lost.reasons) > 0
+        and not lost.journal_torn_tail
+        and not any(lost.records_lost.values())
+        and lost.numbers.get("unended_processes") == 0
+        and cost is not None
+        and cost.records_dropped == 0
+    )
+
+
+def _spelled(value: Scalar) -> str:
+    return "not set" if value is None else str(value)

@@ -1,0 +1,92 @@
+"""The baseline's file: found from the working directory, read, and written whole or not at all.
+
+Paths are text here: importing pathlib would cost a gate milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from compilediag.errors import BaselineUnreadable, OutputUnwritable
+from compilediag.gate.lock import LOCK_NAME, Lock, read, text_of
+from compilediag.receipt.locate import AnyPath
+
+LARGEST_BYTES = 16 * 1024 * 1024
+"""A larger file is not read: no baseline of ours comes near."""
+
+
+def find_lock(start: AnyPath) -> str | None:
+    """The baseline of a folder: in it, or in one above it up to the root of its repository."""
+    folders = [os.path.abspath(start)]
+    while (above := os.path.dirname(folders[-1])) != folders[-1]:
+        folders.append(above)
+    roots = (index for index, folder in enumerate(folders) if _is_root(folder))
+    files = (os.path.join(folder, LOCK_NAME) for folder in folders[: next(roots, 0) + 1])
+    return next((file for file in files if os.path.lexists(file)), None)
+
+
+def _is_root(folder: str) -> bool:
+    return os.path.exists(os.path.join(folder, ".git"))
+
+
+def read_lock(path: AnyPath) -> Lock:
+    """The baseline in a file.
+
+    Raises:
+        BaselineUnreadable: it is not there, cannot be opened, or is no baseline.
+    """
+    try:
+        if os.stat(path).st_size > LARGEST_BYTES:
+            raise BaselineUnreadable(
+                f"{path} is larger than {LARGEST_BYTES >> 20} MiB: this is no baseline"
+            )
+        with open(path, encoding="utf-8-sig") as stream:
+            text = stream.read()
+    except FileNotFoundError as error:
+        raise BaselineUnreadable(
+            f"there is no baseline {path}: `compilediag gate --update --baseline {path}` makes one"
+        ) from error
+    except OSError as error:
+        raise BaselineUnreadable(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise BaselineUnreadable(f"{path} is no text: this is no baseline") from error
+    return read(text, str(path))
+
+
+def write_lock(path: AnyPath, lock: Lock) -> bool:
+    """Writes a baseline; False where the file holds just that already.
+
+    Raises:
+        OutputUnwritable: the disk does not take it; the file is left as it was.
+    """
+    text = text_of(lock)
+    with contextlib.suppress(OSError), open(path, "rb") as stream:
+        if stream.read() == text.encode("ascii"):
+            return False
+    write_whole(path, text)
+    return True
+
+
+def write_whole(path: AnyPath, text: str) -> None:
+    """Puts a text in the place of a file in one move, so that no reader sees half of it.
+
+    Raises:
+        OutputUnwritable: the folder or the disk does not take it; the file is left as it was.
+    """
+    target = os.path.realpath(path)  # a link stays a link
+    folder, name = os.path.split(target)
+    temporary = os.path.join(folder, f".{name}-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        try:
+            with open(temporary, "x", encoding="utf-8", errors="backslashreplace") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise OutputUnwritable(f"{path} cannot be written: {error.strerror or error}") from error

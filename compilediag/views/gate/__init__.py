@@ -1,0 +1,32 @@
+"""One module a format of `compilediag gate`; each is imported when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from compilediag.gate.judgement import Judgement
+from compilediag.views.look import Look
+
+Render = Callable[[Sequence[Judgement], Look], str]
+
+
+def _format(module: str) -> Render:
+    """The `render` of a module below this package, imported on its first use."""
+
+    def render(judgements: Sequence[Judgement], look: Look) -> str:
+        return import_module(f"compilediag.views.gate.{module}").render(judgements, look)
+
+    return render
+
+
+FORMATS: dict[str, Render] = {
+    "terminal": _format("terminal"),
+    "github": _format("github"),
+    "gitlab": _format("gitlab"),
+    "sarif": _format("sarif"),
+    "junit": _format("junit"),
+    "md": _format("markdown"),
+    "json": _format("json"),
+}
+"""What `--format` takes. Each ends its text with a newline and never fails for what it is given."""

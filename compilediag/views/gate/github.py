@@ -1,0 +1,95 @@
+"""GitHub workflow commands: an annotation on each guilty line, the most important first.
+
+GitHub shows 10 annotations of a type for a step and drops the others without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compilediag.gate.judgement import Item, Judgement
+from compilediag.views.gate.location import location
+from compilediag.views.gate.words import (
+    UPDATE,
+    against,
+    detail,
+    headline,
+    in_turn,
+    outcome,
+    title,
+)
+from compilediag.views.look import Look
+from compilediag.views.words import count
+
+MOST_ERRORS = 9
+MOST_NOTICES = 9
+TITLE_CHARS = 200
+TEXT_CHARS = 600
+"""Of each of message, guard and fix: an annotation's message may have 64 KiB."""
+
+
+def render(judgements: Sequence[Judgement], look: Look) -> str:
+    """At most nine errors and ten notices, over all lanes."""
+    failures = in_turn(judgements)
+    lines = [_error(judgement, item, look) for judgement, item in failures[:MOST_ERRORS]]
+    notices: list[str] = []
+    if len(failures) > MOST_ERRORS:
+        more = count(len(failures) - MOST_ERRORS, "more failure")
+        notices.append(
+            _command("notice", "compilediag gate", f"{more}: see the job summary or the log")
+        )
+    for judgement in judgements:
+        notices += _notices(judgement, look)
+    if len(notices) > MOST_NOTICES:
+        left = count(len(notices) - MOST_NOTICES, "more notice")
+        notices[MOST_NOTICES:] = [_command("notice", "compilediag gate", f"{left}: see the log")]
+    if not judgements:
+        lines.append(_command("error", "compilediag gate", "nothing was judged, which is no pass"))
+    return "\n".join([*lines, *notices]) + "\n"
+
+
+def _error(judgement: Judgement, item: Item, look: Look) -> str:
+    told = [*detail(item, look, TEXT_CHARS), f"lane: {look.text(judgement.lane, 200)}"]
+    found = location(item, look)
+    properties = {} if found is None else {"file": found.path, "line": str(found.line)}
+    return _command("error", look.text(title(item), TITLE_CHARS), "\n".join(told), properties)
+
+
+def _notices(judgement: Judgement, look: Look) -> list[str]:
+    """That a lane passed, that it is better, and what else should be said of it."""
+    lane = f"lane {look.text(judgement.lane, 200)}"
+    said: list[tuple[str, str]] = []
+    if outcome(judgement) == "good" and not judgement.improvements:
+        standard = look.text(against(judgement), 300)
+        told = f"{lane} against {standard}" if standard else lane
+        said.append((headline(judgement), told))
+    if judgement.improvements:
+        better = [look.text(item.message, 200) for item in judgement.improvements[:9]]
+        more = len(judgement.improvements) - len(better)
+        better += [f"and {more:,} more"] if more else []
+        name = headline(judgement)
+        if judgement.failures:
+            name = f"compilediag gate: {count(len(judgement.improvements), 'improvement')}"
+        said.append((name, "\n".join([lane, *better, f"keep it: {UPDATE}"])))
+    said += [("compilediag gate", f"{lane}: {look.text(text)}") for text in judgement.notices]
+    # A gate that only fails for being better has no failure to show: its verdict is the error.
+    kind = "notice" if judgement.passed or judgement.failures else "error"
+    return [
+        _command(kind if index == 0 else "notice", look.text(name, TITLE_CHARS), text)
+        for index, (name, text) in enumerate(said)
+    ]
+
+
+def _command(kind: str, name: str, message: str, properties: dict[str, str] | None = None) -> str:
+    """One workflow command; its texts cannot end it, nor start another."""
+    given = {**(properties or {}), "title": name}
+    told = ",".join(f"{key}={_property(value)}" for key, value in given.items())
+    return f"::{kind} {told}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,45 @@
+"""GitLab's code quality report: a JSON array with an entry for every failure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from compilediag.gate.judgement import Item, Judgement, Kind
+from compilediag.views.gate.location import fingerprinted, home, location
+from compilediag.views.gate.words import in_turn, often, title
+from compilediag.views.look import Look
+
+DESCRIPTION_CHARS = 500
+MOST_BYTES = 10_000_000
+"""A widget with more has no reader; a lane has hardly ever a hundred entries of 500 bytes."""
+
+_SEVERITY: dict[Kind, str] = {"not_judged": "blocker", "fallback": "critical"}
+"""All else is major: a gate fails for it."""
+
+
+def render(judgements: Sequence[Judgement], look: Look) -> str:
+    """The report. A lane that passed has no entry: the widget compares with the target branch."""
+    entries: list[str] = []
+    room = MOST_BYTES
+    for judgement, item, digest in fingerprinted(in_turn(judgements)):
+        entry = json.dumps(_entry(judgement, item, digest, look), indent=1)
+        room -= len(entry)
+        if room < 0:
+            break
+        entries.append(entry)
+    return "[\n" + ",\n".join(entries) + "\n]\n" if entries else "[]\n"
+
+
+def _entry(judgement: Judgement, item: Item, digest: str, look: Look) -> dict[str, object]:
+    found = location(item, look) or home(judgement, look)
+    told = [f"{title(item)}: {item.message}"]
+    told += [f"({often(item)})"] if often(item) else []
+    told += [f"Fix: {item.fix}"] if item.fix else []
+    return {
+        "description": look.text(" ".join(told), DESCRIPTION_CHARS),
+        "check_name": look.text(f"compilediag/{item.rule}", 100),
+        "fingerprint": digest,
+        "severity": _SEVERITY.get(item.kind, "major"),
+        "location": {"path": found.path, "lines": {"begin": found.line}},
+    }

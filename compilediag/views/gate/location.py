@@ -1,0 +1,63 @@
+"""Where a format that marks lines of a repository puts an item: only where such a line can be."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from compilediag.gate.judgement import Item, Judgement
+from compilediag.views.look import Look
+from compilediag.views.text import clean
+
+LOCK = "compilediag.lock.json"
+"""Where what has no place of its own is shown, unless the gate has another baseline."""
+LONGEST_PATH = 1000
+
+
+class Location(NamedTuple):
+    """A file below the repository's root, and a line of it that starts at 1."""
+
+    path: str
+    line: int
+
+
+def location(item: Item, look: Look) -> Location | None:
+    """The item's place; None where no file below the root of the repository is to blame."""
+    path = _below(item.file, look)
+    return Location(path, max(item.line or 1, 1)) if path else None
+
+
+def home(judgement: Judgement, look: Look) -> Location:
+    """The baseline's file: for formats in which everything must have a place."""
+    return Location(_below(judgement.baseline, look) or LOCK, 1)
+
+
+def _below(file: str | None, look: Look) -> str | None:
+    """The path relative to the root, in one spelling; None for anything that lies elsewhere."""
+    if not file:
+        return None
+    root = look.root.rstrip("/") + "/"
+    path = file[len(root) :] if look.root and file.startswith(root) else file
+    if path is file and look.folder and not path.startswith(("/", "<")):
+        path = f"{look.folder}/{path}"
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    # "<string>" and the like: code that was never in a file.
+    strange = path.startswith(("/", "<")) or ".." in parts or "\\" in path or not parts
+    if strange or len(path) > LONGEST_PATH or clean(path, limit=LONGEST_PATH) != path:
+        return None
+    return "/".join(parts)
+
+
+def fingerprinted(
+    failures: Iterable[tuple[Judgement, Item]],
+) -> Iterator[tuple[Judgement, Item, str]]:
+    """Each failure with a fingerprint of its own: lane, cause and, for twins, which of them."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for judgement, item in failures:
+        twin = seen[judgement.lane, item.fingerprint]
+        seen[judgement.lane, item.fingerprint] += 1
+        parts = (judgement.lane, item.fingerprint, *([str(twin)] if twin else []))
+        digest = hashlib.sha256("\x00".join(parts).encode("utf-8", "replace"))
+        yield judgement, item, digest.hexdigest()[:32]

@@ -1,0 +1,137 @@
+"""A job summary in Markdown: the counts and every failure, never longer than GitHub takes.
+
+Names, guards and sentences of the target stand in code spans, in which nothing is markup, a
+mention or a link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compilediag.codes import REGISTER
+from compilediag.gate.judgement import Item, Judgement
+from compilediag.views.gate.words import (
+    UPDATE,
+    against,
+    explain,
+    headline,
+    in_turn,
+    kind_of,
+    often,
+    outcome,
+    place,
+    short,
+)
+from compilediag.views.look import Look
+from compilediag.views.markdown import code
+from compilediag.views.words import count, seconds
+
+MOST_BYTES = 1_000_000
+"""GitHub refuses a step's summary of more than 1 MiB, whole."""
+FAILURE_BYTES = 600_000
+"""Of the rows of failures, which come before all else that is told of a lane."""
+MOST_LINES = 20
+PAGES = "https://github.com/compilediag/compilediag/blob/main/docs/rules"
+_SIGN = {"bad": "❌", "good": "✅", "blind": "❔"}
+_HEAD = ["| # | what | why | where | how often | cost | fix |", "|--:|---|---|---|---|--:|---|"]
+
+
+def render(judgements: Sequence[Judgement], look: Look) -> str:
+    """Every lane under its verdict; what is cut is counted, with where to find it."""
+    ordered = sorted(judgements, key=lambda item: ("blind", "bad", "good").index(outcome(item)))
+    rows, left = _rows(ordered, look)
+    lines = [] if judgements else ["### ❔ nothing was judged, which is no pass"]
+    room = MOST_BYTES
+    for index, judgement in enumerate(ordered):
+        told = "\n".join(_lane(judgement, rows[index], look))
+        room -= len(told.encode()) + 1
+        if room < 0:
+            more = count(len(ordered) - index, "more lane")
+            lines += [f"**{more}**: `compilediag gate --format json` has them all.", ""]
+            break
+        lines.append(told)
+    if left:
+        more = count(left, "more failure")
+        lines += [f"**{more}**: `compilediag gate --format json` has them all.", ""]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(judgements: Sequence[Judgement], look: Look) -> tuple[list[list[str]], int]:
+    """The rows of each lane's failures, as many as there is room for, and how many are left."""
+    rows: list[list[str]] = [[] for _ in judgements]
+    places = {id(judgement): index for index, judgement in enumerate(judgements)}
+    failures = in_turn(judgements)
+    room = FAILURE_BYTES
+    for number, (judgement, item) in enumerate(failures):
+        own = rows[places[id(judgement)]]
+        row = _row(len(own) + 1, item, look)
+        room -= len(row.encode()) + 1
+        if room < 0:
+            return rows, len(failures) - number
+        own.append(row)
+    return rows, 0
+
+
+def _row(number: int, item: Item, look: Look) -> str:
+    why = code(item.message)
+    if item.guard and item.guard not in item.message:
+        why += f" guard: {code(item.guard)}"
+    where = code(place(item, look)) if item.file else ""
+    cost = seconds(item.cost_s) if item.cost_s is not None else ""
+    fix = code(item.fix) if item.fix else ""
+    more = explain(item)
+    fix += f" (`{more}`)" if more else ""
+    cells = (str(number), _what(item), why, where, often(item), cost, fix)
+    return "| " + " | ".join(cells) + " |"
+
+
+def _what(item: Item) -> str:
+    """The code, with a link to its page where it is one of ours, and what it is of what."""
+    known = REGISTER.get(item.rule)
+    named = f"[{known.code}]({PAGES}/{known.code}.md) " if known is not None else ""
+    if not named and item.rule and item.kind in ("count", "limit"):
+        named = f"{code(item.rule.replace('_', ' '))} "
+    subject = item.variable or item.function
+    return f"{named}{kind_of(item)}" + (f" {code(subject)}" if subject else "")
+
+
+def _lane(judgement: Judgement, rows: list[str], look: Look) -> list[str]:
+    lines = [f"### {_SIGN[outcome(judgement)]} {headline(judgement)}", ""]
+    standard = against(judgement)
+    told = f"lane {_line(judgement.lane)}" + (f" against {_line(standard)}" if standard else "")
+    lines += [f"{told}, receipt {_line(judgement.receipt_id)}", ""]
+    if rows:
+        lines += [*_HEAD, *rows, ""]
+    if judgement.improvements:
+        better = [_line(item.message) for item in judgement.improvements]
+        lines += [*_list("Better than the baseline", better), f"Keep it: `{UPDATE}`", ""]
+    if judgement.counts and judgement.baseline:
+        lines += _counts(judgement)
+    lines += _list("Known and allowed", [_known(item) for item in judgement.known])
+    return [*lines, *_list("Notices", [_line(text) for text in judgement.notices])]
+
+
+def _counts(judgement: Judgement) -> list[str]:
+    lines = ["| count | before | after |", "|---|--:|--:|"]
+    for item in judgement.counts[:MOST_LINES]:
+        name, after = code(item.name.replace("_", " ")), f"{item.after:,}"
+        lines.append(f"| {name} | {item.before:,} | {f'**{after}**' if item.change else after} |")
+    return [*lines, ""]
+
+
+def _known(item: Item) -> str:
+    return _line(short(item)) + (f": {_line(item.reason)}" if item.reason else ": no reason given")
+
+
+def _line(text: str) -> str:
+    """A code span outside a table, where a `|` ends nothing."""
+    return code(text, cell=False)
+
+
+def _list(name: str, told: Sequence[str]) -> list[str]:
+    """A list under its name; nothing where it is empty."""
+    if not told:
+        return []
+    lines = [f"**{name} ({len(told):,})**", "", *(f"- {text}" for text in told[:MOST_LINES])]
+    lines += [f"- and {len(told) - MOST_LINES:,} more"] if len(told) > MOST_LINES else []
+    return [*lines, ""]

@@ -1,0 +1,150 @@
+"""SARIF 2.1.0 for code scanning: every failure as a result, most important first.
+
+One run for all lanes: code scanning takes only one run of a tool and category from a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from compilediag import __version__
+from compilediag.codes import REGISTER
+from compilediag.gate.judgement import Item, Judgement
+from compilediag.views.gate.location import fingerprinted, home, location
+from compilediag.views.gate.words import detail, in_turn, short, title
+from compilediag.views.look import Look
+
+MOST_RESULTS = 25_000
+"""Of a run; more and the file is refused."""
+MOST_BYTES = 9_000_000
+"""Of results and rules as text: the file may have 10 MB after compression, which adds nothing."""
+MOST_NOTIFICATIONS = 100
+TEXT_CHARS = 500
+
+PAGES = "https://github.com/compilediag/compilediag/blob/main/docs"
+SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+_IN_PATHS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/")
+
+
+def render(judgements: Sequence[Judgement], look: Look) -> str:
+    """The log. Improvements are no results, and a run that could not be judged is unsuccessful."""
+    failures = in_turn(judgements)
+    rules: dict[str, int] = {}
+    results: list[str] = []
+    room = MOST_BYTES
+    for judgement, item, digest in fingerprinted(failures[:MOST_RESULTS]):
+        rule = look.text(item.rule, 60) or item.kind
+        place = rules.get(rule, len(rules))
+        result = _dump(_result(judgement, item, (rule, place), digest, look))
+        room -= len(result) + (0 if rule in rules else len(_dump(_rule(rule))))
+        if room < 0:
+            break
+        rules.setdefault(rule, place)
+        results.append(result)
+    run = _dump(_run(judgements, rules, len(failures) - len(results), look))
+    # Results are dumped one by one to know their size; this puts them where they belong.
+    body = run.replace('"results":[]', '"results":[\n' + ",\n".join(results) + "\n]", 1)
+    return f'{{"$schema":{_dump(SCHEMA)},"version":"2.1.0","runs":[{body}]}}\n'
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _run(
+    judgements: Sequence[Judgement], rules: dict[str, int], left: int, look: Look
+) -> dict[str, object]:
+    driver = {
+        "name": "compilediag",
+        "version": __version__,
+        "informationUri": "https://github.com/compilediag/compilediag",
+        "rules": [_rule(name) for name in rules],
+    }
+    return {
+        "results": [],
+        "tool": {"driver": driver},
+        "automationDetails": {"id": "compilediag/gate/"},
+        "invocations": [_invocation(judgements, left, look)],
+    }
+
+
+def _rule(name: str) -> dict[str, object]:
+    known = REGISTER.get(name)
+    if known is None:
+        told = f"{name.replace('_', ' ')}: more than the baseline or the limit allows"
+        page = f"{PAGES}/ci.md"
+    else:
+        told, page = known.sentence, f"{PAGES}/rules/{known.code}.md"
+    rule: dict[str, object] = {"id": name} if known is None else {"id": name, "name": known.slug}
+    return {
+        **rule,
+        "shortDescription": {"text": told},
+        "fullDescription": {"text": told},
+        "help": {"text": f"{told}. See {page}"},
+        "helpUri": page,
+        "defaultConfiguration": {"level": "error"},
+    }
+
+
+def _result(
+    judgement: Judgement, item: Item, rule: tuple[str, int], digest: str, look: Look
+) -> dict[str, object]:
+    found = location(item, look) or home(judgement, look)
+    told = [look.text(title(item), 200), *detail(item, look, TEXT_CHARS)]
+    artifact = {"uri": _uri(found.path), "uriBaseId": "%SRCROOT%"}
+    physical = {"artifactLocation": artifact, "region": {"startLine": found.line}}
+    place: dict[str, object] = {"physicalLocation": physical}
+    if item.function:
+        name = look.text(item.function, 200)
+        place["logicalLocations"] = [{"fullyQualifiedName": name, "kind": "function"}]
+    return {
+        "ruleId": rule[0],
+        "ruleIndex": rule[1],
+        "level": "error",
+        "message": _message("\n".join(told)),
+        "locations": [place],
+        # Code scanning reads the first alone, and would count lines of the file without it.
+        "partialFingerprints": {"primaryLocationLineHash": f"{digest}:1", "cause/v1": digest},
+        "properties": {"lane": look.text(judgement.lane, 200), "kind": item.kind},
+    }
+
+
+def _invocation(judgements: Sequence[Judgement], left: int, look: Look) -> dict[str, object]:
+    """Whether everything could be judged, and what else is to be said of the gate itself."""
+    told: list[tuple[str, str]] = []
+    if not judgements:
+        told.append(("error", "nothing was judged, which is no pass"))
+    if left:
+        told.append(("warning", f"{left} more failures: compilediag gate --format json"))
+    for judgement in judgements:
+        lane = look.text(judgement.lane, 200)
+        told += [
+            ("error", f"lane {lane}: {look.text(item.message, TEXT_CHARS)}")
+            for item in judgement.failures
+            if item.kind == "not_judged"
+        ]
+        told += [("note", f"lane {lane}: {look.text(text)}") for text in judgement.notices]
+        for item in judgement.improvements:
+            better = look.text(f"{short(item)}: {item.message}", TEXT_CHARS)
+            told.append(("note", f"lane {lane}: better: {better}"))
+    return {
+        "executionSuccessful": bool(judgements) and all(item.judged for item in judgements),
+        "toolExecutionNotifications": [
+            {"level": level, "message": _message(text)} for level, text in told[:MOST_NOTIFICATIONS]
+        ],
+    }
+
+
+def _message(text: str) -> dict[str, str]:
+    """A message in which no text of the target becomes a link: `[text](address)` is one."""
+    return {"text": text.replace("](", "] (")}
+
+
+def _uri(path: str) -> str:
+    """A relative path as a URI reference; a colon in it would read as the end of a scheme."""
+    return "".join(
+        chr(byte) if byte in _IN_PATHS else f"%{byte:02X}" for byte in path.encode("utf-8")
+    )

@@ -1,0 +1,92 @@
+"""Limits as they are typed: what parses, what each means, and what is said of those that do not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compilediag.errors import UsageError
+from compilediag.gate.expression import NAMES, Limit, parse_limits
+
+
+def test_parts_in_their_order() -> None:
+    """Counts, findings and codes of rules; blanks do not matter, codes are taken in any case."""
+    assert parse_limits("recompiles>0, graph_breaks >= 3,cd103!=1") == (
+        Limit("recompiles", ">", 0),
+        Limit("graph_breaks", ">=", 3),
+        Limit("CD103", "!=", 1),
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("sign", [">", ">=", "<", "<=", "==", "!="])
+def test_every_name_and_operator(name: str, sign: str) -> None:
+    """What is written comes back as it was written."""
+    (limit,) = parse_limits(f"{name}{sign}7")
+    assert str(limit) == f"{name}{sign}7"
+
+
+@pytest.mark.parametrize(
+    ("sign", "below", "at", "above"),
+    [
+        (">", False, False, True),
+        (">=", False, True, True),
+        ("<", True, False, False),
+        ("<=", True, True, False),
+        ("==", False, True, False),
+        ("!=", True, False, True),
+    ],
+)
+def test_a_limit_says_what_must_not_be(sign: str, below: bool, at: bool, above: bool) -> None:
+    """The gate fails where the comparison holds."""
+    limit = Limit("frames", sign, 5)
+    assert [limit.is_broken_by(count) for count in (4, 5, 6)] == [below, at, above]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the limits are empty"),
+        (" , ", "the limits are empty"),
+        ("recompiles>0,,frames>1", "limit 2 of 3, '', is empty: there is a comma too many"),
+        ("recompiles", "says no number"),
+        ("recompiles=0", "has '=': write '==' for equal"),
+        ("recompiles>1.5", "a whole number"),
+        ("recompiles>99999999999", "a whole number"),
+        ("recompiles > 0; frames > 1", "does not parse"),
+        ("recompiles>0 frames>1", "does not parse"),
+        ("0<recompiles", "does not parse"),
+        ("recompiles>٣", "does not parse"),
+        ("recompiles>-1", "a count is never below 0"),
+        ("recompiles>=0", "would always fail"),
+        ("recompiles<0", "would never fail"),
+        ("frames>0,recompile>0", "limit 2 of 2, 'recompile>0',"),
+        ("recompile>0", "did you mean 'recompiles'"),
+        ("Graph-Breaks>0", "does not parse"),
+        ("nonsense>0", "there is no count 'nonsense' (names: frames, compiles, recompiles"),
+        ("CD099>0", "there is no rule CD099"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, said: str) -> None:
+    """The message names the part, what is wrong with it, and what could be meant."""
+    with pytest.raises(UsageError) as caught:
+        parse_limits(text)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["wall_s", "step_time", "compile_seconds", "median", "p99"])
+def test_times_are_refused_with_the_reason(name: str) -> None:
+    """Seconds are not the same on every machine; the message names what measures them."""
+    with pytest.raises(UsageError, match=r"times differ between machines .* --ab"):
+        parse_limits(f"{name}>3")
+
+
+@given(st.text(max_size=60))
+def test_no_text_is_a_fault_of_ours(text: str) -> None:
+    """Whatever is typed parses or is a UsageError; what parses can be written again."""
+    try:
+        limits = parse_limits(text)
+    except UsageError:
+        return
+    assert parse_limits(",".join(map(str, limits))) == limits
