@@ -11,18 +11,20 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from compilediag_harness.session import Session
-from compilediag_harness.wire import WIRE_VERSION, Event, ProcessStarted, clip
+from compilediag_harness.wire import WIRE_VERSION, Event, ProcessEnded, ProcessStarted, clip
 
 if TYPE_CHECKING:
     from compilediag.diagnose import Diagnosis
     from compilediag.findings import Finding
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.parts.invocations import Invocation
+    from compilediag.receipt.schema import Receipt, Status
     from compilediag.timeline import Timeline
 
 EVENT_LIMIT = 200_000
@@ -37,20 +39,53 @@ class _Full(Exception):
 
 
 class Seen:
-    """What a `watch()` block has seen. Read it after the block."""
+    """What a `watch()` block has seen. Read it after the block, or ask for `so_far` inside."""
 
-    def __init__(self, user_roots: tuple[str, ...]) -> None:
+    def __init__(self, user_roots: tuple[str, ...], lane: str | None = None) -> None:
         self._events: list[Event] = []
         self._user_roots = user_roots
+        self._lane = lane
+        self._now: Callable[[], float] = time.monotonic
+        self._progress: Callable[[], ProcessEnded | None] = lambda: None
         self._started_unix = time.time()
         self._wall_s: float | None = None
         self._failure: str | None = None
+        self._partial = False
+        self.calls = 0
+        """Outermost calls of compiled callables, whether or not they compiled."""
+
+    def begin(self, now: Callable[[], float], progress: Callable[[], ProcessEnded | None]) -> None:
+        """The block begins; `progress` tells what its end would tell, were it to end now."""
+        self._now, self._progress = now, progress
 
     def keep(self, event: Event) -> None:
         """Adds an event: the session's sink."""
         if len(self._events) >= EVENT_LIMIT:
             raise _Full
         self._events.append(event)
+
+    def called(self, _key: int = 0) -> None:
+        """A compiled callable is called, from outside of compiled code."""
+        self.calls += 1
+
+    def now(self) -> float:
+        """Seconds since the block began, on the clock of its events: marks a moment in it."""
+        return self._now()
+
+    def so_far(self) -> Seen:
+        """What has been seen until now, to be read while the block goes on. The steps that are not
+        decided yet are not in it."""
+        part = Seen(self._user_roots, self._lane)
+        part._started_unix, part.calls = self._started_unix, self.calls
+        if self._wall_s is not None:
+            part._events, part._partial = list(self._events), self._partial
+            part.end(self._wall_s, self._failure)
+            return part
+        ended = self._progress()
+        part._events = [*self._events, *([ended] if ended is not None else [])]
+        part._partial = True
+        part.end(self._now(), None)
+        return part
 
     def end(self, wall_s: float, failure: str | None) -> None:
         """The block ended; `failure` is the text of the exception that ended it."""
@@ -97,13 +132,31 @@ class Seen:
             RunFacts(
                 receipt_id=ulid(int(self._started_unix * 1000), os.urandom(10)),
                 created_at_utc=stamp,
-                status="complete" if self._failure is None else "failed",
+                status=self._status(),
                 wall_s=self._wall_s,
+                lane_name=self._lane,
                 argv=tuple(sys.argv),
                 secret_values=tuple(secret_values(sys.argv, os.environ)),
                 failure_reason=self._failure,
             ),
         )
+
+    def invocation(self, name: str) -> Invocation:
+        """The calls of one compiled callable, by the end of its name: "score", "Scorer.forward".
+
+            per_step = seen.invocation("Scorer.forward").per_step
+            assert (per_step.min, per_step.max) == (1, 1)    # exactly one batched call a step
+
+        Raises:
+            LookupError: no callable of that name was called from eager code, or several were.
+        """
+        called = self.receipt.invocations
+        found = [item for item in called if f".{item.name}".endswith(f".{name}")]
+        if len(found) != 1:
+            many = "several callables" if found else "no callable"
+            names = ", ".join(dict.fromkeys(item.name for item in called)) or "none"
+            raise LookupError(f"{many} named {name!r}; compiled callables called: {names}")
+        return found[0]
 
     def save(self, path: str | Path) -> Path:
         """Writes the receipt to `path`, atomically, and returns it.
@@ -115,6 +168,11 @@ class Seen:
 
         write_receipt(self.receipt, Path(path))
         return Path(path)
+
+    def _status(self) -> Status:
+        if self._partial:
+            return "partial"
+        return "complete" if self._failure is None else "failed"
 
     def _ended(self) -> None:
         if self._wall_s is None:
@@ -137,22 +195,34 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
     block sees everything that happens in it. What was compiled before the block is not counted.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, root: str | None = None, user_roots: Sequence[str] = (), lane: str | None = None
+    ) -> None:
+        """`root`: the folder from which files are told, the working directory by default;
+        `user_roots`: folders of the user's own code, the caller's by default; `lane`: the name
+        under which the receipt is compared with others."""
+        self._root = root
+        self._user_roots = tuple(user_roots)
+        self._lane = lane
         self._seen: Seen | None = None
         self._session: Session | None = None
+        self._forget_calls: Callable[[], None] | None = None
 
     def __enter__(self) -> Seen:
-        from compilediag_harness import attach
+        from compilediag_harness import attach, torch_api
 
         if self._session is not None:
             raise RuntimeError("this watch() is in use: make one for each block")
         caller = inspect.currentframe()
         caller = caller.f_back if caller is not None else None
-        seen = Seen(_user_roots(caller.f_code.co_filename if caller is not None else ""))
+        file = caller.f_code.co_filename if caller is not None else ""
+        seen = Seen(_user_roots(file, self._user_roots), self._lane)
         session = Session(seen.keep)
+        seen.begin(session.now, lambda: attach.progress(session))
         self._seen, self._session = seen, session
-        session.emit(_process_started())
+        session.emit(_process_started(self._root or os.getcwd()))
         attach.install(session)
+        self._forget_calls = torch_api.on_outermost_call(seen.called)
         return seen
 
     def __exit__(
@@ -167,6 +237,8 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         if session is None or seen is None:
             return
         self._session = self._seen = None
+        if self._forget_calls is not None:
+            self._forget_calls()
         failure = None
         if error is not None:
             text = "".join(traceback.format_exception(kind, error, trace))
@@ -178,15 +250,15 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
             seen.end(session.now(), failure)
 
 
-def _user_roots(caller: str) -> tuple[str, ...]:
-    """The working directory, and the folder of the file whose code is watched."""
-    roots = [os.getcwd()]
-    if os.path.isfile(caller):
+def _user_roots(caller: str, named: tuple[str, ...]) -> tuple[str, ...]:
+    """The working directory and the named folders; without any, the folder of the caller's file."""
+    roots = [os.getcwd(), *named]
+    if not named and os.path.isfile(caller):
         roots.append(os.path.dirname(os.path.abspath(caller)))
     return tuple(dict.fromkeys(roots))
 
 
-def _process_started() -> ProcessStarted:
+def _process_started(cwd: str) -> ProcessStarted:
     now = time.time()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
     return ProcessStarted(
@@ -198,7 +270,7 @@ def _process_started() -> ProcessStarted:
         world_size=_rank("WORLD_SIZE"),
         argv=tuple(sys.orig_argv[:256]),
         executable=sys.executable or "",
-        cwd=os.getcwd(),
+        cwd=cwd,
         started_utc=f"{stamp}.{int(now % 1 * 1e6):06d}Z",
         python=sys.version.split()[0],
     )

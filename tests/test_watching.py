@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,53 @@ def test_torch_is_given_back(tmp_path: Path) -> None:
     before = seen.events
     double(torch.ones(3))
     assert seen.events == before
+
+
+def test_what_was_seen_so_far() -> None:
+    """A part of the block, read while it goes on; the block itself goes on undisturbed."""
+    double = fresh()
+    with cd.watch() as seen:
+        double(torch.ones(2))
+        early = seen.so_far()
+        double(torch.ones(3))
+        late = seen.so_far()
+    assert [part.receipt.compile.recompiles for part in (early, late, seen)] == [0, 1, 1]
+    assert [part.receipt.status for part in (early, late, seen)] == ["partial"] * 2 + ["complete"]
+    assert [part.calls for part in (early, late, seen)] == [1, 2, 2]
+    assert [part.receipt.completeness.differences for part in (early, late)] == [(), ()]
+    assert seen.so_far().receipt.status == "complete"
+
+
+def test_moments_lie_between_events() -> None:
+    """`now()` is on the clock of the events."""
+    double = fresh()
+    with cd.watch() as seen:
+        double(torch.ones(2))
+        moment = seen.now()
+        double(torch.ones(3))
+    first, second = seen.timeline.compiles
+    assert first.t < moment < second.t
+
+
+def test_calls_are_counted_whether_or_not_they_compile() -> None:
+    """In every thread, inside of the block only."""
+    double = fresh()
+    double(torch.ones(2))
+    with cd.watch() as seen:
+        double(torch.ones(2))
+        other = threading.Thread(target=double, args=(torch.ones(2),))
+        other.start()
+        other.join()
+    double(torch.ones(2))
+    assert seen.calls == 2
+
+
+def test_a_root_and_a_lane(tmp_path: Path) -> None:
+    """Files are told from the root, and the receipt bears the lane's name."""
+    double = fresh()
+    root = Path(__file__).parent
+    with cd.watch(root=str(root), user_roots=[str(tmp_path)], lane="train") as seen:
+        double(torch.ones(2))
+    assert seen.receipt.header.lane.name == "train"
+    assert seen.receipt.compile.events[0].frame.file == Path(__file__).name
+    assert str(tmp_path) in seen.timeline.user_roots

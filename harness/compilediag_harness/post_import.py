@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -44,8 +45,11 @@ class PostImport(importlib.abc.MetaPathFinder):
         """The spec another finder gives, with the actions behind its loader."""
         if fullname not in self._wanted:
             return None
-        for finder in list(sys.meta_path):
-            if finder is self or not hasattr(finder, "find_spec"):
+        finders = list(sys.meta_path)
+        # Those before have been asked, or are asking: another session's finder among them.
+        later = finders[finders.index(self) + 1 :] if self in finders else finders
+        for finder in later:
+            if not hasattr(finder, "find_spec"):
                 continue
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
@@ -60,8 +64,10 @@ class PostImport(importlib.abc.MetaPathFinder):
         run = loader.exec_module
 
         def exec_module(module: types.ModuleType) -> None:
-            # The loader is as it was before the module's own code can look at it.
-            del loader.exec_module
+            # The loader is as it was before the module's own code can look at it; another session
+            # that waits for the module may have put it back already.
+            with contextlib.suppress(AttributeError):
+                del loader.exec_module
             run(module)
             for action in self._wanted.pop(name, []):
                 action(module)

@@ -153,7 +153,7 @@ class LogCollector:
             if logger.disabled or self._handler not in logger.handlers
         ]
         if stripped:
-            self._lose("text_log", silenced(stripped))
+            self._lose("text_log", silenced(sorted(stripped)))
         for artifact in ARTIFACTS:
             silent = [item.name for item in self._artifacts.of(artifact) if is_silent(item)]
             if silent:

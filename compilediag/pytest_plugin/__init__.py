@@ -1,0 +1,176 @@
+"""What pytest loads in every run: options, markers and the fixture; all else on first use.
+
+Invariant: imports the standard library and pytest only, and does nothing for a test that does not
+ask. torch and the rest of compilediag come in when a test is collected that wants to be watched.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from compilediag.pytest_plugin.ledger import Ledger
+
+FIXTURE = "compilediag"
+MARKERS = {
+    "zero_recompiles": "zero_recompiles(warmup=1): the test fails when torch.compile compiles a "
+    "frame again after the first `warmup` steps, and names every cause",
+    "compile_budget": "compile_budget(recompiles=, graph_breaks=, frames=, compiles=, "
+    "eager_fallbacks=, recordings=, own_code_only=False): the most that the test may have",
+    "compile_baseline": "compile_baseline(lane): the test must do no worse than what "
+    "compilediag.lock.json knows of this lane",
+}
+COUNTED = "compilediag.verdict"
+"""The user property that every watched test has."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options and ini keys."""
+    group = parser.getgroup("compilediag", "torch.compile: recompiles, graph breaks, fallbacks")
+    group.addoption(
+        "--compilediag",
+        action="store_true",
+        default=False,
+        help="watch every test and show what it compiled",
+    )
+    group.addoption(
+        "--compilediag-report",
+        metavar="DIR",
+        default=None,
+        help="write a receipt of every watched test into DIR",
+    )
+    group.addoption(
+        "--compilediag-update",
+        action="store_true",
+        default=False,
+        help="write the lanes of compile_baseline into the baseline instead of judging them",
+    )
+    parser.addini("compilediag", "as --compilediag", type="bool", default=False)
+    parser.addini("compilediag_report", "as --compilediag-report", default="")
+    parser.addini(
+        "compilediag_baseline",
+        "file of the lanes of compile_baseline, seen from the configuration file",
+        default="compilediag.lock.json",
+    )
+    parser.addini(
+        "compilediag_fail_on",
+        "limits for every watched test that compiles, such as recompiles>0,graph_breaks>2",
+        default="",
+    )
+    parser.addini(
+        "compilediag_strict_improvement",
+        "a lane that is better than the baseline fails until it is updated",
+        type="bool",
+        default=False,
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Registers the markers; a worker of pytest-xdist gets its own compile cache in time."""
+    for text in MARKERS.values():
+        config.addinivalue_line("markers", text)
+    if watches_all(config) and hasattr(config, "workerinput"):
+        from compilediag.pytest_plugin.isolation import own_cache_folder
+
+        own_cache_folder(config)
+
+
+def watches_all(config: pytest.Config) -> bool:
+    """`--compilediag`, or its ini key."""
+    return bool(config.getoption("compilediag") or config.getini("compilediag"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Puts the plugin's other hooks in place when a test asks for them.
+
+    Raises:
+        pytest.UsageError: a marker or a setting cannot be used as it is written.
+    """
+    if watches_all(config):
+        watched = list(items)
+    else:
+        asked: dict[pytest.Item | pytest.Collector, bool] = {}
+        watched = [item for item in items if _asks(item, asked)]
+    if watched:
+        from compilediag.pytest_plugin.hooks import watch_tests
+
+        try:
+            watch_tests(config, watched)
+        except pytest.UsageError as error:
+            if not hasattr(config, "workerinput"):
+                raise
+            _refuse(config, items, str(error))
+
+
+def _refuse(config: pytest.Config, items: list[pytest.Item], why: str) -> None:
+    """A worker of pytest-xdist cannot end the session: it reports an error and runs nothing."""
+    report = pytest.CollectReport("compilediag", "failed", f"ERROR: {why}", [])
+    config.hook.pytest_collectreport(report=report)
+    items.clear()
+
+
+def _asks(item: pytest.Item, asked: dict[pytest.Item | pytest.Collector, bool]) -> bool:
+    """The test has a marker, on itself or around it, or the fixture. Collectors are asked once."""
+    if FIXTURE in getattr(item, "fixturenames", ()):
+        return True
+    if any(mark.name in MARKERS for mark in item.own_markers):
+        return True
+    node: Any = item.parent
+    passed: list[Any] = []
+    found = False
+    while node is not None:
+        known = asked.get(node)
+        if known is not None:
+            found = known
+            break
+        passed.append(node)
+        if any(mark.name in MARKERS for mark in node.own_markers):
+            found = True
+            break
+        node = node.parent
+    asked.update(dict.fromkeys(passed, found))
+    return found
+
+
+@pytest.fixture
+def compilediag(request: pytest.FixtureRequest) -> Ledger:
+    """What torch.compile does in this test: warmup(), steady(), expect(), assert_frames()."""
+    from compilediag.pytest_plugin.hooks import ledger_of
+
+    return ledger_of(request)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker of pytest-xdist is done: its lanes come to the controller, which writes once."""
+    lanes = getattr(node, "workeroutput", {}).get("compilediag_lanes")
+    if lanes:
+        from compilediag.pytest_plugin.lanes import receive
+
+        receive(node.config, lanes)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Writes the lanes of `--compilediag-update`."""
+    if session.config.getoption("compilediag_update"):
+        from compilediag.pytest_plugin.lanes import write
+
+        write(session)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """One line for each test that was watched."""
+    watched = [
+        report
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if any(name == COUNTED for name, _ in getattr(report, "user_properties", ()))
+    ]
+    if watched or terminalreporter.config.getoption("compilediag_update"):
+        from compilediag.pytest_plugin.summary import write
+
+        write(terminalreporter, watched)

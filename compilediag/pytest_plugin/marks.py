@@ -1,0 +1,174 @@
+"""The plugin's markers as values: read from the nearest place, checked before any test runs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+COUNTS = ("recompiles", "graph_breaks", "frames", "compiles", "eager_fallbacks", "recordings")
+"""What a budget can name, in the order in which it is told."""
+
+_LONGEST_LANE = 200
+
+Level = Sequence[pytest.Mark]
+"""The marks of one place: a parameter, a function, a class, a module."""
+
+
+class BadMark(Exception):
+    """A marker cannot be used as it is written; the message says why and what would do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What the markers of one test ask of it."""
+
+    limits: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The most of each count, over the whole test."""
+    own_code_only: bool = False
+    warmup: int | None = None
+    """`zero_recompiles`: steps in which a recompile is allowed; None where it does not apply."""
+    lane: str | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is something to judge."""
+        return bool(self.limits) or self.warmup is not None or self.lane is not None
+
+
+def demands_of(item: pytest.Item) -> Demands:
+    """The demands of a test: of each marker, the one nearest to it.
+
+    `zero_recompiles` and a budget of recompiles contradict each other; from different places, the
+    nearer one holds.
+
+    Raises:
+        BadMark: a marker cannot be used as it is written.
+    """
+    levels = list(_levels(item))
+    zero_at, zero = _nearest(levels, "zero_recompiles")
+    budget_at, budget = _nearest(levels, "compile_budget")
+    _, baseline = _nearest(levels, "compile_baseline")
+    limits, own_code_only = _budget(budget) if budget is not None else ({}, False)
+    warmup = _warmup(zero) if zero is not None else None
+    if warmup is not None and "recompiles" in limits:
+        if zero_at == budget_at:
+            raise BadMark(
+                f"{_spelled(zero)} allows no recompile and {_spelled(budget)} sets another "
+                "budget of them at the same place: keep one of the two"
+            )
+        if budget_at < zero_at:
+            warmup = None
+        else:
+            del limits["recompiles"]
+    lane = _lane(baseline, item) if baseline is not None else None
+    return Demands(limits, own_code_only, warmup, lane)
+
+
+def _levels(item: pytest.Item) -> Iterator[Level]:
+    """The marks around a test, the nearest place first. pytest itself lists a parameter's marks
+    after the function's, and a base class's before the class's."""
+    for node in reversed(item.listchain()):
+        marks = list(node.own_markers)
+        if node is item:
+            of_parameters = list(getattr(getattr(item, "callspec", None), "marks", ()))
+            yield of_parameters
+            yield [mark for mark in marks if not any(mark is each for each in of_parameters)]
+        elif isinstance(node, pytest.Class):
+            by_class = [_own_marks(each) for each in node.obj.__mro__]
+            inherited = [mark for level in by_class for mark in level]
+            yield [mark for mark in marks if mark not in inherited]
+            yield from by_class
+        else:
+            yield marks
+
+
+def _own_marks(owner: type) -> Level:
+    """The marks written at one class, not at its bases."""
+    written: object = vars(owner).get("pytestmark", ())
+    listed = cast("list[Any]", written if isinstance(written, list | tuple) else [written])
+    return [getattr(mark, "mark", mark) for mark in listed]
+
+
+def _nearest(levels: Sequence[Level], name: str) -> tuple[int, pytest.Mark | None]:
+    for place, level in enumerate(levels):
+        found = [mark for mark in level if mark.name == name]
+        if len(found) > 1:
+            both = " and ".join(_spelled(mark) for mark in found)
+            raise BadMark(f"{both} stand at the same place: write one marker with both")
+        if found:
+            return place, found[0]
+    return len(levels), None
+
+
+def _budget(mark: pytest.Mark) -> tuple[dict[str, int], bool]:
+    if mark.args:
+        raise BadMark(f"{_spelled(mark)}: name the counts, as in compile_budget(recompiles=0)")
+    values = dict(mark.kwargs)
+    own_code_only = values.pop("own_code_only", False)
+    if not isinstance(own_code_only, bool):
+        raise BadMark(f"{_spelled(mark)}: own_code_only is True or False")
+    if not values:
+        raise BadMark(f"{_spelled(mark)} limits nothing: name at least one of {', '.join(COUNTS)}")
+    return checked_counts(values, _spelled(mark)), own_code_only
+
+
+def checked_counts(values: Mapping[str, object], where: str) -> dict[str, int]:
+    """Counts by name, all known and none negative.
+
+    Raises:
+        BadMark: a name or a number is none.
+    """
+    for name, value in values.items():
+        if name not in COUNTS:
+            close = difflib.get_close_matches(name, COUNTS, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f" (there are {', '.join(COUNTS)})"
+            raise BadMark(f"{where}: there is no count called {name}{hint}")
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise BadMark(f"{where}: {name} is a whole number of at least 0, not {value!r}")
+    return {name: int(str(values[name])) for name in COUNTS if name in values}
+
+
+def _warmup(mark: pytest.Mark) -> int:
+    unknown = [name for name in mark.kwargs if name != "warmup"]
+    if unknown or len(mark.args) + len(mark.kwargs) > 1:
+        raise BadMark(f"{_spelled(mark)}: it takes only warmup, a number of steps (default 1)")
+    value = mark.args[0] if mark.args else mark.kwargs.get("warmup", 1)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BadMark(f"{_spelled(mark)}: warmup is a whole number of steps, not {value!r}")
+    return value
+
+
+def _lane(mark: pytest.Mark, item: pytest.Item) -> str:
+    """The marker's lane; a test with parameters has one lane for each of them."""
+    lane = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
+    if not isinstance(lane, str) or not lane.strip() or not lane.isprintable():
+        raise BadMark(f'{_spelled(mark)}: give the lane a name, as in compile_baseline("train")')
+    parameters = getattr(getattr(item, "callspec", None), "id", None)
+    name = f"{lane}[{parameters}]" if parameters is not None else lane
+    if len(name) > _LONGEST_LANE:
+        raise BadMark(f"{_spelled(mark)}: the name of the lane is longer than {_LONGEST_LANE}")
+    return name
+
+
+def _spelled(mark: pytest.Mark | None) -> str:
+    """The marker as it is written in the source."""
+    if mark is None:
+        return ""
+    told = [repr(value) for value in mark.args]
+    told += [f"{name}={value!r}" for name, value in mark.kwargs.items()]
+    return f"{mark.name}({', '.join(told)})"
+
+
+def two_lanes(demands: Mapping[str, Demands]) -> Iterator[str]:
+    """What to say of lanes that several tests have; `demands` by node id."""
+    holders: dict[str, list[str]] = {}
+    for node, demand in demands.items():
+        if demand.lane is not None:
+            holders.setdefault(demand.lane, []).append(node)
+    for lane, nodes in holders.items():
+        if len(nodes) > 1:
+            yield f"two lanes are called {lane!r}: {nodes[0]} and {nodes[1]}; name each test's own"

@@ -1,0 +1,54 @@
+"""The plugin's options and ini keys, read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from compilediag.errors import UsageError
+from compilediag.gate.expression import Limit, parse_limits
+
+Config = pytest.Config
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What holds for every test of a session."""
+
+    report: Path | None
+    """Folder of the receipts; None where none are written."""
+    baseline: Path
+    """File of the lanes."""
+    limits: tuple[Limit, ...]
+    update: bool
+    """The lanes are written instead of judged."""
+    strict: bool
+
+
+def settings_of(config: pytest.Config) -> Settings:
+    """The settings of a session.
+
+    Raises:
+        pytest.UsageError: `compilediag_fail_on` does not parse.
+    """
+    report = config.getoption("compilediag_report") or config.getini("compilediag_report")
+    fail_on = str(config.getini("compilediag_fail_on")).strip()
+    try:
+        limits = parse_limits(fail_on) if fail_on else ()
+    except UsageError as error:
+        raise pytest.UsageError(f"compilediag_fail_on: {error}") from None
+    return Settings(
+        report=config.invocation_params.dir / str(report) if report else None,
+        baseline=baseline_of(config),
+        limits=limits,
+        update=bool(config.getoption("compilediag_update")),
+        strict=bool(config.getini("compilediag_strict_improvement")),
+    )
+
+
+def baseline_of(config: pytest.Config) -> Path:
+    """The file of the lanes, seen from the folder of the configuration file."""
+    folder = config.inipath.parent if config.inipath is not None else config.rootpath
+    return folder / str(config.getini("compilediag_baseline"))

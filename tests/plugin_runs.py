@@ -1,0 +1,60 @@
+"""Runs pytest with the plugin on a test file, in a process of its own, as a user does."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+HEAD = '''
+import pytest
+import torch
+
+def fresh():
+    """A compiled function that nobody has called, and that specialises on the size of its input."""
+    def double(x):
+        return x * 2
+    return torch.compile(double, backend="eager", dynamic=False)
+
+def sizes(*numbers, compiled=None):
+    compiled = compiled or fresh()
+    for number in numbers:
+        compiled(torch.ones(number))
+    return compiled
+'''
+
+
+def run(pytester: pytest.Pytester, text: str, *options: str) -> pytest.RunResult:
+    """Runs a test file that begins with `HEAD`; `text` may be indented."""
+    pytester.makepyfile(test_user=HEAD + dedent(text))
+    return again(pytester, *options)
+
+
+def again(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
+    """Runs what is there once more."""
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error", *options)
+
+
+def outcomes(result: pytest.RunResult) -> dict[str, str]:
+    """Each test's outcome by what follows the file's name, from the lines of `-rA`."""
+    words = ("PASSED", "FAILED", "ERROR", "SKIPPED", "XFAIL", "XPASS")
+    found: dict[str, str] = {}
+    for line in result.outlines:
+        word, _, rest = line.partition(" ")
+        if word in words and "::" in rest:
+            name = rest.split(" - ")[0].strip().partition("::")[2]
+            found[name] = word
+    return found
+
+
+def failure_of(result: pytest.RunResult, name: str) -> str:
+    """What is printed below the headline of a failed test, up to the next one."""
+    lines: list[str] = []
+    inside = False
+    for line in result.outlines:
+        title = line.strip("_ ") if line.startswith("_") and line.endswith("_") else None
+        if title is not None or line.startswith("="):
+            inside = title is not None and title.rpartition(".")[2] == name
+        elif inside:
+            lines.append(line)
+    return "\n".join(lines)

@@ -1,0 +1,53 @@
+"""Actions after an import: every session has its own, and none imports anything by itself."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from compilediag_harness.post_import import PostImport
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module that nobody has imported."""
+    (tmp_path / "imported_later.py").write_text("ready = True\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "imported_later", raising=False)
+    return "imported_later"
+
+
+def test_two_sessions_wait_for_one_module(module: str) -> None:
+    """Both actions run once, after the module's own code, and the loader is as it was."""
+    told: list[str] = []
+    finders = [PostImport(), PostImport(), PostImport()]
+    try:
+        for number, finder in enumerate(finders):
+            finder.want(module, lambda seen, n=number: told.append(f"{n} {seen.ready}"))
+        assert told == []
+        found = importlib.import_module(module)
+        assert sorted(told) == ["0 True", "1 True", "2 True"]
+        assert "exec_module" not in vars(found.__spec__.loader)
+    finally:
+        for finder in finders:
+            finder.forget()
+        sys.modules.pop(module, None)
+    assert not [finder for finder in sys.meta_path if isinstance(finder, PostImport)]
+
+
+def test_one_session_leaves_before_the_import(module: str) -> None:
+    """Only what still wants it is told; an import that nobody wants is none of ours."""
+    told: list[str] = []
+    first, second = PostImport(), PostImport()
+    try:
+        first.want(module, lambda seen: told.append("first"))
+        second.want(module, lambda seen: told.append("second"))
+        second.forget()
+        importlib.import_module(module)
+    finally:
+        first.forget()
+        sys.modules.pop(module, None)
+    assert told == ["first"]
