@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compilediag.commands.help import Command
 from compilediag.commands.run_defaults import read_defaults
-from compilediag.errors import UsageError
+from compilediag.commands.run_options import (
+    PROBE_FLAG,
+    TARGET_IS_MARKED,
+    TargetCommand,
+    with_probe_options,
+    with_run_options,
+)
+from compilediag.errors import EXIT_GATE, UsageError
 from compilediag.supervisor.options import GRACE_S, LiveMode, Options, Outcome
+from compilediag.views.look import Look
 
 if TYPE_CHECKING:
+    from compilediag.gate.expression import Limit
     from compilediag.receipt.schema import Receipt
 
 PIPE_WIDTH = 100
@@ -25,55 +33,85 @@ MOST_WIDTH = 120
 
 @click.command(
     name="run",
-    cls=Command,
+    cls=TargetCommand,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     epilog="""\b
 Examples:
   compilediag run train.py --lr 3e-4
   compilediag run --steps 50 -- -m package.train
   compilediag run torchrun --nproc-per-node 2 train.py
+  compilediag run model.py --cadence-probe
 """,
 )
-@click.option("--output", metavar="DIR", help="Directory for this run; new or empty.")
-@click.option("--name", metavar="NAME", help="Name of the lane; default: of the script.")
-@click.option("--steps", type=click.IntRange(min=1), help="Stop cleanly after this many steps.")
-@click.option("--warmup", metavar="N|auto", help="Steps that count as warm-up; default: auto.")
-@click.option("--timeout", metavar="S", type=float, help="End the target after S seconds.")
+@with_run_options
 @click.option(
-    "--grace",
-    metavar="S",
-    type=float,
-    help=f"Seconds from Ctrl-C to the end by force; default: {GRACE_S:g}.",
+    "--cadence-probe",
+    is_flag=True,
+    help="Find what periodic work costs: see `compilediag probe`. Also after TARGET.",
 )
-@click.option("--trace", is_flag=True, default=None, help="Keep torch's trace (TORCH_TRACE).")
-@click.option("--quiet", is_flag=True, default=None, help="Print no verdict.")
-@click.option("--json", "as_json", is_flag=True, default=None, help="Print the receipt instead.")
-@click.option(
-    "--live/--no-live", default=None, help="Progress in the title of the terminal while it runs."
-)
-@click.option("--live-lines", is_flag=True, default=None, help="Progress as lines of text instead.")
+@with_probe_options
 @click.argument("target", nargs=-1, type=click.UNPROCESSED, metavar="TARGET [ARGS]...")
-def command(target: tuple[str, ...], **given: Any) -> int:
+@click.pass_context
+def command(
+    ctx: click.Context, target: tuple[str, ...], *, cadence_probe: bool, **given: Any
+) -> int:
     """Run a program and say why torch.compile compiled again.
 
     TARGET is a Python file, `-m MODULE`, `-c CODE`, or any program; what follows it is the
-    target's own. The exit code is the target's.
+    target's own. The exit code is the target's; with --fail-on it is 3 where the target succeeds
+    and a limit is exceeded.
     """
     from compilediag.supervisor import run
 
     if target and target[0] == "--":
         target = target[1:]
+    if not ctx.meta.get(TARGET_IS_MARKED) and PROBE_FLAG in target[1:]:
+        cadence_probe, target = True, tuple(word for word in target if word != PROBE_FLAG)
+    if cadence_probe:
+        from compilediag.commands.probe import probe_target
+
+        return probe_target(target, given)
+    if given["group"] or given["keep_caches"]:
+        raise UsageError("--group and --keep-caches belong to the cadence probe: --cadence-probe")
     if not target:
         raise UsageError("say what to run: `compilediag run train.py`")
-    settings = {**read_defaults(Path.cwd()), **_flags(given)}
+    settings = {**read_defaults(Path.cwd()), **flags_of(given)}
+    limits = limits_of(settings)
     outcome = run(target, options_of(settings))
-    _report(outcome, settings)
-    return outcome.exit_code
+    report(outcome, settings)
+    return gated(outcome, limits)
 
 
-def _flags(given: dict[str, Any]) -> dict[str, Any]:
+def limits_of(settings: dict[str, Any]) -> tuple[Limit, ...]:
+    """What the run is judged by when it has ended.
+
+    Raises:
+        UsageError: the expression does not parse.
+    """
+    if settings.get("fail_on") is None:
+        return ()
+    from compilediag.gate.expression import parse_limits
+
+    return parse_limits(settings["fail_on"])
+
+
+def gated(outcome: Outcome, limits: tuple[Limit, ...]) -> int:
+    """The exit code: a target that failed has the last word, else the limits do. What cannot be
+    judged does not pass; 2 would say that nothing was started."""
+    if not limits or outcome.receipt is None:
+        return outcome.exit_code
+    from compilediag.gate.judge import judge
+
+    for item in (failures := judge(outcome.receipt, limits=limits).failures):
+        if item.kind in ("limit", "not_judged"):
+            say(f"compilediag: the gate failed: {_clean(item.message)}\n")
+    return EXIT_GATE if failures and outcome.exit_code == 0 else outcome.exit_code
+
+
+def flags_of(given: dict[str, Any]) -> dict[str, Any]:
     """The options of the command line that were given, by the names they have in pyproject.toml."""
-    flags = {key: value for key, value in given.items() if value is not None}
+    ours = {key: value for key, value in given.items() if key not in ("group", "keep_caches")}
+    flags = {key: value for key, value in ours.items() if value is not None}
     if "as_json" in flags:
         flags["json"] = flags.pop("as_json")
     if flags.pop("live_lines", False):
@@ -100,6 +138,7 @@ def options_of(settings: dict[str, Any]) -> Options:
         timeout_s=timeout_s,
         grace_s=grace_s,
         trace=settings.get("trace", False),
+        profile_on_signal=settings.get("profile_on_signal", False),
         live=_live(settings),
     )
 
@@ -133,7 +172,7 @@ def _live(settings: dict[str, Any]) -> LiveMode | None:
     raise UsageError(f"live must be true, false, 'title' or 'lines', not {value!r}")
 
 
-def _report(outcome: Outcome, settings: dict[str, Any]) -> None:
+def report(outcome: Outcome, settings: dict[str, Any]) -> None:
     """The verdict goes to stderr: stdout is the target's, byte for byte."""
     if settings.get("json") and outcome.receipt is not None:
         from compilediag.receipt.file import encoded
@@ -141,24 +180,30 @@ def _report(outcome: Outcome, settings: dict[str, Any]) -> None:
         sys.stdout.write(encoded(outcome.receipt).decode("utf-8"))
         sys.stdout.flush()
     if outcome.receipt is not None and not (settings.get("quiet") or settings.get("json")):
-        _say(_verdict(outcome.receipt, outcome, settings))
+        say(_verdict(outcome.receipt, outcome, settings))
     if not settings.get("quiet") or outcome.receipt_path is None:
         for note in outcome.notes:
-            _say(f"compilediag: {_clean(note)}\n")
+            say(f"compilediag: {_clean(note)}\n")
 
 
 def _verdict(receipt: Receipt, outcome: Outcome, settings: dict[str, Any]) -> str:
-    from compilediag.views.verdict import render
-
     columns = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
     suffix = f" {shlex.quote(settings['output'])}" if settings.get("output") else ""
+    suffix = suffix if outcome.receipt_path else ""
+    look = Look(min(columns, MOST_WIDTH), _color(), not _can_encode("✗✓→·…▁█"), os.getcwd())
+    if receipt.cadence is not None:
+        from compilediag.views.cadence import render_cadence
+
+        return render_cadence(receipt, look, suffix)
+    from compilediag.views.verdict import render
+
     return render(
         receipt,
-        width=min(columns, MOST_WIDTH),
-        color=_color(),
-        ascii=not _can_encode("✗✓→·…"),
-        root=os.getcwd(),
-        suffix=suffix if outcome.receipt_path else "",
+        width=look.width,
+        color=look.color,
+        ascii=look.ascii_only,
+        root=look.root,
+        suffix=suffix,
     )
 
 
@@ -184,7 +229,7 @@ def _clean(text: str) -> str:
     return clean(text, limit=2000)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     """Writes to stderr; a stderr that is gone must not hide the exit code."""
     encoding = sys.stderr.encoding or "ascii"
     try:

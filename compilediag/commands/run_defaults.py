@@ -23,8 +23,17 @@ KEYS: dict[str, tuple[type, ...]] = {
     "live": (bool, str),
     "json": (bool,),
     "trace": (bool,),
+    "profile_on_signal": (bool,),
+    "fail_on": (str,),
 }
 """Key to the types its value may have."""
+
+PROBE_KEYS: dict[str, tuple[type, ...]] = {
+    "steps": (int,),
+    "keep_caches": (bool,),
+    "groups": (dict,),
+}
+"""The same for the table below it, [tool.compilediag.probe]."""
 
 
 def read_defaults(start: Path) -> dict[str, Any]:
@@ -53,15 +62,33 @@ def _table(file: Path) -> dict[str, Any]:
 
 
 def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The table, if every key and type is known."""
+    """The table, if every key and type is known; that of the probe stands in it as "probe"."""
+    own = {key: value for key, value in table.items() if key != "probe"}
+    _check(own, KEYS, f"[tool.compilediag] of {where}")
+    if "probe" in table:
+        name = f"[tool.compilediag.probe] of {where}"
+        _check(_mapping(table["probe"], name), PROBE_KEYS, name)
+        groups = table["probe"].get("groups", {})
+        for group, template in groups.items():
+            if not isinstance(template, str):
+                raise UsageError(
+                    f"{group} in [tool.compilediag.probe.groups] of {where} must be a template "
+                    "such as '--entropy-every {n}'"
+                )
+    return dict(table)
+
+
+def _mapping(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{name} is no table")
+    return cast("dict[str, Any]", value)
+
+
+def _check(table: Mapping[str, Any], keys: Mapping[str, tuple[type, ...]], name: str) -> None:
     for key, value in table.items():
-        kinds = KEYS.get(key)
+        kinds = keys.get(key)
         if kinds is None:
-            raise UsageError(
-                f"unknown key {key!r} in [tool.compilediag] of {where}: "
-                f"the keys are {', '.join(KEYS)}"
-            )
+            raise UsageError(f"unknown key {key!r} in {name}: the keys are {', '.join(keys)}")
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise UsageError(f"{key} in [tool.compilediag] of {where} must be {wanted}")
-    return dict(table)
+            raise UsageError(f"{key} in {name} must be {wanted}")

@@ -23,6 +23,7 @@ from compilediag_harness.wire import Event, EvidenceLost, TorchSeen
 if TYPE_CHECKING:
     from compilediag.receipt.run_facts import ArtifactFacts, JournalFacts, ProvenanceFacts, RunFacts
     from compilediag.receipt.schema import Receipt
+    from compilediag.timeline import Timeline
 
 TEXT_LOG_PREFIX = "torch_logs"
 DIGEST_LIMIT_BYTES = 64 << 20
@@ -60,6 +61,7 @@ class Assembled:
 
     receipt: Receipt
     notes: tuple[str, ...]
+    timeline: Timeline
 
 
 def assemble(record: RunRecord) -> Assembled:
@@ -80,7 +82,8 @@ def assemble(record: RunRecord) -> Assembled:
         # Nobody attached: said as an event, so that every view tells why the verdict is blind.
         events = [(EvidenceLost(0.0, 0, "attach", notes[-1]),)]
     timeline = fold(events, text_log, _user_roots(record.target))
-    return Assembled(build(timeline, diagnose(timeline), _facts(record, journals)), tuple(notes))
+    receipt = build(timeline, diagnose(timeline), _facts(record, journals))
+    return Assembled(receipt, tuple(notes), timeline)
 
 
 def _facts(record: RunRecord, journals: Sequence[Journal]) -> RunFacts:
@@ -228,6 +231,7 @@ def _role(uri: str) -> str:
         ("journal-", "journal"),
         (TEXT_LOG_PREFIX, "torch_logs"),
         (f"{ARTIFACTS}{os.sep}torch_trace", "torch_trace"),
+        (f"{ARTIFACTS}{os.sep}profile-", "torch_profile"),
         ("attach-fault-", "fault"),
     ):
         if uri.startswith(prefix):

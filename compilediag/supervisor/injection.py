@@ -9,6 +9,7 @@ import compilediag_harness
 
 RUN_DIR_VARIABLE = "COMPILEDIAG_RUN_DIR"
 STEPS_VARIABLE = "COMPILEDIAG_STEPS"
+PROFILE_VARIABLE = "COMPILEDIAG_PROFILE_DIR"
 
 
 def bootstrap_dir() -> str:
@@ -17,12 +18,18 @@ def bootstrap_dir() -> str:
 
 
 def child_environment(
-    base: Mapping[str, str], run_dir: str, *, steps: int | None = None, trace_dir: str | None = None
+    base: Mapping[str, str],
+    run_dir: str,
+    *,
+    steps: int | None = None,
+    trace_dir: str | None = None,
+    profile_dir: str | None = None,
 ) -> dict[str, str]:
     """`base` with what attaches a Python child to the run.
 
     TORCH_LOGS stays as the user set it. TORCH_TRACE is set to `trace_dir` only where the user has
-    none. A run inside a run attaches to the inner one only.
+    none. A run inside a run attaches to the inner one only. `profile_dir`: where signals may put
+    profiles; None: signals are the program's alone.
     """
     ours = bootstrap_dir()
     paths = base.get("PYTHONPATH", "")
@@ -33,6 +40,9 @@ def child_environment(
         RUN_DIR_VARIABLE: run_dir,
     }
     child.pop(STEPS_VARIABLE, None)
+    child.pop(PROFILE_VARIABLE, None)
+    if profile_dir is not None:
+        child[PROFILE_VARIABLE] = profile_dir
     if steps is not None:
         child[STEPS_VARIABLE] = str(steps)
     if trace_dir is not None and not base.get("TORCH_TRACE"):

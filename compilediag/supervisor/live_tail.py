@@ -85,7 +85,9 @@ class LiveView:
         fd: int,
         mode: LiveMode = "title",
         clock: Callable[[], float] = time.monotonic,
+        label: str = "",
     ) -> None:
+        self._label = label
         self._follower = Follower(run_dir)
         self._fd = fd
         self._mode = mode
@@ -120,7 +122,7 @@ class LiveView:
         now = self._clock()
         news = self._follower.look(now)
         processes = self._follower.processes
-        line = status(processes, now, now - self._started)
+        line = status(processes, now, now - self._started, self._label)
         if self._mode == "title":
             if line != self._shown:
                 self._write(title(line))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema import Receipt
+    from compilediag.timeline import Timeline
 
 LiveMode = Literal["title", "lines"]
 
@@ -27,8 +28,12 @@ class Options:
     timeout_s: float | None = None
     grace_s: float = GRACE_S
     trace: bool = False
+    profile_on_signal: bool = False
+    """SIGUSR1 and SIGUSR2 begin and end a window of torch.profiler in the target."""
     live: LiveMode | None = "title"
     """Where progress is shown, on a terminal; None: nowhere."""
+    label: str = ""
+    """What progress says first, for one run of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +49,5 @@ class Outcome:
     """None when it could not be written."""
     notes: tuple[str, ...] = ()
     """Sentences for the user, beside the verdict."""
+    timeline: Timeline | None = None
+    """What the receipt was made from; None when there is none."""

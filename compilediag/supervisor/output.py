@@ -8,7 +8,7 @@ import time
 from itertools import count
 
 from compilediag.errors import OutputUnwritable, UsageError
-from compilediag.receipt.file import RECEIPT_NAME, RUNS_FOLDER
+from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
 
 ARTIFACTS = "artifacts"
 

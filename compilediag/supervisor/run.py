@@ -69,7 +69,13 @@ def _run_child(
     inbox: SignalInbox,
 ) -> tuple[Ended, ProvenanceProbe]:
     trace_dir = _trace_dir(run_dir) if options.trace else None
-    environment = child_environment(variables, run_dir, steps=options.steps, trace_dir=trace_dir)
+    environment = child_environment(
+        variables,
+        run_dir,
+        steps=options.steps,
+        trace_dir=trace_dir,
+        profile_dir=os.path.join(run_dir, ARTIFACTS) if options.profile_on_signal else None,
+    )
     digests = digest_script(target.script)  # before the target can change it
     started = time.monotonic()
     try:
@@ -93,7 +99,7 @@ def _run_child(
 def _live(options: Options, run_dir: str, variables: Mapping[str, str]) -> LiveView | None:
     if options.live is None or not can_draw(STDERR, variables, options.live):
         return None
-    view = LiveView(run_dir, STDERR, options.live)
+    view = LiveView(run_dir, STDERR, options.live, label=options.label)
     view.start()
     return view
 
@@ -115,19 +121,22 @@ def _conclude(record: RunRecord) -> Outcome:
     try:
         made = assemble(record)
     except Exception as error:
-        return _without_receipt(record, _fault(error))
+        return _without_receipt(record, fault_note(error))
     try:
         path = _write(record, made.receipt)
     except OutputUnwritable as error:
         note = f"{error} The target's run is not affected."
-        return Outcome(record.ended.exit_code, record.run_dir, made.receipt, None, (note,))
+        code = record.ended.exit_code
+        return Outcome(code, record.run_dir, made.receipt, None, (note,), made.timeline)
     except Exception as error:
-        return _without_receipt(record, _fault(error))
-    return Outcome(record.ended.exit_code, record.run_dir, made.receipt, path, made.notes)
+        return _without_receipt(record, fault_note(error))
+    code = record.ended.exit_code
+    return Outcome(code, record.run_dir, made.receipt, path, made.notes, made.timeline)
 
 
 def _write(record: RunRecord, receipt: Receipt) -> str:
-    from compilediag.receipt.file import RECEIPT_NAME, point_latest, write_receipt
+    from compilediag.receipt.file import write_receipt
+    from compilediag.receipt.locate import RECEIPT_NAME, point_latest
 
     folder = Path(record.run_dir)
     write_receipt(receipt, folder / RECEIPT_NAME)
@@ -144,7 +153,8 @@ def _without_receipt(record: RunRecord, note: str) -> Outcome:
     return Outcome(code, record.run_dir, None, None, (note,))
 
 
-def _fault(error: Exception) -> str:
+def fault_note(error: Exception) -> str:
+    """One sentence for a fault of ours that cost the receipt."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     if os.environ.get("COMPILEDIAG_TRACEBACK"):

@@ -1,0 +1,195 @@
+"""From the evidence of all variants to what the probe says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from compilediag.probing.attribution import Cost, attribute, quiet_samples
+from compilediag.probing.collision import Collision, collide
+from compilediag.probing.extra_compiles import extra_compiles
+from compilediag.probing.groups import Group
+from compilediag.probing.noise import Baseline, baseline_of, standing_cost
+from compilediag.probing.periods import find_offset, find_periods
+from compilediag.probing.plan import FEWEST_FIRES, Plan, Variant
+from compilediag.probing.samples import Evidence
+
+FiresFrom = Literal["told", "step times", "compiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """One group and what is known of its cost."""
+
+    group: Group
+    fires_from: FiresFrom | None
+    """How it is known when it fired: the program told, or it was found; None: nobody knows."""
+    cost: Cost | None
+    between_s: float | None = None
+    """Extra seconds of every step that does not fire; None within the noise."""
+    problem: str | None = None
+    never_fired: bool = False
+    """The program declared it and never asked for it: the input of the probe is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A rhythm in the step times of one variant."""
+
+    variant: str
+    every: int
+    first: int
+    count: int
+    extra_s: float
+    compile_s: float
+    """Seconds of compiles in its steps, all together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """Everything the probe found."""
+
+    groups: tuple[GroupResult, ...] = ()
+    collision: Collision | None = None
+    periods: tuple[Period, ...] = ()
+
+
+def conclude(plan: Plan, groups: Sequence[Group], runs: Mapping[Variant, Evidence]) -> Conclusion:
+    """What the variants that ran say; those that are missing cost only what depends on them."""
+    control = next((runs[v] for v in runs if v.kind == "control"), None)
+    results = tuple(_group_result(plan, group, runs, control) for group in groups)
+    return Conclusion(
+        groups=results,
+        collision=_collision(plan, results, runs, control),
+        periods=_periods(plan, runs),
+    )
+
+
+def _group_result(
+    plan: Plan, group: Group, runs: Mapping[Variant, Evidence], control: Evidence | None
+) -> GroupResult:
+    evidence = runs.get(Variant("alone", (group,)))
+    if evidence is None:
+        return GroupResult(group, None, None, problem="its variant gave no steps")
+    fires, known_from = fires_of(plan, group, evidence, control)
+    cost = attribute(evidence, control, fires, plan.warmup)
+    if not fires:
+        return GroupResult(
+            group,
+            None,
+            cost,
+            problem=_why_no_fires(plan, group, evidence),
+            never_fired=group.origin == "code",
+        )
+    problem = None
+    if control is None:
+        problem = "without the control nobody knows which compiles are its own"
+    elif cost.after_warmup < FEWEST_FIRES:
+        problem = f"it fired only {cost.after_warmup} times after warm-up"
+    return GroupResult(group, known_from, cost, _between(plan, group, fires, runs), problem)
+
+
+def _between(
+    plan: Plan, group: Group, fires: Sequence[int], runs: Mapping[Variant, Evidence]
+) -> float | None:
+    """What the group costs where it does not fire, from every variant it is on or off in."""
+    on: list[Baseline] = []
+    off: list[Baseline] = []
+    for variant, evidence in runs.items():
+        is_on = variant.kind == "configured" or group in variant.on
+        told = {step for item in evidence.groups for step in evidence.fires_of(item.name)}
+        quiet = quiet_samples(evidence, sorted(told.union(fires if is_on else ())), plan.warmup)
+        found = baseline_of([(sample.number, sample.work_s) for sample in quiet], plan.steps)
+        if found is not None:
+            (on if is_on else off).append(found)
+    return standing_cost(on, off)
+
+
+def _why_no_fires(plan: Plan, group: Group, evidence: Evidence) -> str:
+    if group.origin != "code":
+        return (
+            f"no rhythm of {plan.every} steps stands out: a firing costs less than the noise, or "
+            "the template does not reach the program"
+        )
+    declared = next((item for item in evidence.groups if item.name == group.name), None)
+    if declared is None:
+        return "never fired: the program did not declare it in this variant"
+    if declared.shift is None:
+        return "never fired: due() was never called, or only inside of compiled code"
+    return "never fired: due() was called, but with no step at which it could be due"
+
+
+def fires_of(
+    plan: Plan, group: Group, evidence: Evidence, control: Evidence | None
+) -> tuple[tuple[int, ...], FiresFrom | None]:
+    """The steps in which a group fired, and how they are known.
+
+    The period is always known. Where it begins is told by the program for a group of its own; for
+    a template it is found: in the step times, else from the first compile the control has not.
+    """
+    told = evidence.fires_of(group.name)
+    if told:
+        return told, "told"
+    after = [sample for sample in evidence.samples if sample.number >= plan.warmup]
+    if not after:
+        return (), None
+    end = after[-1].number + 1
+    first = _rhythm_begins(plan, evidence)
+    if first is not None and (control is None or _rhythm_begins(plan, control) != first):
+        return tuple(range(first, end, plan.every)), "step times"
+    extra = extra_compiles(evidence.compiles, control.compiles) if control is not None else ()
+    compiled = next((item.step for item in extra if item.step >= plan.warmup), None)
+    if compiled is None:
+        return (), None
+    return tuple(range(compiled, end, plan.every)), "compiles"
+
+
+def _rhythm_begins(plan: Plan, evidence: Evidence) -> int | None:
+    """The first step after warm-up at which a rhythm of the plan's period stands out."""
+    after = [sample for sample in evidence.samples if sample.number >= plan.warmup]
+    rhythm = find_offset([sample.work_s for sample in after], plan.every)
+    return None if rhythm is None else after[rhythm.first].number
+
+
+def _collision(
+    plan: Plan,
+    results: Sequence[GroupResult],
+    runs: Mapping[Variant, Evidence],
+    control: Evidence | None,
+) -> Collision | None:
+    variant = next((item for item in runs if item.kind == "collision"), None)
+    if variant is None:
+        return None
+    evidence = runs[variant]
+    steps = {step for group in variant.on for step in evidence.fires_of(group.name)}
+    for result in results:
+        # Found in the group's own variant, where no other one is in the way.
+        if result.fires_from not in (None, "told") and result.cost is not None:
+            steps.update(result.cost.fires)
+    together = attribute(evidence, control, sorted(steps), plan.warmup)
+    return collide(together, [result.cost for result in results if result.cost is not None])
+
+
+def _periods(plan: Plan, runs: Mapping[Variant, Evidence]) -> tuple[Period, ...]:
+    """The rhythms that no group explains: of the control, or of the only variant there is."""
+    kind = "control" if any(item.kind != "configured" for item in runs) else "configured"
+    variant = next((item for item in runs if item.kind == kind), None)
+    if variant is None:
+        return ()
+    after = [sample for sample in runs[variant].samples if sample.number >= plan.warmup]
+    found = find_periods([sample.wall_s - sample.analysis_s for sample in after])
+    periods: list[Period] = []
+    for rhythm in found:
+        places = rhythm.steps(len(after))
+        periods.append(
+            Period(
+                variant=variant.name,
+                every=rhythm.period,
+                first=after[rhythm.first].number,
+                count=rhythm.count,
+                extra_s=rhythm.extra_s,
+                compile_s=sum(after[place].compile_s for place in places),
+            )
+        )
+    return tuple(periods)

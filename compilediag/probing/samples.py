@@ -1,0 +1,99 @@
+"""What one variant's run tells: its steps as the probe compares them, its compiles, its firings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compilediag.cadence_groups import CadenceGroup
+from compilediag.lead_process import lead_process
+from compilediag.timeline import Compile, Step, Timeline
+
+PHASES = ("data_wait", "forward", "backward", "optimizer", "spans")
+"""Phases of a step that may be measured; what they leave is "rest"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One finished step, in seconds."""
+
+    number: int
+    wall_s: float
+    compile_s: float
+    analysis_s: float
+    """Our own analysis of its recompiles: no cost of the program."""
+    sync_s: float | None
+    phases: Mapping[str, float]
+    """The measured ones, and "rest"; compiling is in them, our analysis is not."""
+
+    @property
+    def work_s(self) -> float:
+        """The step without compiling and without our analysis."""
+        return max(0.0, self.wall_s - self.compile_s - self.analysis_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The lead process of one variant."""
+
+    samples: tuple[Sample, ...] = ()
+    compiles: tuple[Compile, ...] = ()
+    groups: tuple[CadenceGroup, ...] = ()
+
+    def fires_of(self, name: str) -> tuple[int, ...]:
+        """The finished steps in which a group of the code fired."""
+        finished = {sample.number for sample in self.samples}
+        found = next((group for group in self.groups if group.name == name), None)
+        return tuple(step for step in found.fires if step in finished) if found else ()
+
+    @property
+    def compiled_steps(self) -> tuple[int, ...]:
+        return tuple(sorted({item.step for item in self.compiles}))
+
+
+def evidence_of(timeline: Timeline) -> Evidence:
+    """The evidence of one run: that of the process its step times are told from."""
+    process = lead_process(timeline)
+    analysis_s: dict[int, float] = {}
+    for item in timeline.recompiles:
+        if item.process == process:
+            analysis_s[item.step] = analysis_s.get(item.step, 0.0) + item.analysis_s
+    return Evidence(
+        samples=tuple(
+            _sample(step, analysis_s.get(step.number, 0.0))
+            for step in timeline.steps
+            if step.process == process and math.isfinite(step.wall_s)
+        ),
+        compiles=tuple(item for item in timeline.compiles if item.process == process),
+        groups=tuple(group for group in timeline.cadences if group.process == process),
+    )
+
+
+def _sample(step: Step, analysis_s: float) -> Sample:
+    measured = {
+        "data_wait": step.data_wait_s,
+        "forward": step.forward_s,
+        "backward": step.backward_s,
+        "optimizer": step.optimizer_s,
+        "spans": step.spans_s,
+    }
+    phases = {name: value for name in PHASES if (value := measured[name]) is not None}
+    phases["rest"] = max(0.0, step.wall_s - sum(phases.values()))
+    if analysis_s:
+        # It lies where torch compiles, which is what makes a phase the longest of such a step.
+        longest = max(phases, key=lambda name: phases[name])
+        phases[longest] = max(0.0, phases[longest] - analysis_s)
+    return Sample(
+        number=step.number,
+        wall_s=step.wall_s,
+        compile_s=step.compile_s,
+        analysis_s=analysis_s,
+        sync_s=_sync_s(step),
+        phases=phases,
+    )
+
+
+def _sync_s(step: Step) -> float | None:
+    """Seconds of the step in synchronisations: nothing measures them yet."""
+    return None

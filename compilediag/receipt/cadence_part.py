@@ -1,0 +1,282 @@
+"""The cadence section of a receipt, and the receipt of a whole probe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import msgspec
+
+from compilediag.probing.attribution import Cost, Split
+from compilediag.probing.conclude import Conclusion, GroupResult
+from compilediag.probing.extra_compiles import recompiles_among
+from compilediag.probing.groups import Group
+from compilediag.probing.periods import longest_period
+from compilediag.probing.plan import Plan, Variant
+from compilediag.probing.samples import Evidence
+from compilediag.receipt.build import bounded
+from compilediag.receipt.parts.cadence import (
+    Attribution,
+    CadenceCause,
+    CadenceSection,
+    CollisionRecord,
+    CostSplit,
+    ExtraByPhase,
+    GroupRecord,
+    PeriodRecord,
+    Picture,
+    VariantCounts,
+    VariantRecord,
+    VariantSteps,
+)
+from compilediag.receipt.record import as_plain, from_plain
+from compilediag.receipt.schema import Receipt
+from compilediag.redact import Redactor
+from compilediag.timeline import Compile
+
+PICTURE_CELLS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class VariantRun:
+    """One variant that was run, as the shell saw it."""
+
+    variant: Variant
+    settings: Mapping[str, str]
+    """What moved the groups: variables of the environment, or arguments."""
+    exit_code: int | None
+    wall_s: float | None
+    evidence: Evidence
+    receipt: Receipt | None = None
+    uri: str | None = None
+    """Path of its receipt from the probe's directory; None when there is none."""
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFacts:
+    """What the shell around a probe knows."""
+
+    receipt_id: str
+    run_id: str
+    fresh_caches: bool
+    plan: Plan | None
+    """None when the configured run gave no plan."""
+    groups: tuple[Group, ...]
+    runs: tuple[VariantRun, ...]
+    notes: tuple[str, ...] = ()
+    secret_values: tuple[str, ...] = ()
+
+
+def probe_receipt(configured: Receipt, facts: ProbeFacts, conclusion: Conclusion) -> Receipt:
+    """The receipt of the configured variant with the probe's results in it, redacted and bounded
+    like every receipt; its artifacts are found from the probe's directory."""
+    uri = next((run.uri for run in facts.runs if run.variant.kind == "configured"), None)
+    folder = uri.rpartition("/")[0] + "/" if uri else ""
+    section = cadence_section(facts, conclusion)
+    plain, finite = bounded(Redactor(facts.secret_values).tree(as_plain(section)))
+    run = msgspec.structs.replace(configured.header.run, run_id=facts.run_id)
+    checks = configured.checks
+    return msgspec.structs.replace(
+        configured,
+        receipt_id=facts.receipt_id,
+        header=msgspec.structs.replace(configured.header, run=run),
+        cadence=from_plain(CadenceSection, plain),
+        checks=checks if finite else msgspec.structs.replace(checks, values_finite=False),
+        artifacts=tuple(
+            msgspec.structs.replace(item, uri=folder + item.uri) for item in configured.artifacts
+        ),
+    )
+
+
+def cadence_section(facts: ProbeFacts, conclusion: Conclusion) -> CadenceSection:
+    """Everything the probe found."""
+    plan = facts.plan
+    after = plan.steps - plan.warmup if plan is not None else None
+    by_variant = {run.variant: run for run in facts.runs}
+    return CadenceSection(
+        steps=plan.steps if plan is not None else None,
+        warmup=plan.warmup if plan is not None else None,
+        caches="fresh" if facts.fresh_caches else "kept",
+        longest_period=None if after is None else longest_period(after),
+        groups=tuple(
+            GroupRecord(
+                name=group.name,
+                origin=group.origin,
+                template=group.template,
+                own_every=group.own_every,
+            )
+            for group in facts.groups
+        ),
+        variants=tuple(_variant(run, plan, conclusion) for run in facts.runs),
+        attribution=tuple(
+            _attribution(item, plan, by_variant) for item in conclusion.groups if plan is not None
+        ),
+        collision=_collision(conclusion, plan, facts.groups),
+        periods=tuple(
+            PeriodRecord(
+                variant=item.variant,
+                every=item.every,
+                first_step=item.first,
+                count=item.count,
+                extra_s=item.extra_s,
+                compile_s=item.compile_s,
+            )
+            for item in conclusion.periods
+        ),
+        notes=facts.notes,
+    )
+
+
+def _variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -> VariantRecord:
+    receipt, kind = run.receipt, run.variant.kind
+    warmup = plan.warmup if plan is not None else 0
+    fires = {group.name: run.evidence.fires_of(group.name) for group in run.evidence.groups}
+    if kind == "alone":
+        found = next((item for item in conclusion.groups if item.group in run.variant.on), None)
+        if found is not None and found.cost is not None:
+            fires[found.group.name] = found.cost.fires
+    return VariantRecord(
+        name=run.variant.name,
+        kind=kind,
+        groups_on=tuple(group.name for group in run.variant.on),
+        settings=dict(run.settings),
+        receipt=run.uri,
+        status=receipt.status if receipt is not None else None,
+        exit_code=run.exit_code,
+        wall_s=run.wall_s,
+        steps=_steps(run.evidence, warmup),
+        counts=_counts(receipt),
+        fires=fires,
+        picture=_picture(run.evidence, warmup),
+        problem=run.problem,
+    )
+
+
+def _steps(evidence: Evidence, warmup: int) -> VariantSteps | None:
+    if not evidence.samples:
+        return None
+    walls = [sample.wall_s for sample in evidence.samples if sample.number >= warmup]
+    return VariantSteps(
+        count=len(evidence.samples),
+        median=median(walls) if walls else None,
+        min=min(walls, default=None),
+        max=max(walls, default=None),
+    )
+
+
+def _counts(receipt: Receipt | None) -> VariantCounts | None:
+    if receipt is None:
+        return None
+    counted = receipt.compile
+    return VariantCounts(
+        frames=counted.frames,
+        compiles=counted.compiles,
+        recompiles=counted.recompiles,
+        graphs=counted.graphs,
+        graph_breaks=counted.graph_breaks,
+        eager_fallbacks=counted.eager_fallbacks,
+    )
+
+
+def _picture(evidence: Evidence, warmup: int) -> Picture | None:
+    after = [sample for sample in evidence.samples if sample.number >= warmup]
+    if not after:
+        return None
+    each = -(-len(after) // PICTURE_CELLS)
+    return Picture(
+        first_step=after[0].number,
+        steps_per_cell=each,
+        cells_s=tuple(
+            max(sample.wall_s for sample in after[place : place + each])
+            for place in range(0, len(after), each)
+        ),
+    )
+
+
+def _attribution(
+    result: GroupResult, plan: Plan, runs: Mapping[Variant, VariantRun]
+) -> Attribution:
+    cost = result.cost or Cost((), 0, None, None, None, None, None, {})
+    run = runs.get(Variant("alone", (result.group,)))
+    return Attribution(
+        group=result.group.name,
+        every=plan.every,
+        fires=cost.after_warmup,
+        first_hit_s=cost.first_hit.total_s if cost.first_hit is not None else None,
+        recurring_s=cost.recurring.total_s if cost.recurring is not None else None,
+        compile_s=cost.compile_s,
+        metric_s=cost.metric_s,
+        sync_s=cost.sync_s,
+        by_phase=_phases(cost.by_phase),
+        first_hit=_split(cost.first_hit),
+        recurring=_split(cost.recurring),
+        between_s=result.between_s,
+        quiet_s=cost.quiet_s,
+        recompiles=None if cost.compile_s is None else recompiles_among(cost.extra),
+        causes=_causes(cost.extra, run.receipt if run is not None else None),
+        fires_from=result.fires_from,
+        problem=result.problem,
+    )
+
+
+def _split(split: Split | None) -> CostSplit | None:
+    if split is None:
+        return None
+    return CostSplit(
+        total_s=split.total_s,
+        compile_s=split.compile_s,
+        metric_s=split.metric_s,
+        sync_s=split.sync_s,
+        by_phase=_phases(split.by_phase),
+        noise_s=split.noise_s,
+    )
+
+
+def _phases(seconds: Mapping[str, float | None]) -> ExtraByPhase:
+    return ExtraByPhase(
+        data_wait=seconds.get("data_wait"),
+        forward=seconds.get("forward"),
+        backward=seconds.get("backward"),
+        optimizer=seconds.get("optimizer"),
+        spans=seconds.get("spans"),
+        rest=seconds.get("rest"),
+    )
+
+
+def _causes(extra: Sequence[Compile], receipt: Receipt | None) -> tuple[CadenceCause, ...]:
+    """The primary cause of each extra recompile, as the variant's own receipt names it."""
+    if receipt is None:
+        return ()
+    wanted = {(item.process, item.epoch, item.compile_id) for item in extra if item.recompile}
+    found: dict[tuple[str | None, str, str | None, int | None], int] = {}
+    for event in receipt.compile.events:
+        if (event.process, event.epoch, event.compile_id) not in wanted:
+            continue
+        blamed = next((cause for cause in event.causes if cause.primary), None)
+        if blamed is not None:
+            key = (blamed.rule, blamed.variable, blamed.file, blamed.line)
+            found[key] = found.get(key, 0) + 1
+    return tuple(
+        CadenceCause(rule=rule, variable=variable, file=file, line=line, recompiles=count)
+        for (rule, variable, file, line), count in found.items()
+    )
+
+
+def _collision(
+    conclusion: Conclusion, plan: Plan | None, groups: Sequence[Group]
+) -> CollisionRecord | None:
+    found = conclusion.collision
+    if found is None or plan is None:
+        return None
+    return CollisionRecord(
+        groups=tuple(group.name for group in groups),
+        every=plan.every,
+        fires=found.cost.after_warmup,
+        first_hit=_split(found.cost.first_hit),
+        recurring=_split(found.cost.recurring),
+        extra_first_hit_s=found.extra_first_hit_s,
+        extra_recurring_s=found.extra_recurring_s,
+        extra_recompiles=found.extra_recompiles,
+    )

@@ -1,0 +1,70 @@
+"""The variants of a cadence probe: their counts, and a picture of each one's steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from compilediag.views.look import Look
+from compilediag.views.sparkline import sparkline
+from compilediag.views.table import table
+from compilediag.views.text import clean, columns, hang
+from compilediag.views.words import seconds
+
+if TYPE_CHECKING:
+    from compilediag.receipt.parts.cadence import CadenceSection, VariantRecord
+
+NAME_CHARS = 24
+PICTURE_COLUMNS = 32
+LEAST_PICTURE = 8
+
+
+def variant_rows(section: CadenceSection, look: Look) -> list[str]:
+    """One row a variant, the scale of the pictures, and what went wrong with a variant."""
+    cells = [value for item in section.variants if item.picture for value in item.picture.cells_s]
+    low, high = min(cells, default=0.0), max(cells, default=0.0)
+    head = ("variant", "median", "longest", "frames", "recompiles", "breaks", "exit", "steps")
+    rows = [_variant_row(item, look) for item in section.variants]
+    taken = sum(max(columns(row[i]) for row in (head[:-1], *rows)) + 2 for i in range(7)) + 4
+    width = min(PICTURE_COLUMNS, max(LEAST_PICTURE, look.width - taken))
+    pictures = [
+        sparkline(item.picture.cells_s, low, high, width, ascii_only=look.ascii_only)
+        if item.picture is not None
+        else "no step"
+        for item in section.variants
+    ]
+    full = [(*row, picture) for row, picture in zip(rows, pictures, strict=True)]
+    lines = table(head, full, look, right=("median", "longest", "frames", "recompiles", "breaks"))
+    if high > 0:
+        scale = f"steps: those after warm-up, from {seconds(low)} to {seconds(high)}, logarithmic"
+        lines += [look.styled(i, "dim") for i in hang(scale, look.width, "  ", "    ")]
+    for item in section.variants:
+        if item.problem is not None:
+            told = f"{look.text(item.name, NAME_CHARS)}: {look.text(item.problem)}"
+            lines += [look.styled(i, "yellow") for i in hang(told, look.width, "  ! ", "    ")]
+    return lines
+
+
+def _variant_row(item: VariantRecord, look: Look) -> tuple[str, ...]:
+    steps, counts = item.steps, item.counts
+    name = look.fit(look.text(item.name), NAME_CHARS)
+    return (
+        f"{name} alone" if item.kind == "alone" else name,
+        seconds(steps.median) if steps is not None else "-",
+        seconds(steps.max) if steps is not None else "-",
+        str(counts.frames) if counts is not None else "-",
+        str(counts.recompiles) if counts is not None else "-",
+        str(counts.graph_breaks) if counts is not None else "-",
+        "-" if item.exit_code is None else str(item.exit_code),
+    )
+
+
+def variant_sentence(number: int, total: int | None, kind: str, names: Sequence[str]) -> str:
+    """What is told before a variant starts."""
+    told = {
+        "configured": "configured, as the code says",
+        "control": "control, every group off",
+        "collision": "collision, all groups in the same steps",
+    }.get(kind, f"{clean(names[0], limit=NAME_CHARS) if names else ''} alone")
+    place = f"variant {number}" if total is None else f"variant {number} of {total}"
+    return f"compilediag · {place}: {told}"

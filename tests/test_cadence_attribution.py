@@ -1,0 +1,251 @@
+"""Costs told from variants built by hand: planted ones are found, noise is none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from timelines import attempt, recompile
+
+from compilediag.cadence_groups import CadenceGroup
+from compilediag.probing.attribution import attribute
+from compilediag.probing.collision import collide
+from compilediag.probing.conclude import conclude
+from compilediag.probing.extra_compiles import extra_compiles, recompiles_among
+from compilediag.probing.groups import Group
+from compilediag.probing.plan import Plan, Variant
+from compilediag.probing.samples import Evidence, Sample, evidence_of
+from compilediag.timeline import Compile, Step, Timeline
+
+PLAN = Plan(steps=60, warmup=3, every=7, first=6)
+FIRES = tuple(range(6, 60, 7))
+A, B = Group("a", "code", own_every=4), Group("b", "code", own_every=6)
+
+
+def variant(
+    extra: Mapping[int, float] | None = None,
+    compiles: Sequence[Compile] = (),
+    *,
+    fires: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+    usual: float = 10e-3,
+    noise: float = 0.1e-3,
+) -> Evidence:
+    """Sixty steps with noise; what is extra falls into the forward phase, and so do compiles."""
+    chance = random.Random(seed)
+    samples: list[Sample] = []
+    for number in range(60):
+        compile_s = sum(item.seconds for item in compiles if item.step == number)
+        more = (extra or {}).get(number, 0.0) + compile_s
+        rest, forward = usual / 2, usual / 2 + abs(chance.gauss(0, noise)) + more
+        phases = {"forward": forward, "rest": rest}
+        samples.append(Sample(number, forward + rest, compile_s, 0.0, None, phases))
+    groups = tuple(
+        CadenceGroup(0, name, 7, 6, 4, steps, 0) for name, steps in (fires or {}).items()
+    )
+    return Evidence(tuple(samples), tuple(compiles), groups)
+
+
+def again(step: int, compile_id: str = "0/1", reason: str = "n == 2") -> Compile:
+    """A recompile of half a second in a step."""
+    cause = replace(recompile(compile_id, step=step), reasons=(f"0/0: {reason}",))
+    return attempt(compile_id, kind="recompile", step=step, seconds=0.5, cause=cause)
+
+
+FIRST = attempt("0/0", step=0, seconds=2.0)
+
+
+def test_a_metrics_cost_is_told_apart_from_its_compile() -> None:
+    """The first hit compiles, every firing pays the metric, in the phase where it happens."""
+    alone = variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(6)])
+    cost = attribute(alone, variant(None, [FIRST], seed=1), FIRES, 3)
+    assert cost.first_hit is not None
+    assert cost.recurring is not None
+    assert cost.first_hit.compile_s == pytest.approx(0.5)
+    assert cost.first_hit.metric_s == pytest.approx(5e-3, rel=0.1)
+    assert cost.first_hit.total_s == pytest.approx(0.505, rel=0.01)
+    assert cost.first_hit.by_phase["forward"] == pytest.approx(0.505, rel=0.01)
+    assert cost.recurring.compile_s == 0.0
+    assert cost.recurring.metric_s == pytest.approx(5e-3, rel=0.1)
+    assert cost.recurring.sync_s is None
+    assert cost.recurring.by_phase["rest"] is None
+    assert (cost.compile_s, cost.after_warmup) == (pytest.approx(0.5), len(FIRES))
+    assert cost.metric_s == pytest.approx(len(FIRES) * 5e-3, rel=0.1)
+
+
+def test_what_noise_explains_is_no_cost() -> None:
+    """A firing that is not longer than the quiet steps vary has none, but a bound."""
+    cost = attribute(variant(noise=1e-3), variant(seed=1), FIRES, 3)
+    assert cost.recurring is not None
+    assert (cost.recurring.total_s, cost.recurring.metric_s, cost.metric_s) == (None, None, None)
+    assert cost.recurring.noise_s is not None
+    assert 0 < cost.recurring.noise_s < 3e-3
+
+
+def test_noise_alone_is_seldom_a_cost() -> None:
+    """Two hundred runs of noise."""
+    control = variant(seed=9999)
+    costs = [attribute(variant(seed=seed, noise=2e-3), control, FIRES, 3) for seed in range(200)]
+    told = [item for item in costs if item.recurring and item.recurring.total_s is not None]
+    assert len(told) <= 4
+
+
+def test_a_flag_that_falls_back_is_the_first_hits_compile() -> None:
+    """Compiles until the second firing belong to the first, later ones to their own."""
+    compiles = [FIRST, again(6), again(7, "0/2", "n == 3"), again(20, "0/3", "n == 4")]
+    cost = attribute(variant(None, compiles), variant(None, [FIRST], seed=1), FIRES, 3)
+    assert cost.first_hit is not None
+    assert cost.recurring is not None
+    assert cost.first_hit.compile_s == pytest.approx(1.0)
+    assert cost.recurring.compile_s == pytest.approx(0.5 / (len(FIRES) - 1))
+    assert recompiles_among(cost.extra) == 3
+
+
+def test_a_first_hit_in_warmup_has_no_metric() -> None:
+    """No two steps are alike there: only its compiles are told."""
+    fires = (0, 7, 14, 21, 28)
+    cost = attribute(variant(dict.fromkeys(fires, 5e-3)), variant(seed=1), fires, 3)
+    assert cost.first_hit is not None
+    assert (cost.first_hit.total_s, cost.first_hit.metric_s) == (None, None)
+    assert cost.recurring is not None
+    assert cost.recurring.metric_s == pytest.approx(5e-3, rel=0.1)
+    assert cost.after_warmup == 4
+
+
+def test_compiles_of_the_control_are_nobodys() -> None:
+    """The same step, or the same reason a few steps later, is the same compile; a compile that the
+    groups caused is not mistaken for one that comes later in both."""
+    both = again(30, "0/1", "size 3")
+    own = again(6, "0/1", "flag == False")
+    later = replace(both, compile_id="0/2")
+    assert extra_compiles([FIRST, own, later], [FIRST, both]) == (own,)
+    moved = again(31, "0/1", "size 3")
+    assert extra_compiles([FIRST, moved], [FIRST, both]) == ()
+    assert extra_compiles([FIRST, both], [FIRST, both]) == ()
+
+
+def test_without_a_control_compiles_are_not_told() -> None:
+    """Nobody knows whose they are; the metric is still known."""
+    cost = attribute(variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(6)]), None, FIRES, 3)
+    assert cost.compile_s is None
+    assert cost.first_hit is not None
+    assert cost.first_hit.compile_s is None
+    assert cost.first_hit.total_s == cost.first_hit.metric_s
+    assert cost.metric_s == pytest.approx(len(FIRES) * 5e-3, rel=0.1)
+
+
+def test_few_steps_tell_nothing() -> None:
+    """A variant that died early, and one without a step."""
+    short = replace(variant(), samples=variant().samples[:5])
+    for evidence in (short, Evidence()):
+        cost = attribute(evidence, variant(), FIRES, 3)
+        assert (cost.first_hit, cost.recurring, cost.metric_s) == (None, None, None)
+
+
+def test_a_collision_is_compared_with_the_sum() -> None:
+    """What it costs beyond that is told in seconds and recompiles, less as well as more."""
+    control = variant(None, [FIRST], seed=1)
+    a = attribute(variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(6)], seed=2), control, FIRES, 3)
+    b = attribute(variant(dict.fromkeys(FIRES, 4e-3), [FIRST, again(6)], seed=3), control, FIRES, 3)
+    dear = variant(dict.fromkeys(FIRES, 20e-3), [FIRST, again(6)], seed=4)
+    found = collide(attribute(dear, control, FIRES, 3), [a, b])
+    assert found.extra_recompiles == -1
+    assert found.extra_recurring_s == pytest.approx(11e-3, rel=0.1)
+    assert found.extra_first_hit_s == pytest.approx(-0.5 + 11e-3, rel=0.1)
+
+
+def test_a_slower_machine_is_no_collision() -> None:
+    """Where quiet steps were half as long again, so may the same metric be."""
+    a = attribute(variant(dict.fromkeys(FIRES, 5e-3)), None, FIRES, 3)
+    slow = variant(dict.fromkeys(FIRES, 7.5e-3), usual=15e-3)
+    assert collide(attribute(slow, None, FIRES, 3), [a]).extra_recurring_s is None
+
+
+def runs(**evidence: Evidence) -> dict[Variant, Evidence]:
+    kinds = {
+        "configured": Variant("configured"),
+        "control": Variant("control"),
+        "a": Variant("alone", (A,)),
+        "b": Variant("alone", (B,)),
+        "collision": Variant("collision", (A, B)),
+    }
+    return {kinds[name]: item for name, item in evidence.items()}
+
+
+def test_a_standing_cost_is_told_only_when_every_process_agrees() -> None:
+    """A group that makes all steps longer; a machine that was slow for one variant does not."""
+    on = variant(fires={"a": FIRES}, usual=14e-3)
+    off = variant(seed=1)
+    told = conclude(PLAN, [A], runs(configured=on, control=off, a=on)).groups[0]
+    assert told.between_s == pytest.approx(4e-3, rel=0.1)
+    drift = conclude(PLAN, [A], runs(configured=off, control=off, a=on)).groups[0]
+    assert drift.between_s is None
+
+
+def test_missing_variants_cost_only_what_depends_on_them() -> None:
+    """One variant is gone: the others still report, and the reason stands beside it."""
+    alive = variant(dict.fromkeys(FIRES, 5e-3), fires={"b": FIRES})
+    found = conclude(PLAN, [A, B], runs(control=variant(seed=1), b=alive))
+    gone, there = found.groups
+    assert (gone.cost, gone.problem) == (None, "its variant gave no steps")
+    assert there.cost is not None
+    assert there.problem is None
+    assert found.collision is None
+
+
+def test_a_group_that_never_fires_is_told() -> None:
+    """Never asked, and asked in vain, are different mistakes."""
+    asked = CadenceGroup(0, "a", 7, 6, 4, (), 0)
+    for shift, message in ((None, "due() was never called"), (0, "with no step")):
+        evidence = replace(variant(), groups=(replace(asked, shift=shift),))
+        (found,) = conclude(PLAN, [A], runs(control=variant(seed=1), a=evidence)).groups
+        assert found.never_fired
+        assert found.problem is not None
+        assert found.problem.startswith("never fired")
+        assert message in found.problem
+
+
+def test_the_steps_of_a_template_are_found() -> None:
+    """From spikes, else from the first extra compile, else not at all; a rhythm that the control
+    has as well is not the group's."""
+    group = Group("a", "argument", "--a {n}")
+    at = {Variant("control"): variant(None, [FIRST], seed=1)}
+    spiky = variant(dict.fromkeys(range(7, 60, 7), 5e-3), [FIRST])
+    compiled = variant(None, [FIRST, again(14)])
+    for evidence, fires, known in (
+        (spiky, tuple(range(7, 60, 7)), "step times"),
+        (compiled, tuple(range(14, 60, 7)), "compiles"),
+        (variant(None, [FIRST], seed=2), (), None),
+    ):
+        (found,) = conclude(PLAN, [group], {**at, Variant("alone", (group,)): evidence}).groups
+        assert found.cost is not None
+        assert (found.cost.fires, found.fires_from) == (fires, known)
+        assert not found.never_fired
+    both = {Variant("control"): spiky, Variant("alone", (group,)): spiky}
+    assert conclude(PLAN, [group], both).groups[0].fires_from is None
+
+
+def test_a_rhythm_that_no_group_explains_is_named() -> None:
+    """In the control, or in the only variant there is; what compiles there is told."""
+    compiles = [again(step, f"0/{step}") for step in range(5, 60, 9)]
+    spiky = variant(dict.fromkeys(range(5, 60, 9), 5e-3), compiles)
+    (found,) = conclude(PLAN, [A], runs(control=spiky, a=spiky)).periods
+    assert (found.variant, found.every, found.first, found.count) == ("control", 9, 5, 7)
+    assert found.compile_s == pytest.approx(3.5)
+    (alone,) = conclude(replace(PLAN, every=0), [], runs(configured=spiky)).periods
+    assert (alone.variant, alone.every) == ("configured", 9)
+
+
+def test_evidence_is_that_of_the_lead_process() -> None:
+    """Ranks work side by side: their steps are not mixed, and our analysis is no cost."""
+    asked = replace(recompile(step=1), analysis_s=0.2)
+    step = Step(0, 1, 1.0, 1.0, None, 0.1, None, 0.5, 0.6, 0.2)
+    other = replace(step, process=1)
+    found = evidence_of(Timeline(steps=(step, other), recompiles=(asked,)))
+    (sample,) = found.samples
+    assert sample.work_s == pytest.approx(0.3)
+    assert sample.phases == pytest.approx(
+        {"forward": 0.4, "backward": 0.2, "optimizer": 0.1, "rest": 0.1}
+    )

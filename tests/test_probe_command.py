@@ -1,0 +1,231 @@
+"""The command line of the probe, its table in pyproject.toml, and its screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from probed_programs import Program
+
+from compilediag.cli import main
+from compilediag.commands.run_defaults import PROBE_KEYS, checked, read_defaults
+from compilediag.errors import UsageError
+from compilediag.probing.groups import Group, Wanted
+from compilediag.receipt.file import read_receipt
+from compilediag.supervisor import probe_variant
+from compilediag.supervisor.options import Options, Outcome
+from compilediag.supervisor.probe import ProbeOptions
+from compilediag.views.cadence import render_cadence
+from compilediag.views.live import Progress, status
+from compilediag.views.look import Look
+from compilediag.views.sparkline import ASCII_BARS, BARS, sparkline
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
+    """What the probe or the run would have been called with."""
+    monkeypatch.chdir(tmp_path)
+    Path("x.py").write_text("")
+    calls: list[Any] = []
+
+    def probe(words: Any, options: Options, probe_options: ProbeOptions, announce: Any) -> Outcome:
+        calls.append((list(words), options, probe_options))
+        return Outcome(0, ".", None, "receipt.json")
+
+    def run(words: Any, options: Options) -> Outcome:
+        calls.append((list(words), options, None))
+        return Outcome(0, ".", None, "receipt.json")
+
+    monkeypatch.setattr("compilediag.supervisor.probe.probe", probe)
+    monkeypatch.setattr("compilediag.supervisor.run", run)
+    return calls
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "run --cadence-probe x.py --lr 1",
+        "run x.py --lr 1 --cadence-probe",
+        "run x.py --cadence-probe --lr 1",
+        "probe x.py --lr 1",
+        "probe -- x.py --lr 1",
+        "run --cadence-probe -- x.py --lr 1",
+    ],
+)
+def test_the_probe_by_all_its_names(typed: str, called: list[Any]) -> None:
+    """Also after the target, where it is the one option of ours."""
+    assert main(typed.split()) == 0
+    ((words, _, options),) = called
+    assert words == ["x.py", "--lr", "1"]
+    assert options == ProbeOptions()
+
+
+def test_after_a_marked_target_everything_is_the_targets(called: list[Any]) -> None:
+    """`--` before TARGET: even --cadence-probe goes to it."""
+    assert main(["run", "--", "x.py", "--cadence-probe"]) == 0
+    assert main(["probe", "--", "x.py", "--cadence-probe"]) == 0
+    assert [call[0] for call in called] == [["x.py", "--cadence-probe"]] * 2
+    assert [call[2] is None for call in called] == [True, False]
+
+
+def test_options_reach_the_probe(called: list[Any]) -> None:
+    """Those of a run, and its own."""
+    typed = ["probe", "--steps", "99", "--warmup", "4", "--keep-caches", "--group", "a=--a {n}"]
+    assert main([*typed, "--group", "b", "x.py"]) == 0
+    ((_, options, probe_options),) = called
+    assert (options.steps, options.warmup) == (99, 4)
+    assert probe_options == ProbeOptions(
+        Wanted((Group("a", "argument", "--a {n}"),), ("b",)), keep_caches=True
+    )
+
+
+def test_the_table_gives_defaults_and_flags_win(called: list[Any]) -> None:
+    """[tool.compilediag.probe] has the probe's own steps and groups."""
+    Path("pyproject.toml").write_text(
+        "[tool.compilediag]\nsteps = 5\n[tool.compilediag.probe]\nsteps = 80\nkeep_caches = true\n"
+        "[tool.compilediag.probe.groups]\na = '--a {n}'\n"
+    )
+    assert main(["probe", "x.py"]) == 0
+    assert main(["probe", "--steps", "70", "--group", "a=--other {n}", "x.py"]) == 0
+    assert main(["run", "x.py"]) == 0
+    assert [call[1].steps for call in called] == [80, 70, 5]
+    assert called[0][2].keep_caches
+    templates = [call[2].wanted.templates[0].template for call in called[:2]]
+    assert templates == ["--a {n}", "--other {n}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("probe = 3", "is no table"),
+        ("[tool.compilediag.probe]\nstepz = 3", "unknown key 'stepz' in .*probe"),
+        ("[tool.compilediag.probe]\nsteps = true", "steps in .*probe.* must be int"),
+        ("[tool.compilediag.probe]\ngroups = 3", "groups in .*probe.* must be dict"),
+        ("[tool.compilediag.probe.groups]\na = 50", "a in .*groups.* must be a template"),
+    ],
+)
+def test_a_wrong_table_is_an_error(text: str, message: str, tmp_path: Path) -> None:
+    """Every key and type is checked; `run` refuses the file as well."""
+    (tmp_path / "pyproject.toml").write_text(f"[tool.compilediag]\n{text}\n")
+    with pytest.raises(UsageError, match=message):
+        read_defaults(tmp_path)
+
+
+def test_every_key_of_the_probes_table_is_known() -> None:
+    """The keys are those that are read."""
+    values = {"steps": 3, "keep_caches": False, "groups": {"a": "--a {n}"}}
+    assert values.keys() == PROBE_KEYS.keys()
+    assert checked({"probe": values}, "here") == {"probe": values}
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (["probe"], "say what to probe"),
+        (["probe", "no.py"], "there is no file named 'no.py'"),
+        (["probe", "--steps", "-5", "x.py"], "-5"),
+        (["probe", "--steps", "0", "x.py"], "0"),
+        (["probe", "--group", "a=--a", "x.py"], "has no {n}"),
+        (["probe", "--group", "a=-5", "x.py"], "has no {n}"),
+        (["run", "--group", "a=--a {n}", "x.py"], "belong to the cadence probe"),
+        (["probe", "-"], "only once"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    typed: list[str], message: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    """Exit code 2, one line on stderr, nothing started, nothing left behind."""
+    monkeypatch.chdir(tmp_path)
+    Path("x.py").write_text("open('ran', 'w')")
+    assert main(typed) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.py"]
+
+
+@pytest.fixture
+def probed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A program whose groups cost something, in place of every run."""
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text("")
+    monkeypatch.setenv("COLUMNS", "100")
+    program = Program({"entropy": 4, "\x1b[31mnorms": 6})
+    monkeypatch.setattr(probe_variant, "run", program.run)
+
+
+def test_the_screen(probed: None, capsys: pytest.CaptureFixture[str]) -> None:
+    """One table of costs, one of variants with a picture each, and what each run is about to do;
+    no name of the target acts on the terminal, and no line is wider than it."""
+    assert main(["probe", "--no-live", "model.py"]) == 0
+    told = capsys.readouterr().err
+    assert "compilediag · variant 1: configured, as the code says" in told
+    assert "compilediag · variant 3 of 5: entropy alone" in told
+    assert "norms make torch compile again: 2 recompiles, 1.0 s" in told
+    rows = [line.split() for line in told.splitlines()]
+    assert ["entropy", "first", "hit", "0.51", "s", "0.50", "s", "5.0", "ms", "-"] in [
+        row[:10] for row in rows
+    ]
+    assert "sync: not measured" in told
+    assert "entropy: every 7 steps alone, every 4 in the code" in told
+    assert "\x1b" not in told
+    assert max(len(line) for line in told.splitlines()) <= 100
+    assert sum(any(bar in line for bar in BARS[5:]) for line in told.splitlines()) >= 3
+
+
+def test_show_draws_it_again(probed: None, capsys: pytest.CaptureFixture[str]) -> None:
+    """Above the verdict on the configured variant."""
+    main(["probe", "--quiet", "model.py"])
+    assert capsys.readouterr().err == ""
+    assert main(["show"]) == 0
+    told = capsys.readouterr().out
+    assert told.index("cadence probe:") < told.index("next: compilediag")
+    assert told.count("next: compilediag") == 1
+
+
+def test_progress_names_the_variant() -> None:
+    """The live line of a run of several says first which one it is."""
+    assert status([], 0.0, 3.0, "variant 2, control") == (
+        "compilediag · variant 2, control · 3 s · starting"
+    )
+    assert status([], 0.0, 3.0) == "compilediag · 3 s · starting"
+    assert "variant 3, alone x" in status([Progress()], 0.0, 3.0, "variant 3, alone x")
+
+
+def test_a_slower_machine_is_told(probed: None, capsys: pytest.CaptureFixture[str]) -> None:
+    """A variant whose quiet steps were longer has longer firings as well: said, not hidden."""
+    main(["probe", "--quiet", "model.py"])
+    receipt = read_receipt()
+    assert receipt.cadence is not None
+    first, *others = receipt.cadence.attribution
+    slow = msgspec.structs.replace(first, quiet_s=30e-3)
+    section = msgspec.structs.replace(receipt.cadence, attribution=(slow, *others))
+    told = render_cadence(msgspec.structs.replace(receipt, cadence=section), Look())
+    assert "its quiet steps took 30 ms, the control's 10 ms" in told
+    assert "quiet steps" not in render_cadence(receipt, Look())
+
+
+def test_without_a_probe_the_view_says_how_to_make_one(probed: None) -> None:
+    """A receipt of a plain run has no table."""
+    main(["probe", "--quiet", "model.py"])
+    plain = msgspec.structs.replace(read_receipt(), cadence=None)
+    assert "--cadence-probe" in render_cadence(plain, Look())
+
+
+def test_ascii_only(probed: None) -> None:
+    """Where the terminal can show nothing else, the pictures are ASCII too."""
+    main(["probe", "--quiet", "model.py"])
+    assert render_cadence(read_receipt(), Look(ascii_only=True)).isascii()
+
+
+def test_bars_are_comparable() -> None:
+    """Eight heights from the lowest to the highest of a common scale, in ASCII too; more steps
+    than columns are squeezed without losing a spike."""
+    assert sparkline([1, 2, 4, 8, 16, 32, 64, 128], 1, 128, 8) == BARS[0] + BARS[1:]
+    assert set(sparkline([3.0] * 5, 1, 9, 8)) == {BARS[4]}
+    assert sparkline([1, 1, 1, 100, 1, 1], 1, 100, 2, ascii_only=True) == "_#"
+    assert sparkline([0.0, 5.0], 0.0, 5.0, 8) == BARS[0] * 2
+    assert (len(BARS), len(ASCII_BARS)) == (8, 8)
+    assert ASCII_BARS.isascii()
