@@ -230,16 +230,19 @@ def _inside_steps(steps: Sequence[Step], painted: Sequence[_Stretch], wall: int)
     for step in steps:
         end = min(_ns(step.end), wall)
         start = max(_ns(step.end - step.wall_s), last_end)
-        free = end - start
+        free, told = end - start, 0
         while place < len(painted) and painted[place].end <= start:
             place += 1
         look = place
         while look < len(painted) and painted[look].start < end:
             stretch = painted[look]
-            free -= max(0, min(stretch.end, end) - max(stretch.start, start))
+            inside = max(0, min(stretch.end, end) - max(stretch.start, start))
+            free -= inside
+            # A span for data is in the step's wait for data too.
+            told += inside if stretch.category == "data_wait" else 0
             look += 1
         if free > 0:
-            waiting = min(_ns(step.data_wait_s or 0.0), free)
+            waiting = min(max(0, _ns(step.data_wait_s or 0.0) - told), free)
             waited += waiting
             good += free - waiting
         last_end = max(last_end, end)

@@ -124,6 +124,15 @@ def test_productive_spans_are_no_badput() -> None:
     assert account(Timeline(steps=steps, spans=(span("train", 1.0, 1.0),)), 3.0) == bare
 
 
+def test_waiting_that_a_span_tells_too_counts_once() -> None:
+    """A span for data is a part of the step's wait for data, which holds the loader's as well."""
+    timeline = Timeline(
+        steps=(step(0, 4.0, 4.0, data_wait_s=1.5),),
+        spans=(span("dataloader", 1.0, 1.0), span("metrics", 3.0, 0.5)),
+    )
+    assert seconds(account(timeline, 4.0)) == {"data_wait": 1.5, "metrics": 0.5, "goodput": 2.0}
+
+
 def test_no_step_is_not_zero_goodput() -> None:
     """Without a step goodput is unknown; the time that is left is idle."""
     found = account(Timeline(compiles=(compiled(2.0, 1.0),)), 4.0)

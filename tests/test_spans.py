@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from compilediag.batches import apart
 from compilediag_harness import spans
+from compilediag_harness.phases import DATA_WAIT, FORWARD, SPANS
 from compilediag_harness.session import Session
 from compilediag_harness.spans import span
-from compilediag_harness.wire import Event, SpanEnded
+from compilediag_harness.wire import Event, SpanEnded, SpansEnded
 
 
 @pytest.fixture
@@ -31,9 +34,15 @@ def listening(clock: list[float]) -> Iterator[tuple[Session, list[Event]]]:
     spans.uninstall(session)
 
 
+def told(events: list[Event]) -> list[SpanEnded]:
+    """The spans of the batches, in the order they ended."""
+    found = [event for event in apart(events) if isinstance(event, SpanEnded)]
+    assert not any(isinstance(event, SpanEnded) for event in events)
+    return found
+
+
 def rows(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
-    found = [event for event in events if isinstance(event, SpanEnded)]
-    assert len(found) == len(events)
+    found = told(events)
     return [(one.name, one.start, one.wall_s, one.depth, one.step) for one in found]
 
 
@@ -109,7 +118,7 @@ def test_threads_are_kept_apart(listening: tuple[Session, list[Event]]) -> None:
         other.start()
         other.join()
     spans.finish(session)
-    found = {one.name: one for one in events if isinstance(one, SpanEnded)}
+    found = {one.name: one for one in told(events)}
     assert found["other"].depth == found["main"].depth == 0
     assert found["main"].thread == spans.MAIN_THREAD != found["other"].thread
 
@@ -138,7 +147,7 @@ def test_spans_are_written_in_batches(
     for _ in range(4):
         with span("short"):
             clock[0] += 0.125
-    assert len(events) == 3
+    assert [len(told([event])) for event in events] == [1, 2]
 
 
 def test_memory_is_bounded(listening: tuple[Session, list[Event]], clock: list[float]) -> None:
@@ -148,18 +157,69 @@ def test_memory_is_bounded(listening: tuple[Session, list[Event]], clock: list[f
     for _ in range(spans.BATCH_SPANS + 1):
         with span("flood"):
             pass
-    assert len(events) == 1 + spans.BATCH_SPANS
+    assert [len(told([event])) for event in events] == [1, spans.BATCH_SPANS]
 
 
-def test_outermost_spans_are_told_to_the_steps(clock: list[float]) -> None:
-    """Only the outermost: what is nested is a part of it."""
-    told: list[tuple[float, float]] = []
-    session = Session(lambda _: None, origin=0.0)
-    spans.install(session, None, lambda began, ended: told.append((began, ended)))
-    with span("outer"), span("inner"):
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [
+        ("metrics", SPANS),
+        ("forward", FORWARD),
+        ("dataloader", DATA_WAIT),
+        ("train_step", spans.HOLDS_PHASES),
+    ],
+)
+def test_spans_are_told_to_the_steps(clock: list[float], name: str, phase: int) -> None:
+    """A span has the phase that its name says, and tells the phase of the step it was in."""
+    heard: list[tuple[int, float, float, int]] = []
+    events: list[Event] = []
+
+    def ended(*row: Any) -> str:
+        heard.append(row)
+        return "backward"
+
+    session = Session(events.append, origin=0.0)
+    spans.install(session, None, ended)
+    with span(name):
         clock[0] = 2.0
+    spans.finish(session)
     spans.uninstall(session)
-    assert told == [(0.0, 2.0)]
+    assert heard == [(phase, 0.0, 2.0, threading.get_ident())]
+    assert [one.phase for one in told(events)] == ["backward"]
+
+
+def test_what_spans_have_in_common_is_written_once(
+    listening: tuple[Session, list[Event]], clock: list[float]
+) -> None:
+    """A thousand spans of one name are one kind of span."""
+    session, events = listening
+    handle = span("again")
+    for _ in range(1000):
+        with handle:
+            clock[0] += 1e-4
+    spans.finish(session)
+    assert all(isinstance(event, SpansEnded) and len(event.names) == 1 for event in events)
+    assert sum(one.wall_s for one in told(events)) == pytest.approx(0.1)
+    assert len(told(events)) == 1000
+
+
+def test_a_fork_tells_no_span_of_its_parent(listening: tuple[Session, list[Event]]) -> None:
+    """What was not written when the process forked is written by the parent."""
+    session, events = listening
+    with span("parent's"):
+        pass
+    spans.forked()
+    with span("child's"):
+        pass
+    spans.finish(session)
+    assert [one.name for one in told(events)] == ["child's"]
+
+
+def test_open_spans_are_known(listening: tuple[Session, list[Event]]) -> None:
+    """By name, outermost first, in their own thread."""
+    with span("outer"), span("inner"):
+        assert spans.open_names() == ("outer", "inner")
+    assert spans.open_names() == ()
 
 
 def test_two_sessions_see_the_same_spans(

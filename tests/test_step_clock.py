@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import threading
+
+import pytest
+
+from compilediag_harness.phases import BACKWARD, DATA_WAIT, FORWARD, SPANS
 from compilediag_harness.session import Session
-from compilediag_harness.step_clock import BATCH_STEPS, StepClock
+from compilediag_harness.step_clock import (
+    BATCH_STEPS,
+    BRIEF_S,
+    EVERY_STEP_VARIABLE,
+    TOLD_STEPS,
+    StepClock,
+)
 from compilediag_harness.wire import Event, StepsEnded
 
 
 def make() -> tuple[StepClock, list[Event]]:
     events: list[Event] = []
     return StepClock(Session(events.append, origin=10.0), 10.0), events
+
+
+def wait(clock: StepClock, began: float, ended: float) -> None:
+    """The step waits for a batch."""
+    clock.enter(DATA_WAIT, began)
+    clock.leave(DATA_WAIT, ended)
 
 
 def batch(event: Event) -> StepsEnded:
@@ -20,9 +37,14 @@ def batch(event: Event) -> StepsEnded:
 def test_times_of_a_step() -> None:
     """Ends are told since the process attached; the phases belong to the step they lie in."""
     clock, events = make()
-    clock.waited(12.0, 12.5)
+    clock.phases.add(SPANS, 11.0, 11.5)  # before the first step: a part of none
+    wait(clock, 12.0, 12.5)
+    clock.enter(FORWARD, 12.5)
+    clock.phases.add(SPANS, 12.5, 12.75)
+    clock.leave(FORWARD, 12.875)
+    clock.enter(BACKWARD, 12.875)
+    clock.leave(BACKWARD, 13.0)
     clock.optimized(13.0, 13.25)
-    clock.spanned(11.0, 12.25)
     clock.cut(14.0)
     clock.cut(15.0)
     clock.commit()
@@ -37,6 +59,8 @@ def test_times_of_a_step() -> None:
             data_wait=(0.5, 0.0),
             optimizer=(0.25, 0.0),
             spans=(0.25, 0.0),
+            forward=(0.125, 0.0),
+            backward=(0.125, 0.0),
         )
     ]
 
@@ -49,6 +73,33 @@ def test_what_was_not_observed_is_left_out() -> None:
     clock.write(11.0, "call")
     told = batch(events[0])
     assert told.data_wait == told.optimizer == told.spans == ()
+    assert told.forward == told.backward == ()
+    assert told.partial == {}
+
+
+def test_a_phase_measured_in_part_says_so() -> None:
+    """What is missing goes with every batch from then on."""
+    clock, events = make()
+    clock.partial["forward"] = "only the compiled calls inside Net: the rest of it ran eagerly"
+    clock.cut(11.0)
+    clock.commit()
+    clock.write(11.0, "optimizer")
+    assert batch(events[0]).partial == clock.partial
+
+
+def test_another_thread_that_ends_the_steps_is_the_one_measured() -> None:
+    """What was open in the thread before is forgotten: it would never end in this one."""
+    clock, events = make()
+    clock.enter(FORWARD, 11.0)
+    thread = threading.Thread(target=clock.cut, args=(12.0,))
+    thread.start()
+    thread.join()
+    assert not clock.here
+    clock.cut(14.0)  # this thread again
+    clock.commit()
+    clock.write(14.0, "step()")
+    assert batch(events[0]).walls == (1.0, 2.0)
+    assert batch(events[0]).forward == ()
 
 
 def test_the_first_step_begins_with_the_first_work() -> None:
@@ -70,14 +121,14 @@ def test_tentative_boundaries_do_not_count() -> None:
     """Forgotten, their times go back to the step in progress; joined, to the one before."""
     clock, events = make()
     clock.begin(10.0)
-    clock.waited(10.0, 10.5)
+    wait(clock, 10.0, 10.5)
     clock.cut(11.0)
     assert clock.session.step == 0
     clock.forget()
     clock.cut(12.0)
     clock.commit()
     assert clock.session.step == 1
-    clock.waited(12.0, 12.25)
+    wait(clock, 12.0, 12.25)
     clock.cut(13.0)
     clock.join()
     assert clock.session.step == 1
@@ -144,3 +195,67 @@ def test_held_steps_are_not_written() -> None:
     clock.write(13.0, "optimizer", hold=1)
     clock.write(13.0, "optimizer", hold=1)
     assert [batch(event).ends for event in events] == [(1.0, 2.0)]
+
+
+def run_steps(clock: StepClock, count: int, wall: float, began: float) -> float:
+    """Steps that are half forward; where the phases are measured no more, nobody tells of them."""
+    for _ in range(count):
+        if clock.every_phase:
+            clock.enter(FORWARD, began)
+            clock.leave(FORWARD, began + wall / 2)
+        began += wall
+        clock.cut(began)
+        clock.commit()
+        if clock.due(began):
+            clock.write(began, "optimizer")
+    return began
+
+
+def test_brief_steps_lose_their_dear_phases() -> None:
+    """After so many brief steps forward is not measured, which is said, and no zero is told."""
+    clock, events = make()
+    told: list[bool] = []
+    clock.became_brief = lambda: told.append(True)
+    clock.begin(10.0)
+    at = run_steps(clock, 2 * TOLD_STEPS, BRIEF_S / 4, 10.0)
+    clock.enter(DATA_WAIT, at)
+    clock.leave(DATA_WAIT, at + 0.001)
+    clock.cut(at + 0.002)
+    clock.commit()
+    clock.write(at + 0.002, "optimizer")
+    batches = [batch(event) for event in events]
+    assert told == [True]
+    measured = [item for item in batches if item.forward]
+    assert TOLD_STEPS <= sum(len(item.walls) for item in measured) < 2 * TOLD_STEPS
+    assert not batches[-1].forward
+    assert batches[-1].data_wait[-1] == pytest.approx(0.001)
+    assert "measured up to step" in batches[-1].partial["forward"]
+    assert "backward" not in batches[-1].partial  # it was never seen
+
+
+def test_an_open_phase_of_a_brief_step_is_not_open_for_ever() -> None:
+    """A compiled call that holds the end of the step will not be told to end: later steps are not
+    all forward because of it."""
+    clock, events = make()
+    clock.begin(10.0)
+    at = run_steps(clock, TOLD_STEPS - 1, BRIEF_S / 4, 10.0)
+    clock.enter(FORWARD, at)
+    clock.write(at, "optimizer")
+    while clock.every_phase:
+        at = run_steps(clock, 1, BRIEF_S / 4, at)
+        clock.write(at, "optimizer")
+    run_steps(clock, 3, BRIEF_S / 4, at)
+    clock.write(at + 1.0, "optimizer")
+    assert not batch(events[-1]).forward
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_longer_steps_keep_all_phases(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So do brief ones where that was asked for."""
+    if asked:
+        monkeypatch.setenv(EVERY_STEP_VARIABLE, "1")
+    clock, events = make()
+    clock.begin(10.0)
+    run_steps(clock, 2 * TOLD_STEPS, BRIEF_S / 4 if asked else 2 * BRIEF_S, 10.0)
+    assert clock.every_phase
+    assert all(batch(event).forward for event in events)

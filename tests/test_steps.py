@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from compilediag.batches import apart
 from compilediag_harness import steps
 from compilediag_harness.session import Session
 from compilediag_harness.spans import span
@@ -40,6 +41,11 @@ def told(session: tuple[Session, list[Event]]) -> list[StepsEnded]:
     return batches
 
 
+def ended(session: tuple[Session, list[Event]]) -> list[SpanEnded]:
+    """The spans, after the session has finished."""
+    return [event for event in apart(session[1]) if isinstance(event, SpanEnded)]
+
+
 def make() -> tuple[Any, Any]:
     model = torch.nn.Linear(4, 1)
     return model, torch.optim.SGD(model.parameters(), lr=0.1)
@@ -49,18 +55,18 @@ def test_a_training_loop(session: tuple[Session, list[Event]]) -> None:
     """One step an optimizer step; the wait for batches and the optimizer are measured."""
     model, optimizer = make()
     for batch in torch.utils.data.DataLoader(torch.randn(10, 4), batch_size=2):
-        with span("forward"):
+        with span("encode"):
             loss = model(batch).sum()
         loss.backward()
         optimizer.step()
     batches = told(session)
     assert [batch.source for batch in batches] == ["optimizer"] * len(batches)
     walls = [wall for batch in batches for wall in batch.walls]
-    for phase in ("data_wait", "optimizer", "spans"):
+    for phase in ("data_wait", "backward", "optimizer", "spans"):
         parts = [part for batch in batches for part in getattr(batch, phase)]
         assert len(parts) == len(walls) == 5
         assert all(0 < part < wall for part, wall in zip(parts, walls, strict=True))
-    assert sum(isinstance(event, SpanEnded) for event in session[1]) == 5
+    assert len(ended(session)) == 5
 
 
 def test_gradient_accumulation(session: tuple[Session, list[Event]]) -> None:
@@ -138,7 +144,7 @@ def test_our_functions_are_never_compiled_frames(session: tuple[Session, list[Ev
     assert [row.co_name for row in dynamo_utils.get_compilation_metrics()] == ["broken"]
     assert [batch.source for batch in told(session)] == ["step()"] * len(told(session))
     assert session[0].step == 3
-    assert sum(isinstance(event, SpanEnded) for event in session[1]) == 3
+    assert len(ended(session)) == 3
 
 
 def test_marks_in_compiled_code_break_no_graph(session: tuple[Session, list[Event]]) -> None:
@@ -161,7 +167,7 @@ def test_marks_in_compiled_code_break_no_graph(session: tuple[Session, list[Even
     for _ in range(3):
         whole(torch.ones(2))
     assert len(dynamo_utils.get_compilation_metrics()) == 1
-    assert not any(isinstance(event, SpanEnded) for event in session[1])
+    assert ended(session) == []
     assert not any(batch.source == "step()" for batch in told(session))
 
 
@@ -190,7 +196,7 @@ rows = [(r.compile_id, r.co_name, r.has_guarded_code) for r in utils.get_compila
 seen = []
 if sys.argv[1] == "on":
     steps.finish(session)
-    seen = [(event.source, len(event.ends)) for event in events]
+    seen = [(e.source, len(e.ends)) for e in events if type(e).__name__ == "StepsEnded"]
 print(json.dumps([rows, sum(utils.counters["graph_break"].values()), seen]))
 """
 

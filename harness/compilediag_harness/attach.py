@@ -13,12 +13,23 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness import environment, steps, torch_api
+from compilediag_harness import (
+    checkpoints,
+    environment,
+    pipeline,
+    pipeline_log,
+    profiling,
+    steps,
+    torch_api,
+)
+from compilediag_harness.collectors import hooks, invocations
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.compiles import CompileCollector
 from compilediag_harness.collectors.hazards import HazardCollector
 from compilediag_harness.collectors.logs import LogCollector
+from compilediag_harness.collectors.memory import DeviceMemory
 from compilediag_harness.collectors.recompiles import RecompileCollector
+from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.unguarded import UnguardedCollector
 from compilediag_harness.post_import import PostImport
 from compilediag_harness.session import Session
@@ -42,6 +53,8 @@ class Attachment:
         self._compiles: CompileCollector | None = None
         self._hazards: HazardCollector | None = None
         self._unguarded: UnguardedCollector | None = None
+        self._memory: DeviceMemory | None = None
+        self._syncs: SyncCollector | None = None
         self._totals_at_start: dict[str, int] = {}
         self._next_log_check = 0.0
         self._requests: list[dict[str, Any]] = []
@@ -57,6 +70,7 @@ class Attachment:
             (torch_api.CONVERT_FRAME, self._convert_frame_imported),
             (torch_api.EVAL_FRAME, self._eval_frame_imported),
             (torch_api.DYNAMO, self._dynamo_imported),
+            (torch_api.DISTRIBUTED_SAVER, self._saver_imported),
         ):
             self._imports.want(module, self._shielded(module, action))
 
@@ -83,6 +97,12 @@ class Attachment:
         self._tell_torch()
         self._read_environment()
         steps.install(session, torch)
+        checkpoints.install(torch)
+        invocations.install(session, torch)  # after the steps: their clock reads first
+        pipeline.install(session, torch)
+        profiling.install(session, torch)
+        self._memory = DeviceMemory(session, torch_api.device_memory)
+        session.step_listeners.append(self._memory.step_ended)
         session.step_listeners.append(self._step_ended)
 
     def _make_collectors(self, torch: Any) -> None:
@@ -91,6 +111,7 @@ class Attachment:
         self._compiles = CompileCollector(session, self._recompiles)
         self._hazards = HazardCollector(session, self._baselines, tensor)
         self._unguarded = UnguardedCollector(session, self._baselines, torch.nn.Module)
+        self._syncs = SyncCollector(session, torch)
 
     def _utils_imported(self) -> None:
         if self._compiles is not None:
@@ -106,6 +127,9 @@ class Attachment:
 
     def _eval_frame_imported(self) -> None:
         torch_api.watch_compiled_calls()
+
+    def _saver_imported(self) -> None:
+        checkpoints.saver_imported(self._torch)
 
     def _dynamo_imported(self) -> None:
         self._watch_starts()
@@ -124,6 +148,8 @@ class Attachment:
     # --- what the hooks tell -----------------------------------------------------------------
 
     def _started(self, trigger: str, compile_id: str) -> None:
+        if self._syncs is not None:
+            self._syncs.stop()
         if self._compiles is not None:
             torch_api.on_metrics_row(self._compiles.row)
             self._compiles.started(trigger, compile_id)
@@ -158,6 +184,8 @@ class Attachment:
             self.session.fault("logs re-armed", error)
 
     def _step_ended(self, step: int, compiled: bool) -> None:
+        if self._syncs is not None:
+            self._syncs.step_ended(step, compiled)
         # A silenced logger stays silenced: looking now and then finds it as well.
         now = time.monotonic()
         if self._logs is not None and (compiled or now > self._next_log_check):
@@ -167,6 +195,8 @@ class Attachment:
             self._hazards.step_ended(step, compiled)
         if self._unguarded is not None:
             self._unguarded.step_ended(step, compiled)
+        if self._syncs is not None:
+            self._syncs.step_begins(step + 1)
 
     def _tell_torch(self) -> None:
         torch = self._torch
@@ -190,9 +220,16 @@ class Attachment:
     def finish(self, failure: str | None) -> None:
         """Looks a last time, flushes the steps and says how the process ends."""
         session = self.session
+        if self._syncs is not None:
+            self._syncs.stop()
         for what, action in (
             ("steps", lambda: steps.finish(session)),
+            ("pipeline", lambda: pipeline_log.finish(session)),
+            ("invocations", lambda: invocations.finish(session)),
+            ("profiling", lambda: profiling.finish(session)),
+            ("memory", self._memory.read if self._memory is not None else None),
             ("last look", self._last_look),
+            ("hooks", self._tell_hooks),
             ("environment", self._read_environment if self._torch is not None else None),
         ):
             try:
@@ -200,15 +237,18 @@ class Attachment:
                     action()
             except Exception as error:
                 session.fault(f"finish: {what}", error)
-        session.emit(
-            ProcessEnded(
-                session.now(),
-                self._counters(),
-                session.collector_s,
-                session.records_dropped,
-                _host_peak_bytes(),
-                failure,
-            )
+        session.emit(self.progress(failure))
+
+    def progress(self, failure: str | None = None) -> ProcessEnded:
+        """What there is to tell at the end, as of now."""
+        session = self.session
+        return ProcessEnded(
+            session.now(),
+            self._counters(),
+            session.collector_s,
+            session.records_dropped,
+            _host_peak_bytes(),
+            failure,
         )
 
     def _last_look(self) -> None:
@@ -223,6 +263,12 @@ class Attachment:
         if dynamo_seen and self._compiles and not torch_api.on_metrics_row(self._compiles.row):
             lost = "torch keeps no metrics rows"
             session.emit(EvidenceLost(session.now(), session.step, "metrics", lost))
+
+    def _tell_hooks(self) -> None:
+        if self._unguarded is not None:
+            found = hooks.look(self._unguarded.modules, self.session.now())
+            if found is not None:
+                self.session.emit(found)
 
     def _counters(self) -> dict[str, int]:
         now = torch_api.totals()
@@ -245,9 +291,16 @@ class Attachment:
             torch_api.forget_metrics_rows(self._compiles.row)
         if self._logs is not None:
             self._logs.disarm()
+        if self._syncs is not None:
+            self._syncs.uninstall()
         if self._step_ended in session.step_listeners:
             session.step_listeners.remove(self._step_ended)
+        if self._memory is not None:
+            session.step_listeners.remove(self._memory.step_ended)
         steps.uninstall(session)
+        pipeline_log.uninstall(session)
+        invocations.uninstall(session)
+        profiling.uninstall(session)
 
 
 _attachments: dict[int, Attachment] = {}
@@ -265,6 +318,12 @@ def finish(session: Session, failure: str | None = None) -> None:
     attachment = _attachments.get(id(session))
     if attachment is not None:
         attachment.finish(failure if failure is not None else session.failure)
+
+
+def progress(session: Session) -> ProcessEnded | None:
+    """What `finish` would tell of `session` now; nothing is emitted. None when not installed."""
+    attachment = _attachments.get(id(session))
+    return attachment.progress() if attachment is not None else None
 
 
 def uninstall(session: Session) -> None:

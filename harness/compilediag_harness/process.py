@@ -180,6 +180,10 @@ def start(run_dir: str) -> Attached:
     if current is not None:
         return current
     current = attached = Attached(run_dir)
+    if os.environ.get("COMPILEDIAG_PROFILE_DIR"):
+        from compilediag_harness import profiling
+
+        profiling.arm()  # now, for a signal before torch is there would end the program
     atexit.register(attached.finish)
     if "torch" in sys.modules:
         attached.activate()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
+from compilediag_harness import phases
 from compilediag_harness.session import Session
 from compilediag_harness.step_clock import StepClock
 
@@ -97,6 +98,7 @@ class StepSource:
             self._inside = key
             return
         self._open, self._open_at, self._inside = key, at, 0
+        self.clock.begin(at)
 
     def optimizer_ended(self, key: int, at: float) -> None:
         """An optimizer's step ended."""
@@ -122,6 +124,20 @@ class StepSource:
             if self._begins_cycle(key):
                 self.clock.cut(at)
                 self._call_cycle(at)
+
+    @property
+    def by_calls(self) -> bool:
+        """Compiled calls mark the steps, or may turn out to."""
+        return self.source not in (EXPLICIT, OPTIMIZER)
+
+    def phase_at(self, began: float) -> str:
+        """The name of the phase that something which began at `began` is in."""
+        name = self.clock.phases.name_at(began)
+        if name == phases.REST and not self.clock.every_phase:
+            name = phases.UNMEASURED
+        in_optimizer = self._open and self._open_at <= began
+        no_other = name in (phases.REST, phases.UNMEASURED)
+        return phases.NAMES[phases.OPTIMIZER] if no_other and in_optimizer else name
 
     def finish(self, at: float) -> None:
         """The process ends, or the session: decides what is open and writes everything."""

@@ -1,5 +1,5 @@
-"""Finds the steps of a program that says nothing: hooks on optimizers, data loaders and compiled
-calls, and `step()` for programs that do.
+"""Finds the steps of a program that says nothing, and their phases: hooks on optimizers, data
+loaders, compiled calls and the autograd engine, and `step()` for programs that do.
 
 The hooks are the same for every session and stay in torch once they are there, without effect when
 no session is left: a compiled optimizer step is guarded on torch's table of hooks, so taking ours
@@ -15,10 +15,22 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness import spans, torch_api, undisturbed
+from compilediag_harness import (
+    cadence,
+    cadence_log,
+    device_clock,
+    disabled_calls,
+    spans,
+    torch_api,
+    undisturbed,
+)
+from compilediag_harness.compiled_callables import CompiledCallables
 from compilediag_harness.live_optimizers import LiveOptimizers
+from compilediag_harness.phases import BACKWARD, DATA_WAIT
 from compilediag_harness.session import Session
+from compilediag_harness.step_clock import StepClock
 from compilediag_harness.step_source import StepSource
+from compilediag_harness.tracebacks import leave_out_this_frame
 
 STEPS_VARIABLE = "COMPILEDIAG_STEPS"
 """Environment variable: stop the program, with exit code 0, after this many steps."""
@@ -33,7 +45,10 @@ _marks = 0
 """Calls of `step()` by the program."""
 
 _hooked = False
+_every_phase = True
+"""A session wants to know the forward and the backward of the step in progress."""
 _forget_calls: Callable[[], None] | None = None
+_callables: CompiledCallables | None = None
 _monotonic = time.monotonic
 
 
@@ -63,9 +78,21 @@ def marks() -> int:
     return _marks
 
 
-def _span_ended(began: float, ended: float) -> None:
+def _span_ended(phase: int, began: float, ended: float, thread: int) -> str:
+    """Counts a span to the step in progress; the phase it began in, "" in another thread."""
+    name = ""
     for source in _active:
-        source.clock.spanned(began, ended)
+        clock = source.clock
+        if clock.thread == thread:
+            name = source.phase_at(began)
+            if phase != spans.HOLDS_PHASES:
+                clock.phases.add(phase, began, ended)
+    return name
+
+
+def clock_of(session: Session) -> StepClock | None:
+    """The clock of a session's steps; None when none is installed."""
+    return next((one.clock for one in _active if one.clock.session is session), None)
 
 
 def own_the_loop() -> None:
@@ -83,37 +110,53 @@ def install(session: Session, torch_module: Any) -> None:
     undisturbed.bind(torch_module)
     if not _active:
         _limit = _read_limit(session)
-    _active = (*_active, StepSource(session, LiveOptimizers(torch_module), _monotonic()))
+    source = StepSource(session, LiveOptimizers(torch_module), _monotonic())
+    _active = (*_active, source)
+    source.clock.device = device_clock.watch(session, torch_module)
+    source.clock.became_brief = _follow_calls
+    disabled_calls.install(session, source.phase_at)
     spans.install(session, torch_module, _span_ended)
+    cadence.install(session, torch_module)
     _put_hooks(session, torch_module)
 
 
 def finish(session: Session) -> None:
     """Writes the steps and spans that are not written yet."""
     spans.finish(session)
+    cadence_log.finish(session)
     at = _monotonic()
     for source in _active:
         if source.clock.session is session:
             source.finish(at)
+            if source.clock.device is not None:
+                source.clock.device.finish()
+    disabled_calls.finish(session)
 
 
 def uninstall(session: Session) -> None:
     """Stops counting for `session`; call `finish` before."""
     global _active, _forget_calls
     spans.uninstall(session)
+    cadence_log.uninstall(session)
     _active = tuple(source for source in _active if source.clock.session is not session)
+    disabled_calls.uninstall(session)
+    device_clock.forget(session)
     if not _active and _forget_calls is not None:
         _forget_calls()
         _forget_calls = None
 
 
 def _put_hooks(session: Session, torch_module: Any) -> None:
-    global _hooked, _forget_calls
-    if _forget_calls is None:
-        _forget_calls = torch_api.on_outermost_call(_call_begins)
+    global _hooked, _callables
+    _callables = _callables or CompiledCallables(torch_module)
+    _follow_calls()
     if _hooked:
         return
-    undisturbed.never_compiled(torch_module, step, _optimizer_begins, _optimizer_ends, _waited)
+    undisturbed.never_compiled(
+        torch_module,
+        *(step, _optimizer_begins, _optimizer_ends, _backward_begins, _backward_ends),
+        *(_entered, _left),
+    )
     if _step_is_compiled_already(torch_module):
         return  # it was compiled without our hooks: putting them in would make it recompile
     _hooked = True
@@ -123,12 +166,30 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
         _watch_loaders(torch_module)
     except Exception as error:
         session.fault("data loader hook", error)
+    backward = torch_api.around_backward(torch_module, _backward_begins, _backward_ends)
+    undisturbed.never_compiled(torch_module, backward, callees=True)
     optimizers: Any = torch_api.loaded("torch.optim.optimizer")  # no attribute of torch.optim
     optimizers.register_optimizer_step_pre_hook(_optimizer_begins)
     optimizers.register_optimizer_step_post_hook(_optimizer_ends)
 
 
+def _follow_calls() -> None:
+    """Is told of compiled calls as long as a session wants to know: all of them for the phases,
+    their begins where they mark steps."""
+    global _forget_calls, _every_phase
+    if _forget_calls is not None:
+        _forget_calls()
+    _forget_calls = None
+    _every_phase = any(source.clock.every_phase for source in _active)
+    if _every_phase:
+        _forget_calls = torch_api.on_outermost_call(_call_begins, _call_ends)
+    elif any(source.by_calls for source in _active):
+        _forget_calls = torch_api.on_outermost_call(_call_begins)
+
+
 def _forked() -> None:
+    cadence_log.forked()
+    spans.forked()
     for source in _active:
         source.forked()
 
@@ -149,11 +210,14 @@ def _watch_loaders(torch_module: Any) -> None:
     def following(self: Any) -> Any:
         if not _active:
             return original(self)
-        began = _monotonic()
+        waiting = _entered(DATA_WAIT)
         try:
             return original(self)
+        except BaseException as error:
+            leave_out_this_frame(error)
+            raise
         finally:
-            _waited(began)
+            _left(DATA_WAIT, waiting)
 
     undisturbed.never_compiled(torch_module, following, callees=True)
     iterator.__next__ = following
@@ -197,16 +261,53 @@ def _call_begins(key: int = 0) -> None:
     for source in _active:
         try:
             source.call_began(key, at)
+            if _every_phase and _callables is not None and source.clock.here:
+                source.clock.enter(_callables.phase_of(key, source.clock), at)
         except Exception as error:
             source.clock.session.fault("compiled call", error)
     if _limit is not None:
         _stop_if_done()
 
 
-def _waited(began: float) -> None:
-    ended = _monotonic()
+def _call_ends(key: int = 0) -> None:
+    at = _monotonic()
     for source in _active:
-        source.clock.waited(began, ended)
+        try:
+            if _callables is not None and source.clock.here:
+                source.clock.leave(_callables.phase_of(key, source.clock), at)
+        except Exception as error:
+            source.clock.session.fault("end of a compiled call", error)
+
+
+def _backward_begins() -> list[StepClock]:
+    if not _every_phase:
+        return []
+    for source in _active:
+        # A compile runs the engine too, to trace it; only inside of a forward or a backward.
+        if source.clock.phases.nested and torch_api.compiling():
+            return []
+    return _entered(BACKWARD)
+
+
+def _backward_ends(entered: list[StepClock]) -> None:
+    if entered:
+        _left(BACKWARD, entered)
+
+
+def _entered(phase: int) -> list[StepClock]:
+    """A phase begins in this thread; the clocks that were told."""
+    at = _monotonic()
+    thread = threading.get_ident()
+    clocks = [source.clock for source in _active if source.clock.thread == thread]
+    for clock in clocks:
+        clock.enter(phase, at)
+    return clocks
+
+
+def _left(phase: int, entered: list[StepClock]) -> None:
+    at = _monotonic()
+    for clock in entered:
+        clock.leave(phase, at)
 
 
 def _stop_if_done() -> None:

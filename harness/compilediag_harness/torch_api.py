@@ -10,11 +10,17 @@ Checked against torch 2.7.1, 2.13.0 and 2.15.0 by tests/test_torch_api.py.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import sys
+import threading
+import time
 import types
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
+
+from compilediag_harness.tracebacks import leave_out_this_frame
 
 Remover = Callable[[], None]
 
@@ -75,6 +81,24 @@ HOOKS = (
         "torch._dynamo.eval_frame",
         "_callback_from_stance",
         "steps of programs without an optimizer or cd.step()",
+    ),
+    Hook(
+        "call_ends",
+        EVAL_FRAME,
+        "_maybe_set_eval_frame",
+        "the forward phase of steps, and the time of functions that are not compiled on purpose",
+    ),
+    Hook(
+        "backward_calls",
+        "torch.autograd.graph",
+        "_engine_run_backward",
+        "the backward phase of steps",
+    ),
+    Hook(
+        "saves",
+        "torch.serialization",
+        "_save",
+        "the time of torch.save as a checkpoint",
     ),
     Hook(
         "log_state",
@@ -358,51 +382,275 @@ def totals() -> dict[str, int]:
     }
 
 
-_call_listeners: list[Callable[[int], None]] = []
+_call_listeners: list[tuple[Callable[[int], None], Callable[[int], None] | None]] = []
+_disabling_listeners: list[Callable[[], None]] = []
+_functions_disabled = False
+"""A function that is not torch's own was put behind `torch.compiler.disable`."""
+_disabled_listeners: list[Callable[[Any, float, float], None]] = []
 
 
-def on_outermost_call(begin: Callable[[int], None]) -> Remover:
-    """Calls `begin(key)` at the start of each outermost call of a compiled callable, from the
-    moment Dynamo is loaded; `key` tells compiled callables apart. Returns what stops it."""
-    _call_listeners.append(begin)
+@dataclasses.dataclass(slots=True)
+class _Call:
+    """A call of one of torch's two wrappers that is in progress in this thread."""
+
+    frame: types.FrameType
+    function: Any
+    key: int
+    """0 for a function that is not compiled on purpose."""
+    began: float
+    entered: bool = False
+    """The wrapper has put its own eval-frame callback in place."""
+    names: dict[str, Any] | None = None
+    """The wrapper's local names, while the call begins: they hold the program's tensors."""
+
+
+class _Calls(threading.local):
+    """Calls in progress in one thread, outermost first."""
+
+    def __init__(self) -> None:
+        self.open: list[_Call] = []
+
+
+_calls = _Calls()
+
+
+def on_outermost_call(
+    begin: Callable[[int], None], end: Callable[[int], None] | None = None
+) -> Remover:
+    """Calls `begin(key)` at the start of each outermost call of a compiled callable, and `end(key)`
+    when it returns or raises, from the moment Dynamo is loaded; `key` tells compiled callables
+    apart. Returns what stops it."""
+    both = (begin, end)
+    _call_listeners.append(both)
     watch_compiled_calls()
 
     def remove() -> None:
-        if begin in _call_listeners:
-            _call_listeners.remove(begin)
+        if both in _call_listeners:
+            _call_listeners.remove(both)
 
     return remove
 
 
-def watch_compiled_calls() -> bool:
-    """Puts the hook behind `on_outermost_call` in place; False while it cannot be.
+def on_disabled_call(ended: Callable[[Any, float, float], None]) -> Remover:
+    """Calls `ended(function, began, ended)`, in `time.monotonic()`, after each call of a function
+    behind `torch.compiler.disable`, torch's own ones included; on 2.15 only of those that compiled
+    code calls."""
+    _disabled_listeners.append(ended)
+    watch_compiled_calls()
 
-    `torch.compile`'s wrapper asks `_callback_from_stance` once per call, after it has taken the
-    previous eval-frame callback into its local `prior`: None there means that no compiled call is
-    in progress in this thread.
+    def remove() -> None:
+        if ended in _disabled_listeners:
+            _disabled_listeners.remove(ended)
+
+    return remove
+
+
+def on_function_disabled(disabled: Callable[[], None]) -> Remover:
+    """Calls `disabled()` whenever a function that is not torch's own is put behind
+    `torch.compiler.disable`; at once where one has been, or may have been before anybody looked."""
+    _disabling_listeners.append(disabled)
+    if _watch_disabling() is False or _functions_disabled:
+        disabled()
+
+    def remove() -> None:
+        if disabled in _disabling_listeners:
+            _disabling_listeners.remove(disabled)
+
+    return remove
+
+
+def _watch_disabling() -> bool | None:
+    """Whether every function that was ever disabled was seen to be; None while none can be."""
+    eval_frame = loaded(EVAL_FRAME)
+    if eval_frame is None:
+        return None
+    context: Any = getattr(eval_frame, "DisableContext", None)
+    if context is None:
+        return False
+    original: Any = context.__call__
+    if hasattr(original, "_compilediag"):
+        return bool(original._compilediag)
+
+    def disable(self: Any, function: Any) -> Any:
+        global _functions_disabled
+        if not str(getattr(function, "__module__", "")).startswith("torch"):
+            _functions_disabled = True
+            for listener in tuple(_disabling_listeners):
+                listener()
+        return original(self, function)
+
+    # In place before the module's import is over: nothing of the program was disabled before.
+    spec = getattr(eval_frame, "__spec__", None)
+    from_start = bool(getattr(spec, "_initializing", False))
+    never_compile(loaded("torch"), disable.__code__, callees=True)
+    wrapped: Any = functools.wraps(original)(disable)
+    wrapped._compilediag = from_start
+    context.__call__ = wrapped
+    return from_start
+
+
+def watch_compiled_calls() -> bool:
+    """Puts the hooks behind `on_outermost_call` and `on_disabled_call` in place; False while they
+    cannot be.
+
+    The wrappers of `torch.compile` and of `torch.compiler.disable` ask `_callback_from_stance` once
+    per call, after they have taken the previous eval-frame callback into their local `prior`: None
+    there means that no compiled call is in progress in this thread. Both then hand the answer to
+    `_maybe_set_eval_frame` (but 2.15 does not hand on a None), and `prior` to it when the call has
+    ended, in a `finally` block.
     """
-    eval_frame = loaded("torch._dynamo.eval_frame")
+    eval_frame = loaded(EVAL_FRAME)
     original = getattr(eval_frame, "_callback_from_stance", None)
     if eval_frame is None or original is None:
         return False
+    if _disabling_listeners:
+        _watch_disabling()
     if getattr(original, "_compilediag", False):
         return True
 
     @functools.wraps(original)
     def ask(callback: Any) -> Any:
-        if _call_listeners and callback is not None and callback is not False:
-            caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-            in_wrapper = caller.f_code.co_name in ("compile_wrapper", "_fn")  # 2.7 says _fn
-            names = caller.f_locals if in_wrapper else {"prior": callback}
-            if names.get("prior") in (None, False):
-                key = _key_of(names.get("fn"))
-                for begin in tuple(_call_listeners):
-                    begin(key)
+        # Several times a step, for functions that torch itself disables: these go straight on.
+        if _disabled_listeners if callback is None else _call_listeners and callback is not False:
+            _asked(callback, sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         return original(callback)
 
     ask._compilediag = True  # type: ignore[attr-defined]
     eval_frame._callback_from_stance = ask
+    switch = getattr(eval_frame, "_maybe_set_eval_frame", None)
+    if switch is not None:
+
+        @functools.wraps(switch)
+        def set_callback(callback: Any) -> Any:
+            calls = _calls.open
+            if calls:
+                caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+                if calls[-1].frame is caller or len(calls) > 1:
+                    _passed(caller)
+            return switch(callback)
+
+        eval_frame._maybe_set_eval_frame = set_callback
     return True
+
+
+def _asked(callback: Any, caller: types.FrameType) -> None:
+    """A wrapper's call begins."""
+    in_wrapper = caller.f_code.co_name in ("compile_wrapper", "_fn")  # 2.7 calls both _fn
+    if callback is None:
+        if in_wrapper and _disabled_listeners:
+            names = caller.f_locals
+            # 2.15 sets no callback at the begin, and at the end only one that is not None.
+            sets_once = "callback" in caller.f_code.co_varnames
+            if not sets_once or names.get("prior") is not None:
+                call = _Call(caller, names.get("fn"), 0, time.monotonic(), entered=sets_once)
+                _calls.open.append(call)
+        return
+    names = caller.f_locals if in_wrapper else {"prior": callback}
+    if names.get("prior") in (None, False):
+        function = names.get("fn")
+        key = _key_of(function)
+        call = _Call(caller, function, key, 0.0, names=names)
+        _calls.open.append(call)
+        for begin, _ in tuple(_call_listeners):
+            begin(key)
+        call.names = None
+
+
+def _passed(caller: types.FrameType) -> None:
+    """A wrapper sets the eval-frame callback: at the begin of its call, and at its end."""
+    calls = _calls.open
+    place = len(calls) - 1
+    while place >= 0 and calls[place].frame is not caller:
+        place -= 1
+    if place < 0:
+        return  # a call that was not asked about
+    call = calls[place]
+    if not call.entered:
+        call.entered = True
+        return
+    del calls[place:]
+    if not call.key:
+        ended = time.monotonic()
+        for listener in tuple(_disabled_listeners):
+            listener(call.function, call.began, ended)
+    else:
+        for _, end in tuple(_call_listeners):
+            if end is not None:
+                end(call.key)
+
+
+class CalledFrom(NamedTuple):
+    """The outermost compiled call in progress in this thread."""
+
+    function: Any
+    inside: str | None
+    """Class of the outermost eager module whose call it is a part of; None where there is none."""
+
+
+def called_from() -> CalledFrom | None:
+    """What the newest outermost compiled call of this thread calls, and from where. Walks the
+    stack: for the first call of a callable, not for each."""
+    calls = _calls.open
+    if not calls:
+        return None
+    call = calls[-1]
+    frame, direct, outermost = call.frame.f_back, None, None
+    above = True
+    while frame is not None:
+        if frame.f_code.co_name in ("_call_impl", "_wrapped_call_impl"):
+            outermost = frame.f_locals.get("self")
+            direct = outermost if above else direct
+        else:
+            above = False
+        frame = frame.f_back
+    part = outermost is not None and outermost is not direct
+    return CalledFrom(call.function, type(outermost).__name__ if part else None)
+
+
+def in_compiled_call() -> bool:
+    """Whether a call of a compiled callable is in progress in this thread."""
+    calls = _calls.open
+    return bool(calls) and any(call.key for call in calls)
+
+
+def frames_are_offered() -> bool:
+    """Whether Dynamo is asked about frames of this thread now, in a compiled call or without."""
+    ask = getattr(loaded("torch._C._dynamo.eval_frame"), "get_eval_frame_callback", None)
+    return ask is not None and loaded(EVAL_FRAME) is not None and ask() is not None
+
+
+def sees_compiled_calls() -> bool:
+    """Whether begin and end of every outermost compiled call are told; also while there is none
+    to tell of."""
+    wanted = ("compiled_calls", "call_ends")
+    return all(available(hook) is not False for hook in HOOKS if hook.name in wanted)
+
+
+class CalledWith(NamedTuple):
+    """What the outermost compiled call that begins in this thread calls, and with what."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def called_with() -> CalledWith | None:
+    """For a listener of `on_outermost_call`, while the call begins. Not to be kept: it holds the
+    program's tensors."""
+    calls = _calls.open
+    names = calls[-1].names if calls else None
+    if names is None:
+        return None
+    args, kwargs = names.get("args"), names.get("kwargs")
+    if not isinstance(args, tuple) or not isinstance(kwargs, dict):
+        return None  # a block, not a call: `with torch._dynamo.optimize(...)`
+    return CalledWith(calls[-1].function, args, kwargs)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def without_torch_function() -> Callable[[], AbstractContextManager[Any]]:
+    """Makes blocks in which nobody's `__torch_function__` is asked, neither that of subclasses nor
+    of modes. torch must be imported."""
+    return getattr(loaded("torch._C"), "DisableTorchFunction", nullcontext)
 
 
 def _key_of(function: Any) -> int:
@@ -410,6 +658,112 @@ def _key_of(function: Any) -> int:
     backend or after a reset, makes no other callable of it."""
     owner = getattr(function, "__self__", None)
     return id(owner if owner is not None else getattr(function, "__code__", function))
+
+
+MOST_DEVICES = 64
+
+
+def device_memory() -> dict[int, dict[str, Any]]:
+    """The statistics of each CUDA device's allocator that was used, nested as torch gives them;
+    empty while the program has not initialised CUDA, which this never does. Waits for no device."""
+    cuda = loaded("torch.cuda")
+    if cuda is None or not cuda.is_initialized():
+        return {}
+    read = {
+        device: cuda.memory_stats_as_nested_dict(device)
+        for device in range(min(cuda.device_count(), MOST_DEVICES))
+    }
+    return {
+        device: stats
+        for device, stats in read.items()
+        if stats.get("reserved_bytes", {}).get("all", {}).get("peak")
+    }
+
+
+def profiler_enabled() -> bool:
+    """Whether a profiler runs in this thread already; False where that cannot be asked."""
+    autograd = loaded("torch._C._autograd") or getattr(loaded("torch._C"), "_autograd", None)
+    ask = getattr(autograd, "_profiler_enabled", None)
+    return bool(ask()) if ask is not None else False
+
+
+# --- phases of a step and checkpoints ----------------------------------------------------------
+
+DISTRIBUTED_SAVER = "torch.distributed.checkpoint.state_dict_saver"
+
+
+def around_backward(torch_module: Any, begin: Callable[[], Any], end: Callable[[Any], None]) -> Any:
+    """Calls `begin()`, and `end` with what it answered, around each run of the autograd engine that
+    Python starts (`backward`, `torch.autograd.grad`), for ever. Returns the function that was put
+    in place, for Dynamo to be kept away from; None where it cannot be."""
+    graph = loaded("torch.autograd.graph")
+    original = getattr(graph, "_engine_run_backward", None)
+    if graph is None or original is None:
+        return None
+
+    @functools.wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        answer = begin()
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            leave_out_this_frame(error)
+            raise
+        finally:
+            end(answer)
+
+    for owner in (graph, torch_module.autograd):
+        if getattr(owner, "_engine_run_backward", None) is original:
+            owner._engine_run_backward = run
+    return run
+
+
+def around_saves(
+    module: str, names: Iterable[str], around: Callable[[], AbstractContextManager[Any]]
+) -> list[Any]:
+    """Enters `around()` for each call of the functions `names` of a module that is imported, for
+    ever. Returns what was put in place, for Dynamo to be kept away from."""
+    owner = loaded(module)
+    made: list[Any] = []
+    for name in names:
+        original = getattr(owner, name, None)
+        if isinstance(original, types.FunctionType) and not hasattr(original, "_compilediag"):
+            made.append(_saving(original, around))
+            setattr(owner, name, made[-1])
+    return made
+
+
+def _saving(original: types.FunctionType, around: Callable[[], AbstractContextManager[Any]]) -> Any:
+    @functools.wraps(original)
+    def save(*args: Any, **kwargs: Any) -> Any:
+        with around():
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                leave_out_this_frame(error)
+                raise
+
+    save._compilediag = True  # type: ignore[attr-defined]
+    return save
+
+
+def cuda_in_use(torch_module: Any) -> bool:
+    """Whether this process uses CUDA and captures no graph now. Initialises nothing."""
+    cuda = getattr(torch_module, "cuda", None)
+    try:
+        return bool(cuda.is_initialized() and not cuda.is_current_stream_capturing())  # type: ignore[union-attr]
+    except Exception:
+        return False
+
+
+def cuda_event(torch_module: Any) -> Any:
+    """An event that can be timed."""
+    return torch_module.cuda.Event(enable_timing=True)
+
+
+def compiling() -> bool:
+    """Whether a compile is in progress in this thread: what runs then is torch's own work."""
+    return current_compile_id() != ""
 
 
 # --- recompiles and guards -------------------------------------------------------------------
@@ -546,6 +900,27 @@ def dispatch_keys(tensor: Any) -> str | None:
     return None if ask is None else str(ask(tensor))
 
 
+def is_on_host(tensor: Any) -> bool | None:
+    """Whether a tensor is on the CPU, asked below every `__torch_function__`; None if not known."""
+    native = loaded("torch._C")
+    ask, key = getattr(native, "_dispatch_keys", None), _lookup(native, "DispatchKey.CPU")
+    return None if ask is None or key is None else bool(ask(tensor).has(key))
+
+
+def storage_of(tensor: Any) -> int | None:
+    """What tells apart the memory of tensors that are views of one another; None where a tensor
+    has none. Asked below every `__torch_function__`."""
+    native = loaded("torch._C")
+    below = getattr(native, "DisableTorchFunction", None)
+    if below is None:
+        return None
+    try:
+        with below():
+            return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError, AttributeError):
+        return None
+
+
 # --- logs ------------------------------------------------------------------------------------
 
 
@@ -634,3 +1009,28 @@ def module_hooks(module: Any) -> tuple[int, int]:
         len(getattr(module, "_forward_hooks", ())),
         len(getattr(module, "_forward_pre_hooks", ())),
     )
+
+
+_HOOK_REGISTRIES = (
+    ("forward_hook", "_forward_hooks"),
+    ("forward_pre_hook", "_forward_pre_hooks"),
+    ("backward_hook", "_backward_hooks"),
+    ("backward_pre_hook", "_backward_pre_hooks"),
+    ("accumulate_grad_hook", "_post_accumulate_grad_hooks"),
+)
+
+
+def hook_registries(owner: Any) -> Iterator[tuple[str, dict[Any, Any]]]:
+    """Kind and hooks of each table of hooks that a module or a tensor has. The hooks a tensor keeps
+    under a module's name are its own: they are called with its gradient."""
+    is_module = hasattr(owner, "_forward_hooks")
+    for kind, name in _HOOK_REGISTRIES:
+        registry = getattr(owner, name, None)
+        if isinstance(registry, dict) and registry:
+            told = kind if is_module or name != "_backward_hooks" else "tensor_hook"
+            yield told, registry  # pyright: ignore[reportUnknownVariableType]
+
+
+def is_disabled(function: Any) -> bool:
+    """Whether a function is behind `torch.compiler.disable`."""
+    return bool(getattr(function, "_torchdynamo_disable", False))

@@ -295,12 +295,18 @@ class StepsEnded:
     data_wait: tuple[float, ...] = ()
     optimizer: tuple[float, ...] = ()
     spans: tuple[float, ...] = ()
+    forward: tuple[float, ...] = ()
+    backward: tuple[float, ...] = ()
+    """Phases exclude each other: the seconds of a step's phases never exceed its wall seconds. An
+    empty tuple is a phase that was not measured, never one of zero seconds."""
+    partial: dict[str, str] = field(default_factory=dict[str, str])
+    """Phases that are measured in part, each with what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpanEnded:
     """A named stretch of the run ended. Nested spans carry their depth; inner time is not the
-    outer's when goodput is added up."""
+    outer's when goodput is added up. Old journals hold one record a span, new ones `SpansEnded`."""
 
     t: float
     step: int
@@ -309,6 +315,209 @@ class SpanEnded:
     wall_s: float
     depth: int
     thread: int
+    phase: str | None = None
+    """The phase of the step it began in ("forward", "rest"...); None where not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpansEnded:
+    """A batch of finished spans, in the order they ended, in whole nanoseconds. What spans have in
+    common is said once: `names`, `depths`, `threads` and `phases` are parallel, one place a kind of
+    span; the tuples after them are parallel too, one place a span."""
+
+    t: float
+    names: tuple[str, ...]
+    depths: tuple[int, ...]
+    threads: tuple[int, ...]
+    phases: tuple[str, ...]
+    """The phase of the step a span began in ("forward", "rest"...); "" where not known."""
+    kinds: tuple[int, ...]
+    """Place in the tuples above of each span's kind."""
+    steps: tuple[int, ...]
+    starts_ns: tuple[int, ...]
+    walls_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CadenceDeclared:
+    """The program made a group of periodic work; a later one of the same name takes its place."""
+
+    t: float
+    step: int
+    name: str
+    every: int
+    """The period in force, in steps; 0 when a probe has switched the group off."""
+    offset: int
+    own_every: int
+    """The program's own period."""
+
+
+@dataclass(frozen=True, slots=True)
+class CadenceAsked:
+    """A group was asked for the first time whether it is due; one that never is can never fire."""
+
+    t: float
+    step: int
+    name: str
+    number: int
+    """The step as the program counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class CadenceFired:
+    """A batch of firings, in order; all tuples but `names` are parallel."""
+
+    t: float
+    names: tuple[str, ...]
+    """The groups that occur, each once."""
+    name: tuple[int, ...]
+    """Position in `names` of the group that fired."""
+    at: tuple[float, ...]
+    """When, in seconds."""
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DisabledCallsEnded:
+    """Calls of the program's functions behind `torch.compiler.disable`, added up since the last
+    such record; tuples are parallel, in seconds. Where one calls another, both have its time."""
+
+    t: float
+    functions: tuple[Location, ...]
+    phases: tuple[str, ...]
+    """The phase of the step that the calls were in; one function may stand here once a phase."""
+    counts: tuple[int, ...]
+    total_s: tuple[float, ...]
+    longest_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStepsTimed:
+    """Device time of steps, known some time after they ended; tuples are parallel, in seconds."""
+
+    t: float
+    steps: tuple[int, ...]
+    step_s: tuple[float, ...]
+    forward_s: tuple[float | None, ...]
+    backward_s: tuple[float | None, ...]
+    """None where a step has no such phase."""
+    dropped: int = 0
+    """Steps since the last record whose events were never waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncsSampled:
+    """Where the program made the host wait for tensor data, in one whole step; sampled, and only in
+    steps in which nothing compiled. Calls inside of compiled callables are not seen."""
+
+    t: float
+    step: int
+    on_device: bool
+    """Only tensors on a device were counted. False: the program uses none, and what is counted are
+    the reads that would wait for a device if the tensors were there."""
+    complete: bool
+    """False when the step held more than were counted."""
+    places: tuple[Location, ...]
+    """The user's line; this tuple and the next four are parallel, one place a kind and line."""
+    kinds: tuple[str, ...]
+    """"item", "tolist", "bool", "float", "int", "index", "cpu", "to_cpu", "numpy", "nonzero"."""
+    loops: tuple[int, ...]
+    """First line of the innermost loop around the line in its function; 0 where none is known."""
+    spans: tuple[tuple[str, ...], ...]
+    """Names of the spans that were open, outermost first."""
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HooksFound:
+    """The program's hooks on its compiled modules and their parameters, when the process ends;
+    tuples are parallel."""
+
+    t: float
+    kinds: tuple[str, ...]
+    """"forward_hook", "forward_pre_hook", "backward_hook", "backward_pre_hook", "tensor_hook",
+    "accumulate_grad_hook"."""
+    targets: tuple[str, ...]
+    """Path of the module or parameter below the compiled module."""
+    functions: tuple[Location, ...]
+    disabled: tuple[bool, ...]
+    """The hook is behind `torch.compiler.disable`: its calls are in `DisabledCallsEnded`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileEnded:
+    """A window of torch.profiler that a signal asked for has ended, or did not begin."""
+
+    t: float
+    first_step: int
+    last_step: int
+    file: str | None
+    """Name of the trace in the folder for artifacts; None where there is none."""
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemoryRead:
+    """What the allocator of one CUDA device held at a moment."""
+
+    t: float
+    step: int
+    device: int
+    current: dict[str, int]
+    """torch's counters "allocated_bytes", "reserved_bytes", "active_bytes" and
+    "inactive_split_bytes", and of each pool as in "allocated_bytes.large_pool"."""
+    peak: dict[str, int]
+    """Highest values since the program last reset them; without the pools."""
+    counts: dict[str, int]
+    """"num_alloc_retries", "num_ooms", "num_device_alloc"..."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledCallsMade:
+    """Calls of compiled callables from eager code since the last such record."""
+
+    t: float
+    numbers: tuple[int, ...]
+    """The callables that occur, by a number that one has in all records of the process."""
+    functions: tuple[Location, ...]
+    """What they are; parallel to `numbers`. Two modules of one class are two callables."""
+    shapes: tuple[str | None, ...]
+    """Shapes of a call's tensors, each once: "[8, 16], mask=[8]"; None where they were too many."""
+    samples: tuple[int | None, ...]
+    """Leading size of the first tensor, parallel to `shapes`."""
+    elements: tuple[int | None, ...]
+    """Elements of that tensor."""
+    callables: tuple[int, ...]
+    """With `shape_places` (positions in `shapes`) and `counts`: how often which callable was
+    called with which shapes. -1: a callable that has no number, because there are too many."""
+    shape_places: tuple[int, ...]
+    counts: tuple[int, ...]
+    order: tuple[int, ...] = ()
+    """Each call, as a position in `callables`; only the first so many of a process."""
+    at: tuple[float, ...] = ()
+    """When those began."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineWorked:
+    """A batch of finished stretches of one producer-consumer loop, in the order they ended, and of
+    sizes of its pool. The tuples from `stages` to `infer_slots` are parallel, and so are the two
+    of the pool."""
+
+    t: float
+    name: str
+    slots: int | None
+    """Inference calls that can be in progress at a time, as the program declared."""
+    stages: tuple[str, ...] = ()
+    """"train", "infer", "wait"."""
+    starts: tuple[float, ...] = ()
+    walls: tuple[float, ...] = ()
+    samples: tuple[int, ...] = ()
+    threads: tuple[int, ...] = ()
+    infer_slots: tuple[int, ...] = ()
+    """The slot an "infer" was in, numbered from 0; -1 where the program named none."""
+    pool_at: tuple[float, ...] = ()
+    pool_sizes: tuple[int, ...] = ()
 
 
 # --- faults ----------------------------------------------------------------------------------
@@ -349,6 +558,18 @@ Event = (
     | UnguardedChanged
     | StepsEnded
     | SpanEnded
+    | SpansEnded
+    | DisabledCallsEnded
+    | DeviceStepsTimed
+    | SyncsSampled
+    | HooksFound
+    | CadenceDeclared
+    | CadenceAsked
+    | CadenceFired
+    | ProfileEnded
+    | DeviceMemoryRead
+    | CompiledCallsMade
+    | PipelineWorked
     | EvidenceLost
     | FaultOccurred
 )
@@ -371,6 +592,18 @@ KINDS: dict[str, type[Any]] = {
         UnguardedChanged,
         StepsEnded,
         SpanEnded,
+        SpansEnded,
+        DisabledCallsEnded,
+        DeviceStepsTimed,
+        SyncsSampled,
+        HooksFound,
+        CadenceDeclared,
+        CadenceAsked,
+        CadenceFired,
+        ProfileEnded,
+        DeviceMemoryRead,
+        CompiledCallsMade,
+        PipelineWorked,
         EvidenceLost,
         FaultOccurred,
     )

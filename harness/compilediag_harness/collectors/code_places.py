@@ -39,6 +39,11 @@ def is_library(file: str) -> bool:
     return file.startswith(_library_prefixes())
 
 
+def is_torch(file: str) -> bool:
+    """Whether a file belongs to torch, which must be imported."""
+    return file.startswith(_library_prefixes()[:1])
+
+
 def of_code(code: Any) -> Location:
     """Where a code object begins."""
     return Location(code.co_filename, code.co_firstlineno, code.co_name)

@@ -55,6 +55,11 @@ class UnguardedCollector:
                 if isinstance(module, self._module_type):
                     self._snapshots[module] = self._take(module, code, deadline)
 
+    @property
+    def modules(self) -> list[Any]:
+        """The compiled modules that are still alive."""
+        return list(self._snapshots)
+
     def step_ended(self, step: int, compiled: bool) -> None:
         """Looks at steps 1, 2, 4, 8... since that is when a late hook shows at little cost."""
         if step >= self._next_look:

@@ -59,7 +59,7 @@ def _dotted(node: ast.expr) -> str | None:
 
 def _statements(code: types.CodeType) -> Iterator[ast.AST]:
     """Every node of the function itself in source order, those of functions inside it left out."""
-    tree = _tree_of(code)
+    tree = tree_of(code)
     if tree is None:
         return
     stack: list[ast.AST] = list(reversed(_body_of(tree)))
@@ -78,7 +78,7 @@ def _body_of(tree: ast.Module) -> list[ast.stmt]:
 
 
 @functools.lru_cache(maxsize=256)
-def _tree_of(code: types.CodeType) -> ast.Module | None:
+def tree_of(code: types.CodeType) -> ast.Module | None:
     """The syntax tree of a code object with the file's line numbers; None without its source."""
     try:
         if code.co_name == "<module>":

@@ -1,0 +1,199 @@
+"""The steps section of a receipt: step times, their phases, and what made the long ones long."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+from compilediag.findings import Finding
+from compilediag.goodput import PRODUCTIVE
+from compilediag.lead_process import lead_process
+from compilediag.receipt.parts.running import (
+    DeviceTiming,
+    Phases,
+    SketchRecord,
+    Spike,
+    StepsSection,
+)
+from compilediag.receipt.run_facts import RunFacts
+from compilediag.span_seconds import by_step, spans_of
+from compilediag.step_stats import RELATIVE_ERROR, Sketch, figures_of, spike_positions, warmup_of
+from compilediag.timeline import Compile, Step, Timeline
+
+UNEXPLAINED = "unexplained"
+
+SHARE_EXPLAINED = 0.5
+"""A cause explains a spike when it takes at least this share of what the step has too much."""
+
+_WHY = {"metrics": "metric", "data_wait": "data"}
+"""Categories that a spike's reason spells in another way."""
+
+
+def steps_section(
+    timeline: Timeline, findings: Sequence[Finding], run: RunFacts
+) -> StepsSection | None:
+    """Step times of the lead process; None when no step was seen."""
+    process = lead_process(timeline)
+    steps = [
+        step for step in timeline.steps if step.process == process and math.isfinite(step.wall_s)
+    ]
+    figures = figures_of([step.wall_s for step in steps])
+    if figures is None:
+        return None
+    walls = [step.wall_s for step in steps]
+    warmup = run.warmup if run.warmup is not None else _warmup(timeline, steps, process)
+    return StepsSection(
+        count=figures.count,
+        warmup=warmup,
+        clock="monotonic",
+        mean=figures.mean,
+        median=figures.median,
+        min=figures.min,
+        max=figures.max,
+        p90=figures.p90,
+        p99=figures.p99,
+        sketch=SketchRecord(
+            kind="log-linear", relative_error=RELATIVE_ERROR, buckets=Sketch.of(walls).spelled()
+        ),
+        phases=_phases(timeline, steps, process),
+        device_timing=_device_timing(timeline, process),
+        spikes=_spikes(timeline, steps, warmup, findings),
+    )
+
+
+def _warmup(timeline: Timeline, steps: Sequence[Step], process: int) -> int:
+    first = frozenset(
+        item.step for item in timeline.compiles if item.process == process and item.kind == "first"
+    )
+    return warmup_of([step.number for step in steps], first)
+
+
+# --- phases ----------------------------------------------------------------------------------
+
+
+def _phases(timeline: Timeline, steps: Sequence[Step], process: int) -> Phases:
+    measured = {
+        "data_wait": _measured(step.data_wait_s for step in steps),
+        "forward": _measured(step.forward_s for step in steps),
+        "backward": _measured(step.backward_s for step in steps),
+        "optimizer": _measured(step.optimizer_s for step in steps),
+        "spans": _measured(step.spans_s for step in steps),
+    }
+    wall = sum(step.wall_s for step in steps)
+    known = sum(seconds for seconds in measured.values() if seconds is not None)
+    return Phases(
+        data_wait=measured["data_wait"],
+        forward=measured["forward"],
+        backward=measured["backward"],
+        optimizer=measured["optimizer"],
+        spans=measured["spans"],
+        rest=max(0.0, wall - known),
+        compile_s=_compile_seconds(timeline, steps, process, measured),
+        partial={
+            item.phase: item.missing for item in timeline.partial_phases if item.process == process
+        },
+    )
+
+
+def _measured(seconds: Iterable[float | None]) -> float | None:
+    """The sum of what was measured; None when nothing was."""
+    known = [value for value in seconds if value is not None]
+    return sum(known) if known else None
+
+
+def _compile_seconds(
+    timeline: Timeline, steps: Sequence[Step], process: int, measured: Mapping[str, float | None]
+) -> dict[str, float]:
+    """Seconds of compiles by the phase they are a part of. What no phase was measured for is in
+    `rest`."""
+    numbers = {step.number for step in steps}
+    stretches = [
+        (span.start, span.start + span.wall_s)
+        for span in spans_of(timeline, process)
+        if span.name not in PRODUCTIVE and span.depth == 0
+    ]
+    seconds: dict[str, float] = {}
+    for item in timeline.compiles:
+        if item.process == process and item.step in numbers:
+            phase = _phase_of(item, stretches)
+            phase = phase if measured.get(phase) is not None else "rest"
+            seconds[phase] = seconds.get(phase, 0.0) + item.seconds
+    return seconds
+
+
+def _phase_of(item: Compile, stretches: Sequence[tuple[float, float]]) -> str:
+    middle = item.t - item.seconds / 2
+    if any(start <= middle <= end for start, end in stretches):
+        return "spans"
+    return "forward" if item.forward else "backward"
+
+
+def _device_timing(timeline: Timeline, process: int) -> DeviceTiming:
+    timed = [item for item in timeline.device_steps if item.process == process]
+    if not timed:
+        return DeviceTiming()
+    return DeviceTiming(
+        method="cuda_events",
+        extra_syncs=0,
+        steps=len(timed),
+        step_s=sum(item.step_s for item in timed),
+        forward_s=_measured(item.forward_s for item in timed),
+        backward_s=_measured(item.backward_s for item in timed),
+    )
+
+
+# --- spikes ----------------------------------------------------------------------------------
+
+
+def _spikes(
+    timeline: Timeline, steps: Sequence[Step], warmup: int, findings: Sequence[Finding]
+) -> tuple[Spike, ...]:
+    walls = [step.wall_s for step in steps]
+    places = spike_positions(walls, warmup)
+    if not places:
+        return ()
+    usual_s = median(walls[warmup:])
+    usual_wait_s = median(step.data_wait_s or 0.0 for step in steps[warmup:])
+    spans = by_step(timeline, steps[0].process)
+    spikes: list[Spike] = []
+    for place in places:
+        step = steps[place]
+        inside = spans.get(step.number, {})
+        spikes.append(
+            Spike(
+                step=step.number,
+                wall_s=step.wall_s,
+                compile_s=step.compile_s,
+                metric_s=inside.get("metrics", 0.0),
+                sync_s=None,
+                why=_why(step, step.wall_s - usual_s, usual_wait_s, inside, findings),
+            )
+        )
+    return tuple(spikes)
+
+
+def _why(
+    step: Step,
+    excess_s: float,
+    usual_wait_s: float,
+    inside: Mapping[str, float],
+    findings: Sequence[Finding],
+) -> str:
+    """What took most of the time that the step has too much: the id of the finding behind a
+    compile, a category of spans, or waiting for data."""
+    causes = {**inside, "compile": step.compile_s}
+    waited_s = (step.data_wait_s or 0.0) - usual_wait_s
+    causes["data_wait"] = max(waited_s, causes.get("data_wait", 0.0))
+    name = max(causes, key=lambda cause: causes[cause])
+    if causes[name] <= 0.0 or causes[name] < SHARE_EXPLAINED * excess_s:
+        return UNEXPLAINED
+    if name == "compile":
+        return _finding_behind(step, findings) or name
+    return _WHY.get(name, name)
+
+
+def _finding_behind(step: Step, findings: Sequence[Finding]) -> str | None:
+    """The finding that cost most among those that hit this step and cost anything."""
+    there = [item for item in findings if step.number in item.steps and item.cost_s and item.id]
+    return max(there, key=lambda item: item.cost_s or 0.0).id if there else None

@@ -1,0 +1,94 @@
+"""The timings of a receipt: spans, functions that are not compiled on purpose, and hooks, each by
+the phase of the step it ran in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compilediag.goodput import MAIN_THREAD
+from compilediag.lead_process import lead_process
+from compilediag.receipt.parts.running import Timing
+from compilediag.receipt.places import Places
+from compilediag.span_seconds import spans_of
+from compilediag.timeline import DisabledCalls, Hook, Timeline
+
+MOST = 256
+"""Rows kept: those that took longest, then those that could not be timed."""
+
+OTHER_THREAD = "other thread"
+
+_RUN_BY_AUTOGRAD = frozenset(
+    {"backward_hook", "backward_pre_hook", "tensor_hook", "accumulate_grad_hook"}
+)
+
+
+def timings_of(timeline: Timeline, places: Places) -> tuple[Timing, ...]:
+    """The rows of the lead process, the longest first."""
+    process = lead_process(timeline)
+    calls = [item for item in timeline.disabled_calls if item.process == process]
+    hooks = [item for item in timeline.hooks if item.process == process]
+    of_hooks = {hook.function for hook in hooks if hook.disabled}
+    rows = [
+        *_spans(timeline, process),
+        *(_calls(item, places) for item in calls if item.function not in of_hooks),
+        *(row for hook in hooks for row in _hook(hook, calls, places)),
+    ]
+    rows.sort(key=lambda row: -(row.total_s or 0.0))
+    return tuple(rows[:MOST])
+
+
+def _spans(timeline: Timeline, process: int) -> Iterator[Timing]:
+    walls: dict[tuple[str, str | None], list[float]] = {}
+    for span in spans_of(timeline, process):
+        phase = span.phase if span.thread == MAIN_THREAD else OTHER_THREAD
+        walls.setdefault((span.name, phase), []).append(span.wall_s)
+    for (name, phase), taken in walls.items():
+        total_s = sum(taken)
+        yield Timing(
+            kind="span",
+            name=name,
+            phase=phase,
+            count=len(taken),
+            total_s=total_s,
+            mean_s=total_s / len(taken),
+            max_s=max(taken),
+        )
+
+
+def _calls(
+    item: DisabledCalls, places: Places, kind: str = "disabled_function", target: str | None = None
+) -> Timing:
+    return Timing(
+        kind=kind,
+        name=item.function.function,
+        phase=item.phase,
+        count=item.count,
+        total_s=item.total_s,
+        mean_s=item.total_s / item.count if item.count else None,
+        max_s=item.longest_s,
+        target=target,
+        file=places.short(item.function.file),
+        line=item.function.line,
+    )
+
+
+def _hook(hook: Hook, calls: list[DisabledCalls], places: Places) -> Iterator[Timing]:
+    """Each phase a disabled hook was called in; one row without figures for another."""
+    if hook.disabled:
+        own = [item for item in calls if item.function == hook.function]
+        yield from (_calls(item, places, hook.kind, hook.target) for item in own)
+        if own:
+            return
+        note = "no call of it was seen"
+    elif hook.kind in _RUN_BY_AUTOGRAD:
+        note = "called by autograd: not timed"
+    else:
+        note = "inside compiled code: not timed"
+    yield Timing(
+        kind=hook.kind,
+        name=hook.function.function,
+        target=hook.target,
+        note=note,
+        file=places.short(hook.function.file),
+        line=hook.function.line,
+    )

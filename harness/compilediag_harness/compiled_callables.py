@@ -1,0 +1,67 @@
+"""What the outermost compiled callables of a program are: the forward of a step, an optimizer's
+step, or only a part of a forward. Looked at once, when a callable is called for the first time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from compilediag_harness import torch_api
+from compilediag_harness.phases import FORWARD, NAMES, OPTIMIZER
+from compilediag_harness.step_clock import StepClock
+
+_MOST = 4096
+
+
+class CompiledCallables:
+    """The phases that compiled callables are, by the key that tells them apart."""
+
+    def __init__(self, torch_module: Any) -> None:
+        self._optimizer: type = torch_module.optim.Optimizer
+        self._phases: dict[int, int] = {}
+
+    def phase_of(self, key: int, clock: StepClock) -> int:
+        """The phase of the call that begins now in this thread. What cannot be told apart is noted
+        in `clock.partial`."""
+        known = self._phases.get(key)
+        if known is not None:
+            return known
+        if len(self._phases) >= _MOST:
+            self._phases.clear()
+        phase = self._phases[key] = self._look(clock)
+        return phase
+
+    def _look(self, clock: StepClock) -> int:
+        call = torch_api.called_from()
+        if call is None:
+            return FORWARD
+        function = call.function
+        if isinstance(getattr(function, "__self__", None), self._optimizer):
+            return OPTIMIZER
+        name = str(getattr(function, "__qualname__", type(function).__name__))
+        if self._steps_an_optimizer(function):
+            told = f"{name} steps an optimizer in compiled code: its time is in forward"
+            clock.partial.setdefault(NAMES[OPTIMIZER], told)
+        elif call.inside is not None:
+            told = f"only the compiled calls inside {call.inside}: the rest of it ran eagerly"
+            clock.partial.setdefault(NAMES[FORWARD], told)
+        return FORWARD
+
+    def _steps_an_optimizer(self, function: Any) -> bool:
+        """Whether a compiled function calls `step` and can reach an optimizer by name."""
+        code = getattr(function, "__code__", None)
+        if code is None or "step" not in code.co_names:
+            return False
+        return any(isinstance(value, self._optimizer) for value in _reached(function, code))
+
+
+def _reached(function: Any, code: Any) -> Iterator[Any]:
+    """What the names of a function stand for: captured variables and globals."""
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+    scope = getattr(function, "__globals__", {})
+    for name in code.co_names:
+        yield scope.get(name)

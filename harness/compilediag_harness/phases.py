@@ -1,0 +1,152 @@
+"""The phases of the step in progress, taken apart so that every second is counted once.
+
+Where phases nest, the innermost has the time; a span, and the wait for a batch, have all of theirs,
+whatever runs inside of them. A span that holds the end of a step holds steps and is no phase of
+one. What no phase has is the step's rest.
+
+Invariant: the phases of a step never add up to more than its wall time.
+"""
+
+from __future__ import annotations
+
+DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER, SPANS = range(5)
+NAMES = ("data_wait", "forward", "backward", "optimizer", "spans")
+REST = "rest"
+UNMEASURED = "unmeasured"
+"""The phase of what happens while not every phase is measured."""
+
+Seconds = tuple[float, float, float, float, float]
+"""Seconds by phase, in the order of `NAMES`."""
+
+NOTHING: Seconds = (0.0, 0.0, 0.0, 0.0, 0.0)
+
+KEPT = 256
+"""Stretches of one step that are kept apart; of more, the oldest are final. Bounds the memory of a
+step with thousands of micro-batches."""
+
+_Stretch = tuple[float, float, int, float]
+"""Begin, end, phase, and the seconds that are this phase's own."""
+
+
+class Phases:
+    """The phases of one thread's step in progress; times are `time.monotonic()` readings."""
+
+    def __init__(self) -> None:
+        self.seen = [False] * len(NAMES)
+        """Which phases were ever measured."""
+        self._open: list[tuple[int, float]] = []
+        self._stretches: list[_Stretch] = []
+        """In order of their ends: what nests in a stretch comes before it and begins after it."""
+        self._settled = [0.0] * len(NAMES)
+        self._floor = float("-inf")
+        """Time before it is counted already, or belongs to no step."""
+        self._cut_at = float("-inf")
+
+    def restart(self, at: float) -> None:
+        """The first step begins at `at`: what was before is no step's."""
+        self._floor = at
+        self._stretches.clear()
+        self._settled = [0.0] * len(NAMES)
+
+    def forget_open(self) -> None:
+        """What is open belongs to another thread or process."""
+        self._open.clear()
+
+    def leave_out(self, phases: tuple[int, ...]) -> None:
+        """These are measured no more: what is open of them will not be told to end."""
+        self._open = [item for item in self._open if item[0] not in phases]
+        for phase in phases:
+            self.seen[phase] = False
+
+    def open(self, phase: int, at: float) -> None:
+        """A phase begins."""
+        self._open.append((phase, at))
+
+    @property
+    def nested(self) -> bool:
+        """Whether a phase is open now."""
+        return bool(self._open)
+
+    def close(self, phase: int, at: float) -> None:
+        """The newest open phase of that kind ends; what was opened in it and never closed ended
+        by an exception that nobody told us of."""
+        opened = self._open
+        for place in range(len(opened) - 1, -1, -1):
+            if opened[place][0] == phase:
+                began = opened[place][1]
+                del opened[place:]
+                self.add(phase, began, at)
+                return
+
+    def name_at(self, began: float) -> str:
+        """The name of the phase that something which began at `began` is in."""
+        if not self._open:
+            return REST
+        for phase, opened in reversed(self._open):
+            if opened <= began:
+                return NAMES[phase]
+        return REST
+
+    def add(self, phase: int, began: float, ended: float) -> None:
+        """A phase has ended. It may nest in an open one, and others in it."""
+        if phase == SPANS and began < self._cut_at:
+            return
+        self.seen[phase] = True
+        # Recomputed activations run the forward again: that is the backward's work.
+        if phase == FORWARD and self._open and (BACKWARD in (one for one, _ in self._open)):
+            return
+        stretches = self._stretches
+        last = stretches[-1][1] if stretches else self._floor
+        if last <= began < ended:  # after all others: the usual case
+            stretches.append((began, ended, phase, ended - began))
+            if len(stretches) > KEPT:
+                self._settle(KEPT // 2)
+            return
+        self._nest(phase, began, ended)
+
+    def _nest(self, phase: int, began: float, ended: float) -> None:
+        """Adds a phase that others may lie in, or that began before its step."""
+        stretches = self._stretches
+        place = len(stretches)
+        while place and stretches[place - 1][0] >= began:
+            place -= 1
+        if phase == SPANS:
+            del stretches[place:]
+        elif phase == DATA_WAIT:
+            stretches[place:] = [item for item in stretches[place:] if item[2] == SPANS]
+        # Phases that overlap without nesting share nothing: the earlier keeps what it has.
+        before = stretches[place - 1][1] if place else self._floor
+        own = ended - max(began, before) - sum(item[3] for item in stretches[place:])
+        if own > 0.0:
+            stretches.append((began, ended, phase, own))
+
+    def cut(self, at: float) -> Seconds:
+        """The step ends at `at`: its seconds by phase. Open phases go on in the next step."""
+        if self._open:
+            self._close_all(at)
+        settled, self._settled = self._settled, [0.0] * len(NAMES)
+        for _, _, phase, seconds in self._stretches:
+            settled[phase] += seconds
+        self._stretches.clear()
+        self._floor = self._cut_at = at
+        data_wait, forward, backward, optimizer, spans = settled
+        return data_wait, forward, backward, optimizer, spans
+
+    def _close_all(self, at: float) -> None:
+        """Counts the open phases up to `at`, innermost first; they stay open."""
+        opened = self._open
+        for place in range(len(opened) - 1, -1, -1):
+            self._open = opened[:place]
+            self.add(*opened[place], at)
+        self._open = opened
+
+    def give_back(self, seconds: Seconds) -> None:
+        """A step that was none: its phases are a part of the step in progress."""
+        for phase, taken in enumerate(seconds):
+            self._settled[phase] += taken
+
+    def _settle(self, count: int) -> None:
+        for _, _, phase, seconds in self._stretches[:count]:
+            self._settled[phase] += seconds
+        self._floor = max(self._floor, self._stretches[count - 1][1])
+        del self._stretches[:count]

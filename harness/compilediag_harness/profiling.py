@@ -1,0 +1,175 @@
+"""A window of torch.profiler on demand: SIGUSR1 begins it, SIGUSR2 ends it.
+
+Nothing is here unless `compilediag run --profile-on-signal` was asked for: then, where the program
+has no handlers of its own for the two signals, they only set a flag, and the profiler begins and
+ends between steps. A window is bounded in steps, seconds and bytes, and its trace is a file
+beside the receipt.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+from compilediag_harness import torch_api
+from compilediag_harness.session import Session
+from compilediag_harness.wire import ProfileEnded
+
+FOLDER_VARIABLE = "COMPILEDIAG_PROFILE_DIR"
+"""Environment variable: where traces are written; absent, nothing happens."""
+
+MOST_STEPS = 20
+MOST_S = 60.0
+"""A window ends by itself after so many steps, or at the first step after so many seconds."""
+
+MOST_BYTES = 256 << 20
+"""A trace that is larger is removed again."""
+
+MOST_WINDOWS = 16
+"""Windows of one process; later signals have no effect."""
+
+_wanted = False
+"""What the last signal asked for."""
+
+_armed = False
+
+
+def arm() -> None:
+    """Takes the two signals over, if that was asked for and the program has not; in the main thread
+    only."""
+    global _armed
+    if not os.environ.get(FOLDER_VARIABLE) or _armed or not hasattr(signal, "SIGUSR1"):
+        return
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if any(signal.getsignal(one) != signal.SIG_DFL for one in (signal.SIGUSR1, signal.SIGUSR2)):
+        return
+    _armed = True
+    signal.signal(signal.SIGUSR1, _noted)
+    signal.signal(signal.SIGUSR2, _noted)
+
+
+def _noted(signum: int, _frame: FrameType | None) -> None:
+    global _wanted
+    _wanted = signum == signal.SIGUSR1
+
+
+class Profiling:
+    """The windows of one session."""
+
+    def __init__(self, session: Session, torch_module: Any, folder: str) -> None:
+        self.session = session
+        self._torch = torch_module
+        self._folder = folder
+        self._profiler: Any = None
+        self._thread = 0
+        self._first = 0
+        self._began = 0.0
+        self._windows = 0
+
+    def step_ended(self, step: int, _compiled: bool) -> None:
+        """Begins or ends a window where that is due."""
+        if self._profiler is None:
+            if _wanted:
+                self._begin(step + 1)
+        elif (
+            not _wanted
+            or step + 1 - self._first >= MOST_STEPS
+            or time.monotonic() - self._began >= MOST_S
+        ):
+            self.end(step)
+
+    def _begin(self, step: int) -> None:
+        global _wanted
+        if self._windows >= MOST_WINDOWS:
+            _wanted = False
+            return
+        self._windows += 1
+        if torch_api.profiler_enabled():
+            _wanted = False
+            self._tell(step, step, None, "the program profiles itself")
+            return
+        activities = [self._torch.profiler.ProfilerActivity.CPU]
+        if torch_api.cuda_in_use(self._torch):
+            activities.append(self._torch.profiler.ProfilerActivity.CUDA)
+        profiler = self._torch.profiler.profile(activities=activities)
+        try:
+            profiler.start()
+        except Exception as error:
+            _wanted = False
+            self._tell(step, step, None, f"torch.profiler did not start: {error}")
+            return
+        self._profiler, self._thread = profiler, threading.get_ident()
+        self._first, self._began = step, time.monotonic()
+
+    def end(self, step: int) -> None:
+        """Ends the window, if there is one; torch lets only the thread that began it do so."""
+        global _wanted
+        profiler = self._profiler
+        if profiler is None or threading.get_ident() != self._thread:
+            return
+        self._profiler, _wanted = None, False
+        name = f"profile-{os.getpid()}-{self._windows}.json.gz"
+        path = os.path.join(self._folder, name)
+        try:
+            profiler.stop()
+            os.makedirs(self._folder, exist_ok=True)
+            profiler.export_chrome_trace(path)
+            size = os.path.getsize(path)
+        except Exception as error:
+            self._tell(self._first, step, None, f"the trace could not be written: {error}")
+            return
+        if size > MOST_BYTES:
+            os.unlink(path)
+            self._tell(self._first, step, None, f"the trace had {size} bytes and was removed")
+            return
+        self._tell(self._first, step, name, None)
+
+    def forget(self) -> None:
+        """This process is a fork: the window is the parent's."""
+        self._profiler = None
+
+    def _tell(self, first: int, last: int, file: str | None, problem: str | None) -> None:
+        self.session.emit(ProfileEnded(self.session.now(), first, last, file, problem))
+
+
+_watched: dict[int, Profiling] = {}
+_follows_forks = False
+
+
+def install(session: Session, torch_module: Any) -> None:
+    """Watches the steps of `session`, if the signals were taken over for this process and no other
+    session watches them."""
+    global _follows_forks
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if not _armed or not folder or _watched:
+        return
+    profiling = _watched[id(session)] = Profiling(session, torch_module, folder)
+    session.step_listeners.append(profiling.step_ended)
+    if not _follows_forks and hasattr(os, "register_at_fork"):
+        _follows_forks = True
+        os.register_at_fork(after_in_child=_forked)
+
+
+def _forked() -> None:
+    global _wanted
+    _wanted = False
+    for profiling in _watched.values():
+        profiling.forget()
+
+
+def finish(session: Session) -> None:
+    """Ends the window that is open when the process ends."""
+    if id(session) in _watched:
+        _watched[id(session)].end(session.step)
+
+
+def uninstall(session: Session) -> None:
+    """Watches no more; the signals stay taken over, without effect."""
+    profiling = _watched.pop(id(session), None)
+    if profiling is not None:
+        session.step_listeners.remove(profiling.step_ended)

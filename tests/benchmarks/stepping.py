@@ -1,0 +1,96 @@
+"""What our own code costs in a step: a span, and all that tells where a step ends and its phases.
+
+Called alone, without a program around it: what remains of the noise is that of a CPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from bench import Bench, Benchmark, Row
+
+SPAN_GOAL_US, STEP_GOAL_US = 1.0, 10.0
+SPANS, STEPS = 20_000, 5_000
+
+
+def _listening(bench: Bench, name: str) -> tuple[Any, Any]:
+    """A session that writes to a journal, with the hooks of steps and spans in place; and torch."""
+    import torch
+
+    from compilediag_harness import steps
+    from compilediag_harness.journal import Journal
+    from compilediag_harness.session import Session
+    from compilediag_harness.wire import Event, ProcessStarted, encode
+
+    folder = bench.folder / name
+    folder.mkdir()
+    opening = encode(ProcessStarted(0.0, 1, 0, 0, None, None, (), "", "", "", ""))
+    journal = Journal(str(folder), lambda: opening)
+
+    def write(event: Event) -> None:
+        journal.write(event)
+
+    session = Session(write)
+    steps.install(session, torch)
+    return session, torch
+
+
+def _row(what: str, used_us: float, goal_us: float) -> Row:
+    verdict = "holds" if used_us <= goal_us else "fails"
+    return Row(what, "", f"{used_us:.1f} µs CPU", f"≤ {goal_us:.0f} µs", verdict)
+
+
+def spans(bench: Bench) -> Iterator[Row]:
+    """A span with a handle that is used again, its encoding and writing included."""
+    from compilediag_harness import steps
+    from compilediag_harness.spans import span
+
+    session, _ = _listening(bench, "spans")
+    handle = span("metrics")
+
+    def block() -> float:
+        began = time.process_time()
+        for _ in range(SPANS):
+            with handle:
+                pass
+        return (time.process_time() - began) / SPANS * 1e6
+
+    try:
+        yield _row("span, encoded and written", bench.median(block), SPAN_GOAL_US)
+    finally:
+        steps.uninstall(session)
+
+
+def step_clock(bench: Bench) -> Iterator[Row]:
+    """Every hook of a usual step: a batch, a compiled call, a backward, an optimizer step."""
+    from compilediag_harness import steps
+    from compilediag_harness.phases import DATA_WAIT
+
+    session, torch = _listening(bench, "step_clock")
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    before = session.step
+
+    def block() -> float:
+        began = time.process_time()
+        for _ in range(STEPS):
+            waiting = steps._entered(DATA_WAIT)  # pyright: ignore[reportPrivateUsage]
+            steps._left(DATA_WAIT, waiting)  # pyright: ignore[reportPrivateUsage]
+            steps._call_begins(1)  # pyright: ignore[reportPrivateUsage]
+            steps._call_ends(1)  # pyright: ignore[reportPrivateUsage]
+            steps._backward_ends(steps._backward_begins())  # pyright: ignore[reportPrivateUsage]
+            steps._optimizer_begins(optimizer, (), {})  # pyright: ignore[reportPrivateUsage]
+            steps._optimizer_ends(optimizer, (), {})  # pyright: ignore[reportPrivateUsage]
+        return (time.process_time() - began) / STEPS * 1e6
+
+    try:
+        used = bench.median(block)
+    finally:
+        steps.uninstall(session)
+    if session.step - before < STEPS * bench.rounds:
+        raise RuntimeError(f"{session.step - before} steps ended: not what was to be measured")
+    yield _row("step clock, all hooks of a step", used, STEP_GOAL_US)
+
+
+BENCHMARKS: dict[str, Benchmark] = {"spans": spans, "step_clock": step_clock}

@@ -1,0 +1,112 @@
+"""Batches of spans taken apart: the same spans, and nothing a doctored journal can break."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compilediag.batches import apart
+from compilediag.fold_timings import disabled_calls, hooks, partial_phases
+from compilediag.timeline import DisabledCalls, Hook, PartialPhase
+from compilediag_harness.session import Session
+from compilediag_harness.wire import (
+    DisabledCallsEnded,
+    Event,
+    HooksFound,
+    Location,
+    SpanEnded,
+    SpansEnded,
+    StepsEnded,
+)
+
+PHASES = ("forward", "rest")
+HOOK, OTHER = Location("a.py", 1, "hook"), Location("b.py", 2, "other")
+
+
+def batch(**changes: object) -> SpansEnded:
+    made: dict[str, object] = {
+        "t": 3.0,
+        "names": ("eval", "metrics"),
+        "depths": (0, 1),
+        "threads": (0, 7),
+        "phases": ("rest", ""),
+        "kinds": (1, 0, 1),
+        "steps": (4, 4, 5),
+        "starts_ns": (1_000_000_000, 500_000_000, 2_500_000_000),
+        "walls_ns": (250_000_000, 1_000_000_000, 125_000_000),
+        **changes,
+    }
+    return SpansEnded(**made)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_batch_is_its_spans() -> None:
+    """In the order they ended, among the other events."""
+    other = StepsEnded(1.0, 0, "optimizer", (1.0,), (1.0,))
+    assert list(apart([other, batch()])) == [
+        other,
+        SpanEnded(1.25, 4, "metrics", 1.0, 0.25, 1, 7, None),
+        SpanEnded(1.5, 4, "eval", 0.5, 1.0, 0, 0, "rest"),
+        SpanEnded(2.625, 5, "metrics", 2.5, 0.125, 1, 7, None),
+    ]
+
+
+def test_old_records_stay_as_they_are() -> None:
+    """A journal of before batches holds one record a span."""
+    old: list[Event] = [SpanEnded(1.0, 0, "eval", 0.0, 1.0, 0, 0)]
+    assert list(apart(old)) == old
+
+
+NUMBERS = st.lists(st.integers(-5, 5), max_size=4).map(tuple)
+
+
+@given(names=st.lists(st.text(), max_size=3).map(tuple), kinds=NUMBERS, starts_ns=NUMBERS)
+def test_a_doctored_batch_gives_what_all_of_it_tells(
+    names: tuple[str, ...], kinds: tuple[int, ...], starts_ns: tuple[int, ...]
+) -> None:
+    """Tuples of other lengths and kinds that are none: no error, and no span without a name."""
+    doctored = batch(names=names, kinds=kinds, starts_ns=starts_ns)
+    found = [event for event in apart([doctored]) if isinstance(event, SpanEnded)]
+    assert len(found) <= min(len(kinds), len(starts_ns), 3)
+    assert all(event.name in names for event in found)
+
+
+def test_what_is_written_is_read() -> None:
+    """The harness's own batches, to the nanosecond."""
+    from compilediag_harness import spans
+
+    events: list[Event] = []
+    session = Session(events.append)
+    spans.install(session)
+    for name in ("one", "two", "one"):
+        with spans.span(name):
+            pass
+    spans.finish(session)
+    spans.uninstall(session)
+    found = [event for event in apart(events) if isinstance(event, SpanEnded)]
+    assert [event.name for event in found] == ["one", "two", "one"]
+    assert all(event.wall_s >= 0.0 for event in found)
+    assert [event.t for event in found] == sorted(event.t for event in found)
+
+
+def test_sums_of_calls_are_added_up() -> None:
+    """Each function once a phase; the longest is the longest of all."""
+    batches = (
+        DisabledCallsEnded(
+            1.0, (HOOK, OTHER), ("forward", "rest"), (2, 1), (1.0, 4.0), (0.75, 4.0)
+        ),
+        DisabledCallsEnded(2.0, (HOOK, HOOK), ("forward", "rest"), (3, 1), (1.5, 0.5), (0.5, 0.5)),
+    )
+    assert disabled_calls(0, batches) == [
+        DisabledCalls(0, HOOK, "forward", 5, 2.5, 0.75),
+        DisabledCalls(0, OTHER, "rest", 1, 4.0, 4.0),
+        DisabledCalls(0, HOOK, "rest", 1, 0.5, 0.5),
+    ]
+
+
+def test_hooks_and_partial_phases() -> None:
+    """Each as it was told; what is missing of a phase is said once."""
+    found = HooksFound(1.0, ("forward_hook",), ("encoder",), (HOOK,), (True,))
+    assert hooks(2, found) == [Hook(2, "forward_hook", "encoder", HOOK, True)]
+    assert hooks(2, None) == []
+    steps = StepsEnded(1.0, 0, "call", (1.0,), (1.0,), partial={"forward": "only inside Net"})
+    assert partial_phases(1, (steps, steps)) == [PartialPhase(1, "forward", "only inside Net")]

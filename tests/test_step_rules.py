@@ -1,0 +1,354 @@
+"""CD301 to CD307 over timelines built by hand: what they say, and where they must stay silent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from timelines import FILE, ROOT, TORCH_FILE, WHERE, attempt, process, timeline
+
+from compilediag.cadence_groups import CadenceGroup
+from compilediag.diagnose import diagnose
+from compilediag.findings import Finding
+from compilediag.receipt.places import Places
+from compilediag.receipt.syncs_part import syncs_section
+from compilediag.rules import cadences, loading, steady, syncs, timers
+from compilediag.sync_sites import sample_of
+from compilediag.timeline import Compile, DeviceStep, Step, SyncSample, SyncSite, Timeline
+from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
+
+LINE = Location(FILE, 20, "targets")
+
+
+def found(rule: Any, run: Timeline) -> list[Finding]:
+    return list(rule(run))
+
+
+def step(number: int, wall_s: float = 0.01, **more: Any) -> Step:
+    """A step of ten milliseconds in which nothing else is known."""
+    values = {"data_wait_s": None, "optimizer_s": None, "spans_s": None, "compile_s": 0.0, **more}
+    return Step(0, number, number + 1.0, wall_s, **values)
+
+
+def read(count: int, place: Location = LINE, **more: Any) -> SyncSite:
+    values = {"kind": "item", "loop": 18, "spans": (), **more}
+    return SyncSite(place, count=count, **values)
+
+
+def sample(number: int, *sites: SyncSite, on_device: bool = True, process: int = 0) -> SyncSample:
+    return SyncSample(process, number, on_device, True, sites)
+
+
+# --- CD301 ---
+
+
+def test_a_loop_of_reads_is_named_with_its_lines() -> None:
+    """All lines of one loop are one finding; it counts the step that held most."""
+    other = replace(LINE, line=21)
+    run = timeline(
+        syncs=(
+            sample(3, read(10), read(10, other, kind="bool")),
+            sample(4, read(4), read(4, other, kind="bool")),
+            sample(5),
+        )
+    )
+    (finding,) = found(syncs.find_sync_loops, run)
+    assert finding.location == Location(FILE, 18, "targets")
+    assert (finding.count, finding.steps, finding.cost_s) == (28, (3, 4), None)
+    assert finding.evidence["most_in_a_step"] == 20
+    assert finding.evidence["sampled_steps"] == 3
+    assert finding.title == "20 synchronisations in a step in a loop: .item() and bool()"
+
+
+def test_a_line_that_a_caller_repeats_is_named_itself() -> None:
+    """Without a loop in its own function the line is the place."""
+    (finding,) = found(syncs.find_sync_loops, timeline(syncs=(sample(3, read(40, loop=None)),)))
+    assert finding.location == LINE
+    assert "in a loop" not in finding.title
+
+
+def test_a_few_reads_a_step_are_no_finding() -> None:
+    """However many steps: fifteen in each of two loops are not thirty in one."""
+    run = timeline(syncs=(sample(3, read(15), read(15, loop=30)), sample(4, read(15))))
+    assert found(syncs.find_sync_loops, run) == []
+
+
+@pytest.mark.parametrize(("count", "findings"), [(63, 0), (64, 1)])
+def test_on_the_host_it_takes_more_and_says_would(count: int, findings: int) -> None:
+    """Nobody knows which tensors would be on a device."""
+    made = found(syncs.find_sync_loops, timeline(syncs=(sample(3, read(count), on_device=False),)))
+    assert len(made) == findings
+    assert all("would wait for a GPU" in finding.title for finding in made)
+
+
+def test_other_processes_and_torchs_lines_are_not_told() -> None:
+    """Another rank's reads, and a line in torch that the user cannot change."""
+    torchs = Location(TORCH_FILE, 5, "inner")
+    run = timeline(
+        syncs=(sample(3, read(99), process=1), sample(3, read(99, torchs, loop=None))),
+        processes=(process(0), process(1)),
+    )
+    assert found(syncs.find_sync_loops, run) == []
+
+
+def test_the_receipt_adds_up_by_line_and_kind() -> None:
+    """Null without a sample; with empty ones no line, and the number of steps."""
+    run = timeline(syncs=(sample(3, read(2), read(3, spans=("a",))), sample(4, read(1)), sample(7)))
+    section = syncs_section(run, Places(run))
+    assert section is not None
+    (line,) = section.lines
+    assert (section.sampled_steps, section.on_device, section.complete) == (3, True, True)
+    assert (line.file, line.line, line.loop_line) == ("app.py", 20, 18)
+    assert (line.count, line.most_in_a_step, line.steps) == (6, 5, 2)
+    assert syncs_section(timeline(), Places(run)) is None
+
+
+def test_a_doctored_record_keeps_what_all_tuples_tell() -> None:
+    """Tuples of different lengths never raise; what cannot be counted is left out."""
+    event = SyncsSampled(1.0, 2, True, True, (LINE, LINE), ("item",), (0, 1), ((), ()), (5, 6))
+    assert [site.count for site in sample_of(0, event).sites] == [5]
+    assert sample_of(0, replace(event, counts=(-1,))).sites == ()
+
+
+# --- CD302 ---
+
+
+def test_a_first_compile_in_a_steady_step_is_found() -> None:
+    """Nine quiet steps, then a function is compiled that never was before."""
+    late = attempt("1/0", step=10, seconds=0.5, where=replace(WHERE, function="score"))
+    (finding,) = found(steady.find_compiles_in_steady_state, timeline([attempt(), late]))
+    assert (finding.steps, finding.cost_s, finding.severity) == ((10,), 0.5, "warning")
+    assert finding.title == "score was first compiled after 9 quiet steps"
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        attempt("1/0", step=8),
+        attempt("1/0", step=20, kind="failed"),
+        attempt("0/0", step=20, kind="backward"),
+    ],
+    ids=["too early", "failed", "backward"],
+)
+def test_what_is_no_first_compile_in_a_steady_step(late: Compile) -> None:
+    """Too near to the last compile, or no compile of a new frame at all."""
+    assert found(steady.find_compiles_in_steady_state, timeline([attempt(), late])) == []
+
+
+def test_the_first_compile_of_all_is_warm_up_whenever_it_comes() -> None:
+    """Steps may be long gone by when the model is compiled: they were eager on purpose."""
+    assert found(steady.find_compiles_in_steady_state, timeline([attempt(step=50)])) == []
+
+
+def span(name: str, start: float, wall_s: float, number: int = 0, thread: int = 0) -> SpanEnded:
+    return SpanEnded(start + wall_s, number, name, start, wall_s, 0, thread)
+
+
+def test_an_evaluation_may_compile_late() -> None:
+    """It makes no step of the training slow."""
+    late = attempt("1/0", step=20, seconds=0.5)
+    run = timeline([attempt(), late], spans=(span("validation", 19.0, 2.0, 20),))
+    assert found(steady.find_compiles_in_steady_state, run) == []
+
+
+def test_a_recompile_in_a_steady_step_is_its_causes_symptom() -> None:
+    """One finding, which says so and costs what it cost before."""
+    run = timeline([attempt(), attempt("0/1", step=20, kind="recompile")])
+    (finding,) = (item for item in diagnose(run).findings if item.rule.startswith(("CD1", "CD3")))
+    assert (finding.rule, finding.also, finding.cost_s) == ("CD107", ("CD302",), 0.5)
+    assert finding.steps == (20,)
+
+
+def test_a_timed_span_must_not_hold_compiles() -> None:
+    """Backward and first compile alike; another name, or another thread, claims nothing."""
+    compiles = [attempt(step=2, seconds=0.5), attempt(step=3, kind="backward", seconds=0.25)]
+    inside = span("timed", 1.0, 5.0)
+    (finding,) = found(steady.find_compiles_in_timed_spans, timeline(compiles, spans=(inside,)))
+    assert (finding.variable, finding.count, finding.cost_s) == ("timed", 2, 0.75)
+    for other in (span("work", 1.0, 5.0), span("timed", 1.0, 5.0, thread=7), span("timed", 4.0, 1)):
+        run = timeline(compiles, spans=(other,))
+        assert found(steady.find_compiles_in_timed_spans, run) == []
+
+
+# --- CD303 ---
+
+
+def test_reads_in_the_models_time_are_found() -> None:
+    """The span's name is what claims it, wherever it stands among the open ones."""
+    run = timeline(syncs=(sample(3, read(20, spans=("step", "lens_forward", "pairs"))),))
+    (finding,) = found(timers.find_reads_in_model_time, run)
+    assert (finding.variable, finding.location, finding.count) == ("lens_forward", LINE, 20)
+
+
+def test_other_spans_may_hold_reads() -> None:
+    """And the model's may hold a few."""
+    run = timeline(
+        syncs=(sample(3, read(99, spans=("loss",)), read(15, spans=("forward",)), read(99)),)
+    )
+    assert found(timers.find_reads_in_model_time, run) == []
+
+
+def test_names_that_claim_to_be_the_models_time() -> None:
+    """Whole words at the end of the name."""
+    claiming = ("forward", "lens_forward", "forward_ms", "Forward pass", "model", "inference")
+    others = ("backward", "save_model", "train_model", "straightforward", "forward_loss", "models")
+    assert all(map(timers.claims_the_model, claiming))
+    assert not any(map(timers.claims_the_model, others))
+
+
+def launched(host_s: float, device_s: float, steps: int = 3, name: str = "forward") -> Timeline:
+    return timeline(
+        steps=tuple(step(n, 0.1, forward_s=host_s) for n in range(steps)),
+        device_steps=tuple(DeviceStep(0, n, 0.1, device_s, None) for n in range(steps)),
+        spans=tuple(span(name, float(n), host_s, n) for n in range(steps)),
+    )
+
+
+def test_launch_time_is_told_from_the_devices() -> None:
+    """Twice the host's time on the device; the user's own span, and three steps of it."""
+    (finding,) = found(timers.find_launch_times, launched(0.01, 0.05))
+    assert finding.title.startswith("the time of `forward` is launch time: the device works 5.0")
+    for run in (
+        launched(0.01, 0.019),
+        launched(0.01, 0.05, steps=2),
+        launched(0.01, 0.05, name="fwd"),
+        launched(0.0, 0.05),
+        timeline(),
+    ):
+        assert found(timers.find_launch_times, run) == []
+
+
+# --- CD304, CD305 ---
+
+
+def group(name: str, *fires: int, every: int = 4) -> CadenceGroup:
+    return CadenceGroup(0, name, every, 0, every, fires, 0)
+
+
+def periodic(
+    compiled: Sequence[int],
+    groups: Sequence[CadenceGroup] = (),
+    *,
+    extra_s: float = 0.0,
+    steps: int = 40,
+    compile_s: float = 1.0,
+) -> Timeline:
+    """Steps of ten milliseconds; firings take `extra_s` more, recompiles `compile_s`."""
+    fires = {number for one in groups for number in one.fires}
+    compiles = [attempt(step=0, seconds=compile_s)]
+    compiles += [
+        attempt(f"0/{place}", step=number, kind="recompile", seconds=compile_s)
+        for place, number in enumerate(compiled, start=1)
+    ]
+    at = {item.step for item in compiles}
+    made = tuple(
+        step(
+            number,
+            # No two steps are quite equal.
+            0.01
+            + number % 3 * 1e-5
+            + (extra_s if number in fires else 0.0)
+            + (compile_s if number in at else 0.0),
+            compile_s=compile_s if number in at else 0.0,
+        )
+        for number in range(steps)
+    )
+    return timeline(compiles, steps=made, cadences=tuple(groups))
+
+
+def test_firings_that_compile_are_told_by_group() -> None:
+    """Each group with the steps in which torch compiled; a collision is in both."""
+    groups = (group("norms", 0, 8, 16, 24, 32, every=8), group("rank", 0, 12, 24, 36, every=12))
+    run = periodic([8, 12, 24], groups, extra_s=0.01)
+    norms, rank = found(cadences.find_cadence_recompiles, run)
+    assert (norms.variable, norms.steps, norms.evidence["compile_s"]) == ("norms", (8, 24), 2.0)
+    assert (rank.variable, rank.steps) == ("rank", (12, 24))
+    assert norms.title == "2 of 4 firings of `norms` are slow because torch compiles"
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        periodic([], [group("norms", 8, 16)]),
+        periodic([9], [group("norms", 8, 16)]),
+        periodic([8], [group("norms", *range(0, 40, 2), every=2)]),
+        periodic([8, 16, 24], [group("norms", *range(40), every=1)]),
+        periodic([10], [group("norms", 10, 30)], extra_s=9.0),
+        periodic([3, 4], [group("off", every=0)]),
+    ],
+    ids=["none", "elsewhere", "by chance", "always", "the metric", "switched off"],
+)
+def test_recompiles_that_no_group_explains(run: Timeline) -> None:
+    """Elsewhere, as likely by chance, or not what makes the step slow."""
+    assert found(cadences.find_cadence_recompiles, run) == []
+
+
+def test_recompiles_at_equal_distances_are_told_without_groups() -> None:
+    """Four in a row; what comes before or after does not hide them."""
+    (finding,) = found(cadences.find_cadence_recompiles, periodic([1, 5, 10, 15, 20]))
+    assert (finding.steps, finding.evidence["every"]) == ((5, 10, 15, 20), 5)
+
+
+@pytest.mark.parametrize(
+    "compiled", [[5, 10, 15], [1, 2, 3, 4, 5], [5, 10, 16, 20], [1, 2, 3, 4, 5, 6, 8, 10, 12, 14]]
+)
+def test_recompiles_without_a_rhythm(compiled: list[int]) -> None:
+    """Three only, in every step, unevenly, or mostly otherwise."""
+    assert found(cadences.find_cadence_recompiles, periodic(compiled)) == []
+
+
+def test_what_a_firing_costs_without_compiles() -> None:
+    """Firings that compile or collide are left out of the measure."""
+    groups = (group("norms", 4, 8, 12, 16, 20), group("rank", 8, every=8))
+    (finding,) = found(cadences.find_cadence_costs, periodic([4], groups, extra_s=0.005))
+    assert (finding.variable, finding.steps) == ("norms", (12, 16, 20))
+    assert finding.severity == "info"
+    assert finding.cost_s == pytest.approx(0.015, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("fires", "extra_s"), [((4, 8), 0.005), ((4, 8, 12), 0.0001), ((4, 8, 12), 0.0)]
+)
+def test_costs_that_are_not_known_are_not_told(fires: tuple[int, ...], extra_s: float) -> None:
+    """Too few firings, or within the noise, or too little to matter."""
+    run = periodic([], [group("norms", *fires)], extra_s=extra_s)
+    assert found(cadences.find_cadence_costs, run) == []
+
+
+# --- CD307 ---
+
+
+def waiting(wait_s: float | None, steps: int = 8, **more: Any) -> Timeline:
+    return timeline(steps=tuple(step(n, data_wait_s=wait_s, **more) for n in range(steps)))
+
+
+def test_steps_that_wait_for_data() -> None:
+    """Half of the usual step; the seconds are all that was waited."""
+    (finding,) = found(loading.find_data_bound_steps, waiting(0.006))
+    assert finding.title == "60% of the usual step is waiting for data"
+    assert finding.cost_s == pytest.approx(0.048)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        waiting(0.004),
+        waiting(None),
+        waiting(0.009, steps=7),
+        waiting(0.009, compile_s=1.0),
+        timeline(),
+    ],
+    ids=["less", "not measured", "too few", "compiling", "no steps"],
+)
+def test_steps_that_do_not_wait(run: Timeline) -> None:
+    """Nothing is said of what was not measured, or of too few steps."""
+    assert found(loading.find_data_bound_steps, run) == []
+
+
+def test_the_rules_stand_in_the_catalogue() -> None:
+    """`diagnose` runs them, and paths are the user's."""
+    run = timeline([attempt()], syncs=(sample(3, read(99)),), user_roots=(ROOT,))
+    (finding,) = (item for item in diagnose(run).findings if item.rule == "CD301")
+    assert finding.ownership == "user"
