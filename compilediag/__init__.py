@@ -13,17 +13,30 @@ if TYPE_CHECKING:
     from compilediag.watching import watch
     from compilediag_harness.cadence import Cadence, cadence
     from compilediag_harness.drive import drive
+    from compilediag_harness.pipeline import Pipeline, pipeline
     from compilediag_harness.spans import span
     from compilediag_harness.steps import step
 
 __version__ = "0.1.0"
 
-__all__ = ["Cadence", "__version__", "cadence", "drive", "span", "step", "watch"]
+__all__ = [
+    "Cadence",
+    "Pipeline",
+    "__version__",
+    "cadence",
+    "drive",
+    "pipeline",
+    "span",
+    "step",
+    "watch",
+]
 
 _HOMES = {
     "Cadence": "compilediag_harness.cadence",
+    "Pipeline": "compilediag_harness.pipeline",
     "cadence": "compilediag_harness.cadence",
     "drive": "compilediag_harness.drive",
+    "pipeline": "compilediag_harness.pipeline",
     "span": "compilediag_harness.spans",
     "step": "compilediag_harness.steps",
     "watch": "compilediag.watching",

@@ -31,9 +31,11 @@ COMPLETE_VARIABLE = "_COMPILEDIAG_COMPLETE"
 
 COMMANDS = {
     "run": "Run a program and say why torch.compile compiled again.",
+    "probe": "Find what each periodic group of work costs, and why.",
     "show": "Show the verdict of a run again.",
     "explain": "Explain a rule by its CODE, or finding N of a run.",
     "diff": "Compare two receipts: counts, causes, graph breaks, frames.",
+    "gate": "Judge receipts by limits and by a checked-in baseline.",
     "doctor": "Say what compilediag can and cannot observe here, and why.",
 }
 """Every subcommand with its line in the help, so that the help imports none of them."""

@@ -35,7 +35,8 @@ class Diagnosis:
 def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis:
     """Findings of all rules over a run, and what may be concluded from it."""
     found = [finding for rule in rules for finding in rule(timeline)]
-    merged = _merge_violations(_merge_eager(_merge_armed(_merge_autograd(found))))
+    found = _merge_steady(_merge_autograd(found))
+    merged = _merge_violations(_merge_eager(_merge_armed(found)))
     ordered = sorted(merged, key=_importance)
     findings = tuple(replace(each, id=f"F{n}") for n, each in enumerate(ordered, start=1))
     return Diagnosis(findings, _verdict(findings), reconcile(timeline))
@@ -115,6 +116,17 @@ def _explains_autograd(symptom: Finding, cause: Finding) -> bool:
     return bool(again) and cause.rule.startswith("CD1") and set(again) <= set(_ids(cause))
 
 
+def _merge_steady(found: list[Finding]) -> list[Finding]:
+    """A recompile in a steady step is the finding of the guard that caused it."""
+    steady = [each for each in found if each.rule == "CD302" and each.severity == "info"]
+    others = [each for each in found if each not in steady]
+    return _merged(others, steady, _caused)
+
+
+def _caused(symptom: Finding, cause: Finding) -> bool:
+    return cause.rule.startswith("CD1") and set(_ids(symptom)) <= set(_ids(cause))
+
+
 def _merge_violations(found: list[Finding]) -> list[Finding]:
     """A frame that failed for a violated constraint did not run at all."""
     return _absorb(
@@ -127,9 +139,18 @@ def _merge_violations(found: list[Finding]) -> list[Finding]:
 def _absorb(found: list[Finding], code: str, explains: _Explains) -> list[Finding]:
     """Removes findings of `code` that another finding explains, and names them there."""
     kept = [each for each in found if each.rule != code]
-    for symptom in (each for each in found if each.rule == code):
+    return _merged(kept, [each for each in found if each.rule == code], explains)
+
+
+def _merged(kept: list[Finding], symptoms: Iterable[Finding], explains: _Explains) -> list[Finding]:
+    """`kept`, each naming the symptoms it explains, and after them the symptoms nothing does."""
+    for symptom in symptoms:
         index = next(
-            (n for n, cause in enumerate(kept) if cause.rule != code and explains(symptom, cause)),
+            (
+                n
+                for n, cause in enumerate(kept)
+                if cause.rule != symptom.rule and explains(symptom, cause)
+            ),
             None,
         )
         if index is None:

@@ -31,12 +31,14 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
     """What changed from `before` to `after`.
 
     Raises:
-        LanesNotComparable: they differ in a field of the lane; the message says in which.
+        LanesNotComparable: they differ in a field of the lane, or in the work that was done; the
+            message says in which.
     """
     different = lane_differences(before, after)
     if different:
         told = "; ".join(f"{item.path} is {item.before!r} and {item.after!r}" for item in different)
         raise LanesNotComparable(f"The receipts are of different lanes: {told}.")
+    _check_budgets(before, after)
     causes = _causes(before, after)
     breaks = _breaks(before, after)
     counts_after = tally.counts(after)
@@ -69,6 +71,23 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
 def lane_differences(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
     """Fields of the lane that differ; a field that one receipt does not know differs as well."""
     return _field_changes(before.header.lane, after.header.lane, "lane")
+
+
+def _check_budgets(before: Receipt, after: Receipt) -> None:
+    """Two runs that are known to have done different work tell nothing about each other. Where one
+    is not known, or another callable tells it, the work is not compared."""
+    left, right = before.throughput, after.throughput
+    if left is None or right is None or left.callable != right.callable:
+        return
+    for name, old, new in (
+        ("samples", left.samples, right.samples),
+        ("elements", left.elements, right.elements),
+    ):
+        if old is not None and new is not None and old != new:
+            raise LanesNotComparable(
+                f"The receipts are of different budgets: {left.callable} was given {old} {name} "
+                f"and {new}. Run both over the same data, for example with --steps."
+            )
 
 
 def _field_changes(before: Any, after: Any, path: str) -> tuple[FieldChange, ...]:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
+from compilediag import fold_timings
+from compilediag.batches import apart
+from compilediag.cadence_groups import CadenceEvent, groups_of
+from compilediag.device_memory import devices_of
+from compilediag.invocation_calls import invocations_of
+from compilediag.pipeline_loops import loops_of
 from compilediag.step_labels import with_final_steps
+from compilediag.sync_sites import sample_of
 from compilediag.timeline import (
     BreakSite,
     Compile,
@@ -21,7 +29,14 @@ from compilediag.timeline import (
     Timeline,
 )
 from compilediag_harness.wire import (
+    CadenceAsked,
+    CadenceDeclared,
+    CadenceFired,
     Compiled,
+    CompiledCallsMade,
+    DeviceMemoryRead,
+    DeviceStepsTimed,
+    DisabledCallsEnded,
     EnvironmentRead,
     Event,
     EvidenceLost,
@@ -29,16 +44,23 @@ from compilediag_harness.wire import (
     FrameSkipped,
     GraphBroke,
     HazardsChecked,
+    HooksFound,
     Location,
+    PipelineWorked,
     ProcessEnded,
     ProcessStarted,
+    ProfileEnded,
     Recompiled,
     SpanEnded,
     StepsEnded,
+    SyncsSampled,
     TorchSeen,
     UnguardedChanged,
     WarningSeen,
 )
+
+Kind = TypeVar("Kind")
+Made = TypeVar("Made")
 
 _AT_LIMIT = re.compile(
     r"recompile[_ ]limit (?:reached|exceeded)|RecompileLimit|accumulated_recompile_limit"
@@ -65,6 +87,13 @@ class _ProcessFold:
     unguarded: list[UnguardedChanged] = field(default_factory=list[UnguardedChanged])
     warnings: list[WarningSeen] = field(default_factory=list[WarningSeen])
     spans: list[SpanEnded] = field(default_factory=list[SpanEnded])
+    disabled_calls: list[DisabledCallsEnded] = field(default_factory=list[DisabledCallsEnded])
+    device: list[DeviceStepsTimed] = field(default_factory=list[DeviceStepsTimed])
+    hooks: HooksFound | None = None
+    syncs: list[SyncsSampled] = field(default_factory=list[SyncsSampled])
+    cadences: list[CadenceEvent] = field(default_factory=list[CadenceEvent])
+    batches_by_kind: dict[type, list[Any]] = field(default_factory=dict[type, list[Any]])
+    """Events that are folded elsewhere."""
     lost: list[EvidenceLost] = field(default_factory=list[EvidenceLost])
     faults: list[FaultOccurred] = field(default_factory=list[FaultOccurred])
 
@@ -96,6 +125,18 @@ class _ProcessFold:
                 self.warnings.append(event)
             case SpanEnded():
                 self.spans.append(event)
+            case DisabledCallsEnded():
+                self.disabled_calls.append(event)
+            case DeviceStepsTimed():
+                self.device.append(event)
+            case HooksFound():
+                self.hooks = event
+            case SyncsSampled():
+                self.syncs.append(event)
+            case CadenceDeclared() | CadenceAsked() | CadenceFired():
+                self.cadences.append(event)
+            case PipelineWorked() | CompiledCallsMade() | DeviceMemoryRead() | ProfileEnded():
+                self.batches_by_kind.setdefault(type(event), []).append(event)
             case EvidenceLost():
                 self.lost.append(event)
             case FaultOccurred():
@@ -113,7 +154,7 @@ def fold(
     folds: list[_ProcessFold] = []
     for index, events in enumerate(journals):
         part = _ProcessFold(index)
-        for event in with_final_steps(events):
+        for event in with_final_steps(apart(events)):
             part.take(event)
         folds.append(part)
     compiles = [item for part in folds for item in _compiles(part)]
@@ -134,10 +175,39 @@ def fold(
         step_source=sources[-1] if sources else None,
         spans=tuple(item for part in folds for item in part.spans),
         span_processes=tuple(part.index for part in folds for _ in part.spans),
+        partial_phases=tuple(
+            item for part in folds for item in fold_timings.partial_phases(part.index, part.batches)
+        ),
+        device_steps=tuple(
+            item for part in folds for item in fold_timings.device_steps(part.index, part.device)
+        ),
+        disabled_calls=tuple(
+            item
+            for part in folds
+            for item in fold_timings.disabled_calls(part.index, part.disabled_calls)
+        ),
+        hooks=tuple(item for part in folds for item in fold_timings.hooks(part.index, part.hooks)),
+        syncs=tuple(sample_of(part.index, item) for part in folds for item in part.syncs),
+        cadences=tuple(item for part in folds for item in groups_of(part.index, part.cadences)),
+        pipelines=_each(folds, PipelineWorked, loops_of),
+        invocations=_each(folds, CompiledCallsMade, invocations_of),
+        device_memory=_each(folds, DeviceMemoryRead, devices_of),
+        profiles=_each(folds, ProfileEnded, lambda _, events: events),
         lost=tuple(item for part in folds for item in part.lost),
         faults=tuple(item for part in folds for item in part.faults),
         text_log=text_log,
         user_roots=tuple(user_roots),
+    )
+
+
+def _each(
+    folds: Sequence[_ProcessFold],
+    kind: type[Kind],
+    made_of: Callable[[int, list[Kind]], Iterable[Made]],
+) -> tuple[Made, ...]:
+    """What the events of one kind make, process by process."""
+    return tuple(
+        item for part in folds for item in made_of(part.index, part.batches_by_kind.get(kind, []))
     )
 
 
@@ -406,6 +476,8 @@ def _steps(part: _ProcessFold) -> list[Step]:
                     optimizer_s=_at(batch.optimizer, offset),
                     spans_s=_at(batch.spans, offset),
                     compile_s=compile_s.get(number, 0.0),
+                    forward_s=_at(batch.forward, offset),
+                    backward_s=_at(batch.backward, offset),
                 )
             )
     return steps

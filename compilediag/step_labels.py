@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from compilediag_harness.wire import (
+    CadenceAsked,
+    CadenceFired,
     Compiled,
     CompileStarted,
     DynamoReset,
@@ -23,10 +25,12 @@ from compilediag_harness.wire import (
     Recompiled,
     SpanEnded,
     StepsEnded,
+    SyncsSampled,
     WarningSeen,
 )
 
 _IN_A_STEP = (
+    CadenceAsked,
     Compiled,
     CompileStarted,
     DynamoReset,
@@ -35,6 +39,7 @@ _IN_A_STEP = (
     GraphBroke,
     Recompiled,
     SpanEnded,
+    SyncsSampled,
     WarningSeen,
 )
 """Told when they happen. The others are told after the step they are about has ended."""
@@ -51,12 +56,16 @@ def with_final_steps(events: Iterable[Event]) -> tuple[Event, ...]:
             numbers += range(batch.first, batch.first + len(batch.ends))
     if not ends:
         return events
-    return tuple(
-        replace(event, step=_step_at(event.t, event.step, ends, numbers))
-        if isinstance(event, _IN_A_STEP)
-        else event
-        for event in events
-    )
+    return tuple(_labelled(event, ends, numbers) for event in events)
+
+
+def _labelled(event: Event, ends: list[float], numbers: list[int]) -> Event:
+    if isinstance(event, _IN_A_STEP):
+        return replace(event, step=_step_at(event.t, event.step, ends, numbers))
+    if isinstance(event, CadenceFired):
+        told = zip(event.at, event.steps, strict=False)
+        return replace(event, steps=tuple(_step_at(t, step, ends, numbers) for t, step in told))
+    return event
 
 
 def _step_at(t: float, told: int, ends: list[float], numbers: list[int]) -> int:

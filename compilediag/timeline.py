@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compilediag.cadence_groups import CadenceGroup
+from compilediag.device_memory import DeviceMemory
+from compilediag.invocation_calls import Invocations
+from compilediag.pipeline_loops import PipelineLoop
 from compilediag_harness.wire import (
     EntryDiff,
     EvidenceLost,
@@ -17,6 +21,7 @@ from compilediag_harness.wire import (
     Location,
     ProcessEnded,
     ProcessStarted,
+    ProfileEnded,
     SpanEnded,
     TorchSeen,
     UnguardedChanged,
@@ -131,6 +136,79 @@ class Step:
     optimizer_s: float | None
     spans_s: float | None
     compile_s: float
+    forward_s: float | None = None
+    backward_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStep:
+    """Device seconds of one step, None for a phase it does not have."""
+
+    process: int
+    number: int
+    step_s: float
+    forward_s: float | None
+    backward_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DisabledCalls:
+    """The calls of one function behind `torch.compiler.disable` in one phase of the steps."""
+
+    process: int
+    function: Location
+    phase: str
+    count: int
+    total_s: float
+    longest_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSite:
+    """Reads of one kind on one of the user's lines, in one sampled step."""
+
+    place: Location
+    kind: str
+    """"item", "bool", "cpu"...; see `SyncsSampled`."""
+    loop: int | None
+    """First line of the innermost loop around it in its function, where one is known."""
+    spans: tuple[str, ...]
+    """Names of the spans that were open, outermost first."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSample:
+    """Where one whole step made the host wait for tensor data; empty where it did not."""
+
+    process: int
+    step: int
+    on_device: bool
+    """The tensors were on a device; False: the reads would wait if they were."""
+    complete: bool
+    """False when the step held more than were counted."""
+    sites: tuple[SyncSite, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A hook of the program's on a compiled module or its parameters, when the process ended."""
+
+    process: int
+    kind: str
+    """"forward_hook", "backward_hook", "tensor_hook"...; see `HooksFound`."""
+    target: str
+    function: Location
+    disabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartialPhase:
+    """A phase of the steps that was measured in part."""
+
+    process: int
+    phase: str
+    missing: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +282,18 @@ class Timeline:
     spans: tuple[SpanEnded, ...] = ()
     span_processes: tuple[int, ...] = ()
     """Process index of each span, parallel to `spans`; may be empty when there is one process."""
+    cadences: tuple[CadenceGroup, ...] = ()
+    pipelines: tuple[PipelineLoop, ...] = ()
+    invocations: tuple[Invocations, ...] = ()
+    device_memory: tuple[DeviceMemory, ...] = ()
+    profiles: tuple[ProfileEnded, ...] = ()
+    partial_phases: tuple[PartialPhase, ...] = ()
+    device_steps: tuple[DeviceStep, ...] = ()
+    """Fewer than `steps`: those whose events the device had passed."""
+    disabled_calls: tuple[DisabledCalls, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+    syncs: tuple[SyncSample, ...] = ()
+    """Of the sampled steps only."""
     lost: tuple[EvidenceLost, ...] = ()
     faults: tuple[FaultOccurred, ...] = ()
     text_log: TextLog | None = None

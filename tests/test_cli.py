@@ -58,7 +58,7 @@ def quiet_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["shwo"], 2, "did you mean `compilediag show`?"),
         (["train.py"], 2, "to run a program: `compilediag run train.py`"),
-        (["frobnicate"], 2, "the commands are run, show, explain"),
+        (["frobnicate"], 2, "the commands are run, probe, show, explain"),
         (["--frobnicate"], 2, "No such option '--frobnicate'"),
         (["show", "--tmeline"], 2, "--timeline"),
         (["show"], 2, "`compilediag run"),
@@ -275,7 +275,7 @@ def test_help_on_a_terminal_has_the_same_parts() -> None:
     drawn = helped._drawn(command, click.Context(command, info_name="compilediag show"))
     assert "--timeline" in drawn
     assert "Usage:" in drawn
-    assert drawn.count("\n   compilediag show") == 3
+    assert drawn.count("\n   compilediag show") == 4
     drawn = helped._drawn(cli.group, click.Context(cli.group, info_name="compilediag"))
     for name in cli.COMMANDS:
         assert name in drawn

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from compilediag.cli import main
-from compilediag.commands.run import options_of
+from compilediag.commands.run import limits_of, options_of
 from compilediag.commands.run_defaults import KEYS, checked, read_defaults
 from compilediag.errors import UsageError
+from compilediag.gate.expression import Limit
 from compilediag.supervisor.options import Options
 
 
@@ -60,6 +61,7 @@ def test_options_after_the_target_belong_to_it(tmp_path: Path) -> None:
         (["--timeout", "nan", "x.py"], "timeout must be more than 0"),
         (["--warmup", "some", "x.py"], "warmup must be a number of steps or auto"),
         (["--name", "../x", "x.py"], "name may hold letters"),
+        (["--fail-on", "recompile>0", "x.py"], "did you mean 'recompiles'"),
     ],
 )
 def test_mistakes_are_one_sentence(words, message, tmp_path: Path, monkeypatch, capsys) -> None:
@@ -107,13 +109,49 @@ def test_every_key_of_the_table_is_an_option() -> None:
     values = {
         "output": "o", "name": "n", "steps": 3, "warmup": 2, "timeout": 5, "grace": 1.5,
         "quiet": False, "live": "lines", "json": False, "trace": True,
+        "fail_on": "recompiles>0", "profile_on_signal": True,
     }  # fmt: skip
     assert values.keys() == KEYS.keys()
     assert options_of(checked(values, "here")) == Options(
-        output="o", name="n", steps=3, warmup=2, timeout_s=5, grace_s=1.5, trace=True, live="lines"
+        output="o",
+        name="n",
+        steps=3,
+        warmup=2,
+        timeout_s=5,
+        grace_s=1.5,
+        trace=True,
+        live="lines",
+        profile_on_signal=True,
     )
+    assert limits_of(values) == (Limit("recompiles", ">", 0),)
 
 
 def test_without_settings_the_defaults_hold() -> None:
     """No table, no flags."""
     assert options_of({}) == Options()
+    assert limits_of({}) == ()
+
+
+@pytest.mark.parametrize(("ends", "code"), [("", 3), ("raise SystemExit(7)", 7)])
+def test_a_limit_that_cannot_be_judged_does_not_pass(ends: str, code: int, tmp_path: Path) -> None:
+    """A run that compiled nothing is blind: exit code 3; a target that fails keeps its own."""
+    (tmp_path / "x.py").write_text(ends)
+    done = run("--quiet", "--fail-on", "recompiles>0", "x.py", folder=tmp_path)
+    assert done.returncode == code
+    assert "the gate failed: " in done.stderr
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("limit", "code"), [("recompiles>1", 0), ("recompiles>0", 3)])
+def test_limits_decide_where_the_target_succeeds(limit: str, code: int, tmp_path: Path) -> None:
+    """The target's output stays as it is; the sentence on stderr names count and limit."""
+    (tmp_path / "x.py").write_text(
+        "import torch\n"
+        "f = torch.compile(lambda x, n: x + n, backend='eager', dynamic=False)\n"
+        "f(torch.ones(2), 1), f(torch.ones(2), 2)\n"
+        "print('mine')\n"
+    )
+    done = run("--quiet", "--fail-on", limit, "x.py", folder=tmp_path)
+    told = "compilediag: the gate failed: recompiles: 1, and the limit is recompiles>0\n"
+    assert (done.returncode, done.stdout) == (code, "mine\n")
+    assert done.stderr == (told if code else "")

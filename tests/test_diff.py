@@ -12,10 +12,10 @@ import pytest
 
 from compilediag.comparison import CauseKey, FieldChange
 from compilediag.diff import compare, lane_differences
-from compilediag.tally import COUNTS
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt.record import from_plain
 from compilediag.receipt.schema import Receipt
+from compilediag.tally import COUNTS
 
 EXAMPLE: dict[str, Any] = json.loads(
     (Path(__file__).parent / "data" / "receipt-example.json").read_text(encoding="utf-8")

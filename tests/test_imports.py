@@ -82,6 +82,13 @@ def test_diff_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
     assert heavy_after("-", "diff", *receipts, cwd=tmp_path) == (0, [])
 
 
+def test_gate_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
+    """A receipt is recorded and judged without torch, and without scipy."""
+    update = ("gate", receipts[0], "--update", "--reason", "known")
+    assert heavy_after("-", *update, cwd=tmp_path) == (0, [])
+    assert heavy_after("-", "gate", receipts[1], cwd=tmp_path) == (0, [])
+
+
 @pytest.mark.parametrize("module", ["compilediag", "compilediag_harness", "compilediag.diagnose"])
 def test_packages_are_light(module: str, tmp_path: Path) -> None:
     """Importing the packages costs a user's program no torch."""

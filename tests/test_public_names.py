@@ -5,12 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import compilediag
 
-NAMES = ["Cadence", "__version__", "cadence", "drive", "span", "step", "watch"]
+NAMES = [
+    "Cadence",
+    "Pipeline",
+    "__version__",
+    "cadence",
+    "drive",
+    "pipeline",
+    "span",
+    "step",
+    "watch",
+]
 
 
 def test_the_public_names() -> None:
@@ -29,6 +40,14 @@ def test_public_names_are_what_they_say() -> None:
     assert callable(compilediag.step)
     assert isinstance(compilediag.span("x"), compilediag.span)
     assert isinstance(compilediag.cadence("x", 2), compilediag.Cadence)
+
+
+def test_no_module_has_a_public_name() -> None:
+    """Importing a submodule binds its name in the package, and would hide what users call."""
+    folder = Path(compilediag.__file__).parent
+    modules = {path.stem for path in folder.iterdir()}
+    assert "cli" in modules
+    assert not modules & set(NAMES)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

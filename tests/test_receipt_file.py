@@ -223,7 +223,7 @@ def test_latest_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_dot_is_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ "." inside of the folder of runs means that folder, and not the one above it."""
+    """A "." inside of the folder of runs means that folder, and not the one above it."""
     run = run_directory(tmp_path)
     point_latest(run)
     monkeypatch.chdir(tmp_path / ".compilediag")

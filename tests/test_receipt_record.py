@@ -64,8 +64,10 @@ def test_every_key_of_the_example_is_ours() -> None:
 
 
 def test_keys_stand_in_the_order_of_the_example() -> None:
-    """A reader of the file finds the sections where the design has them."""
-    assert list(as_plain(from_plain(Receipt, EXAMPLE))) == list(EXAMPLE)
+    """A reader of the file finds the sections where the design has them; later ones stand beside
+    what they belong to."""
+    written = list(as_plain(from_plain(Receipt, EXAMPLE)))
+    assert [key for key in written if key in EXAMPLE] == list(EXAMPLE)
 
 
 @given(st.data())

@@ -45,6 +45,7 @@ ASKED_AGAIN = (
     "compiled_autograd",
     "dynamo_reset",
     "many_frames",
+    "metric_cadence",
     "observer_effect",
     "recompile_limit",
     "silence_after_limit",
@@ -55,10 +56,14 @@ OF_THE_ENVIRONMENT = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_JOB_ID", "COMP
 """Settings of the machine that would change what a program does."""
 
 
+OF_THE_STEPS = ("CD301", "CD302", "CD303", "CD304", "CD307")
+"""Codes about steps that a program shows on any machine."""
+
+
 def codes_with_scenarios() -> list[str]:
     """The codes of everything a run can find by itself: recompiles, forecasts, breaks, evidence."""
     wanted = ("CD10", "CD11", "CD15", "CD19", "CD20", "CD21", "CD29", "CD90")
-    return [code for code in REGISTER if code.startswith(wanted)]
+    return [code for code in REGISTER if code.startswith(wanted) or code in OF_THE_STEPS]
 
 
 @pytest.fixture(scope="session")

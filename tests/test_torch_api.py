@@ -239,3 +239,129 @@ def test_the_arguments_of_torch_compile_are_told():
         ("inductor", "max-autotune-no-cudagraphs", False, None),
     ]
     assert asked[2]["cudagraphs"] is True
+
+
+def test_the_end_of_a_compiled_call_is_told_however_it_ends():
+    """Each outermost call has one end, when it returns and when it raises."""
+    told: list[str] = []
+    remove = torch_api.on_outermost_call(
+        lambda key: told.append("begin"), lambda key: told.append("end")
+    )
+
+    @torch._dynamo.disable
+    def work(fail):
+        told.append("work")
+        if fail:
+            raise KeyError("mine")
+
+    def function(x, fail):
+        work(fail)
+        return x + 1
+
+    compiled_function = compiled(function)
+    try:
+        compiled_function(torch.ones(2), False)
+        with pytest.raises(KeyError, match="mine"):
+            compiled_function(torch.ones(2), True)
+    finally:
+        remove()
+    assert told == ["begin", "work", "end"] * 2
+
+
+def test_calls_of_disabled_functions_are_told_with_their_function():
+    """From compiled code and outside of it, nested ones too, innermost first."""
+    told = []
+
+    def listen(function, began, ended):
+        told.append((function.__name__, ended >= began))
+
+    remove = torch_api.on_disabled_call(listen)
+
+    @torch.compiler.disable
+    def inner():
+        pass
+
+    @torch.compiler.disable
+    def outer():
+        inner()
+
+    def function(x):
+        outer()
+        return x + 1
+
+    try:
+        compiled(function)(torch.ones(2))
+        from_compiled_code, told = told, []
+        outer()
+    finally:
+        remove()
+    # 2.15 sets no callback for a function that is called from a disabled one, or from plain code.
+    silent = "callback" in torch.compiler.disable(print).__code__.co_varnames
+    expected = [("outer", True)] if silent else [("inner", True), ("outer", True)]
+    assert [row for row in from_compiled_code if row[0] in ("inner", "outer")] == expected
+    outside = [row for row in told if row[0] in ("inner", "outer")]
+    assert outside == ([] if silent else expected)
+
+
+def test_where_a_compiled_call_comes_from():
+    """The function, and the eager module around it if there is one."""
+    found = []
+    remove = torch_api.on_outermost_call(lambda key: found.append(torch_api.called_from()))
+    inner = compiled(torch.nn.Linear(2, 2))
+
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return inner(x)
+
+    try:
+        inner(torch.ones(2))
+        Net()(torch.ones(2))
+    finally:
+        remove()
+    assert [call.inside for call in found] == [None, "Net"]
+
+
+def test_runs_of_the_autograd_engine_are_told_in_pairs():
+    """`backward` and `torch.autograd.grad`, when they return and when they raise; what `begin`
+    answers comes back. torch is left as it was."""
+    graph = torch.autograd.graph
+    before = graph._engine_run_backward, torch.autograd._engine_run_backward
+    told = []
+    try:
+        put = torch_api.around_backward(torch, lambda: len(told), told.append)
+        assert put is graph._engine_run_backward
+        x = torch.ones(2, requires_grad=True)
+        (x * 2).sum().backward()
+        torch.autograd.grad((x * 2).sum(), x)
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            torch.ones(2).sum().backward()
+    finally:
+        graph._engine_run_backward, torch.autograd._engine_run_backward = before
+    assert told == [0, 1, 2]
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
+def test_hooks_are_read_from_modules_and_tensors():
+    """Every table of hooks, with the kind of hook, and whether it is compiled on purpose not."""
+    module = torch.nn.Linear(2, 2)
+    module.register_forward_hook(print)
+    module.register_forward_pre_hook(torch.compiler.disable(print))
+    module.register_full_backward_hook(print)
+    module.register_full_backward_pre_hook(print)
+    module.weight.register_hook(print)
+    module.weight.register_post_accumulate_grad_hook(print)
+    of_module = dict(torch_api.hook_registries(module))
+    assert set(of_module) == {
+        "forward_hook",
+        "forward_pre_hook",
+        "backward_hook",
+        "backward_pre_hook",
+    }
+    disabled = {
+        kind: [torch_api.is_disabled(hook) for hook in hooks.values()]
+        for kind, hooks in of_module.items()
+    }
+    assert disabled["forward_pre_hook"] == [True]
+    assert disabled["forward_hook"] == [False]
+    of_tensor = dict(torch_api.hook_registries(module.weight))
+    assert set(of_tensor) == {"tensor_hook", "accumulate_grad_hook"}

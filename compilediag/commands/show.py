@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from compilediag.commands.help import Command
 from compilediag.commands.screen import look, write
 from compilediag.errors import UsageError
+
+if TYPE_CHECKING:
+    from compilediag.receipt.schema import Receipt
+    from compilediag.views.look import Look
 
 
 @click.command(
@@ -16,6 +22,7 @@ from compilediag.errors import UsageError
 Examples:
   compilediag show                                  the latest run
   compilediag show --timeline                       compile by compile, with every cause
+  compilediag show --steps                          where the time of the steps went
   compilediag show --md >> "$GITHUB_STEP_SUMMARY"   for a pull request
 """,
 )
@@ -23,6 +30,7 @@ Examples:
 @click.option("--all", "complete", is_flag=True, help="Every finding and note, not one screen.")
 @click.option("--frames", is_flag=True, help="Per frame: compiles, guards, room below the limit.")
 @click.option("--timeline", is_flag=True, help="Compile by compile: step, seconds, all causes.")
+@click.option("--steps", is_flag=True, help="Step times by phase, long steps, spans and hooks.")
 @click.option("--md", "markdown", is_flag=True, help="Markdown for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="The receipt itself.")
 def command(receipt: str | None, *, complete: bool, **views: bool) -> None:
@@ -35,7 +43,7 @@ def command(receipt: str | None, *, complete: bool, **views: bool) -> None:
         chosen.append("complete")
     if len(chosen) > 1:
         raise UsageError(
-            "--all, --frames, --timeline, --md and --json are different views; give one"
+            "--all, --frames, --timeline, --steps, --md and --json are different views; give one"
         )
     write(_drawn(chosen[0] if chosen else "", receipt))
 
@@ -66,10 +74,14 @@ def _drawn(view: str, where: str | None) -> str:
 
         number = f"explain 1{suffix_for(where)}" if receipt.findings else "explain --list"
         return render_timeline(receipt, look()) + f"\n  next: compilediag {number}\n"
+    if view == "steps":
+        from compilediag.views.steps import render_steps
+
+        return render_steps(receipt, look()) + f"\n  next: compilediag show{suffix_for(where)}\n"
     from compilediag.views.verdict import render
 
     screen = look()
-    return render(
+    return _probe_above(receipt, screen, view, where) + render(
         receipt,
         width=screen.width,
         color=screen.color,
@@ -78,3 +90,13 @@ def _drawn(view: str, where: str | None) -> str:
         complete=view == "complete",
         suffix=suffix_for(where),
     )
+
+
+def _probe_above(receipt: Receipt, screen: Look, view: str, where: str | None) -> str:
+    """The table of a cadence probe, above the verdict on its configured variant."""
+    if receipt.cadence is None or view:
+        return ""
+    from compilediag.commands.receipts import suffix_for
+    from compilediag.views.cadence import render_cadence
+
+    return f"{render_cadence(receipt, screen, suffix_for(where), more=False)}\n"

@@ -10,16 +10,18 @@ from compilediag import __version__
 from compilediag.causes import causes_of
 from compilediag.receipt.compile_part import Causes, compile_section, finding_record
 from compilediag.receipt.identity_part import completeness_of, environment_of, header_of
+from compilediag.receipt.invocations_part import invocations_section, throughput_section
+from compilediag.receipt.memory_part import memory_section
+from compilediag.receipt.pipeline_part import pipeline_section
 from compilediag.receipt.places import Places
+from compilediag.receipt.profiles_part import profiles_section
 from compilediag.receipt.record import as_plain, from_plain
 from compilediag.receipt.run_facts import RunFacts
 from compilediag.receipt.running_part import (
     checks_of,
     cudagraph_section,
     goodput_section,
-    memory_section,
     overhead_of,
-    steps_section,
 )
 from compilediag.receipt.schema import (
     MIN_READER_VERSION,
@@ -29,6 +31,9 @@ from compilediag.receipt.schema import (
     Failure,
     Receipt,
 )
+from compilediag.receipt.steps_part import steps_section
+from compilediag.receipt.syncs_part import syncs_section
+from compilediag.receipt.timing_part import timings_of
 from compilediag.redact import Redactor, secret_values
 from compilediag.timeline import Timeline
 from compilediag_harness.wire import clip, plain
@@ -60,9 +65,15 @@ def build(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> Receipt:
         compile=compile_section(timeline, Causes.of(timeline, causes_of), places),
         findings=tuple(finding_record(item, places) for item in diagnosis.findings),
         steps=steps_section(timeline, diagnosis.findings, run),
+        timings=timings_of(timeline, places),
+        syncs=syncs_section(timeline, places),
         goodput=goodput_section(timeline, run),
         memory=memory_section(timeline),
         cudagraph=cudagraph_section(timeline),
+        throughput=throughput_section(timeline),
+        invocations=invocations_section(timeline, places),
+        pipeline=pipeline_section(timeline),
+        profiles=profiles_section(timeline),
         checks=checks_of(timeline, run),
         failure=_failure(timeline, run, redactor),
         overhead=overhead_of(timeline, run),

@@ -13,15 +13,21 @@ from typing import Any, Literal
 
 from msgspec import field
 
+from compilediag.receipt.parts.cadence import CadenceSection
 from compilediag.receipt.parts.compiles import CompileSection, FindingRecord
 from compilediag.receipt.parts.identity import Completeness, Environment, Header
+from compilediag.receipt.parts.invocations import Invocation, Throughput
+from compilediag.receipt.parts.memory import MemorySection
+from compilediag.receipt.parts.pipeline import PipelineSection
+from compilediag.receipt.parts.profiles import Profile
 from compilediag.receipt.parts.running import (
     CudagraphSection,
     GoodputSection,
-    MemorySection,
     Overhead,
     StepsSection,
+    Timing,
 )
+from compilediag.receipt.parts.syncs import SyncsSection
 from compilediag.receipt.record import Record
 
 SCHEMA = "compilediag.receipt"
@@ -76,12 +82,16 @@ class Receipt(Record, frozen=True, kw_only=True):
     compile: CompileSection
     findings: tuple[FindingRecord, ...] = ()
     steps: StepsSection | None = None
-    cadence: Any = None
+    timings: tuple[Timing, ...] = ()
+    syncs: SyncsSection | None = None
+    cadence: CadenceSection | None = None
     goodput: GoodputSection | None = None
     memory: MemorySection | None = None
     cudagraph: CudagraphSection | None = None
-    throughput: Any = None
-    pipeline: Any = None
+    throughput: Throughput | None = None
+    invocations: tuple[Invocation, ...] = ()
+    pipeline: PipelineSection | None = None
+    profiles: tuple[Profile, ...] = ()
     checks: Checks
     failure: Failure | None = None
     overhead: Overhead | None = None

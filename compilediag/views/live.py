@@ -116,13 +116,17 @@ def _why(event: Recompiled) -> str:
     return clean(event.reasons[0], limit=100) if event.reasons else "torch gave no reason"
 
 
-def status(processes: Sequence[Progress], now: float, elapsed_s: float) -> str:
-    """One line for all processes: that of the one with most steps, and the time so far."""
+def status(processes: Sequence[Progress], now: float, elapsed_s: float, label: str = "") -> str:
+    """One line for all processes: that of the one with most steps, and the time so far.
+
+    `label` tells which run of several it is.
+    """
+    begin = f"compilediag · {label} · " if label else "compilediag · "
     if not processes:
-        return f"compilediag · {elapsed_s:.0f} s · starting"
+        return clean(f"{begin}{elapsed_s:.0f} s · starting")
     lead = max(processes, key=lambda item: (item.steps, item.compile_s))
     many = f" · {len(processes)} processes" if len(processes) > 1 else ""
-    line = f"compilediag · {elapsed_s:.0f} s · {lead.line(now)}{many}"
+    line = f"{begin}{elapsed_s:.0f} s · {lead.line(now)}{many}"
     return fit(clean(line, limit=400), TITLE_COLUMNS)
 
 

@@ -14,10 +14,19 @@ import tempfile
 from pathlib import Path
 
 import observing
+import probing
 import starting
+import stepping
+import under_pytest
 from bench import Bench, Benchmark
 
-BENCHMARKS: dict[str, Benchmark] = {**observing.BENCHMARKS, **starting.BENCHMARKS}
+BENCHMARKS: dict[str, Benchmark] = {
+    **observing.BENCHMARKS,
+    **stepping.BENCHMARKS,
+    **starting.BENCHMARKS,
+    **probing.BENCHMARKS,
+    **under_pytest.BENCHMARKS,
+}
 
 
 def machine() -> str:

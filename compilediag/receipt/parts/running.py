@@ -26,6 +26,8 @@ class Phases(Record, frozen=True, kw_only=True):
     optimizer: float | None = None
     spans: float | None = None
     rest: float | None = None
+    compile_s: dict[str, float] = field(default_factory=dict[str, float])
+    partial: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class DeviceTiming(Record, frozen=True, kw_only=True):
@@ -33,6 +35,10 @@ class DeviceTiming(Record, frozen=True, kw_only=True):
 
     method: str | None = None
     extra_syncs: int = 0
+    steps: int | None = None
+    step_s: float | None = None
+    forward_s: float | None = None
+    backward_s: float | None = None
 
 
 class Spike(Record, frozen=True, kw_only=True):
@@ -64,6 +70,23 @@ class StepsSection(Record, frozen=True, kw_only=True):
     spikes: tuple[Spike, ...] = ()
 
 
+class Timing(Record, frozen=True, kw_only=True):
+    """What one span, hook or function took in one phase of the steps; no figures where it could
+    not be timed, with the reason in `note`."""
+
+    kind: str
+    name: str
+    phase: str | None = None
+    count: int | None = None
+    total_s: float | None = None
+    mean_s: float | None = None
+    max_s: float | None = None
+    target: str | None = None
+    file: str | None = None
+    line: int | None = None
+    note: str | None = None
+
+
 class GoodputSection(Record, frozen=True, kw_only=True):
     """Wall time, taken apart: goodput plus all badput is the wall time."""
 
@@ -71,26 +94,6 @@ class GoodputSection(Record, frozen=True, kw_only=True):
     goodput_s: float | None
     badput_s: dict[str, float | None]
     fraction: float | None
-
-
-class Allocator(Record, frozen=True, kw_only=True):
-    """The device allocator's counters."""
-
-    allocated_peak_bytes: int | None = None
-    reserved_peak_bytes: int | None = None
-    inactive_split_bytes: int | None = None
-    num_alloc_retries: int | None = None
-    num_ooms: int | None = None
-    largest_growing_bucket: Any = None
-
-
-class MemorySection(Record, frozen=True, kw_only=True):
-    """Peaks of memory."""
-
-    host_peak_bytes: int | None = None
-    devices: tuple[Any, ...] | None = None
-    allocator: Allocator = Allocator()
-    hint: str | None = None
 
 
 class CudagraphSection(Record, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ times. Arguments: OUT BACKEND PAIRS FRAMES FOLDER.
 
 import os
 import sys
+from collections.abc import Callable
 
 import torch
 from compiles import SOURCE
@@ -19,6 +20,11 @@ def cpu() -> float:
 
 def main(out: str, backend: str, pairs: int, frames: int, folder: str) -> None:
     torch.set_num_threads(1)
+    measure(lambda: compiling(backend, frames), pairs, folder, out)
+
+
+def compiling(backend: str, frames: int) -> Callable[[], float]:
+    """A block of frames that are compiled, which tells its CPU seconds."""
     x = torch.randn(16, 16, requires_grad=True)
     made = iter(range(1_000_000))
 
@@ -32,7 +38,7 @@ def main(out: str, backend: str, pairs: int, frames: int, folder: str) -> None:
                 compiled(x, flag).backward()
         return cpu() - began
 
-    measure(block, pairs, folder, out)
+    return block
 
 
 if __name__ == "__main__":

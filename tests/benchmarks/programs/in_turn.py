@@ -6,6 +6,7 @@ processes can be resolved. What is done once at an attachment and at its end is 
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from compilediag_harness import attach
 from compilediag_harness.journal import Journal
@@ -17,25 +18,30 @@ def opening() -> bytes:
     return encode(ProcessStarted(0.0, 1, 0, 0, None, None, (), "", "", "", ""))
 
 
-def measure(block: Callable[[], float], pairs: int, folder: str, out: str) -> None:
-    """Writes pairs of what `block` measured of itself, unobserved and observed, to `out`."""
+def measure(make: Callable[[], Callable[[], float]], pairs: int, folder: str, out: str) -> None:
+    """Writes pairs of what a block measured of itself, unobserved and observed, to `out`.
+
+    `make()` gives the block; it is called while the process is observed, as a program that is run
+    under compilediag from its start.
+    """
     journal = Journal(folder, opening)
 
-    def observed() -> float:
+    def observed(action: Callable[[], Any]) -> Any:
         session = Session(journal.write)
         attach.install(session)
         try:
-            return block()
+            return action()
         finally:
             attach.finish(session)
             attach.uninstall(session)
 
+    block = observed(make)
     found: list[tuple[float, float]] = []
     for number in range(-2, pairs):  # two pairs to warm up
         if number % 2:
-            seen = observed()
+            seen = observed(block)
             found.append((block(), seen))
         else:
-            found.append((block(), observed()))
+            found.append((block(), observed(block)))
     with open(out, "w") as file:
         json.dump(found[2:], file)

@@ -1,0 +1,98 @@
+"""The calls of compiled callables, from the batches in which they were told.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from compilediag_harness.wire import CompiledCallsMade, Location
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeCount:
+    """How often a callable was called with one combination of shapes."""
+
+    shapes: str | None
+    """None: not told apart, because there were too many."""
+    count: int
+    samples: int | None
+    """Leading size of the first tensor, of one call."""
+    elements: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Invocations:
+    """The calls of one compiled callable of one process."""
+
+    process: int
+    function: Location
+    calls: int
+    shapes: tuple[ShapeCount, ...]
+    """The most frequent first."""
+    at: tuple[float, ...]
+    """When the calls began that were told one by one: all, or the first so many."""
+    samples_at: tuple[int | None, ...]
+    """The samples of each, parallel to `at`."""
+
+
+@dataclass(slots=True)
+class _Sum:
+    function: Location
+    shapes: dict[tuple[str | None, int | None, int | None], int] = field(
+        default_factory=dict[tuple["str | None", "int | None", "int | None"], int]
+    )
+    at: list[float] = field(default_factory=list[float])
+    samples_at: list[int | None] = field(default_factory=list["int | None"])
+
+
+OTHERS = Location("", 0, "other callables")
+
+
+def invocations_of(process: int, batches: Iterable[CompiledCallsMade]) -> list[Invocations]:
+    """Each callable of one process once, in the order they were first called."""
+    sums: dict[int, _Sum] = {}
+    for batch in batches:
+        _add(batch, sums)
+    return [_summed(process, item) for item in sums.values()]
+
+
+def _add(batch: CompiledCallsMade, sums: dict[int, _Sum]) -> None:
+    functions = dict(zip(batch.numbers, batch.functions, strict=False))
+    rows = list(_rows(batch))
+    for number, shape, count in rows:
+        item = sums.setdefault(number, _Sum(functions.get(number, OTHERS)))
+        item.shapes[shape] = item.shapes.get(shape, 0) + count
+    for place, at in zip(batch.order, batch.at, strict=False):
+        if 0 <= place < len(rows):
+            number, (_, samples, _), _ = rows[place]
+            sums[number].at.append(at)
+            sums[number].samples_at.append(samples)
+
+
+def _rows(
+    batch: CompiledCallsMade,
+) -> Iterator[tuple[int, tuple[str | None, int | None, int | None], int]]:
+    kinds = list(zip(batch.shapes, batch.samples, batch.elements, strict=False))
+    for number, place, count in zip(
+        batch.callables, batch.shape_places, batch.counts, strict=False
+    ):
+        shape = kinds[place] if 0 <= place < len(kinds) else (None, None, None)
+        yield number, shape, count
+
+
+def _summed(process: int, item: _Sum) -> Invocations:
+    counted = sorted(item.shapes.items(), key=lambda pair: -pair[1])
+    return Invocations(
+        process=process,
+        function=item.function,
+        calls=sum(item.shapes.values()),
+        shapes=tuple(
+            ShapeCount(shapes, count, samples, elements)
+            for (shapes, samples, elements), count in counted
+        ),
+        at=tuple(item.at),
+        samples_at=tuple(item.samples_at),
+    )

@@ -1,0 +1,226 @@
+"""What the two sides of a producer-consumer loop could do, and which of them is the bottleneck.
+
+Capacities leave out the stretches in which something compiled, and waiting is judged from the end
+of the first training step on: filling the pipeline is no bottleneck.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from compilediag.lead_process import lead_process
+from compilediag.pipeline_loops import PipelineLoop, Stretch
+from compilediag.timeline import Timeline
+from compilediag_harness.pipeline_rates import (
+    INFER,
+    TRAIN,
+    WAIT,
+    infer_capacity,
+    rate,
+    slots_of,
+)
+
+Bottleneck = Literal["inference", "training", "dispatch", "balanced"]
+
+WAIT_SHARE = 0.1
+"""Training is starved when it waits for at least this share of its time."""
+
+APART = 1.1
+"""Two capacities differ when one is this many times the other."""
+
+GROWN = 1.5
+"""A pool grows when its later sizes are this many times the earlier, and a training step more."""
+
+FEWEST = 3
+"""Training steps, and sizes of the pool in each third of the run, that are enough to judge."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFigures:
+    """Sizes of the sample pool."""
+
+    median: float
+    max: int
+    last: int
+    early: float | None
+    """Median of the first third of the sizes; None with too few."""
+    late: float | None
+    """Median of the last third."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineFigures:
+    """One loop; rates are in samples a second, None where not measured."""
+
+    name: str
+    trained: int
+    inferred: int
+    throughput: float | None
+    """Trained samples by the time from the first stretch to the end of the last training step."""
+    train_capacity: float | None
+    infer_capacity: float | None
+    infer_call_s: float | None
+    slots: int | None
+    dispatch_wait_s: float | None
+    """All waiting, the filling of the pipeline included."""
+    starved_s: float | None
+    """Waiting after the first training step."""
+    wait_share: float | None
+    """`starved_s` by itself and the training seconds after the first step."""
+    train_steps: int
+    pool: PoolFigures | None
+    bottleneck: Bottleneck | None
+    """None: could not be determined."""
+
+
+def pipelines_of(timeline: Timeline) -> tuple[PipelineFigures, ...]:
+    """The loops of the lead process, else of the first process that has any."""
+    lead = lead_process(timeline)
+    processes = [loop.process for loop in timeline.pipelines]
+    told = lead if lead in processes else min(processes, default=lead)
+    compiling = [
+        (item.t - item.seconds, item.t) for item in timeline.compiles if item.process == told
+    ]
+    return tuple(figures_of(loop, compiling) for loop in timeline.pipelines if loop.process == told)
+
+
+def figures_of(
+    loop: PipelineLoop, compiling: Sequence[tuple[float, float]] = ()
+) -> PipelineFigures:
+    """The figures of one loop; `compiling`: when compiles were in progress."""
+    train, infer, waits = (_of(loop, stage) for stage in (TRAIN, INFER, WAIT))
+    train_usual, infer_usual = _usual(train, compiling), _usual(infer, compiling)
+    calls = [(item.start, item.end) for item in infer]
+    named = len({item.slot for item in infer if item.slot >= 0})
+    slots = slots_of(loop.slots, named, calls) if infer or loop.slots else None
+    starved_s, share = _starved(train, waits)
+    trained = sum(item.samples for item in train)
+    pool = _pool(loop)
+    t_rate = rate(_samples(train_usual), _working_s(train_usual, waits))
+    i_rate = infer_capacity(_samples(infer_usual), _wall_s(infer_usual), slots or 0)
+    return PipelineFigures(
+        name=loop.name,
+        trained=trained,
+        inferred=_samples(infer),
+        throughput=rate(trained, _elapsed(loop, train)),
+        train_capacity=t_rate,
+        infer_capacity=i_rate,
+        infer_call_s=_wall_s(infer_usual) / len(infer_usual) if infer_usual else None,
+        slots=slots,
+        dispatch_wait_s=_wall_s(waits) if waits else None,
+        starved_s=starved_s,
+        wait_share=share,
+        train_steps=len(train),
+        pool=pool,
+        bottleneck=_bottleneck(train, share, pool, t_rate, i_rate),
+    )
+
+
+def _bottleneck(
+    train: Sequence[Stretch],
+    share: float | None,
+    pool: PoolFigures | None,
+    train_rate: float | None,
+    infer_rate: float | None,
+) -> Bottleneck | None:
+    """Starved training is inference too slow, or samples that do not get to it; a pool that grows
+    is training too slow; else the capacities tell."""
+    if len(train) < FEWEST:
+        return None
+    ratio = None if train_rate is None or infer_rate is None else infer_rate / train_rate
+    infer_leads = ratio is not None and ratio >= APART
+    if share is not None and share >= WAIT_SHARE:
+        return "dispatch" if infer_leads else "inference"
+    if infer_leads or _grows(pool, train):
+        return "training"
+    if ratio is None:
+        return None
+    if ratio * APART > 1.0:
+        return "balanced"
+    # Training was watched and was not starved: the pool held enough so far.
+    return "inference" if share is None else None
+
+
+def _grows(pool: PoolFigures | None, train: Sequence[Stretch]) -> bool:
+    if pool is None or pool.early is None or pool.late is None:
+        return False
+    a_step = _samples(train) / len(train)
+    return pool.late >= pool.early + a_step and pool.late >= GROWN * pool.early
+
+
+def _pool(loop: PipelineLoop) -> PoolFigures | None:
+    sizes = [size for _, size in loop.pool]
+    if not sizes:
+        return None
+    third = len(sizes) // 3
+    enough = third >= FEWEST
+    return PoolFigures(
+        median=median(sizes),
+        max=max(sizes),
+        last=sizes[-1],
+        early=median(sizes[:third]) if enough else None,
+        late=median(sizes[-third:]) if enough else None,
+    )
+
+
+def _starved(
+    train: Sequence[Stretch], waits: Sequence[Stretch]
+) -> tuple[float | None, float | None]:
+    """Seconds waited after the first training step, and their share of the time since."""
+    if not waits or len(train) < FEWEST:
+        return None, None
+    filled = min(item.end for item in train)
+    waited_s = _wall_s([item for item in waits if item.start >= filled])
+    worked_s = _working_s([item for item in train if item.start >= filled], waits)
+    total_s = waited_s + worked_s
+    return waited_s, waited_s / total_s if total_s > 0.0 else None
+
+
+def _working_s(train: Sequence[Stretch], waits: Sequence[Stretch]) -> float:
+    """Training seconds without the waits that lie inside of a step, in its thread."""
+    steps: dict[int, list[Stretch]] = {}
+    for step in sorted(train, key=_start):
+        steps.setdefault(step.thread, []).append(step)
+    inside_s = 0.0
+    for wait in waits:
+        own = steps.get(wait.thread, [])
+        place = bisect_right(own, wait.start, key=_start) - 1
+        if place >= 0 and wait.end <= own[place].end:
+            inside_s += wait.wall_s
+    return _wall_s(train) - inside_s
+
+
+def _start(stretch: Stretch) -> float:
+    return stretch.start
+
+
+def _usual(work: Sequence[Stretch], compiling: Sequence[tuple[float, float]]) -> Sequence[Stretch]:
+    """Without the stretches in which something compiled, unless there are no others."""
+    usual = [
+        item
+        for item in work
+        if not any(began < item.end and item.start < ended for began, ended in compiling)
+    ]
+    return usual or work
+
+
+def _elapsed(loop: PipelineLoop, train: Sequence[Stretch]) -> float:
+    if not train:
+        return 0.0
+    return max(item.end for item in train) - min(item.start for item in loop.stretches)
+
+
+def _of(loop: PipelineLoop, stage: str) -> list[Stretch]:
+    return [item for item in loop.stretches if item.stage == stage]
+
+
+def _samples(work: Sequence[Stretch]) -> int:
+    return sum(item.samples for item in work)
+
+
+def _wall_s(work: Sequence[Stretch]) -> float:
+    return sum(item.wall_s for item in work)

@@ -1,0 +1,59 @@
+"""The invocations and the throughput of a receipt."""
+
+from __future__ import annotations
+
+from compilediag.invocation_figures import InvocationFigures, invocations_in, work_of
+from compilediag.lead_process import lead_process
+from compilediag.receipt.parts.invocations import Invocation, PerStep, ShapesRecord, Throughput
+from compilediag.receipt.places import Places
+from compilediag.timeline import Timeline
+
+SHAPES_KEPT = 16
+"""Combinations of shapes of one callable: the most frequent."""
+
+CALLABLES_KEPT = 64
+
+
+def invocations_section(timeline: Timeline, places: Places) -> tuple[Invocation, ...]:
+    """The callables of the lead process, in the order they were first called."""
+    return tuple(_record(item, places) for item in invocations_in(timeline)[:CALLABLES_KEPT])
+
+
+def _record(figures: InvocationFigures, places: Places) -> Invocation:
+    calls = figures.calls
+    named = [item for item in calls.shapes if item.shapes is not None]
+    kept = named[:SHAPES_KEPT]
+    per_step = figures.per_step
+    return Invocation(
+        name=calls.function.function,
+        file=places.short(calls.function.file) if calls.function.file else None,
+        line=calls.function.line or None,
+        calls=calls.calls,
+        per_step=None
+        if per_step is None
+        else PerStep(
+            steps=per_step.steps, min=per_step.min, median=per_step.median, max=per_step.max
+        ),
+        shapes=tuple(ShapesRecord(shapes=str(item.shapes), count=item.count) for item in kept),
+        other_shapes=calls.calls - sum(item.count for item in kept),
+        samples=figures.samples,
+        elements=figures.elements,
+    )
+
+
+def throughput_section(timeline: Timeline) -> Throughput | None:
+    """None when there was neither a step nor a call with a tensor."""
+    lead = lead_process(timeline)
+    walls = [step.wall_s for step in timeline.steps if step.process == lead]
+    work = work_of(timeline)
+    wall_s = sum(walls)
+    steps_per_s = len(walls) / wall_s if wall_s > 0.0 else None
+    if work is None and steps_per_s is None:
+        return None
+    return Throughput(
+        steps_per_s=steps_per_s,
+        samples_per_s=None if work is None else work.samples_per_s,
+        callable=None if work is None else work.callable,
+        samples=None if work is None else work.samples,
+        elements=None if work is None else work.elements,
+    )

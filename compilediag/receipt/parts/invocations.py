@@ -1,0 +1,45 @@
+"""How often compiled callables were called, with which shapes, and how much work that was."""
+
+from __future__ import annotations
+
+from compilediag.receipt.record import Record
+
+
+class PerStep(Record, frozen=True, kw_only=True):
+    """Calls in a step."""
+
+    steps: int
+    min: int
+    median: float
+    max: int
+
+
+class ShapesRecord(Record, frozen=True, kw_only=True):
+    """How often one combination of shapes was there."""
+
+    shapes: str
+    count: int
+
+
+class Invocation(Record, frozen=True, kw_only=True):
+    """One compiled callable, called from eager code."""
+
+    name: str
+    file: str | None = None
+    line: int | None = None
+    calls: int
+    per_step: PerStep | None = None
+    shapes: tuple[ShapesRecord, ...] = ()
+    other_shapes: int = 0
+    samples: int | None = None
+    elements: int | None = None
+
+
+class Throughput(Record, frozen=True, kw_only=True):
+    """How much work was done, so that two runs are known to have done the same, and how fast."""
+
+    steps_per_s: float | None = None
+    samples_per_s: float | None = None
+    callable: str | None = None
+    samples: int | None = None
+    elements: int | None = None

@@ -1,0 +1,14 @@
+"""Windows of torch.profiler that were asked for while the program ran."""
+
+from __future__ import annotations
+
+from compilediag.receipt.record import Record
+
+
+class Profile(Record, frozen=True, kw_only=True):
+    """One window; its trace is linked, never inlined."""
+
+    first_step: int
+    last_step: int
+    uri: str | None = None
+    problem: str | None = None

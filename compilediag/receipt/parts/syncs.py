@@ -1,0 +1,28 @@
+"""Where the host waits for tensor data, by user line, in the steps that were sampled."""
+
+from __future__ import annotations
+
+from compilediag.receipt.record import Record
+
+
+class SyncLineRecord(Record, frozen=True, kw_only=True):
+    """Reads of one kind on one line."""
+
+    file: str
+    line: int
+    function: str
+    kind: str
+    ownership: str
+    loop_line: int | None = None
+    count: int
+    most_in_a_step: int
+    steps: int
+
+
+class SyncsSection(Record, frozen=True, kw_only=True):
+    """Counts of the sampled steps; nothing is known of the others."""
+
+    sampled_steps: int
+    on_device: bool
+    complete: bool
+    lines: tuple[SyncLineRecord, ...] = ()

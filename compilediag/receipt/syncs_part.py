@@ -1,0 +1,42 @@
+"""The syncs section of a receipt: the sampled steps of the lead process, added up by line."""
+
+from __future__ import annotations
+
+from compilediag.lead_process import lead_process
+from compilediag.ownership import ownership_of
+from compilediag.receipt.parts.syncs import SyncLineRecord, SyncsSection
+from compilediag.receipt.places import Places
+from compilediag.sync_sites import SyncLine, lines_of
+from compilediag.timeline import Timeline
+
+MOST = 256
+"""Lines kept: those with most reads."""
+
+
+def syncs_section(timeline: Timeline, places: Places) -> SyncsSection | None:
+    """None when no step was sampled: then nothing is known, and zero would be a claim."""
+    process = lead_process(timeline)
+    samples = [sample for sample in timeline.syncs if sample.process == process]
+    if not samples:
+        return None
+    lines = lines_of(samples)
+    return SyncsSection(
+        sampled_steps=len(samples),
+        on_device=any(sample.on_device for sample in samples),
+        complete=all(sample.complete for sample in samples) and len(lines) <= MOST,
+        lines=tuple(_line(line, timeline, places) for line in lines[:MOST]),
+    )
+
+
+def _line(line: SyncLine, timeline: Timeline, places: Places) -> SyncLineRecord:
+    return SyncLineRecord(
+        file=places.short(line.place.file),
+        line=line.place.line,
+        function=line.place.function,
+        kind=line.kind,
+        ownership=ownership_of(line.place.file, timeline.user_roots),
+        loop_line=line.loop,
+        count=line.count,
+        most_in_a_step=line.most,
+        steps=len(line.steps),
+    )

@@ -1,0 +1,68 @@
+"""The samples of synchronisations: out of their records, and added up by line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from compilediag.timeline import SyncSample, SyncSite
+from compilediag_harness.wire import Location, SyncsSampled
+
+
+@dataclass(frozen=True, slots=True)
+class SyncLine:
+    """Reads of one kind on one line, over all sampled steps of a process."""
+
+    place: Location
+    kind: str
+    loop: int | None
+    count: int
+    most: int
+    """In the step that held most."""
+    steps: tuple[int, ...]
+    """Sampled steps that held any."""
+
+
+def sample_of(process: int, event: SyncsSampled) -> SyncSample:
+    """One step. Tuples of different lengths come from a doctored record: what all tell is kept."""
+    rows = zip(event.places, event.kinds, event.loops, event.spans, event.counts, strict=False)
+    return SyncSample(
+        process,
+        event.step,
+        event.on_device,
+        event.complete,
+        tuple(
+            SyncSite(place, kind, loop or None, names, count)
+            for place, kind, loop, names, count in rows
+            if count > 0
+        ),
+    )
+
+
+def lines_of(
+    samples: Iterable[SyncSample], wanted: Callable[[SyncSite], bool] = lambda _: True
+) -> tuple[SyncLine, ...]:
+    """The lines of the samples of one process, those with most reads first."""
+    by_step: dict[tuple[Location, str], dict[int, int]] = {}
+    loops: dict[tuple[Location, str], int] = {}
+    for sample in samples:
+        for site in sample.sites:
+            if not wanted(site):
+                continue
+            key = (site.place, site.kind)
+            steps = by_step.setdefault(key, {})
+            steps[sample.step] = steps.get(sample.step, 0) + site.count
+            if site.loop is not None:
+                loops[key] = site.loop
+    lines = [
+        SyncLine(
+            place=key[0],
+            kind=key[1],
+            loop=loops.get(key),
+            count=sum(steps.values()),
+            most=max(steps.values()),
+            steps=tuple(sorted(steps)),
+        )
+        for key, steps in by_step.items()
+    ]
+    return tuple(sorted(lines, key=lambda line: -line.count))

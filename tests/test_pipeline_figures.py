@@ -1,0 +1,203 @@
+"""Producer-consumer loops: what each side could do, and which of them is the bottleneck."""
+
+from __future__ import annotations
+
+import pytest
+from timelines import process, timeline
+
+from compilediag.fold import fold
+from compilediag.pipeline_figures import figures_of, pipelines_of
+from compilediag.pipeline_loops import PipelineLoop, Stretch
+from compilediag.receipt.pipeline_part import pipeline_section
+from compilediag.rules.pipeline import pipeline_bottleneck
+from compilediag.timeline import Step
+from compilediag_harness.pipeline_rates import infer_capacity, most_at_once, rate, slots_of
+from compilediag_harness.wire import PipelineWorked
+
+BATCH = 8
+
+
+def stretch(stage: str, start: float, wall_s: float, samples: int = 0, slot: int = -1) -> Stretch:
+    return Stretch(stage, start, wall_s, samples, thread=1 if stage == "infer" else 0, slot=slot)
+
+
+def loop(
+    *,
+    train_s: float,
+    wait_s: float | None,
+    infer_s: float | None,
+    slots: int | None = 1,
+    pool: tuple[int, ...] = (),
+    steps: int = 9,
+    process: int = 0,
+) -> PipelineLoop:
+    """`steps` training steps of `train_s`, each after a wait; and as many calls of `infer_s`."""
+    work: list[Stretch] = []
+    at = 0.0
+    for number in range(steps):
+        if wait_s is not None:
+            work.append(stretch("wait", at, wait_s))
+            at += wait_s
+        work.append(stretch("train", at, train_s, BATCH))
+        at += train_s
+        if infer_s is not None:
+            work.append(stretch("infer", number * infer_s, infer_s, BATCH, slot=0))
+    sizes = tuple((float(place), size) for place, size in enumerate(pool))
+    return PipelineLoop(process, "rollout", slots, tuple(work), sizes)
+
+
+def test_most_at_once() -> None:
+    """Intervals that only touch are not in progress at the same time."""
+    assert most_at_once([]) == 0
+    assert most_at_once([(0.0, 1.0), (1.0, 2.0)]) == 1
+    assert most_at_once([(0.0, 3.0), (1.0, 2.0), (1.5, 4.0)]) == 3
+
+
+def test_capacities() -> None:
+    """The rate of a slot times the slots: declared, else named, else in use at one moment."""
+    assert rate(0, 1.0) is None
+    assert rate(8, 0.0) is None
+    assert rate(8, 2.0) == 4.0
+    assert infer_capacity(8, 2.0, 3) == 12.0
+    together = [(0.0, 2.0), (1.0, 3.0)]
+    assert slots_of(5, 3, together) == 5
+    assert slots_of(None, 3, together) == 3
+    assert slots_of(None, 1, together) == 2
+
+
+def test_the_seed_s_first_example_inference_is_the_bottleneck() -> None:
+    """Training could take 15, inference makes 8: it waits, the pool is empty."""
+    found = figures_of(loop(train_s=0.5, wait_s=0.5, infer_s=1.0, pool=(0,) * 9))
+    assert (found.train_capacity, found.infer_capacity) == (16.0, 8.0)
+    assert found.wait_share == pytest.approx(0.5)
+    assert found.dispatch_wait_s == pytest.approx(4.5)
+    assert found.starved_s == pytest.approx(4.0), "the first wait fills the pipeline"
+    assert found.throughput == pytest.approx(8.0)
+    assert found.bottleneck == "inference"
+
+
+def test_the_second_training_is_the_bottleneck() -> None:
+    """Inference could make twice what training takes, and nobody waits."""
+    found = figures_of(loop(train_s=1.0, wait_s=0.0, infer_s=0.5))
+    assert (found.train_capacity, found.infer_capacity) == (8.0, 16.0)
+    assert found.bottleneck == "training"
+
+
+def test_a_growing_pool_is_training_too_slow() -> None:
+    """Also where inference is measured by nobody."""
+    growing = tuple(range(0, 9 * BATCH, BATCH))
+    found = figures_of(loop(train_s=1.0, wait_s=0.0, infer_s=None, pool=growing))
+    assert found.pool is not None
+    assert (found.pool.early, found.pool.late, found.pool.max) == (8, 56, 64)
+    assert (found.infer_capacity, found.slots, found.bottleneck) == (None, 1, "training")
+    steady = figures_of(loop(train_s=1.0, wait_s=0.0, infer_s=None, pool=(16, 8, 24) * 3))
+    assert steady.bottleneck is None
+
+
+def test_samples_that_are_late_though_inference_is_fast() -> None:
+    """Neither side is too slow: what lies between them is."""
+    found = figures_of(loop(train_s=0.5, wait_s=0.5, infer_s=0.5, slots=4))
+    assert found.bottleneck == "dispatch"
+
+
+def test_capacities_alone_decide_where_no_wait_was_measured() -> None:
+    """Faster training is starved then, though nobody saw it; equals are balanced."""
+    assert figures_of(loop(train_s=0.5, wait_s=None, infer_s=1.0)).bottleneck == "inference"
+    assert figures_of(loop(train_s=1.0, wait_s=None, infer_s=1.0)).bottleneck == "balanced"
+
+
+def test_what_cannot_be_told() -> None:
+    """Too few steps; nothing but training; slower inference whose pool was full enough so far."""
+    assert figures_of(loop(train_s=0.5, wait_s=0.5, infer_s=1.0, steps=2)).bottleneck is None
+    assert figures_of(loop(train_s=1.0, wait_s=None, infer_s=None)).bottleneck is None
+    assert figures_of(loop(train_s=0.5, wait_s=0.0, infer_s=1.0)).bottleneck is None
+
+
+def test_work_with_a_compile_is_left_out_of_capacities() -> None:
+    """The first step compiled for ten seconds: it says nothing about what training could do."""
+    slow = stretch("train", 0.0, 10.0, BATCH)
+    usual = [stretch("train", 10.0 + number, 1.0, BATCH) for number in range(3)]
+    made = PipelineLoop(0, "rollout", None, (slow, *usual), ())
+    assert figures_of(made, [(1.0, 9.0)]).train_capacity == 8.0
+    assert figures_of(made).train_capacity == pytest.approx(32 / 13)
+    only = PipelineLoop(0, "rollout", None, (slow,), ())
+    assert figures_of(only, [(1.0, 9.0)]).train_capacity == pytest.approx(0.8)
+
+
+def test_a_wait_inside_of_a_step_is_not_training() -> None:
+    """It is taken out of the step of its own thread only."""
+    step = stretch("train", 0.0, 2.0, BATCH)
+    inside = stretch("wait", 0.5, 1.0)
+    elsewhere = Stretch("wait", 0.5, 1.0, 0, thread=7, slot=-1)
+    one = PipelineLoop(0, "rollout", None, (inside, step), ())
+    other = PipelineLoop(0, "rollout", None, (elsewhere, step), ())
+    assert figures_of(one).train_capacity == 8.0
+    assert figures_of(other).train_capacity == 4.0
+
+
+def test_the_finding() -> None:
+    """Starved training is a warning with its seconds; a busy trainer is information."""
+    starved = timeline(pipelines=(loop(train_s=0.5, wait_s=0.5, infer_s=1.0),))
+    (found,) = pipeline_bottleneck(starved)
+    assert (found.rule, found.severity, found.variable) == ("CD308", "warning", "rollout")
+    assert found.cost_s == pytest.approx(4.0)
+    assert found.title == "inference is the bottleneck: training waits 50% (I=8/s, T=16/s)"
+    late = timeline(pipelines=(loop(train_s=0.5, wait_s=0.5, infer_s=0.5, slots=4),))
+    assert next(iter(pipeline_bottleneck(late))).evidence["bottleneck"] == "dispatch"
+    busy = timeline(pipelines=(loop(train_s=1.0, wait_s=0.0, infer_s=0.5),))
+    (found,) = pipeline_bottleneck(busy)
+    assert (found.severity, found.cost_s) == ("info", None)
+    balanced = timeline(pipelines=(loop(train_s=1.0, wait_s=None, infer_s=1.0),))
+    assert list(pipeline_bottleneck(balanced)) == []
+
+
+@pytest.mark.parametrize(
+    ("data_s", "forward_s", "inside"), [(0.9, 0.1, "data"), (0.1, 0.9, "compute"), (0.5, 0.4, None)]
+)
+def test_where_training_s_time_goes(data_s: float, forward_s: float, inside: str | None) -> None:
+    """The phases of the steps tell whether its data or its compute is slow."""
+    step = Step(0, 0, 1.0, 1.0, data_s, 0.0, 0.0, 0.0, forward_s)
+    busy = loop(train_s=1.0, wait_s=0.0, infer_s=0.5)
+    (found,) = pipeline_bottleneck(timeline(pipelines=(busy,), steps=(step,)))
+    assert found.evidence["inside_training"] == inside
+
+
+def test_batches_are_one_loop() -> None:
+    """By process and name, in their order; the declared slots are those of the last batch."""
+    first = PipelineWorked(1.0, "a", None, ("train",), (0.0,), (1.0,), (8,), (5,), (-1,))
+    second = PipelineWorked(2.0, "a", 2, ("infer",), (0.5,), (1.0,), (4,), (6,), (0,), (1.5,), (3,))
+    other = PipelineWorked(2.0, "b", None, pool_at=(1.0,), pool_sizes=(9,))
+    loops = fold([[first, second, other]]).pipelines
+    assert [(item.name, item.slots, len(item.stretches)) for item in loops] == [
+        ("a", 2, 2),
+        ("b", None, 0),
+    ]
+    assert loops[0].stretches[1] == Stretch("infer", 0.5, 1.0, 4, 6, 0)
+    assert (loops[0].pool, loops[1].pool) == (((1.5, 3),), ((1.0, 9),))
+
+
+def test_the_lead_process_tells() -> None:
+    """Ranks do the same side by side; where the lead has no loop, the first that has one does."""
+    loops = [
+        loop(train_s=float(index + 1), wait_s=None, infer_s=None, process=index) for index in (1, 2)
+    ]
+    two = timeline(processes=(process(0), process(1), process(2)), pipelines=tuple(loops))
+    assert [item.train_capacity for item in pipelines_of(two)] == [4.0]
+
+
+def test_the_receipt_s_section() -> None:
+    """All figures arrive; without a loop there is no section."""
+    assert pipeline_section(timeline()) is None
+    made = pipeline_section(
+        timeline(pipelines=(loop(train_s=0.5, wait_s=0.5, infer_s=1.0, pool=(0, 8)),))
+    )
+    assert made is not None
+    (record,) = made.loops
+    assert (record.name, record.train_steps, record.trained, record.inferred) == (
+        *("rollout", 9),
+        *(72, 72),
+    )
+    assert (record.train_capacity, record.infer_capacity, record.infer_call_s) == (16.0, 8.0, 1.0)
+    assert record.pool is not None
+    assert (record.pool.median, record.pool.max, record.pool.early) == (4.0, 8, None)
+    assert record.bottleneck == "inference"

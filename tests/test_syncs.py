@@ -1,0 +1,434 @@
+"""Synchronisations against live torch: what is counted, and that nothing of torch notices."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from compilediag.fold import fold  # noqa: E402
+from compilediag_harness import attach, spans, steps  # noqa: E402
+from compilediag_harness.collectors import syncs, tensor_reads  # noqa: E402
+from compilediag_harness.collectors.loops_in_source import loop_around  # noqa: E402
+from compilediag_harness.session import Session  # noqa: E402
+from compilediag_harness.wire import Event, FaultOccurred, SyncsSampled  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+
+READS = ("item", "tolist", "cpu", "nonzero", "to", "__bool__", "__float__", "__int__", "__index__")
+QUIET = syncs.QUIET_STEPS
+"""Calls of `step()` after which the next step is sampled."""
+
+
+@contextmanager
+def observed() -> Iterator[list[Event]]:
+    """The collectors around a block; the events are complete after it."""
+    events: list[Event] = []
+    session = Session(events.append)
+    attach.install(session)
+    try:
+        yield events
+        attach.finish(session)
+    finally:
+        attach.uninstall(session)
+    assert not [event for event in events if isinstance(event, FaultOccurred)]
+
+
+def warm_up() -> None:
+    for _ in range(QUIET):
+        steps.step()
+
+
+def sampled(work: Any) -> dict[tuple[str, int], tuple[int, int]]:
+    """(kind, line below the first of `work`) to (count, loop line) of one sampled step."""
+    with observed() as events:
+        warm_up()
+        work()
+        steps.step()
+    told = [event for event in events if isinstance(event, SyncsSampled)]
+    assert told
+    assert not tensor_reads.names_of(torch.Tensor)
+    first, sample = work.__code__.co_firstlineno, told[-1]
+    rows = zip(sample.places, sample.kinds, sample.counts, sample.loops, strict=True)
+    return {
+        (kind, place.line - first): (count, loop - first if loop else 0)
+        for place, kind, count, loop in rows
+    }
+
+
+def test_reads_are_told_by_line_kind_and_loop() -> None:
+    """Methods, type conversions and truth values, each where the program asks."""
+    values = torch.rand(20)
+
+    def work() -> None:
+        for value in values:
+            value.item()
+            if value > 2:
+                raise AssertionError
+        float(values[0])
+        int(values[0])
+        values.nonzero()
+
+    assert sampled(work) == {
+        ("item", 2): (20, 1),
+        ("bool", 3): (20, 1),
+        ("float", 5): (1, 0),
+        ("int", 6): (1, 0),
+        ("nonzero", 7): (1, 0),
+    }
+
+
+def test_what_is_no_wait_is_not_counted() -> None:
+    """Asking for a method, reading it off the class, moving to another device, an index of host
+    tensors, and reading what has been moved to the host already."""
+    values = torch.arange(8)
+
+    def work() -> None:
+        hasattr(values, "item")
+        _ = values.item
+        _ = torch.Tensor.item
+        values.to(torch.float32)
+        _ = list(range(10))[values[1]]
+        moved = values.to("cpu")
+        moved.tolist()
+        moved[0].item()
+
+    assert sampled(work) == {("to_cpu", 6): (1, 0)}
+
+
+def test_reads_by_torch_are_the_users_only_where_they_are() -> None:
+    """An f-string of a tensor is a read of the user's line; an optimizer reads its own state."""
+    weights = torch.nn.Parameter(torch.rand(4))
+    optimizer = torch.optim.Adam([weights], foreach=False)
+    weights.grad = torch.rand(4)
+    loss = torch.rand(())
+
+    def work() -> None:
+        _ = f"{loss:.2f}"
+        optimizer.step()
+
+    assert sampled(work) == {("item", 1): (1, 0)}
+
+
+def test_open_spans_are_told() -> None:
+    """The names of the spans around a read, outermost first."""
+    value = torch.rand(())
+    with observed() as events:
+        warm_up()
+        with spans.span("outer"), spans.span("inner"):
+            value.item()
+        steps.step()
+    (sample,) = fold([events]).syncs
+    assert [site.spans for site in sample.sites] == [("outer", "inner")]
+
+
+def test_other_threads_are_left_alone() -> None:
+    """Reads of a thread that is not the one whose steps are counted are not told."""
+    value = torch.rand(())
+
+    def work() -> None:
+        thread = threading.Thread(target=value.item)
+        thread.start()
+        thread.join()
+
+    assert sampled(work) == {}
+
+
+def test_samples_thin_out() -> None:
+    """The first are neighbours, then the distance doubles; nothing is in place in between."""
+    in_place: list[int] = []
+    with observed() as events:
+        for number in range(40):
+            if tensor_reads.names_of(torch.Tensor):
+                in_place.append(number)
+            steps.step()
+    told = [event.step for event in events if isinstance(event, SyncsSampled)]
+    assert told == in_place == [2, 3, 4, 7, 12, 21, 38]
+
+
+def test_a_step_with_too_many_reads_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The count stops at the budget, and says so."""
+    monkeypatch.setattr(syncs, "MOST_READS", 8)
+    value = torch.rand(())
+    with observed() as events:
+        warm_up()
+        for _ in range(20):
+            value.item()
+        steps.step()
+    (told,) = (event for event in events if isinstance(event, SyncsSampled))
+    assert (told.counts, told.complete) == ((8,), False)
+
+
+def test_the_class_is_changed_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that would need more windows than are left is not told: a part of it went by."""
+    monkeypatch.setattr(syncs, "MOST_WINDOWS", 3)
+    double = torch.compile(lambda x: x * 2, backend="eager")
+    batch = torch.rand(4)
+    double(batch)
+    with observed() as events:
+        warm_up()
+        for _ in range(5):
+            double(batch)
+        steps.step()
+        steps.step()
+    assert not [event for event in events if isinstance(event, SyncsSampled)]
+
+
+def test_no_compile_no_guard_and_no_graph_meets_us() -> None:
+    """While anything compiled is called, in sampled steps too, torch.Tensor is torch's own."""
+    met: list[str] = []
+    checks = [0]
+
+    def look() -> None:
+        checks[0] += 1
+        met.extend(name for name in READS if name in vars(torch.Tensor))
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        look()
+
+        def run(*arguments: Any) -> Any:
+            look()
+            return graph.forward(*arguments)
+
+        return run
+
+    torch._dynamo.reset()
+    double = torch.compile(lambda x: x * 2, backend=backend)
+    with observed() as events:
+        for number in range(12):
+            # A new size in a sampled step: it recompiles there, and the step is not told.
+            double(torch.rand(4 if number < 5 else 8))
+            float(torch.rand(()))
+            steps.step()
+    torch._dynamo.reset()
+    told = [event.step for event in events if isinstance(event, SyncsSampled)]
+    assert met == []
+    assert checks[0] == 14
+    assert 5 not in told
+    assert {3, 4} <= set(told)
+
+
+def test_two_sessions_count_each_for_itself() -> None:
+    """`watch()` in a supervised run: both see the step, and the class is clean at the end."""
+    value = torch.rand(())
+    with observed() as outer, observed() as inner:
+        warm_up()
+        value.item()
+        steps.step()
+    for events in (outer, inner):
+        assert [event.counts for event in events if isinstance(event, SyncsSampled)] == [(1,)]
+    assert not tensor_reads.names_of(torch.Tensor)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_in_a_sampled_step_is_clean() -> None:
+    """The child, such as a loader's worker, has torch's own class; the parent goes on sampling."""
+    value = torch.rand(())
+    with observed() as events:
+        warm_up()
+        child = os.fork()
+        if child == 0:
+            os._exit(len(tensor_reads.names_of(torch.Tensor)))
+        _, status = os.waitpid(child, 0)
+        value.item()
+        steps.step()
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert [event.counts for event in events if isinstance(event, SyncsSampled)] == [(1,)]
+
+
+def test_tracebacks_and_warnings_are_those_of_a_plain_run() -> None:
+    """No frame of ours is on the stack when torch's method runs."""
+    told: list[str] = []
+
+    def work() -> None:
+        try:
+            torch.rand(2).item()
+        except RuntimeError as error:
+            told.extend(frame.name for frame in traceback.extract_tb(error.__traceback__))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            float(torch.rand((), requires_grad=True))
+            told.extend(Path(item.filename).name for item in caught)
+
+    sampled(work)
+    assert told[0] == "work"
+    assert set(told) <= {"work", Path(__file__).name}
+
+
+def test_methods_of_the_program_are_left_alone() -> None:
+    """A method the program has put on torch.Tensor stays there."""
+    own = lambda _: 7.0
+    torch.Tensor.item = own
+    try:
+        tensor_reads.put(torch.Tensor, lambda *_: None)
+        listener = tensor_reads._listeners[-1]
+        assert torch.rand(()).item() == 7.0
+        tensor_reads.take_away(torch.Tensor, listener)
+        assert vars(torch.Tensor)["item"] is own
+    finally:
+        del torch.Tensor.item
+
+
+def test_nothing_is_sampled_where_calls_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a torch that does not tell when a compiled call ends, silence is safe."""
+    monkeypatch.setattr(syncs.torch_api, "sees_compiled_calls", lambda: False)
+    with observed() as events:
+        warm_up()
+        steps.step()
+    assert not [event for event in events if isinstance(event, SyncsSampled)]
+
+
+def test_on_a_device_only_its_tensors_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With CUDA in use a tensor on the host makes nobody wait."""
+    sample = syncs._Sample(threading.get_ident(), True, lambda: False)
+    monkeypatch.setattr(syncs.torch_api, "is_on_host", lambda tensor: tensor is not elsewhere)
+    elsewhere = SimpleNamespace()
+    frame = sys._getframe()
+    sample.saw("item", SimpleNamespace(), frame)
+    sample.saw("item", elsewhere, frame)
+    assert sample.total == 1
+
+
+def test_where_a_tensor_is_can_be_asked() -> None:
+    """The contract with torch that the device mode rests on."""
+    assert syncs.torch_api.is_on_host(torch.rand(1)) is True
+    assert syncs.torch_api.is_on_host(torch.rand(1, device="meta")) is False
+
+
+def test_loops_are_found_in_source() -> None:
+    """The innermost one whose body holds the line; what is iterated over is read once."""
+
+    def nested(rows: list[list[int]]) -> int:
+        total = 0
+        for row in sorted(rows):
+            while total < 9:
+                total += len(row)
+            for one in row:
+                total += one
+        return total
+
+    code = nested.__code__
+    first = code.co_firstlineno
+    found = [loop_around(code, first + offset) for offset in range(1, 8)]
+    assert [line and line - first for line in found] == [None, None, 3, 3, 2, 5, None]
+
+
+DISTURBING = """
+import json, sys, torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
+
+class Dispatch(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+class Function(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+graphs = []
+def backend(graph, inputs):
+    graphs.append(graph)
+    return graph.forward
+
+def counted(first, second):
+    torch._dynamo.reset()
+    graphs.clear()
+    double = torch.compile(lambda x: x * 2, backend=backend)
+    for mode in (first, second, first):
+        if mode is None:
+            double(torch.rand(4))
+        else:
+            with mode():
+                double(torch.rand(4))
+    return len(graphs)
+
+print(json.dumps([counted(None, None), counted(Dispatch, None), counted(None, Function)]))
+"""
+
+
+def test_modes_change_what_is_compiled() -> None:
+    """The trap: why reads are not seen by a mode. Active at the first call a dispatch mode makes
+    Dynamo skip the frame for good; a function mode makes it compile again."""
+    done = subprocess.run(
+        [sys.executable, "-c", DISTURBING], capture_output=True, text=True, timeout=240, check=True
+    )
+    plain, dispatch, function = json.loads(done.stdout.splitlines()[-1])
+    assert plain == 1
+    assert dispatch == 0
+    assert function == 2
+
+
+PROGRAM = '''"""Reads in every step, a break, a disabled metric, a new size in a sampled step."""
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 8)
+optimizer = torch.optim.Adam(model.parameters())
+
+@torch.compiler.disable
+def metric(x):
+    return x.detach().sum().item()
+
+@torch.compile(backend="eager")
+def forward(batch):
+    hidden = model(batch)
+    metric(hidden)
+    return hidden * 2
+
+@torch.compile(backend="eager")
+def broken(x):
+    return x * x.max().item()
+
+total = 0.0
+for step in range(14):
+    rows = 4 if step < 8 else 6
+    loss = forward(torch.randn(rows, 8)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    for value in broken(torch.rand(rows)):
+        total += value.item()
+        if value > 0.5:
+            total += float(value)
+print(f"{total:.9f}")
+'''
+
+
+def test_counts_of_a_sampled_run_are_torchs_own(tmp_path: Path) -> None:
+    """The program prints the same, and torch counts the same, with and without us, where reads are
+    in every step and something compiles in a sampled one."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("COMPILEDIAG")}
+    oracle, report = Path(__file__).with_name("oracle.py"), tmp_path / "report.json"
+    plain = [sys.executable, str(oracle), str(report), str(program)]
+    command = [sys.executable, "-m", "compilediag", "run", "--quiet", "--no-live"]
+    watched = [*command, "--output", str(tmp_path / "out"), "--", str(program)]
+    printed: list[str] = []
+    for arguments in (plain, watched):
+        done = subprocess.run(
+            arguments, env=environment, capture_output=True, text=True, timeout=240, check=True
+        )
+        printed.append(done.stdout)
+    (path,) = (tmp_path / "out").rglob("receipt.json")
+    receipt = json.loads(path.read_text(encoding="utf-8"))
+    counts = json.loads(report.read_text(encoding="utf-8"))["counts"]
+    assert printed[0] == printed[1]
+    assert {key: receipt["compile"][key] for key in counts} == counts
+    assert receipt["syncs"]["sampled_steps"] >= 3
+    assert {line["kind"] for line in receipt["syncs"]["lines"]} == {"item", "bool", "float"}
