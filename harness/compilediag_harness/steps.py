@@ -135,14 +135,16 @@ def finish(session: Session) -> None:
 
 def uninstall(session: Session) -> None:
     """Stops counting for `session`; call `finish` before."""
-    global _active, _forget_calls
+    global _active, _forget_calls, _callables
     spans.uninstall(session)
     cadence_log.uninstall(session)
     _active = tuple(source for source in _active if source.clock.session is not session)
     disabled_calls.uninstall(session)
     device_clock.forget(session)
-    if not _active and _forget_calls is not None:
-        _forget_calls()
+    if not _active:
+        _callables = None  # its keys are addresses, which other objects get meanwhile
+        if _forget_calls is not None:
+            _forget_calls()
         _forget_calls = None
 
 
