@@ -8,27 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, cast
 
-
-class CountChange(NamedTuple):
-    """One count of both receipts."""
-
-    name: str
-    before: int
-    after: int
-
-    @property
-    def change(self) -> int:
-        """How many more (negative: fewer) after."""
-        return self.after - self.before
-
-
-class CauseKey(NamedTuple):
-    """What makes two causes the same: never the line, which moves with every edit above it."""
-
-    rule: str
-    variable: str
-    file: str | None
-    function: str | None
+from compilediag.tally import CauseKey, CountChange
 
 
 class CauseChange(NamedTuple):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from compilediag.comparison import CauseKey
 from compilediag.receipt.parts.compiles import EventCause
 from compilediag.receipt.schema import Receipt
 
@@ -25,6 +24,28 @@ COUNTS = (
 """Fields of `receipt.compile` that are compared, in the order in which they are shown."""
 
 _RESUMED = re.compile(r"(?:torch_dynamo_resume_in_)+(.+?)(?:_at_[0-9]+)+")
+
+
+class CountChange(NamedTuple):
+    """One count of both receipts."""
+
+    name: str
+    before: int
+    after: int
+
+    @property
+    def change(self) -> int:
+        """How many more (negative: fewer) after."""
+        return self.after - self.before
+
+
+class CauseKey(NamedTuple):
+    """What makes two causes the same: never the line, which moves with every edit above it."""
+
+    rule: str
+    variable: str
+    file: str | None
+    function: str | None
 
 
 class BreakKey(NamedTuple):

@@ -21,7 +21,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "errors",
         "pages",
-        "comparison",
         "guards",
         "secret_patterns",
         "step_labels",
@@ -40,6 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("diagnose",),
     ("receipt",),
     ("tally",),
+    ("comparison",),
     ("diff", "gate"),
     ("views",),
     ("supervisor", "watching", "tools", "lock_file"),

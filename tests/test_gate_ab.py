@@ -11,8 +11,8 @@ import pytest
 
 from compilediag.cli import main
 from compilediag.errors import UsageError
-from compilediag.gate import ab
-from compilediag.gate.ab import ROUNDS, SLOWER, Sample, intervals, timings
+from compilediag.gate.ab import SLOWER, Sample, intervals, timings
+from compilediag.gate.rounds import FEWEST_ROUNDS, ROUNDS
 from compilediag.tools.ab import measure
 
 TRIALS = 1000
@@ -49,7 +49,7 @@ def test_false_alarms_and_power() -> None:
 
 def test_the_fewest_rounds_raise_no_more_false_alarms() -> None:
     """With the fewest pairs that are allowed."""
-    assert share_called_slower(0.0, ab.FEWEST_ROUNDS) <= 0.01
+    assert share_called_slower(0.0, FEWEST_ROUNDS) <= 0.01
 
 
 def test_what_would_have_been_found_is_found() -> None:

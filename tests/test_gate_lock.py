@@ -13,7 +13,6 @@ import pytest
 from gate_receipts import again, branch, eager, first, receipt
 from timelines import PACKAGE_FILE, TORCH_FILE
 
-from compilediag.comparison import CauseKey
 from compilediag.errors import BaselineUnreadable
 from compilediag.gate.judge import judge
 from compilediag.gate.ledger import ledger_of, portable_file
@@ -30,7 +29,7 @@ from compilediag.gate.lock import (
 )
 from compilediag.gate.recording import recorded
 from compilediag.lock_file import find_lock, read_lock, write_lock
-from compilediag.tally import COUNTS, BreakKey, FrameKey
+from compilediag.tally import COUNTS, BreakKey, CauseKey, FrameKey
 
 RUN = receipt(first(), again("n"), eager(), breaks=[branch()])
 COUNTED = dict.fromkeys(COUNTS, 1)

@@ -24,8 +24,8 @@ from junitparser import JUnitXml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from compilediag.comparison import CountChange
 from compilediag.gate.judgement import Item, Judgement, Kind
+from compilediag.tally import CountChange
 from compilediag.views.gate import FORMATS
 from compilediag.views.gate.location import Location, location
 from compilediag.views.look import Look

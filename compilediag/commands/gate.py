@@ -12,7 +12,7 @@ from compilediag.commands.help import Command
 from compilediag.commands.receipts import suffix_for
 from compilediag.commands.screen import write
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
-from compilediag.gate.ab import FEWEST_ROUNDS, ROUNDS
+from compilediag.gate.rounds import FEWEST_ROUNDS, ROUNDS
 
 if TYPE_CHECKING:
     from compilediag.commands.gate_inputs import Lane

@@ -15,9 +15,6 @@ from compilediag.errors import UsageError
 
 SLOWER = 0.01
 """B is called slower where it surely is by more than this; less is within what any change costs."""
-ROUNDS = 15
-FEWEST_ROUNDS = 8
-"""With fewer pairs the interval of a median promises more than it holds."""
 LEVEL = 0.98
 """Of the two-sided interval: a false alarm at most once in a hundred."""
 RESAMPLES = 999

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from compilediag.comparison import CauseKey
 from compilediag.gate.blame import finding_of_break, finding_of_cause, finding_of_frame
 from compilediag.gate.judgement import Item
 from compilediag.gate.ledger import Ledger
@@ -16,7 +15,7 @@ from compilediag.receipt.parts.compiles import (
     Place,
 )
 from compilediag.receipt.schema import Receipt
-from compilediag.tally import BreakKey, FrameKey, function_key
+from compilediag.tally import BreakKey, CauseKey, FrameKey, function_key
 
 _STEPS_SHOWN = 5
 _TEXT_CHARS = 300

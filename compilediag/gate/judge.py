@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from compilediag.comparison import CountChange
 from compilediag.gate.against import Changes, changes
 from compilediag.gate.doubts import doubts_of, harmless_losses, lane_doubts
 from compilediag.gate.judgement import Item, Judgement
 from compilediag.gate.ledger import Ledger, ledger_of, torch_release
 from compilediag.gate.lock import LaneBaseline
 from compilediag.receipt.schema import Receipt
+from compilediag.tally import CountChange
 
 if TYPE_CHECKING:
     from compilediag.gate.expression import Limit

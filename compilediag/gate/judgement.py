@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from compilediag.comparison import CountChange
+from compilediag.tally import CountChange
 
 Kind = Literal[
     "limit",  # --fail-on: a count over its limit

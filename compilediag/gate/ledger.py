@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from compilediag import tally
-from compilediag.comparison import CauseKey
 from compilediag.gate.blame import finding_of_break
 from compilediag.gate.lock import (
     KnownBreak,
@@ -25,7 +24,7 @@ from compilediag.ownership import ownership_of
 from compilediag.receipt.parts.compiles import CompileEvent, EventCause, GraphBreak
 from compilediag.receipt.record import as_plain
 from compilediag.receipt.schema import Receipt
-from compilediag.tally import BreakKey, FrameKey, FrameTotal
+from compilediag.tally import BreakKey, CauseKey, FrameKey, FrameTotal
 
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/", re.DOTALL)
 _STANDARD = re.compile(r".*/lib(?:64)?/python3(?:\.[0-9]{1,3}t?)?/", re.DOTALL)

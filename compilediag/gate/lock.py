@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from compilediag.comparison import CauseKey
-from compilediag.tally import BreakKey, FrameKey
+from compilediag.tally import BreakKey, CauseKey, FrameKey
 
 SCHEMA = "compilediag.lock"
 SCHEMA_VERSION = "1.0"

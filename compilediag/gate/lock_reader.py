@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
-from compilediag.comparison import CauseKey
 from compilediag.errors import BaselineUnreadable
 from compilediag.gate.lock import (
     SCHEMA,
@@ -20,7 +19,7 @@ from compilediag.gate.lock import (
     Lock,
 )
 from compilediag.receipt.history import version_of
-from compilediag.tally import COUNTS, BreakKey, FrameKey
+from compilediag.tally import COUNTS, BreakKey, CauseKey, FrameKey
 
 _CONFLICT = re.compile(r"^(?:<{7}|\|{7}|>{7})(?: |$)|^={7}$", re.MULTILINE)
 Known = TypeVar("Known", KnownCause, KnownBreak, KnownFrame, KnownFallback)

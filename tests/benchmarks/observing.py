@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from bench import PROGRAMS, Bench, Benchmark, Row, share, spawn_on_terminal
 from measure import change
 
-BLOCKS = {"1 ms": ("448", "200", "100"), "10 ms": ("1472", "100", "20")}
+BLOCKS = {"1 ms": ("448", "60", "100"), "10 ms": ("1472", "40", "20")}
 """Name of a step to the width of its layers, pairs of blocks, and steps in a block."""
 COMPILES = {"inductor": ("10", "1"), "eager": ("30", "10")}
 """Backend to pairs of blocks, and frames in a block. Eager is Dynamo alone: the dearest case."""
@@ -49,8 +50,7 @@ def journal(bench: Bench) -> Iterator[Row]:
     from compilediag_harness.journal import Journal
     from compilediag_harness.wire import Compiled, Location, encode
 
-    folder = bench.folder / "journal"
-    folder.mkdir()
+    folders = (bench.folder / f"journal-{number}" for number in itertools.count())
     event = Compiled(
         t=1.25,
         step=3,
@@ -68,18 +68,21 @@ def journal(bench: Bench) -> Iterator[Row]:
         fail_type=None,
         fail_reason=None,
     )
-    sink = Journal(str(folder), lambda: encode(event))
 
     def block() -> float:
+        folder = next(folders)  # a journal that grows too long leaves records out
+        folder.mkdir()
+        sink = Journal(str(folder), lambda: encode(event))
         began = time.process_time()
         for _ in range(RECORDS):
             sink.write(event)
-        return (time.process_time() - began) / RECORDS * 1e6
+        used = (time.process_time() - began) / RECORDS * 1e6
+        written = sum(1 for file in folder.iterdir() for _ in file.open("rb"))
+        if written < RECORDS:
+            raise RuntimeError(f"{written} records: what was measured is not writing")
+        return used
 
     used = bench.median(block)
-    written = sum(1 for file in folder.iterdir() for _ in file.open("rb"))
-    if written < RECORDS * (bench.rounds + 1):
-        raise RuntimeError(f"the journal holds {written} records: what was measured is not writing")
     verdict = "holds" if used <= RECORD_GOAL_US else "fails"
     yield Row("journal record", "", f"{used:.1f} µs CPU", f"≤ {RECORD_GOAL_US:.0f} µs", verdict)
 
