@@ -172,6 +172,30 @@ def test_a_step_with_too_many_reads_is_cut(monkeypatch: pytest.MonkeyPatch) -> N
     assert (told.counts, told.complete) == ((8,), False)
 
 
+def test_a_fault_of_ours_is_told_and_the_sample_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that could not be noted reaches the program as it should, and no count misses it."""
+    value = torch.rand(())
+
+    def broken(*_: object) -> bool:
+        raise OSError("ours")
+
+    events: list[Event] = []
+    session = Session(events.append)
+    attach.install(session)
+    try:
+        warm_up()
+        monkeypatch.setattr(syncs._Sample, "_would_wait", broken)
+        assert value.item() == float(value)
+        steps.step()
+        attach.finish(session)
+    finally:
+        attach.uninstall(session)
+    assert [item.where for item in events if isinstance(item, FaultOccurred)] == [
+        "reads of tensors"
+    ]
+    assert not [item for item in events if isinstance(item, SyncsSampled)]
+
+
 def test_the_class_is_changed_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that would need more windows than are left is not told: a part of it went by."""
     monkeypatch.setattr(syncs, "MOST_WINDOWS", 3)

@@ -157,7 +157,10 @@ class SyncCollector:
         if sample is not None:
             started = time.monotonic()
             self.stop()
-            if not compiled and self._is_of_one_step(sample):
+            fault = tensor_reads.take_fault()
+            if fault is not None:  # the sample misses a read: it is told as a fault, not as a count
+                self._session.fault("reads of tensors", fault)
+            elif not compiled and self._is_of_one_step(sample):
                 self._tell(sample, step, started)
             self._session.charge(time.monotonic() - started)
         self._quiet = 0 if compiled else self._quiet + 1

@@ -22,6 +22,7 @@ _METHODS = ("item", "tolist", "cpu", "nonzero")
 _SLOTS = {"__bool__": "bool", "__float__": "float", "__int__": "int", "__index__": "index"}
 
 _listeners: tuple[Listener, ...] = ()
+_faults: list[Exception] = []
 
 _KINDS_KEPT = 4096
 _kinds: dict[tuple[int, int], tuple[types.CodeType, str]] = {}
@@ -46,8 +47,8 @@ class _Reading:
                 if kind:
                     for listener in _listeners:
                         listener(kind, instance, frame)
-            except Exception:  # nothing of ours may reach the program
-                pass
+            except Exception as error:  # nothing of ours may reach the program
+                _faults[:] = [error]
         return self._original.__get__(instance, owner)
 
 
@@ -100,6 +101,11 @@ def put(tensor_type: Any, listener: Listener) -> None:
         original = _inherited(tensor_type, name)
         if original is not None and name not in vars(tensor_type):
             setattr(tensor_type, name, _Reading(name, original))
+
+
+def take_fault() -> Exception | None:
+    """The last fault of a listener since this was asked, if there was one: that read is missing."""
+    return _faults.pop() if _faults else None
 
 
 def take_away(tensor_type: Any, listener: Listener) -> None:
