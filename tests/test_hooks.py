@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from compilediag.fold import fold
-from compilediag_harness import attach
+from compilediag_harness import attach, disabled_calls, steps
 from compilediag_harness.session import Session
-from compilediag_harness.wire import Event, FaultOccurred
+from compilediag_harness.wire import DisabledCallsEnded, Event, FaultOccurred
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
@@ -93,3 +93,24 @@ def test_a_program_without_hooks_tells_nothing(session: tuple[Session, list[Even
     compiled(torch.ones(2))
     attach.finish(session[0])
     assert fold([session[1]]).hooks == ()
+
+
+def test_a_fork_leaves_calls_to_its_parent() -> None:
+    """What was not written when the process forked is written by the parent, and only once."""
+    events: list[Event] = []
+    session = Session(events.append)
+
+    def metric() -> None:
+        return
+
+    disabled_calls.install(session, lambda _began: "forward")
+    try:
+        disabled_calls._ended(metric, 1.0, 2.0)
+        steps._forked()
+        disabled_calls._ended(metric, 3.0, 3.5)
+        disabled_calls.finish(session)
+    finally:
+        disabled_calls.uninstall(session)
+    (told,) = events
+    assert isinstance(told, DisabledCallsEnded)
+    assert (told.counts, told.total_s) == ((1,), (0.5,))

@@ -62,6 +62,10 @@ class DisabledCalls:
             if now - self._written >= WRITE_EVERY_S:
                 self.write(now)
 
+    def discard(self) -> None:
+        """This process is a fork: what is not written belongs to the parent."""
+        self._sums = {}
+
     def write(self, now: float) -> None:
         """Writes what has been added up, and begins anew."""
         sums, self._sums, self._written = self._sums, {}, now
@@ -127,6 +131,12 @@ def uninstall(session: Session) -> None:
     if _forget is not None:
         _forget()
     _forget = _forget_functions = None
+
+
+def forked() -> None:
+    """This process is a fork."""
+    for calls in _watched:
+        calls.discard()
 
 
 def _ended(function: Any, began: float, ended: float) -> None:

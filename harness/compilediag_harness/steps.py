@@ -192,6 +192,7 @@ def _follow_calls() -> None:
 def _forked() -> None:
     cadence_log.forked()
     spans.forked()
+    disabled_calls.forked()
     for source in _active:
         source.forked()
 
