@@ -1,0 +1,15 @@
+"""What every test starts from: no variable of the machine that runs the tests changes a screen."""
+
+from __future__ import annotations
+
+import pytest
+
+ANNOUNCING = ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITLAB_CI")
+"""pytest shows longer lines where one of the first two is set, our own views another format."""
+
+
+@pytest.fixture(autouse=True)
+def _at_a_desk(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    """A continuous integration service announces itself; what pytest and we print then differs."""
+    for name in ANNOUNCING:
+        monkeypatch.delenv(name, raising=False)
