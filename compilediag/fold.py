@@ -10,13 +10,16 @@ from typing import Any, TypeVar
 from compilediag import fold_timings
 from compilediag.batches import apart
 from compilediag.cadence_groups import CadenceEvent, groups_of
+from compilediag.cudagraph_runs import cudagraphs_of
 from compilediag.device_memory import devices_of
+from compilediag.fixed_shapes import FixedShapeEvent, fixed_shapes_of
 from compilediag.invocation_calls import invocations_of
 from compilediag.pipeline_loops import loops_of
 from compilediag.step_labels import with_final_steps
 from compilediag.sync_sites import sample_of
 from compilediag.timeline import (
     BreakSite,
+    CollectiveSchedule,
     Compile,
     Frame,
     FrameKey,
@@ -32,8 +35,11 @@ from compilediag_harness.wire import (
     CadenceAsked,
     CadenceDeclared,
     CadenceFired,
+    CollectivesPlanned,
     Compiled,
     CompiledCallsMade,
+    CudagraphRecorded,
+    CudagraphsRan,
     DeviceMemoryRead,
     DeviceStepsTimed,
     DisabledCallsEnded,
@@ -41,16 +47,21 @@ from compilediag_harness.wire import (
     Event,
     EvidenceLost,
     FaultOccurred,
+    FixedShapeCompiled,
+    FixedShapeUsed,
+    FixedShapeWarmed,
     FrameSkipped,
     GraphBroke,
     HazardsChecked,
     HooksFound,
     Location,
+    PaddingChecked,
     PipelineWorked,
     ProcessEnded,
     ProcessStarted,
     ProfileEnded,
     Recompiled,
+    RowsRun,
     SpanEnded,
     StepsEnded,
     SyncsSampled,
@@ -92,6 +103,7 @@ class _ProcessFold:
     hooks: HooksFound | None = None
     syncs: list[SyncsSampled] = field(default_factory=list[SyncsSampled])
     cadences: list[CadenceEvent] = field(default_factory=list[CadenceEvent])
+    fixed_shapes: list[FixedShapeEvent] = field(default_factory=list[FixedShapeEvent])
     batches_by_kind: dict[type, list[Any]] = field(default_factory=dict[type, list[Any]])
     """Events that are folded elsewhere."""
     lost: list[EvidenceLost] = field(default_factory=list[EvidenceLost])
@@ -135,8 +147,24 @@ class _ProcessFold:
                 self.syncs.append(event)
             case CadenceDeclared() | CadenceAsked() | CadenceFired():
                 self.cadences.append(event)
-            case PipelineWorked() | CompiledCallsMade() | DeviceMemoryRead() | ProfileEnded():
+            case (
+                CollectivesPlanned()
+                | PipelineWorked()
+                | CompiledCallsMade()
+                | DeviceMemoryRead()
+                | ProfileEnded()
+            ):
                 self.batches_by_kind.setdefault(type(event), []).append(event)
+            case CudagraphRecorded() | CudagraphsRan():
+                self.batches_by_kind.setdefault(CudagraphsRan, []).append(event)
+            case (
+                FixedShapeUsed()
+                | FixedShapeWarmed()
+                | FixedShapeCompiled()
+                | PaddingChecked()
+                | RowsRun()
+            ):
+                self.fixed_shapes.append(event)
             case EvidenceLost():
                 self.lost.append(event)
             case FaultOccurred():
@@ -157,16 +185,18 @@ def fold(
         for event in with_final_steps(apart(events)):
             part.take(event)
         folds.append(part)
-    compiles = [item for part in folds for item in _compiles(part)]
+    by_part = [(part, _compiles(part)) for part in folds]
+    compiles = [item for _, made in by_part for item in made]
     sources = [batch.source for part in folds for batch in part.batches]
     return Timeline(
         processes=tuple(
             Process(part.index, part.started, part.torch, part.facts, part.ended) for part in folds
         ),
-        frames=tuple(frame for part in folds for frame in _frames(part, compiles)),
+        frames=tuple(frame for part, made in by_part for frame in _frames(part, made)),
         compiles=tuple(compiles),
         recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),
         breaks=_break_sites(folds),
+        collectives=_each(folds, CollectivesPlanned, _schedules),
         skipped=tuple(item for part in folds for item in _skipped(part)),
         hazards=tuple(item for part in folds for item in _hazards(part)),
         unguarded=tuple(item for part in folds for item in part.unguarded),
@@ -192,6 +222,10 @@ def fold(
         pipelines=_each(folds, PipelineWorked, loops_of),
         invocations=_each(folds, CompiledCallsMade, invocations_of),
         device_memory=_each(folds, DeviceMemoryRead, devices_of),
+        cudagraphs=_each(folds, CudagraphsRan, cudagraphs_of),
+        fixed_shapes=tuple(
+            item for part in folds for item in fixed_shapes_of(part.index, part.fixed_shapes)
+        ),
         profiles=_each(folds, ProfileEnded, lambda _, events: events),
         lost=tuple(item for part in folds for item in part.lost),
         faults=tuple(item for part in folds for item in part.faults),
@@ -215,7 +249,9 @@ def _compiles(part: _ProcessFold) -> list[Compile]:
     """The attempts of one process, each with the question torch asked before it."""
     questions = {(item.epoch, item.compile_id): item for item in part.questions}
     backward_s = _backward_seconds(part.rows)
-    broken_ids = {(item.epoch, item.compile_id) for item in part.breaks}
+    told = part.torch is None or part.torch.hooks.get("metrics_rows", True)
+    # Rows made of a text log have no graph either: there a break says nothing about its frame.
+    broken_ids = {(item.epoch, item.compile_id) for item in part.breaks if told}
     made: list[Compile] = []
     for reported in part.rows:
         row = _as_it_was(reported, broken_ids)
@@ -241,6 +277,8 @@ def _compiles(part: _ProcessFold) -> list[Compile]:
                 fail_reason=row.fail_reason,
                 restart_reasons=row.restart_reasons,
                 recompile=recompile,
+                cache_hits=row.cache_hits,
+                cache_misses=row.cache_misses,
             )
         )
     # A question without a row: the process died, or the compile raised before its row was made.
@@ -355,7 +393,7 @@ def _frames(part: _ProcessFold, compiles: Sequence[Compile]) -> list[Frame]:
     limits = {(row.epoch, row.compile_id): row for row in part.rows}
     grouped: dict[FrameKey, list[Compile]] = {}
     for item in compiles:
-        if item.process == part.index and item.forward:
+        if item.forward:
             grouped.setdefault(item.key, []).append(item)
     frames: list[Frame] = []
     for key, attempts in grouped.items():
@@ -405,6 +443,7 @@ def _break_sites(folds: Sequence[_ProcessFold]) -> tuple[BreakSite, ...]:
                     1,
                     (event.compile_id,),
                     event.step,
+                    (part.index,),
                 )
             else:
                 ids = dict.fromkeys((*known.compile_ids, event.compile_id))
@@ -413,8 +452,17 @@ def _break_sites(folds: Sequence[_ProcessFold]) -> tuple[BreakSite, ...]:
                     count=known.count + 1,
                     compile_ids=tuple(ids),
                     function=known.function or place.function,
+                    processes=known.processes
+                    if part.index in known.processes[-1:]
+                    else (*known.processes, part.index),
                 )
     return tuple(sites.values())
+
+
+def _schedules(process: int, events: Iterable[CollectivesPlanned]) -> list[CollectiveSchedule]:
+    return [
+        CollectiveSchedule(process, item.compile_id, item.epoch, item.operations) for item in events
+    ]
 
 
 def break_place(text: str) -> Location | None:
@@ -464,7 +512,7 @@ def _steps(part: _ProcessFold) -> list[Step]:
         compile_s[row.step] = compile_s.get(row.step, 0.0) + row.seconds
     steps: list[Step] = []
     for batch in part.batches:
-        for offset, (end, wall_s) in enumerate(zip(batch.ends, batch.walls, strict=False)):
+        for offset, (end, wall_s) in enumerate(zip(batch.ends, batch.every_wall(), strict=False)):
             number = batch.first + offset
             steps.append(
                 Step(
@@ -478,6 +526,8 @@ def _steps(part: _ProcessFold) -> list[Step]:
                     compile_s=compile_s.get(number, 0.0),
                     forward_s=_at(batch.forward, offset),
                     backward_s=_at(batch.backward, offset),
+                    noted=batch.noted,
+                    measuring_s=0.0 if offset else batch.measuring_s,
                 )
             )
     return steps

@@ -36,6 +36,10 @@ class Invocations:
     """When the calls began that were told one by one: all, or the first so many."""
     samples_at: tuple[int | None, ...]
     """The samples of each, parallel to `at`."""
+    elements_at: tuple[int | None, ...] = ()
+    """The elements of each."""
+    tensors: tuple[str, ...] = ()
+    """The tensors of its first call, by parameter and key; empty where that is not known."""
 
 
 @dataclass(slots=True)
@@ -46,6 +50,8 @@ class _Sum:
     )
     at: list[float] = field(default_factory=list[float])
     samples_at: list[int | None] = field(default_factory=list["int | None"])
+    elements_at: list[int | None] = field(default_factory=list["int | None"])
+    tensors: tuple[str, ...] = ()
 
 
 OTHERS = Location("", 0, "other callables")
@@ -61,15 +67,18 @@ def invocations_of(process: int, batches: Iterable[CompiledCallsMade]) -> list[I
 
 def _add(batch: CompiledCallsMade, sums: dict[int, _Sum]) -> None:
     functions = dict(zip(batch.numbers, batch.functions, strict=False))
+    tensors = dict(zip(batch.numbers, batch.tensors, strict=False))
     rows = list(_rows(batch))
     for number, shape, count in rows:
         item = sums.setdefault(number, _Sum(functions.get(number, OTHERS)))
+        item.tensors = item.tensors or tensors.get(number, ())
         item.shapes[shape] = item.shapes.get(shape, 0) + count
     for place, at in zip(batch.order, batch.at, strict=False):
         if 0 <= place < len(rows):
-            number, (_, samples, _), _ = rows[place]
+            number, (_, samples, elements), _ = rows[place]
             sums[number].at.append(at)
             sums[number].samples_at.append(samples)
+            sums[number].elements_at.append(elements)
 
 
 def _rows(
@@ -95,4 +104,6 @@ def _summed(process: int, item: _Sum) -> Invocations:
         ),
         at=tuple(item.at),
         samples_at=tuple(item.samples_at),
+        elements_at=tuple(item.elements_at),
+        tensors=item.tensors,
     )

@@ -1,17 +1,17 @@
 """How often each compiled callable was called in a step, and how much work the run did.
 
-A step counts where all calls were told one by one. Samples are the leading sizes of the first
+A step counts where all calls were told one by one: not where only its end was noted. Samples are the leading sizes of the first
 tensors of the calls: two runs that agree in them have done the same work.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from compilediag.invocation_calls import Invocations
+from compilediag.invocation_calls import Invocations, ShapeCount
 from compilediag.lead_process import lead_process
 from compilediag.timeline import Step, Timeline
 
@@ -34,10 +34,12 @@ class InvocationFigures:
     """One compiled callable."""
 
     calls: Invocations
+    complete: bool
+    """Every call was told; not where steps were only noted."""
     per_step: CallsPerStep | None
     """None: no step was seen, or none of them whole."""
     samples: int | None
-    """Of all calls; None where the samples of a call are not known."""
+    """Of all calls; None where the samples of a call are not known, or calls were not told."""
     elements: int | None
 
 
@@ -47,10 +49,13 @@ class Work:
     called often, which is the model and not what follows it."""
 
     callable: str
-    samples: int
+    samples: int | None
+    """None: only some steps were watched, and they were not given equally many."""
     elements: int | None
     samples_per_s: float | None
     """In steps, by their wall seconds."""
+    from_steps: int | None = None
+    """The steps these figures were concluded from, where they were not all watched."""
 
 
 def invocations_in(timeline: Timeline) -> tuple[InvocationFigures, ...]:
@@ -58,12 +63,14 @@ def invocations_in(timeline: Timeline) -> tuple[InvocationFigures, ...]:
     process = lead_process(timeline)
     told = [item for item in timeline.invocations if item.process == process]
     steps = _whole_steps(timeline, told, process)
+    complete = not any(step.noted for step in timeline.steps if step.process == process)
     return tuple(
         InvocationFigures(
             calls=item,
+            complete=complete,
             per_step=_per_step(item, steps),
-            samples=_total((shape.samples, shape.count) for shape in item.shapes),
-            elements=_total((shape.elements, shape.count) for shape in item.shapes),
+            samples=_total(item, lambda shape: shape.samples) if complete else None,
+            elements=_total(item, lambda shape: shape.elements) if complete else None,
         )
         for item in told
     )
@@ -71,22 +78,57 @@ def invocations_in(timeline: Timeline) -> tuple[InvocationFigures, ...]:
 
 def work_of(timeline: Timeline) -> Work | None:
     """None where nothing tells it."""
-    figures = [item for item in invocations_in(timeline) if item.samples]
+    figures = [
+        item
+        for item in invocations_in(timeline)
+        if (item.samples if item.complete else any(item.calls.samples_at))
+    ]
     if not figures:
         return None
     most = max(item.calls.calls for item in figures)
     told = next(item for item in figures if OFTEN * item.calls.calls >= most)
-    return Work(
-        callable=told.calls.function.function,
-        samples=told.samples or 0,
-        elements=told.elements,
-        samples_per_s=_rate(told.calls, timeline),
-    )
+    name = told.calls.function.function
+    if not told.complete:
+        return _concluded(name, told.calls, timeline)
+    return Work(name, told.samples, told.elements, _rate(told.calls, timeline))
+
+
+def _concluded(name: str, item: Invocations, timeline: Timeline) -> Work:
+    """The work of all steps, from those that were watched: known where each of these was given the
+    same, and nothing compiled in the others, which may have been given something else."""
+    every = [step for step in timeline.steps if step.process == item.process]
+    steps = _whole_steps(timeline, [item], item.process)
+    if any(step.noted and step.compile_s for step in every):
+        return Work(name, None, None, None, len(steps))
+    places = _places(item, steps)
+    samples = _times(_in_each(places, item.samples_at, len(steps)), len(every))
+    elements = _times(_in_each(places, item.elements_at, len(steps)), len(every))
+    wall_s = sum(step.wall_s for step in every)
+    rate = samples / wall_s if samples is not None and wall_s > 0.0 else None
+    return Work(name, samples, elements, rate, len(steps))
+
+
+def _in_each(
+    places: Sequence[int | None], values: Sequence[int | None], steps: int
+) -> Sequence[int | None]:
+    """The sum of each step; None where a value is not known."""
+    sums: list[int | None] = [0] * steps
+    for place, value in zip(places, values, strict=False):
+        if place is not None:
+            before = sums[place]
+            sums[place] = None if value is None or before is None else before + value
+    return sums
+
+
+def _times(sums: Sequence[int | None], steps: int) -> int | None:
+    one = set(sums)
+    only = one.pop() if len(one) == 1 else None
+    return None if only is None else only * steps
 
 
 def _whole_steps(timeline: Timeline, told: Sequence[Invocations], process: int) -> Sequence[Step]:
     """Steps in which every call was told: all, or those before the first call that was not."""
-    steps = [step for step in timeline.steps if step.process == process]
+    steps = [step for step in timeline.steps if step.process == process and not step.noted]
     if all(item.calls == len(item.at) for item in told):
         return steps
     last = max((item.at[-1] for item in told if item.at), default=0.0)
@@ -122,10 +164,11 @@ def _rate(item: Invocations, timeline: Timeline) -> float | None:
     return samples / wall_s if samples and wall_s > 0.0 else None
 
 
-def _total(of: Iterable[tuple[int | None, int]]) -> int | None:
+def _total(item: Invocations, size: Callable[[ShapeCount], int | None]) -> int | None:
     total = 0
-    for one, count in of:
+    for shape in item.shapes:
+        one = size(shape)
         if one is None:
             return None
-        total += one * count
+        total += one * shape.count
     return total

@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compilediag.cadence_groups import CadenceGroup
+from compilediag.cudagraph_runs import CudagraphRun
 from compilediag.device_memory import DeviceMemory
+from compilediag.fixed_shapes import FixedShapeRun
 from compilediag.invocation_calls import Invocations
 from compilediag.pipeline_loops import PipelineLoop
 from compilediag_harness.wire import (
@@ -83,6 +85,9 @@ class Compile:
     fail_reason: str | None
     restart_reasons: tuple[str, ...]
     recompile: Recompile | None = None
+    cache_hits: int | None = None
+    """Answers of torch's compile caches; None where torch did not count them."""
+    cache_misses: int | None = None
 
     @property
     def key(self) -> FrameKey:
@@ -102,6 +107,18 @@ class BreakSite:
     """Reports seen, repeats included."""
     compile_ids: tuple[str, ...]
     first_step: int
+    processes: tuple[int, ...] = ()
+    """Indexes of the processes that reported it, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveSchedule:
+    """The collectives of one compiled graph, in order."""
+
+    process: int
+    compile_id: str
+    epoch: int
+    operations: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +155,10 @@ class Step:
     compile_s: float
     forward_s: float | None = None
     backward_s: float | None = None
+    noted: bool = False
+    """Only its end is known, and its waits for data and spans; nothing of its calls."""
+    measuring_s: float = 0.0
+    """Seconds of our own work in it, where that was much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +294,7 @@ class Timeline:
     recompiles: tuple[Recompile, ...] = ()
     """Every time torch asked why, the attempt at the limit included (`produced` is False)."""
     breaks: tuple[BreakSite, ...] = ()
+    collectives: tuple[CollectiveSchedule, ...] = ()
     skipped: tuple[SkippedFrame, ...] = ()
     hazards: tuple[Hazards, ...] = ()
     unguarded: tuple[UnguardedChanged, ...] = ()
@@ -286,6 +308,9 @@ class Timeline:
     pipelines: tuple[PipelineLoop, ...] = ()
     invocations: tuple[Invocations, ...] = ()
     device_memory: tuple[DeviceMemory, ...] = ()
+    fixed_shapes: tuple[FixedShapeRun, ...] = ()
+    cudagraphs: tuple[CudagraphRun, ...] = ()
+    """Of the processes that told of CUDA graphs, also that there was none."""
     profiles: tuple[ProfileEnded, ...] = ()
     partial_phases: tuple[PartialPhase, ...] = ()
     device_steps: tuple[DeviceStep, ...] = ()
@@ -299,6 +324,12 @@ class Timeline:
     text_log: TextLog | None = None
     user_roots: tuple[str, ...] = ()
     """Folders whose files are the user's own (the working directory, the script's folder)."""
+
+    def tells(self, hook: str) -> bool:
+        """Whether the record of some process can tell this; a live run can tell everything, a trace
+        no steps, a text log no metrics."""
+        heard = [item.torch.hooks.get(hook, True) for item in self.processes if item.torch]
+        return any(heard) or not heard
 
     @property
     def counted_recompiles(self) -> tuple[Recompile, ...]:

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import threading
 
-import pytest
 
 from compilediag_harness.phases import BACKWARD, DATA_WAIT, FORWARD, SPANS
 from compilediag_harness.session import Session
-from compilediag_harness.step_clock import (
-    BATCH_STEPS,
-    BRIEF_S,
-    EVERY_STEP_VARIABLE,
-    TOLD_STEPS,
-    StepClock,
-)
+from compilediag_harness.step_clock import BATCH_STEPS, StepClock
 from compilediag_harness.wire import Event, StepsEnded
 
 
@@ -195,67 +188,3 @@ def test_held_steps_are_not_written() -> None:
     clock.write(13.0, "optimizer", hold=1)
     clock.write(13.0, "optimizer", hold=1)
     assert [batch(event).ends for event in events] == [(1.0, 2.0)]
-
-
-def run_steps(clock: StepClock, count: int, wall: float, began: float) -> float:
-    """Steps that are half forward; where the phases are measured no more, nobody tells of them."""
-    for _ in range(count):
-        if clock.every_phase:
-            clock.enter(FORWARD, began)
-            clock.leave(FORWARD, began + wall / 2)
-        began += wall
-        clock.cut(began)
-        clock.commit()
-        if clock.due(began):
-            clock.write(began, "optimizer")
-    return began
-
-
-def test_brief_steps_lose_their_dear_phases() -> None:
-    """After so many brief steps forward is not measured, which is said, and no zero is told."""
-    clock, events = make()
-    told: list[bool] = []
-    clock.became_brief = lambda: told.append(True)
-    clock.begin(10.0)
-    at = run_steps(clock, 2 * TOLD_STEPS, BRIEF_S / 4, 10.0)
-    clock.enter(DATA_WAIT, at)
-    clock.leave(DATA_WAIT, at + 0.001)
-    clock.cut(at + 0.002)
-    clock.commit()
-    clock.write(at + 0.002, "optimizer")
-    batches = [batch(event) for event in events]
-    assert told == [True]
-    measured = [item for item in batches if item.forward]
-    assert TOLD_STEPS <= sum(len(item.walls) for item in measured) < 2 * TOLD_STEPS
-    assert not batches[-1].forward
-    assert batches[-1].data_wait[-1] == pytest.approx(0.001)
-    assert "measured up to step" in batches[-1].partial["forward"]
-    assert "backward" not in batches[-1].partial  # it was never seen
-
-
-def test_an_open_phase_of_a_brief_step_is_not_open_for_ever() -> None:
-    """A compiled call that holds the end of the step will not be told to end: later steps are not
-    all forward because of it."""
-    clock, events = make()
-    clock.begin(10.0)
-    at = run_steps(clock, TOLD_STEPS - 1, BRIEF_S / 4, 10.0)
-    clock.enter(FORWARD, at)
-    clock.write(at, "optimizer")
-    while clock.every_phase:
-        at = run_steps(clock, 1, BRIEF_S / 4, at)
-        clock.write(at, "optimizer")
-    run_steps(clock, 3, BRIEF_S / 4, at)
-    clock.write(at + 1.0, "optimizer")
-    assert not batch(events[-1]).forward
-
-
-@pytest.mark.parametrize("asked", [False, True])
-def test_longer_steps_keep_all_phases(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So do brief ones where that was asked for."""
-    if asked:
-        monkeypatch.setenv(EVERY_STEP_VARIABLE, "1")
-    clock, events = make()
-    clock.begin(10.0)
-    run_steps(clock, 2 * TOLD_STEPS, BRIEF_S / 4 if asked else 2 * BRIEF_S, 10.0)
-    assert clock.every_phase
-    assert all(batch(event).forward for event in events)

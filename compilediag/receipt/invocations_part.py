@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from compilediag.call_sizes import varying_sizes
+from compilediag.invocation_calls import Invocations
 from compilediag.invocation_figures import InvocationFigures, invocations_in, work_of
 from compilediag.lead_process import lead_process
-from compilediag.receipt.parts.invocations import Invocation, PerStep, ShapesRecord, Throughput
+from compilediag.receipt.parts.invocations import (
+    Invocation,
+    PerStep,
+    ShapesRecord,
+    Throughput,
+    VaryingSizesRecord,
+)
 from compilediag.receipt.places import Places
 from compilediag.timeline import Timeline
 
@@ -12,6 +20,9 @@ SHAPES_KEPT = 16
 """Combinations of shapes of one callable: the most frequent."""
 
 CALLABLES_KEPT = 64
+
+SIZES_KEPT = 8192
+"""Combinations of changing sizes of one callable: the most frequent."""
 
 
 def invocations_section(timeline: Timeline, places: Places) -> tuple[Invocation, ...]:
@@ -29,6 +40,7 @@ def _record(figures: InvocationFigures, places: Places) -> Invocation:
         file=places.short(calls.function.file) if calls.function.file else None,
         line=calls.function.line or None,
         calls=calls.calls,
+        complete=figures.complete,
         per_step=None
         if per_step is None
         else PerStep(
@@ -38,6 +50,22 @@ def _record(figures: InvocationFigures, places: Places) -> Invocation:
         other_shapes=calls.calls - sum(item.count for item in kept),
         samples=figures.samples,
         elements=figures.elements,
+        varying=_varying(calls),
+    )
+
+
+def _varying(calls: Invocations) -> VaryingSizesRecord | None:
+    """What a plan of buckets needs; shapes beyond those kept are counted."""
+    shapes = [(item.shapes, item.count) for item in calls.shapes[:SIZES_KEPT]]
+    found = varying_sizes(shapes, calls.tensors)
+    if found is None:
+        return None
+    left_out = sum(item.count for item in calls.shapes[SIZES_KEPT:])
+    return VaryingSizesRecord(
+        dims=found.dims,
+        sizes=found.sizes,
+        counts=found.counts,
+        other_calls=found.other_calls + left_out,
     )
 
 
@@ -56,4 +84,5 @@ def throughput_section(timeline: Timeline) -> Throughput | None:
         callable=None if work is None else work.callable,
         samples=None if work is None else work.samples,
         elements=None if work is None else work.elements,
+        from_steps=None if work is None else work.from_steps,
     )

@@ -72,7 +72,9 @@ def _warmup(timeline: Timeline, steps: Sequence[Step], process: int) -> int:
 # --- phases ----------------------------------------------------------------------------------
 
 
-def _phases(timeline: Timeline, steps: Sequence[Step], process: int) -> Phases:
+def _phases(timeline: Timeline, every: Sequence[Step], process: int) -> Phases:
+    """Of the steps that were watched: what is not known of the others is not their rest."""
+    steps = [step for step in every if not step.noted]
     measured = {
         "data_wait": _measured(step.data_wait_s for step in steps),
         "forward": _measured(step.forward_s for step in steps),
@@ -90,6 +92,7 @@ def _phases(timeline: Timeline, steps: Sequence[Step], process: int) -> Phases:
         spans=measured["spans"],
         rest=max(0.0, wall - known),
         compile_s=_compile_seconds(timeline, steps, process, measured),
+        steps=len(steps) if len(steps) < len(every) else None,
         partial={
             item.phase: item.missing for item in timeline.partial_phases if item.process == process
         },
@@ -182,7 +185,7 @@ def _why(
 ) -> str:
     """What took most of the time that the step has too much: the id of the finding behind a
     compile, a category of spans, or waiting for data."""
-    causes = {**inside, "compile": step.compile_s}
+    causes = {**inside, "compile": step.compile_s, "measuring": step.measuring_s}
     waited_s = (step.data_wait_s or 0.0) - usual_wait_s
     causes["data_wait"] = max(waited_s, causes.get("data_wait", 0.0))
     name = max(causes, key=lambda cause: causes[cause])

@@ -54,8 +54,8 @@ class Progress:
         """Takes one event in; gives a sentence where it is news by itself (a recompile)."""
         if isinstance(event, StepsEnded):
             self.steps = event.first + len(event.ends)
-            wall = sum(event.walls)
-            self.rate = len(event.walls) / wall if wall > 0 else None
+            wall = sum(event.every_wall())
+            self.rate = len(event.ends) / wall if wall > 0 else None
         elif isinstance(event, CompileStarted):
             self._open[event.compile_id] = _Open(now, event.compile_id)
         elif isinstance(event, Recompiled):

@@ -65,6 +65,12 @@ def _phases(phases: Phases, look: Look) -> list[str]:
     ]
     head = ("phase", "seconds", "share", "of it compiling")
     lines = table(head, rows, look, right=head[1:])
+    if phases.steps is not None:
+        told = (
+            f"of {count(phases.steps, 'step')}: so brief are the others that only their ends were "
+            "noted (COMPILEDIAG_EVERY_STEP=1 watches all)"
+        )
+        lines += hang(told, look.width, "  ", "    ")
     for name, missing in phases.partial.items():
         told = f"{look.text(_SPOKEN.get(name, name), 40)} is measured in part: {look.text(missing)}"
         lines += hang(told, look.width, "  ", "    ")

@@ -39,12 +39,15 @@ class DisabledCalls:
         self._phase_at = phase_at
         self._sums: dict[tuple[Any, str], list[float]] = {}
         self._written = 0.0
+        self.seen = False
+        """A function of the program has been called."""
 
     def ended(self, function: Any, began: float, ended: float) -> None:
         """A call has ended; times are `time.monotonic()` readings."""
         code = code_of(function)
         if code is None or code_places.is_library(code.co_filename):
             return
+        self.seen = True
         key = (code, self._phase_at(began))
         sums = self._sums.get(key)
         seconds = ended - began
@@ -108,6 +111,12 @@ def _begin() -> None:
     global _forget
     if _forget is None and _watched:
         _forget = torch_api.on_disabled_call(_ended)
+
+
+def watching() -> bool:
+    """Whether the program has functions to time: it disabled one, or called one that it may have
+    disabled before anybody looked."""
+    return torch_api.functions_disabled() or any(calls.seen for calls in _watched)
 
 
 def finish(session: Session) -> None:

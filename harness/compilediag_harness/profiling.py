@@ -105,6 +105,7 @@ class Profiling:
             return
         self._profiler, self._thread = profiler, threading.get_ident()
         self._first, self._began = step, time.monotonic()
+        self.session.watched_until = max(self.session.watched_until, step + MOST_STEPS)
 
     def end(self, step: int) -> None:
         """Ends the window, if there is one; torch lets only the thread that began it do so."""

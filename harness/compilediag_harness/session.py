@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 
 from compilediag_harness.wire import Event, FaultOccurred, clip
+
+WATCHED_AFTER_COMPILE = 8
+"""Steps that are watched after one in which something compiled."""
 
 
 class Session:
@@ -21,8 +25,12 @@ class Session:
         self._sink = sink
         self._origin = time.monotonic() if origin is None else origin
         self._faults: set[str] = set()
-        self.step = 0
-        """The step in progress: `steps.py` advances it, everyone else reads it."""
+        self.noted: deque[float] = deque()
+        """Ends of steps that the step clock has not taken over yet, in `time.monotonic()`."""
+        self.watched_until = 0
+        """The steps before this one are to be watched, not only noted: for who needs to be told of
+        their ends."""
+        self._step = 0
         self.epoch = 0
         """How often `torch._dynamo.reset()` was called."""
         self.collector_s = 0.0
@@ -35,7 +43,17 @@ class Session:
         self.compiled_in_step = False
         """Something compiled since the step began: set by the compile collector."""
         self.step_listeners: list[Callable[[int, bool], None]] = []
-        """Called after each step with its number and whether something compiled in it."""
+        """Called after each watched step, and after the last of several that were only noted, with
+        its number and whether something compiled in it."""
+
+    @property
+    def step(self) -> int:
+        """The step in progress: `steps.py` advances it, everyone else reads it."""
+        return self._step + len(self.noted)
+
+    @step.setter
+    def step(self, number: int) -> None:
+        self._step = number - len(self.noted)
 
     def now(self) -> float:
         """Seconds since this process attached, monotonic."""
@@ -56,6 +74,8 @@ class Session:
         """Closes the step in progress and opens the next: `steps.py` alone calls this."""
         finished, compiled = self.step, self.compiled_in_step
         self.step, self.compiled_in_step = finished + 1, False
+        if compiled:
+            self.watched_until = finished + 1 + WATCHED_AFTER_COMPILE
         for listener in self.step_listeners:
             try:
                 listener(finished, compiled)

@@ -1,21 +1,29 @@
 """Measures steps and writes them in batches: where a step ends is decided by `step_source.py`.
 
-A step runs from the end of the one before it, so steps and the time between them leave no gap; the
-first begins at the first sign of work (a batch, a compiled call, a backward, an optimizer). A
-boundary may be tentative: it cuts the times, but the step's number does not advance until it is
-committed.
+A step is watched, or only its end is noted (`brief_steps.py`). It runs from the end of the one
+before it, so steps and the time between them leave no gap; the first begins at the first sign of
+work (a batch, a compiled call, a backward, an optimizer). A boundary may be tentative: it cuts the
+times, but the step's number does not advance until it is committed.
 
-Invariant: session.step == first + len(records) - tentative.
+Invariant: session.step == first + len(records) - tentative + len(session.noted).
 """
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable
+from itertools import groupby
+from typing import Any
 
 from compilediag_harness.device_clock import DeviceClock
-from compilediag_harness.phases import BACKWARD, FORWARD, NAMES, OPTIMIZER, Phases, Seconds
+from compilediag_harness.phases import (
+    DATA_WAIT,
+    NAMES,
+    NOTHING,
+    OPTIMIZER,
+    SPANS,
+    Phases,
+    Seconds,
+)
 from compilediag_harness.session import Session
 from compilediag_harness.wire import StepsEnded
 
@@ -25,19 +33,11 @@ BATCH_S = 0.25
 BATCH_STEPS = 512
 """... or when it holds so many steps."""
 
-EVERY_STEP_VARIABLE = "COMPILEDIAG_EVERY_STEP"
-"""Environment variable: measure every phase of every step, whatever that costs."""
+_ALWAYS = (DATA_WAIT, SPANS)
+"""Phases that are told of every step. The others cost more than a brief step should pay."""
 
-BRIEF_S = 0.008
-"""A step shorter than this is brief: telling its forward and backward would cost it a percent."""
-
-TOLD_STEPS = 256
-"""Of brief steps, the phases that cost most are told for so many, and not after them."""
-
-_DEAR = (FORWARD, BACKWARD)
-
-Record = tuple[float, float, Seconds]
-"""End (`time.monotonic()`), wall seconds, and seconds by phase."""
+Record = tuple[float, float, Seconds, bool]
+"""End (`time.monotonic()`), wall seconds, seconds by phase, and whether the step was watched."""
 
 
 class StepClock:
@@ -57,14 +57,16 @@ class StepClock:
         """Device time beside the host's; None where there is no device."""
         self.thread = threading.get_ident()
         """The thread whose phases are measured: that which ends the steps."""
-        self.every_phase = True
-        """Forward and backward are measured too: until steps turn out to be brief."""
-        self.became_brief: Callable[[], None] | None = None
-        """Called once, when they do."""
+        self.watching = True
+        """Everything is told; else the ends of steps, and what `_ALWAYS` is."""
+        self.whole = True
+        """The step in progress was watched from its begin."""
         self._attached = now
         self._written = now
         self._first = session.step
         self._compiled = False
+        self.measuring_s = 0.0
+        """Seconds of our own in the step in progress."""
 
     # --- phases ---
 
@@ -106,9 +108,29 @@ class StepClock:
             self.thread = threading.get_ident()
             self.phases.forget_open()
         began = self._attached if self.began is None else self.began
-        self.records.append((at, at - began, self.phases.cut(at)))
+        self.records.append((at, at - began, self.phases.cut(at), self.whole))
         self.tentative += 1
         self.began = at
+        self.whole = self.watching
+
+    def leave_alone(self) -> None:
+        """From now on only the ends of steps are told, and what is told of every step."""
+        self.watching = self.whole = False
+        if self.device is not None:
+            self.device.restart()
+
+    def note(self, ends: list[float]) -> None:
+        """Steps that nobody watched ended; nobody is told now."""
+        if not ends:
+            return
+        self.session.step += len(ends)
+        self.cut(ends[0])  # what is told of every step belongs to the first: the rest is idle
+        self.tentative -= 1
+        began = ends[0]
+        for at in ends[1:]:
+            self.records.append((at, at - began, NOTHING, False))
+            began = at
+        self.began = began
 
     def commit(self) -> None:
         """Every tentative boundary was the end of a step."""
@@ -147,14 +169,17 @@ class StepClock:
             return
         while self.tentative:
             self.tentative -= 1
-            (end, wall_after, after), (_, wall, before) = self.records.pop(), self.records.pop()
-            both = tuple(x + y for x, y in zip(before, after, strict=True))
-            self.records.append((end, wall + wall_after, both))  # pyright: ignore[reportArgumentType]
+            end, wall_after, after, watched_after = self.records.pop()
+            _, wall, before, watched = self.records.pop()
+            both: Any = tuple(x + y for x, y in zip(before, after, strict=True))
+            watched = watched and watched_after
+            self.records.append((end, wall + wall_after, both, watched))
 
     def _unwind(self, count: int) -> None:
         for _ in range(count):
-            end, wall, seconds = self.records.pop()
+            end, wall, seconds, watched = self.records.pop()
             self.began = end - wall
+            self.whole = self.whole and watched
             self.phases.give_back(seconds)
 
     # --- batches ---
@@ -172,47 +197,39 @@ class StepClock:
         count = len(self.records) - self.tentative - hold
         if count <= 0:
             return
-        ends, walls, seconds = zip(*self.records[:count], strict=True)
+        for watched, group in groupby(self.records[:count], key=_was_watched):
+            self._write(list(group), watched, at, source)
+        del self.records[:count]
+        self._written = at
+        self._compiled = False
+
+    def _write(self, records: list[Record], watched: bool, at: float, source: str) -> None:
+        """Writes steps that were all watched, or none of them."""
+        ends, walls, seconds, _ = zip(*records, strict=True)
         told = {
-            name: column if seen else ()
-            for name, column, seen in zip(
-                NAMES, zip(*seconds, strict=True), self.phases.seen, strict=True
+            name: column if self.phases.seen[phase] and (watched or phase in _ALWAYS) else ()
+            for phase, (name, column) in enumerate(
+                zip(NAMES, zip(*seconds, strict=True), strict=True)
             )
         }
         session = self.session
-        brief = self.every_phase and session.step >= TOLD_STEPS and self._is_brief()
         session.emit(
             StepsEnded(
                 t=session.at(at),
                 first=self._first,
                 source=source,
                 ends=tuple(session.at(end) for end in ends),
-                walls=walls,
+                walls=walls if watched else (),
+                began=None if watched else session.at(ends[0] - walls[0]),
+                measuring_s=self.measuring_s,
                 partial=dict(self.partial),
+                noted=not watched,
                 **told,
             )
         )
-        del self.records[:count]
-        self._first += count
-        self._written = at
-        self._compiled = False
-        if brief:
-            self._leave_out_dear_phases()
+        self._first += len(records)
+        self.measuring_s = 0.0
 
-    def _is_brief(self) -> bool:
-        """Whether the steps that are about to be written are brief, and nothing else was asked."""
-        walls = [wall for _, wall, _ in self.records]
-        return sum(walls) < BRIEF_S * len(walls) and EVERY_STEP_VARIABLE not in os.environ
 
-    def _leave_out_dear_phases(self) -> None:
-        self.every_phase = False
-        missing = (
-            f"measured up to step {self._first}: steps this short would pay a percent for it "
-            f"({EVERY_STEP_VARIABLE}=1 measures all)"
-        )
-        for phase in _DEAR:
-            if self.phases.seen[phase]:
-                self.partial[NAMES[phase]] = missing
-        self.phases.leave_out(_DEAR)
-        if self.became_brief is not None:
-            self.became_brief()
+def _was_watched(record: Record) -> bool:
+    return record[3]

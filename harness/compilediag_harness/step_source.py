@@ -10,14 +10,20 @@ repeats. Optimizers end it after the last of the cycle, calls begin the next wit
 
 from __future__ import annotations
 
+import functools
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 from compilediag_harness import phases
+from compilediag_harness.brief_steps import BriefSteps
 from compilediag_harness.session import Session
 from compilediag_harness.step_clock import StepClock
 
 EXPLICIT, OPTIMIZER, CALL = "step()", "optimizer", "call"
+
+EVERY_MARK = -1
+"""The key of `step()`; optimizers and compiled callables have their addresses."""
 
 OPTIMIZER_TRIAL = 3
 """Steps of optimizers that are held back in case `cd.step()` marks the same loop."""
@@ -52,11 +58,28 @@ class Prospects(Protocol):
         ...
 
 
+def _never(_source: StepSource, _by_calls: bool) -> bool:
+    return False
+
+
+def _nothing() -> None:
+    pass
+
+
 class StepSource:
     """The decision for one session. Marks may come from any thread."""
 
-    def __init__(self, session: Session, prospects: Prospects, now: float) -> None:
+    def __init__(
+        self,
+        session: Session,
+        prospects: Prospects,
+        now: float,
+        pause: Callable[[StepSource, bool], bool] = _never,
+        resume: Callable[[], None] = _nothing,
+    ) -> None:
+        """`pause` and `resume` are for steps that are only noted; without them all are watched."""
         self.clock = StepClock(session, now)
+        self.brief = BriefSteps(self.clock, functools.partial(pause, self), resume)
         self.source: str | None = None
         self._prospects = prospects
         # Reentrant: a listener of the step's end may run code that marks a step.
@@ -126,14 +149,21 @@ class StepSource:
                 self._call_cycle(at)
 
     @property
-    def by_calls(self) -> bool:
-        """Compiled calls mark the steps, or may turn out to."""
-        return self.source not in (EXPLICIT, OPTIMIZER)
+    def steady(self) -> int:
+        """What alone ends steps, time after time: an optimizer, a compiled callable, or
+        `EVERY_MARK` for `step()`. 0 where several do, or where that is not decided."""
+        if self.source is EXPLICIT:
+            return EVERY_MARK
+        if self.source is OPTIMIZER:
+            return 0 if self._seen or self._several else self._only
+        if self.source is CALL and not self._leader and len(self._seen) == 1:
+            return self._first
+        return 0
 
     def phase_at(self, began: float) -> str:
         """The name of the phase that something which began at `began` is in."""
         name = self.clock.phases.name_at(began)
-        if name == phases.REST and not self.clock.every_phase:
+        if name == phases.REST and not self.clock.watching:
             name = phases.UNMEASURED
         in_optimizer = self._open and self._open_at <= began
         no_other = name in (phases.REST, phases.UNMEASURED)
@@ -159,6 +189,7 @@ class StepSource:
         """This process is a fork: what is not written belongs to the parent."""
         self._lock = threading.RLock()  # a thread that is not here may have held it
         self._open = 0
+        self.brief.forked()
         self.clock.discard()
 
     # --- cycles ---

@@ -24,12 +24,13 @@ from compilediag_harness import (
     torch_api,
     undisturbed,
 )
+from compilediag_harness.brief_steps import BriefSteps
 from compilediag_harness.compiled_callables import CompiledCallables
 from compilediag_harness.live_optimizers import LiveOptimizers
 from compilediag_harness.phases import BACKWARD, DATA_WAIT
 from compilediag_harness.session import Session
 from compilediag_harness.step_clock import StepClock
-from compilediag_harness.step_source import StepSource
+from compilediag_harness.step_source import CALL, EVERY_MARK, StepSource
 from compilediag_harness.tracebacks import leave_out_this_frame
 
 STEPS_VARIABLE = "COMPILEDIAG_STEPS"
@@ -45,8 +46,9 @@ _marks = 0
 """Calls of `step()` by the program."""
 
 _hooked = False
-_every_phase = True
-"""A session wants to know the forward and the backward of the step in progress."""
+_noting: BriefSteps | None = None
+"""While steps are only noted: there is one session then."""
+
 _forget_calls: Callable[[], None] | None = None
 _callables: CompiledCallables | None = None
 _monotonic = time.monotonic
@@ -68,8 +70,11 @@ def _end_explicitly() -> None:
     global _marks
     _marks += 1
     at = _monotonic()
-    for source in _active:
-        source.explicit(at)
+    if _noting is None or not _noting.took(EVERY_MARK, at):
+        _watch_again()
+        for source in _active:
+            source.explicit(at)
+            _ended(source, at)
     _stop_if_done()
 
 
@@ -84,6 +89,8 @@ def _span_ended(phase: int, began: float, ended: float, thread: int) -> str:
     for source in _active:
         clock = source.clock
         if clock.thread == thread:
+            if _noting is not None:
+                _noting.fold()
             name = source.phase_at(began)
             if phase != spans.HOLDS_PHASES:
                 clock.phases.add(phase, began, ended)
@@ -110,10 +117,10 @@ def install(session: Session, torch_module: Any) -> None:
     undisturbed.bind(torch_module)
     if not _active:
         _limit = _read_limit(session)
-    source = StepSource(session, LiveOptimizers(torch_module), _monotonic())
+    _watch_again()
+    source = StepSource(session, LiveOptimizers(torch_module), _monotonic(), _pause, _resume)
     _active = (*_active, source)
     source.clock.device = device_clock.watch(session, torch_module)
-    source.clock.became_brief = _follow_calls
     disabled_calls.install(session, source.phase_at)
     spans.install(session, torch_module, _span_ended)
     cadence.install(session, torch_module)
@@ -124,9 +131,11 @@ def finish(session: Session) -> None:
     """Writes the steps and spans that are not written yet."""
     spans.finish(session)
     cadence_log.finish(session)
+    _watch_again()
     at = _monotonic()
     for source in _active:
         if source.clock.session is session:
+            source.brief.fold()  # another thread may have noted an end a moment too late
             source.finish(at)
             if source.clock.device is not None:
                 source.clock.device.finish()
@@ -136,6 +145,7 @@ def finish(session: Session) -> None:
 def uninstall(session: Session) -> None:
     """Stops counting for `session`; call `finish` before."""
     global _active, _forget_calls, _callables
+    _watch_again()
     spans.uninstall(session)
     cadence_log.uninstall(session)
     _active = tuple(source for source in _active if source.clock.session is not session)
@@ -149,9 +159,10 @@ def uninstall(session: Session) -> None:
 
 
 def _put_hooks(session: Session, torch_module: Any) -> None:
-    global _hooked, _callables
+    global _hooked, _callables, _forget_calls
     _callables = _callables or CompiledCallables(torch_module)
-    _follow_calls()
+    if _forget_calls is None:
+        _forget_calls = torch_api.on_outermost_call(_call_begins, _call_ends)
     if _hooked:
         return
     undisturbed.never_compiled(
@@ -175,18 +186,34 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
     optimizers.register_optimizer_step_post_hook(_optimizer_ends)
 
 
-def _follow_calls() -> None:
-    """Is told of compiled calls as long as a session wants to know: all of them for the phases,
-    their begins where they mark steps."""
-    global _forget_calls, _every_phase
-    if _forget_calls is not None:
-        _forget_calls()
-    _forget_calls = None
-    _every_phase = any(source.clock.every_phase for source in _active)
-    if _every_phase:
-        _forget_calls = torch_api.on_outermost_call(_call_begins, _call_ends)
-    elif any(source.by_calls for source in _active):
-        _forget_calls = torch_api.on_outermost_call(_call_begins)
+# --- brief steps: the ends of most are only noted -----------------------------------------------
+
+
+def _ended(source: StepSource, at: float, *, by_calls: bool = False) -> None:
+    """A watched step has ended, or a call in it: the next ones may be noted."""
+    if len(_active) == 1:
+        source.brief.ended(source.steady, source.source or "", at, by_calls=by_calls)
+
+
+def _pause(source: StepSource, by_calls: bool) -> bool:
+    """Nobody is told of calls any more, unless they mark the steps."""
+    global _noting
+    # The calls of the program's own disabled functions are counted, each of them.
+    if disabled_calls.watching() or not torch_api.pause_calls(_call_noted if by_calls else None):
+        return False
+    _noting = source.brief
+    return True
+
+
+def _resume() -> None:
+    global _noting
+    _noting = None
+    torch_api.resume_calls()
+
+
+def _watch_again() -> None:
+    if _noting is not None:
+        _noting.stop()
 
 
 def _forked() -> None:
@@ -239,22 +266,29 @@ def _read_limit(session: Session) -> int | None:
 
 
 def _optimizer_begins(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-    if undisturbed.is_compiling():
+    if undisturbed.is_traced():
         return
-    at, key = _monotonic(), id(optimizer)
+    key = id(optimizer)
+    if _noting is not None:
+        if _noting.key in (key, EVERY_MARK):
+            return
+        _watch_again()
+    at = _monotonic()
     for source in _active:
         source.optimizer_began(key, at)
 
 
 def _optimizer_ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-    if undisturbed.is_compiling():
+    if undisturbed.is_traced():
         return
     at, key = _monotonic(), id(optimizer)
-    for source in _active:
-        try:
-            source.optimizer_ended(key, at)
-        except Exception as error:
-            source.clock.session.fault("optimizer step", error)
+    if _noting is None or not (_noting.key == EVERY_MARK or _noting.took(key, at)):
+        for source in _active:
+            try:
+                source.optimizer_ended(key, at)
+                _ended(source, at)
+            except Exception as error:
+                source.clock.session.fault("optimizer step", error)
     if _limit is not None:
         _stop_if_done()
 
@@ -264,7 +298,7 @@ def _call_begins(key: int = 0) -> None:
     for source in _active:
         try:
             source.call_began(key, at)
-            if _every_phase and _callables is not None and source.clock.here:
+            if _callables is not None and source.clock.here:
                 source.clock.enter(_callables.phase_of(key, source.clock), at)
         except Exception as error:
             source.clock.session.fault("compiled call", error)
@@ -278,12 +312,29 @@ def _call_ends(key: int = 0) -> None:
         try:
             if _callables is not None and source.clock.here:
                 source.clock.leave(_callables.phase_of(key, source.clock), at)
+                if source.source is CALL:
+                    _ended(source, at, by_calls=True)
         except Exception as error:
             source.clock.session.fault("end of a compiled call", error)
 
 
+def _call_noted(key: int) -> None:
+    """A call begins that ends a step which is only noted; or one of another callable."""
+    at = _monotonic()
+    if _noting is not None and _noting.took(key, at):
+        if _limit is not None:
+            _stop_if_done()
+        return
+    _watch_again()
+    for source in _active:
+        try:
+            source.call_began(key, at)
+        except Exception as error:
+            source.clock.session.fault("compiled call", error)
+
+
 def _backward_begins() -> list[StepClock]:
-    if not _every_phase:
+    if _noting is not None:
         return []
     for source in _active:
         # A compile runs the engine too, to trace it; only inside of a forward or a backward.
@@ -299,6 +350,8 @@ def _backward_ends(entered: list[StepClock]) -> None:
 
 def _entered(phase: int) -> list[StepClock]:
     """A phase begins in this thread; the clocks that were told."""
+    if _noting is not None:
+        _noting.fold()
     at = _monotonic()
     thread = threading.get_ident()
     clocks = [source.clock for source in _active if source.clock.thread == thread]

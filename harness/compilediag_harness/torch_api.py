@@ -16,9 +16,10 @@ import sys
 import threading
 import time
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from compilediag_harness.tracebacks import leave_out_this_frame
 
@@ -258,6 +259,13 @@ def on_compile_start(callback: Callable[[str, str], None]) -> Remover | None:
     return remove
 
 
+def compile_callbacks() -> Any | None:
+    """Torch's object whose list `start_callbacks` holds what is called when a compile begins; a
+    reset empties the list."""
+    handler = _lookup(loaded("torch._dynamo.callback"), "callback_handler")
+    return handler if isinstance(getattr(handler, "start_callbacks", None), list) else None
+
+
 def on_reset(callback: Callable[[], None]) -> Remover | None:
     """Calls `callback` after `torch._dynamo.reset()`."""
     dynamo = loaded("torch._dynamo")
@@ -349,6 +357,28 @@ def stance() -> str | None:
     return known if isinstance(known, str) else None
 
 
+def mark_fixed(tensor: Any, *, address: bool) -> bool:
+    """Makes Dynamo compile for exactly the sizes of `tensor`, whatever sizes it has seen, and with
+    `address` take it to stay where it is. False while Dynamo is not imported: nothing is compiled
+    then."""
+    decorators = loaded("torch._dynamo.decorators")
+    if decorators is None or tensor.dim() == 0:
+        return decorators is not None
+    decorators.mark_static(tensor)
+    if address:
+        decorators.mark_static_address(tensor, guard=False)
+    return True
+
+
+def original_of(function: Any) -> Any:
+    """What a compiled callable was made from; the callable itself where it is none."""
+    inside = getattr(function, "__dict__", {})
+    modules = inside.get("_modules")
+    if isinstance(modules, dict) and "_orig_mod" in modules:
+        return cast(dict[str, Any], modules)["_orig_mod"]
+    return inside.get("_torchdynamo_orig_callable", function)
+
+
 def never_compile(torch_module: Any, *codes: types.CodeType, callees: bool) -> bool:
     """Marks code that Dynamo is to run as it is, and what it calls too unless `callees`. False
     where this torch cannot do it."""
@@ -404,14 +434,51 @@ class _Call:
     """The wrapper's local names, while the call begins: they hold the program's tensors."""
 
 
-class _Calls(threading.local):
+class _Open(list[_Call]):
     """Calls in progress in one thread, outermost first."""
 
+    __slots__ = ("__weakref__",)
+
+
+_every_thread: weakref.WeakValueDictionary[int, _Open] = weakref.WeakValueDictionary()
+"""The calls in progress, by thread."""
+
+
+class _Calls(threading.local):
+    """Calls in progress in this thread, outermost first."""
+
     def __init__(self) -> None:
-        self.open: list[_Call] = []
+        self.open = _every_thread[threading.get_ident()] = _Open()
 
 
 _calls = _Calls()
+
+_paused = False
+"""Nobody is told of calls, but `_mark` of those that begin."""
+
+_mark: Callable[[int], None] | None = None
+
+
+def pause_calls(mark: Callable[[int], None] | None = None) -> bool:
+    """Tells no listener of calls until `resume_calls`, and takes our functions out of torch: they
+    are asked several times a step. `mark(key)`, if given, is still told of each outermost call of
+    a compiled callable that begins. False, and nothing is changed, where a call is in progress in
+    any thread: nobody would be told of its end."""
+    global _paused, _mark
+    if any(list(_every_thread.values())):
+        return False
+    _paused, _mark = True, mark
+    _put_call_hooks()
+    return True
+
+
+def resume_calls() -> None:
+    """Tells the listeners of calls again, of those that begin from now on."""
+    global _paused, _mark
+    _paused, _mark = False, None
+    for calls in list(_every_thread.values()):
+        calls.clear()  # one that began while calls were being paused
+    _put_call_hooks()
 
 
 def on_outermost_call(
@@ -459,6 +526,12 @@ def on_function_disabled(disabled: Callable[[], None]) -> Remover:
     return remove
 
 
+def functions_disabled() -> bool:
+    """Whether a function that is not torch's own was seen to be put behind
+    `torch.compiler.disable`."""
+    return _functions_disabled
+
+
 def _watch_disabling() -> bool | None:
     """Whether every function that was ever disabled was seen to be; None while none can be."""
     eval_frame = loaded(EVAL_FRAME)
@@ -473,7 +546,8 @@ def _watch_disabling() -> bool | None:
 
     def disable(self: Any, function: Any) -> Any:
         global _functions_disabled
-        if not str(getattr(function, "__module__", "")).startswith("torch"):
+        own = str(getattr(function, "__module__", "")).startswith("torch")
+        if not own and not _for_torch(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
             _functions_disabled = True
             for listener in tuple(_disabling_listeners):
                 listener()
@@ -487,6 +561,17 @@ def _watch_disabling() -> bool | None:
     wrapped._compilediag = from_start
     context.__call__ = wrapped
     return from_start
+
+
+_DISABLING = ("torch.compiler", "torch._dynamo.decorators", EVAL_FRAME)
+
+
+def _for_torch(frame: types.FrameType | None) -> bool:
+    """Whether torch itself disables a function: Dynamo does so with every graph it has compiled."""
+    while frame is not None and frame.f_globals.get("__name__") in _DISABLING:
+        frame = frame.f_back
+    module = frame.f_globals.get("__name__", "") if frame is not None else ""
+    return str(module).startswith("torch.")
 
 
 def watch_compiled_calls() -> bool:
@@ -505,18 +590,33 @@ def watch_compiled_calls() -> bool:
         return False
     if _disabling_listeners:
         _watch_disabling()
-    if getattr(original, "_compilediag", False):
-        return True
+    if eval_frame is not _hooked_module:
+        _make_call_hooks(eval_frame)
+        _put_call_hooks()
+    return True
+
+
+_hooked_module: Any = None
+_call_hooks: dict[str, tuple[Any, Any]] = {}
+"""By name, torch's function and ours, which stands in its place."""
+
+
+def _make_call_hooks(eval_frame: Any) -> None:
+    global _hooked_module
+    original = eval_frame._callback_from_stance
 
     @functools.wraps(original)
     def ask(callback: Any) -> Any:
+        if _paused:
+            if _mark is not None and callback is not None and callback is not False:
+                _marked(callback, sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         # Several times a step, for functions that torch itself disables: these go straight on.
-        if _disabled_listeners if callback is None else _call_listeners and callback is not False:
+        elif _disabled_listeners if callback is None else _call_listeners and callback is not False:
             _asked(callback, sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         return original(callback)
 
-    ask._compilediag = True  # type: ignore[attr-defined]
-    eval_frame._callback_from_stance = ask
+    _hooked_module = eval_frame
+    _call_hooks["_callback_from_stance"] = original, ask
     switch = getattr(eval_frame, "_maybe_set_eval_frame", None)
     if switch is not None:
 
@@ -529,8 +629,23 @@ def watch_compiled_calls() -> bool:
                     _passed(caller)
             return switch(callback)
 
-        eval_frame._maybe_set_eval_frame = set_callback
-    return True
+        _call_hooks["_maybe_set_eval_frame"] = switch, set_callback
+
+
+def _put_call_hooks() -> None:
+    """Puts the functions in place that are needed now. Somebody else's that came later stay."""
+    for name, (original, ours) in _call_hooks.items():
+        wanted = not _paused or (_mark is not None and name == "_callback_from_stance")
+        if getattr(_hooked_module, name, None) is (original if wanted else ours):
+            setattr(_hooked_module, name, ours if wanted else original)
+
+
+def _marked(callback: Any, caller: types.FrameType) -> None:
+    """A wrapper's call begins, of which only the begin is told."""
+    in_wrapper = caller.f_code.co_name in ("compile_wrapper", "_fn")
+    names = caller.f_locals if in_wrapper else {"prior": callback}
+    if _mark is not None and names.get("prior") in (None, False):
+        _mark(_key_of(names.get("fn")))
 
 
 def _asked(callback: Any, caller: types.FrameType) -> None:

@@ -183,6 +183,10 @@ class Compiled:
     limit: int | None = None
     """`torch._dynamo.config.recompile_limit` in force."""
     guard_eval_us: float | None = None
+    cache_hits: int | None = None
+    """Answers of inductor's and AOTAutograd's caches, local and remote; None where torch did not
+    count them."""
+    cache_misses: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +227,18 @@ class GraphBroke:
     text: str
     repeated: bool = False
     """torch suppressed the stack because it had printed this break before."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectivesPlanned:
+    """The collectives that inductor put into one compiled graph, in the order in which every rank
+    must run them; only a trace tells of them."""
+
+    t: float
+    step: int
+    compile_id: str
+    epoch: int
+    operations: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +317,20 @@ class StepsEnded:
     empty tuple is a phase that was not measured, never one of zero seconds."""
     partial: dict[str, str] = field(default_factory=dict[str, str])
     """Phases that are measured in part, each with what is missing."""
+    noted: bool = False
+    """Only the ends of these steps were noted: no calls of compiled callables are told of them, and
+    no phases but `data_wait` and `spans`. Then `walls` is empty, each step beginning with the end
+    of the one before it, and the first at `began`."""
+    began: float | None = None
+    measuring_s: float = 0.0
+    """Seconds that our own work took out of the first of these steps."""
+
+    def every_wall(self) -> tuple[float, ...]:
+        """Wall seconds of each step; of steps that were only noted, their ends tell them."""
+        if self.walls or self.began is None:
+            return self.walls
+        begins = (self.began, *self.ends)
+        return tuple(end - began for began, end in zip(begins, self.ends, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,6 +526,56 @@ class CompiledCallsMade:
     """Each call, as a position in `callables`; only the first so many of a process."""
     at: tuple[float, ...] = ()
     """When those began."""
+    tensors: tuple[tuple[str, ...], ...] = ()
+    """Parallel to `functions`: the tensors of its first call by parameter and key ("batch.ids"), in
+    the order of `shapes`; empty where the parameters are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class CudagraphRecorded:
+    """torch recorded a CUDA graph; after the first so many of a process they are only counted."""
+
+    t: float
+    step: int
+    epoch: int
+    compile_id: str
+    mode: str
+    """"forward", "backward", "inference"."""
+    reason: str
+    """"first"; "size" (the same code at another dynamic size); "static_address",
+    "graph_output_address", "outputs_alive" (torch's three checks of a recorded graph); "order" (after
+    another graph than before); "thread" (recorded already in another thread); "unknown"."""
+    tree: int
+    """One a device and thread, numbered as they were first used."""
+    function: int
+    """Number of the compiled function in its tree."""
+    thread: int
+    sizes: tuple[str, ...]
+    """Of the inputs that each replay copies: "[8, 16]"."""
+    moved: tuple[str, ...]
+    """Inputs that have another address than in the graph before, as in the compiled graph."""
+    moved_at: tuple[Location | None, ...]
+    """The user's lines that use them."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CudagraphsRan:
+    """What CUDA graphs did since the last such record; the first tuples are parallel."""
+
+    t: float
+    compile_ids: tuple[str, ...]
+    recordings: tuple[int, ...]
+    replays: tuple[int, ...]
+    warmups: tuple[int, ...]
+    """Runs without a graph, before the recording."""
+    skips: int | None = None
+    """torch's own count of graphs it left out, since the process attached; told at the end, and not
+    where the count was cleared meanwhile."""
+    live_graphs: int | None = None
+    pool_bytes: int | None = None
+    lost: str | None = None
+    """Why CUDA graphs could not be watched, if so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,6 +598,102 @@ class PipelineWorked:
     """The slot an "infer" was in, numbered from 0; -1 where the program named none."""
     pool_at: tuple[float, ...] = ()
     pool_sizes: tuple[int, ...] = ()
+
+
+# --- fixed shapes ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FixedShapeUsed:
+    """Calls that a `FixedShape` made since its last such record; one batch may be several calls."""
+
+    t: float
+    number: int
+    """The `FixedShape`, by a number that it has in all records of the process."""
+    function: Location
+    """What it wraps."""
+    axes: tuple[str, ...]
+    buckets: tuple[tuple[int, ...], ...]
+    """The sizes of each axis."""
+    sizes: tuple[tuple[int, ...], ...]
+    """Real sizes of a call, one for each axis; this tuple and the next two are parallel."""
+    run: tuple[tuple[int, ...], ...]
+    """The sizes it ran at."""
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FixedShapeWarmed:
+    """A `FixedShape` called what it wraps at every size; from here on nothing should compile."""
+
+    t: float
+    step: int
+    number: int
+    function: Location
+    graphs: int
+    """Combinations of sizes."""
+    compiles: int
+    """Compiles and recordings that began meanwhile."""
+    backward: bool
+    began: float
+    """When the warm-up began, in seconds; `t` is its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedShapeCompiled:
+    """Something was compiled or recorded in a call of a `FixedShape` that had been warmed up."""
+
+    t: float
+    step: int
+    number: int
+    function: Location
+    size: tuple[int, ...]
+    run: tuple[int, ...]
+    begun: tuple[str, ...]
+    """torch's trigger and compile id of each: "DYNAMO 0/1"."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingChecked:
+    """What `FixedShape.check` found out; tuples from `outputs` to `bitwise` are parallel."""
+
+    t: float
+    step: int
+    number: int
+    function: Location
+    size: tuple[int, ...]
+    run: tuple[int, ...]
+    probes: tuple[str, ...]
+    """What the padding held in the runs that were compared: "zeros", "real rows", "large"..."""
+    seeds: tuple[int, ...]
+    rng_consumed: bool
+    outputs: tuple[str, ...]
+    """Paths; also of arguments, buffers and gradients that were found to change."""
+    kinds: tuple[str, ...]
+    """"safe", "contaminated", "state", "reduced", "parity", "nan_leak", "rng"."""
+    notes: tuple[str, ...]
+    max_abs: tuple[float, ...]
+    bitwise: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRun:
+    """A loop over rows that are done one after the other has ended."""
+
+    t: float
+    step: int
+    number: int
+    function: Location
+    steps: int
+    rows: int
+    row_steps: int
+    """Rows that were computed, over all steps."""
+    active_row_steps: int
+    """Those of them that were not done."""
+    compacted: int
+    """How often the rows that were left moved to a smaller size."""
+    compaction: bool
+    """False: it was switched off, or what was called has no fixed sizes."""
 
 
 # --- faults ----------------------------------------------------------------------------------
@@ -552,6 +728,7 @@ Event = (
     | Recompiled
     | DynamoReset
     | GraphBroke
+    | CollectivesPlanned
     | FrameSkipped
     | WarningSeen
     | HazardsChecked
@@ -569,7 +746,14 @@ Event = (
     | ProfileEnded
     | DeviceMemoryRead
     | CompiledCallsMade
+    | CudagraphRecorded
+    | CudagraphsRan
     | PipelineWorked
+    | FixedShapeUsed
+    | FixedShapeWarmed
+    | FixedShapeCompiled
+    | PaddingChecked
+    | RowsRun
     | EvidenceLost
     | FaultOccurred
 )
@@ -586,6 +770,7 @@ KINDS: dict[str, type[Any]] = {
         Recompiled,
         DynamoReset,
         GraphBroke,
+        CollectivesPlanned,
         FrameSkipped,
         WarningSeen,
         HazardsChecked,
@@ -603,7 +788,14 @@ KINDS: dict[str, type[Any]] = {
         ProfileEnded,
         DeviceMemoryRead,
         CompiledCallsMade,
+        CudagraphRecorded,
+        CudagraphsRan,
         PipelineWorked,
+        FixedShapeUsed,
+        FixedShapeWarmed,
+        FixedShapeCompiled,
+        PaddingChecked,
+        RowsRun,
         EvidenceLost,
         FaultOccurred,
     )

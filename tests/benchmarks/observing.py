@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from bench import PROGRAMS, Bench, Benchmark, Row, share, spawn_on_terminal
 from measure import change
 
-BLOCKS = {"1 ms": ("448", "60", "100"), "10 ms": ("1472", "40", "20")}
-"""Name of a step to the width of its layers, pairs of blocks, and steps in a block."""
+BLOCKS = {"1 ms": ("1", "300", "100"), "10 ms": ("7", "160", "12")}
+"""Name of a step to the number of its layers, pairs of blocks, and noted steps in a block."""
 COMPILES = {"inductor": ("10", "1"), "eager": ("30", "10")}
 """Backend to pairs of blocks, and frames in a block. Eager is Dynamo alone: the dearest case."""
 LIVE_BLOCKS = ("448", "40", "300")
@@ -22,8 +22,8 @@ RECORDS = 20_000
 
 def collectors(bench: Bench) -> Iterator[Row]:
     """What a running step pays for being observed: blocks of steps in turn, in one process."""
-    for name, (width, pairs, steps) in BLOCKS.items():
-        found = bench.in_turn("steps_in_turn.py", width, pairs, steps)
+    for name, (layers, pairs, steps) in BLOCKS.items():
+        found = bench.in_turn("steps_in_turn.py", layers, pairs, steps)
         yield share(f"collectors, {name} compiled step", found, STEP_GOAL, 1e3, "ms")
 
 

@@ -1,7 +1,5 @@
 """How often compiled callables were called, with which shapes, and how much work that was."""
 
-from __future__ import annotations
-
 from compilediag.receipt.record import Record
 
 
@@ -21,6 +19,15 @@ class ShapesRecord(Record, frozen=True, kw_only=True):
     count: int
 
 
+class VaryingSizesRecord(Record, frozen=True, kw_only=True):
+    """Sizes of the tensors that change from call to call; see `compilediag.call_sizes`."""
+
+    dims: tuple[tuple[str, ...], ...]
+    sizes: tuple[tuple[int, ...], ...]
+    counts: tuple[int, ...]
+    other_calls: int = 0
+
+
 class Invocation(Record, frozen=True, kw_only=True):
     """One compiled callable, called from eager code."""
 
@@ -28,11 +35,13 @@ class Invocation(Record, frozen=True, kw_only=True):
     file: str | None = None
     line: int | None = None
     calls: int
+    complete: bool = True
     per_step: PerStep | None = None
     shapes: tuple[ShapesRecord, ...] = ()
     other_shapes: int = 0
     samples: int | None = None
     elements: int | None = None
+    varying: VaryingSizesRecord | None = None
 
 
 class Throughput(Record, frozen=True, kw_only=True):
@@ -43,3 +52,4 @@ class Throughput(Record, frozen=True, kw_only=True):
     callable: str | None = None
     samples: int | None = None
     elements: int | None = None
+    from_steps: int | None = None

@@ -1,7 +1,5 @@
 """How the run went: steps, time, memory, CUDA graphs and the measurement's own cost."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec import field
@@ -27,6 +25,7 @@ class Phases(Record, frozen=True, kw_only=True):
     spans: float | None = None
     rest: float | None = None
     compile_s: dict[str, float] = field(default_factory=dict[str, float])
+    steps: int | None = None
     partial: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -107,6 +106,10 @@ class CudagraphSection(Record, frozen=True, kw_only=True):
     distinct_shapes: int | None = None
     pool_bytes: int | None = None
     padding_waste_fraction: float | None = None
+    warmups: int | None = None
+    skips: int | None = None
+    live_graphs: int | None = None
+    threads: int | None = None
 
 
 class Overhead(Record, frozen=True, kw_only=True):

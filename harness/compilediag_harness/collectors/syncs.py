@@ -170,6 +170,8 @@ class SyncCollector:
         between two steps is torch's own."""
         if self._quiet >= QUIET_STEPS and step >= self._next:
             self._start()
+            if self._sample is not None:
+                self._session.watched_until = max(self._session.watched_until, step + 1)
 
     def stop(self) -> None:
         """Ends the sample in progress; nothing of it is told from here."""

@@ -1,6 +1,8 @@
 """CPU seconds of a step of a compiled training loop, observed in every second block of steps.
 
-Arguments: OUT WIDTH PAIRS STEPS FOLDER.
+Brief steps are watched in turn. A block measures some that are only noted, and then the end of
+such a stretch with the watched steps that follow: the mean of a whole period of both is told.
+Arguments: OUT LAYERS PAIRS STEPS FOLDER.
 """
 
 import sys
@@ -10,34 +12,62 @@ from collections.abc import Callable
 import torch
 from in_turn import measure
 
-FIRST_STEPS = 300
+from compilediag_harness import brief_steps
+from compilediag_harness import steps as step_hooks
+
+FIRST_STEPS = 64
+WINDOW = brief_steps.WATCHED_STEPS + 2
+"""The step that ends a stretch, the watched ones, and one more."""
+WIDTH = 448
+"""Small enough for the weights of a layer to stay in a cache: a longer step has more layers."""
 
 
-def main(out: str, width: int, pairs: int, steps: int, folder: str) -> None:
+def main(out: str, layers: int, pairs: int, steps: int, folder: str) -> None:
     torch.set_num_threads(1)
-    measure(lambda: training(width, steps), pairs, folder, out)
+    # So many steps, not hundreds, until brief ones are noted: what follows them is the same.
+    brief_steps.FIRST_STEPS, brief_steps.RETRY_STEPS = FIRST_STEPS // 2, FIRST_STEPS // 4
+    measure(lambda: training(layers, steps), pairs, folder, out)
 
 
-def training(width: int, steps: int) -> Callable[[], float]:
+def training(layers: int, steps: int) -> Callable[[], float]:
     """A block of steps of a training loop, which tells its CPU seconds a step."""
     torch.manual_seed(0)
-    layers = (torch.nn.Linear(width, width), torch.nn.GELU(), torch.nn.Linear(width, 1))
-    model = torch.compile(torch.nn.Sequential(*layers))
+    hidden = [
+        each for _ in range(layers) for each in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU())
+    ]
+    model = torch.compile(torch.nn.Sequential(*hidden, torch.nn.Linear(WIDTH, 1)))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    batch = torch.randn(64, width)
+    batch = torch.randn(64, WIDTH)
 
     def step() -> None:
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()
 
+    def timed(count: int) -> float:
+        began = time.process_time()
+        for _ in range(count):
+            step()
+        return time.process_time() - began
+
     def block() -> float:
         for _ in range(FIRST_STEPS):  # more is looked at in the first steps than in all others
             step()
-        began = time.process_time()
-        for _ in range(steps):
+        observed = bool(step_hooks._active)
+        for _ in range(10 * FIRST_STEPS):  # a compile in the first block is followed by more
+            if not observed or step_hooks._noting is not None:
+                break
             step()
-        return (time.process_time() - began) / steps
+        else:
+            raise RuntimeError("what would be measured are not noted steps")
+        if observed:
+            step_hooks._noting._until = float("inf")
+        noted = timed(steps) / steps
+        if observed:
+            step_hooks._noting._until = 0.0  # the stretch ends with the next step
+        around = timed(WINDOW)
+        period = brief_steps.NOTED_S / noted + brief_steps.WATCHED_STEPS
+        return noted + (around - WINDOW * noted) / period
 
     return block
 

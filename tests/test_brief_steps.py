@@ -1,0 +1,257 @@
+"""Brief steps: noted and watched in turn, each told once, under its number. No torch, no clock."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from compilediag.fold import fold
+from compilediag.timeline import Step
+from compilediag_harness import brief_steps
+from compilediag_harness.brief_steps import (
+    BRIEF_S,
+    EVERY_STEP_VARIABLE,
+    FIRST_STEPS,
+    NOTED_S,
+    WATCHED_STEPS,
+)
+from compilediag_harness.phases import DATA_WAIT, FORWARD
+from compilediag_harness.session import WATCHED_AFTER_COMPILE, Session
+from compilediag_harness.step_source import EVERY_MARK, StepSource
+from compilediag_harness.wire import Event, StepsEnded
+
+ORIGIN = 100.0
+WALL = BRIEF_S / 20
+"""Seconds of a step."""
+
+
+class NoOptimizers:
+    """What is known of optimizers in a program without any."""
+
+    def expected(self) -> bool:
+        return False
+
+    def stepped_unseen(self) -> bool:
+        return False
+
+    def training(self) -> bool:
+        return False
+
+
+class Program:
+    """A loop that marks its steps, with hooks that are paused and resumed as torch's are."""
+
+    def __init__(self, *, pausable: bool = True) -> None:
+        self.events: list[Event] = []
+        self.heard: list[tuple[int, bool]] = []
+        self.watched: list[int] = []
+        self.session = Session(self.events.append, origin=ORIGIN)
+        self.session.step_listeners.append(lambda *told: self.heard.append(told))
+        self.paused = False
+        self._pausable = pausable
+        self.source = StepSource(self.session, NoOptimizers(), ORIGIN, self._pause, self._resume)
+        self.now = ORIGIN
+
+    def _pause(self, _source: StepSource, _by_calls: bool) -> bool:
+        self.paused = self._pausable
+        return self._pausable
+
+    def _resume(self) -> None:
+        self.paused = False
+
+    def steps(self, count: int, wall: float = WALL, wait: float = 0.0) -> None:
+        """Steps that an optimizer ends; half of each is forward, unless only ends are noted."""
+        for _ in range(count):
+            self.step(1, wall, wait)
+
+    def step(self, key: int, wall: float = WALL, wait: float = 0.0) -> None:
+        """One step, ended by the optimizer `key` as `steps.py` does it."""
+        began, source, brief = self.now, self.source, self.source.brief
+        if wait:
+            brief.fold()
+            source.clock.enter(DATA_WAIT, began)
+            source.clock.leave(DATA_WAIT, began + wait)
+        if not self.paused:
+            self.watched.append(self.session.step)
+            source.clock.enter(FORWARD, began + wait)
+            source.clock.leave(FORWARD, began + wall / 2)
+        self.now += wall
+        if not brief.key:
+            source.optimizer_began(key, self.now)
+        if not brief.took(key, self.now):
+            brief.stop()
+            source.optimizer_began(key, self.now)
+            source.optimizer_ended(key, self.now)
+            brief.ended(source.steady, source.source or "", self.now)
+
+    def told(self) -> list[Step]:
+        """The steps that were told, after the end of the program."""
+        self.source.brief.stop()
+        self.source.finish(self.now)
+        return list(fold([self.events]).steps)
+
+
+def check(program: Program, steps: list[Step], count: int) -> None:
+    """Every step once, in order, without a gap between them."""
+    assert [step.number for step in steps] == list(range(count))
+    assert program.session.step == count
+    for before, after in pairwise(steps):
+        assert after.end - after.wall_s == pytest.approx(before.end)
+
+
+def test_noted_and_watched_steps_in_turn() -> None:
+    """After the first steps most are noted, and some are watched again and again: forward is known
+    of these only, and its share of them is right."""
+    program = Program()
+    stretch = round(NOTED_S / WALL)
+    count = FIRST_STEPS + 4 * (stretch + WATCHED_STEPS)
+    program.steps(count)
+    steps = program.told()
+    check(program, steps, count)
+    watched = [step for step in steps if not step.noted]
+    assert [step.number for step in watched] == [n for n in program.watched if n < count]
+    assert FIRST_STEPS <= len(watched) <= FIRST_STEPS + 5 * WATCHED_STEPS
+    assert max(step.number for step in watched) > FIRST_STEPS + 3 * stretch
+    assert all(step.forward_s == pytest.approx(WALL / 2) for step in watched)
+    assert all(step.forward_s is None for step in steps if step.noted)
+    assert all(step.wall_s == pytest.approx(WALL) for step in steps)
+
+
+def test_the_number_of_the_step_in_progress() -> None:
+    """It is right at any time, also while nobody has folded what was noted."""
+    program = Program()
+    for number in range(FIRST_STEPS + 50):
+        assert program.session.step == number
+        program.steps(1)
+    assert program.paused
+    assert program.session.noted
+
+
+def test_a_compile_in_a_noted_step() -> None:
+    """Who waits for the end of such a step is told at once, and the steps after it are watched."""
+    program = Program()
+    program.steps(FIRST_STEPS + 20)
+    assert program.paused
+    program.session.compiled_in_step = True
+    compiled = program.session.step
+    program.steps(1)
+    assert program.heard[-1] == (compiled, True)
+    program.steps(100)
+    steps = program.told()
+    check(program, steps, FIRST_STEPS + 121)
+    after = [step.number for step in steps if not step.noted and step.number > compiled]
+    assert after == list(range(compiled + 1, compiled + 1 + WATCHED_AFTER_COMPILE))
+
+
+def test_steps_that_somebody_wants_watched() -> None:
+    """A collector in the middle of a sample is told of the very next end."""
+    program = Program()
+    program.session.watched_until = FIRST_STEPS + 40
+    program.steps(FIRST_STEPS + 39)
+    assert not program.paused
+    assert [step for step, _ in program.heard] == list(range(FIRST_STEPS + 39))
+    program.steps(1)
+    assert program.paused
+
+
+@pytest.mark.parametrize("why", ["long", "asked", "calls in progress"])
+def test_all_steps_are_watched(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where steps are not brief, where it was asked for, and where calls cannot be paused."""
+    if why == "asked":
+        monkeypatch.setenv(EVERY_STEP_VARIABLE, "1")
+    program = Program(pausable=why != "calls in progress")
+    program.steps(FIRST_STEPS + 200, 1.5 * BRIEF_S if why == "long" else WALL)
+    steps = program.told()
+    check(program, steps, FIRST_STEPS + 200)
+    assert not any(step.noted for step in steps)
+    assert len(program.heard) == len(steps)
+
+
+def test_steps_that_become_long_are_watched_again() -> None:
+    """Evaluation that makes steps long is not noted for ever."""
+    program = Program()
+    program.steps(FIRST_STEPS + 20)
+    program.steps(200, 2 * BRIEF_S)
+    assert not program.paused
+    steps = program.told()
+    check(program, steps, FIRST_STEPS + 220)
+    assert sum(step.noted for step in steps) < 20 + NOTED_S / BRIEF_S + 1
+
+
+def test_waits_for_data_are_told_of_every_step() -> None:
+    """Of noted steps as well, each its own."""
+    program = Program()
+    for number in range(FIRST_STEPS + 100):
+        program.step(1, WALL, WALL / 4 if number % 2 else WALL / 8)
+    steps = program.told()
+    check(program, steps, FIRST_STEPS + 100)
+    assert any(step.noted for step in steps)
+    for step in steps:
+        assert step.data_wait_s == pytest.approx(WALL / 4 if step.number % 2 else WALL / 8)
+
+
+def test_another_optimizer() -> None:
+    """What was noted counts; the step in progress was not watched from its begin, later ones are,
+    and with two optimizers nothing is noted any more."""
+    program = Program()
+    program.steps(FIRST_STEPS + 20)
+    assert program.paused
+    program.step(2)
+    assert not program.paused
+    for _ in range(100):
+        program.step(1)
+        program.step(2)
+    assert not program.paused
+    steps = program.told()
+    assert [step.number for step in steps] == list(range(len(steps)))
+    before, *after = steps[FIRST_STEPS + 19 :]
+    assert before.noted
+    assert before.wall_s == pytest.approx(2 * WALL)  # the other optimizer is a part of that step
+    assert not any(step.noted for step in after)
+
+
+def test_marks_from_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread is asked for at each end: another one's mark is no noted step."""
+    program = Program()
+    program.steps(FIRST_STEPS + 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(brief_steps.threading, "get_ident", lambda: -1)
+        assert not program.source.brief.took(1, program.now)
+    assert program.source.brief.took(1, program.now + WALL)
+
+
+def test_a_fork_leaves_the_noted_steps_to_its_parent() -> None:
+    """The child tells of its own steps only, and goes on with their numbers."""
+    program = Program()
+    program.steps(FIRST_STEPS + 20)
+    before = len(program.events)
+    program.source.forked()
+    assert not program.paused
+    program.steps(5)
+    program.told()
+    own = [event for event in program.events[before:] if isinstance(event, StepsEnded)]
+    numbers = [number for one in own for number in range(one.first, one.first + len(one.ends))]
+    assert numbers == list(range(FIRST_STEPS + 20, FIRST_STEPS + 25))
+
+
+def test_every_step_of_a_marked_loop() -> None:
+    """`step()` alone ends steps once it is used."""
+    program = Program()
+    for _ in range(3):
+        program.now += WALL
+        program.source.explicit(program.now)
+    assert program.source.steady == EVERY_MARK
+
+
+def test_calls_that_end_steps() -> None:
+    """One compiled callable alone does; of two that are called in turn none does."""
+    program = Program()
+    for key in (5, 5, 5):
+        program.now += WALL
+        program.source.call_began(key, program.now)
+    assert program.source.steady == 5
+    program.source.call_began(6, program.now + WALL)
+    assert program.source.steady == 0
+    program.source.call_began(5, program.now + 2 * WALL)
+    assert program.source.steady == 0
