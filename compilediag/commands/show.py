@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compilediag.commands.arguments import PATH
 from compilediag.commands.help import Command
 from compilediag.commands.screen import look, write
 from compilediag.errors import UsageError
@@ -24,16 +25,21 @@ Examples:
   compilediag show --timeline                       compile by compile, with every cause
   compilediag show --steps                          where the time of the steps went
   compilediag show --md >> "$GITHUB_STEP_SUMMARY"   for a pull request
+  compilediag show --perfetto timeline.json         all of it on one timeline
 """,
 )
-@click.argument("receipt", required=False, type=click.Path())
+@click.argument("receipt", required=False, type=PATH)
 @click.option("--all", "complete", is_flag=True, help="Every finding and note, not one screen.")
 @click.option("--frames", is_flag=True, help="Per frame: compiles, guards, room below the limit.")
 @click.option("--timeline", is_flag=True, help="Compile by compile: step, seconds, all causes.")
 @click.option("--steps", is_flag=True, help="Step times by phase, long steps, spans and hooks.")
+@click.option("--ranks", is_flag=True, help="Rank by rank, and where ranks do not do the same.")
 @click.option("--md", "markdown", is_flag=True, help="Markdown for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="The receipt itself.")
-def command(receipt: str | None, *, complete: bool, **views: bool) -> None:
+@click.option(
+    "--perfetto", metavar="FILE", help="Write the run's timeline for ui.perfetto.dev to FILE."
+)
+def command(receipt: str | None, *, complete: bool, perfetto: str | None, **views: bool) -> None:
     """Show the verdict of a run again.
 
     RECEIPT is a receipt file or the folder of a run; the default is the latest run.
@@ -41,14 +47,20 @@ def command(receipt: str | None, *, complete: bool, **views: bool) -> None:
     chosen = [name for name, asked in views.items() if asked]
     if complete:
         chosen.append("complete")
+    if perfetto is not None:
+        chosen.append("perfetto")
     if len(chosen) > 1:
         raise UsageError(
-            "--all, --frames, --timeline, --steps, --md and --json are different views; give one"
+            "--all, --frames, --timeline, --steps, --ranks, --md, --json and --perfetto are "
+            "different views; give one"
         )
-    write(_drawn(chosen[0] if chosen else "", receipt))
+    if perfetto is not None:
+        write(_written(perfetto, receipt))
+        return
+    write(drawn(chosen[0] if chosen else "", receipt))
 
 
-def _drawn(view: str, where: str | None) -> str:
+def drawn(view: str, where: str | None) -> str:
     """One view of the receipt; only the module that draws it is imported."""
     from compilediag.commands.receipts import load, suffix_for
 
@@ -78,6 +90,10 @@ def _drawn(view: str, where: str | None) -> str:
         from compilediag.views.steps import render_steps
 
         return render_steps(receipt, look()) + f"\n  next: compilediag show{suffix_for(where)}\n"
+    if view == "ranks":
+        from compilediag.views.ranks import render_ranks
+
+        return render_ranks(receipt, look()) + f"\n  next: compilediag show{suffix_for(where)}\n"
     from compilediag.views.verdict import render
 
     screen = look()
@@ -90,6 +106,19 @@ def _drawn(view: str, where: str | None) -> str:
         complete=view == "complete",
         suffix=suffix_for(where),
     )
+
+
+def _written(file: str, where: str | None) -> str:
+    """Writes the timeline to a file; what is to be said about it."""
+    from compilediag.commands.receipts import load, suffix_for
+    from compilediag.commands.show_perfetto import write_perfetto
+
+    path, receipt = load(where)
+    screen = look()
+    notes = write_perfetto(receipt, path, file)
+    told = [f"Wrote {screen.text(file)}: open it in https://ui.perfetto.dev"]
+    told += [f"  note: {screen.text(note)}" for note in notes]
+    return "\n".join([*told, "", f"  next: compilediag show{suffix_for(where)}"]) + "\n"
 
 
 def _probe_above(receipt: Receipt, screen: Look, view: str, where: str | None) -> str:

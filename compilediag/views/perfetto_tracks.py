@@ -1,0 +1,270 @@
+"""What each process of a run did when, as tracks: steps, phases, compiles, waits, spans, marks.
+
+Times come from the journals, causes from the receipt, which has them classified and redacted.
+Texts of the target are redacted by whoever writes the tracks down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from compilediag.fold import break_place
+from compilediag.views.perfetto_lanes import Slice, slice_of
+from compilediag.views.words import count
+from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryRead, GraphBroke
+
+if TYPE_CHECKING:
+    from compilediag.pipeline_loops import PipelineLoop
+    from compilediag.receipt.parts.compiles import CompileEvent, EventCause
+    from compilediag.receipt.schema import Receipt
+    from compilediag.timeline import Compile, Step, SyncSample, Timeline
+    from compilediag_harness.wire import Event
+
+PHASES = ("data_wait", "forward", "backward", "optimizer", "spans")
+RECORDING = "CUDAGRAPH_RECORDING"
+"""torch's name of what `CompileStarted` tells when a CUDA graph is about to be recorded."""
+
+
+class Mark(NamedTuple):
+    """A moment, in nanoseconds since the process attached."""
+
+    name: str
+    at_ns: int
+    category: str
+    args: Mapping[str, Any]
+
+
+class Reading(NamedTuple):
+    """The values of a counter from a moment on."""
+
+    name: str
+    at_ns: int
+    values: Mapping[str, float]
+
+
+class Track(NamedTuple):
+    """One row of the picture; overlapping slices make it several."""
+
+    name: str
+    slices: Sequence[Slice] = ()
+    marks: Sequence[Mark] = ()
+
+
+class ProcessTracks(NamedTuple):
+    """Everything of one process."""
+
+    name: str
+    tracks: Sequence[Track]
+    readings: Sequence[Reading] = ()
+
+
+Causes = Mapping[tuple[int, int, str], "CompileEvent"]
+"""The receipt's compiles by process, epoch and compile id."""
+
+
+def tracks_of(
+    receipt: Receipt, timeline: Timeline, journals: Sequence[Sequence[Event]]
+) -> list[ProcessTracks]:
+    """The tracks of every process; `timeline` is the fold of the same `journals`."""
+    known: Causes = {(e.process, e.epoch, e.compile_id): e for e in receipt.compile.events}
+    return [
+        _process(index, timeline, events, known)
+        for index, events in enumerate(journals)
+        if index < len(timeline.processes)
+    ]
+
+
+def _process(
+    index: int, timeline: Timeline, events: Sequence[Event], known: Causes
+) -> ProcessTracks:
+    steps = [item for item in timeline.steps if item.process == index]
+    compiles = [item for item in timeline.compiles if item.process == index]
+    samples = [item for item in timeline.syncs if item.process == index]
+    found = [
+        Track("steps", [_step(item) for item in steps]),
+        Track("phases (lengths, not places)", [piece for item in steps for piece in _phases(item)]),
+        Track("compiles", [_compile(item, known) for item in compiles], _breaks(events)),
+        Track("recordings of CUDA graphs", (), _recordings(events)),
+        Track("synchronisations (sampled steps)", _syncs(samples, steps)),
+        *_spans(index, timeline),
+        Track("periodic work", (), _fires(events)),
+        *[track for loop in timeline.pipelines if loop.process == index for track in _loop(loop)],
+    ]
+    readings = [*_memory(events), *_pools(index, timeline)]
+    filled = [track for track in found if track.slices or track.marks]
+    return ProcessTracks(_name(index, timeline), filled, readings)
+
+
+def _name(index: int, timeline: Timeline) -> str:
+    started = timeline.processes[index].started
+    if started is None:
+        return f"process {index}"
+    rank = "" if started.rank is None else f"rank {started.rank}, "
+    program = next((word for word in started.argv[1:] if not word.startswith("-")), "python")
+    return f"{rank}{program.rpartition('/')[2]} (pid {started.pid})"
+
+
+# --- steps -----------------------------------------------------------------------------------
+
+
+def _step(step: Step) -> Slice:
+    args = {"compile_s": step.compile_s} if step.compile_s else {}
+    return slice_of(f"step {step.number}", step.end - step.wall_s, step.wall_s, "step", args)
+
+
+def _phases(step: Step) -> Iterable[Slice]:
+    """The phases of a step end to end in their usual order: where they lie is not measured."""
+    at = step.end - step.wall_s
+    for name in PHASES:
+        seconds: float | None = getattr(step, f"{name}_s")
+        if seconds:
+            yield slice_of(name.replace("_", " "), at, seconds, "phase", {"step": step.number})
+            at += seconds
+
+
+def _syncs(samples: Iterable[SyncSample], steps: Iterable[Step]) -> list[Slice]:
+    """A sampled step as a whole: which lines read tensors in it is known, not when."""
+    by_number = {step.number: step for step in steps}
+    found: list[Slice] = []
+    for sample in samples:
+        step = by_number.get(sample.step)
+        if step is None:
+            continue
+        reads = sum(site.count for site in sample.sites)
+        kind = "synchronisation" if sample.on_device else "read of tensors on the host"
+        lines = [
+            {
+                "file": site.place.file,
+                "line": site.place.line,
+                "kind": site.kind,
+                "count": site.count,
+            }
+            for site in sample.sites
+        ]
+        args = {"step": step.number, "lines": lines, "complete": sample.complete}
+        start = step.end - step.wall_s
+        found.append(slice_of(count(reads, kind), start, step.wall_s, "sync", args))
+    return found
+
+
+# --- compiles --------------------------------------------------------------------------------
+
+
+def _compile(item: Compile, known: Causes) -> Slice:
+    """An attempt with the causes that the receipt has for it. A first compile may be a record of
+    a backward with the same id, which has no causes of its own."""
+    record = known.get((item.process, item.epoch, item.compile_id)) if item.guarded else None
+    args: dict[str, Any] = {"compile_id": item.compile_id, "step": item.step}
+    if item.epoch:
+        args["after_reset"] = item.epoch
+    if item.fail_reason or item.fail_type:
+        args["reason"] = item.fail_reason or item.fail_type
+    name = f"{item.kind} {item.compile_id} {item.frame.function}".rstrip()
+    if item.frame.file:
+        args |= {"file": item.frame.file, "line": item.frame.line}
+    if item.graph_ops is not None:
+        args |= {"graph_ops": item.graph_ops, "guards": item.guards}
+    if record is not None and item.forward and record.causes:
+        args["causes"] = [_cause(cause) for cause in record.causes]
+        name += f": {_change(next((c for c in record.causes if c.primary), record.causes[0]))}"
+    return slice_of(name, item.t - item.seconds, item.seconds, "compile", args)
+
+
+def _change(cause: EventCause) -> str:
+    if cause.expected is None or cause.actual is None:
+        return cause.variable
+    return f"{cause.variable} {cause.expected} → {cause.actual}"
+
+
+def _cause(cause: EventCause) -> dict[str, Any]:
+    told = {
+        "rule": cause.rule,
+        "family": cause.family,
+        "variable": cause.variable,
+        "expected": cause.expected,
+        "actual": cause.actual,
+        "guard": cause.guard,
+        "file": cause.file,
+        "line": cause.line,
+        "to_blame": cause.primary,
+    }
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _breaks(events: Iterable[Event]) -> list[Mark]:
+    found: list[Mark] = []
+    for event in events:
+        place = break_place(event.text) if isinstance(event, GraphBroke) else None
+        if isinstance(event, GraphBroke) and place is not None:
+            args = {"file": place.file, "line": place.line, "compile_id": event.compile_id}
+            name = f"graph break {place.file.rpartition('/')[2]}:{place.line}"
+            found.append(Mark(name, _ns(event.t), "graph_break", args))
+    return found
+
+
+def _recordings(events: Iterable[Event]) -> list[Mark]:
+    return [
+        Mark("recording begins", _ns(event.t), "cudagraph", {"step": event.step})
+        for event in events
+        if isinstance(event, CompileStarted) and event.trigger == RECORDING
+    ]
+
+
+# --- what the program said -------------------------------------------------------------------
+
+
+def _spans(index: int, timeline: Timeline) -> Iterable[Track]:
+    """A track a thread."""
+    places = timeline.span_processes or (0,) * len(timeline.spans)
+    threads: dict[int, list[Slice]] = {}
+    for place, span in zip(places, timeline.spans, strict=False):
+        if place == index:
+            args = {"step": span.step, "phase": span.phase}
+            piece = slice_of(span.name, span.start, span.wall_s, "span", args)
+            threads.setdefault(span.thread, []).append(piece)
+    for thread, pieces in sorted(threads.items()):
+        yield Track("spans" if thread == 0 else f"spans of thread {thread}", pieces)
+
+
+def _fires(events: Iterable[Event]) -> list[Mark]:
+    return [
+        Mark(event.names[place], _ns(at), "cadence", {"step": step})
+        for event in events
+        if isinstance(event, CadenceFired)
+        for place, at, step in zip(event.name, event.at, event.steps, strict=False)
+        if place < len(event.names)
+    ]
+
+
+def _loop(loop: PipelineLoop) -> Iterable[Track]:
+    """A track a stage of a producer-consumer loop."""
+    for stage in dict.fromkeys(item.stage for item in loop.stretches):
+        pieces = [
+            slice_of(stage, item.start, item.wall_s, "pipeline", {"samples": item.samples})
+            for item in loop.stretches
+            if item.stage == stage
+        ]
+        yield Track(f"pipeline {loop.name}: {stage}", pieces)
+
+
+def _pools(index: int, timeline: Timeline) -> Iterable[Reading]:
+    for loop in timeline.pipelines:
+        if loop.process == index:
+            for at, size in loop.pool:
+                yield Reading(f"pool of {loop.name}", _ns(at), {"samples": size})
+
+
+def _memory(events: Iterable[Event]) -> Iterable[Reading]:
+    for event in events:
+        if isinstance(event, DeviceMemoryRead):
+            told = {
+                name: float(event.current[name])
+                for name in ("allocated_bytes", "reserved_bytes")
+                if name in event.current
+            }
+            yield Reading(f"memory of device {event.device}", _ns(event.t), told)
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
