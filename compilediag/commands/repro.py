@@ -1,0 +1,114 @@
+"""`compilediag repro`: a small program that compiles again for the cause of a finding."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from compilediag.commands.help import Command
+from compilediag.commands.receipts import load, suffix_for
+from compilediag.commands.screen import look, write
+from compilediag.errors import OutputUnwritable, ReproImpossible, UsageError
+
+if TYPE_CHECKING:
+    from compilediag.receipt.parts.compiles import FindingRecord
+    from compilediag.receipt.schema import Receipt
+
+AROUND = 3
+"""Lines quoted before and behind the one to blame."""
+LARGEST_BYTES = 4 << 20
+"""A larger file is not quoted from."""
+
+
+@click.command(
+    name="repro",
+    cls=Command,
+    epilog="""\b
+Examples:
+  compilediag repro 1                    writes repro_1.py for finding 1 of the latest run
+  compilediag repro 2 run --output x.py  for finding 2 of another run
+  compilediag repro 1 --output -         prints it
+""",
+)
+@click.argument("number", metavar="N", type=click.IntRange(min=1))
+@click.argument("receipt", required=False, type=click.Path())
+@click.option("--output", metavar="FILE", help="Where to write it; default: repro_N.py; - prints.")
+def command(number: int, receipt: str | None, *, output: str | None) -> None:
+    """Write a small program that shows the cause of finding N.
+
+    It is made from the receipt alone and runs nothing of yours: a function with the same kind of
+    guard on the same variable and values. Where that cannot be, the reason is said, and the exit
+    code is 2. RECEIPT is a receipt file or the folder of a run; the default is the latest run.
+    """
+    from compilediag.repro.script import script_of
+
+    path, found = load(receipt)
+    if number > len(found.findings):
+        known = f"findings 1 to {len(found.findings)}" if found.findings else "no findings"
+        raise UsageError(f"{path} has {known}, and no {number}")
+    finding = found.findings[number - 1]
+    try:
+        text = script_of(number, finding, _quoted(finding), _inputs(finding, found))
+    except ReproImpossible as error:
+        said = f"no small program for finding {number}, {finding.rule} {finding.slug}: {error}"
+        raise ReproImpossible(said) from error
+    if output == "-":
+        write(text)
+        return
+    file = f"repro_{number}.py" if output is None else output
+    _write_new(file, text)
+    following = f"\n  next: compilediag run {file} · compilediag explain {number}"
+    write(f"Wrote {look().text(file)}\n{following}{suffix_for(receipt)}\n")
+
+
+def _write_new(file: str, text: str) -> None:
+    """Writes a file that is not there yet: a script that exists may have been changed by hand.
+
+    Raises:
+        UsageError: it exists.
+        OutputUnwritable: it cannot be written.
+    """
+    try:
+        with open(file, "x", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(text)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{file} exists and stays as it is: name another file with --output"
+        ) from error
+    except OSError as error:
+        raise OutputUnwritable(f"{file} cannot be written: {error.strerror or error}") from error
+
+
+def _inputs(finding: FindingRecord, receipt: Receipt) -> str | None:
+    """Shapes of the calls of the callable that was compiled again, where one is known as that."""
+    from compilediag.views.facts import events
+
+    frames = {(item.frame.file, item.frame.line) for item in events(finding, receipt)}
+    called = [item for item in receipt.invocations if (item.file, item.line) in frames]
+    return called[0].shapes[0].shapes if called and called[0].shapes else None
+
+
+def _quoted(finding: FindingRecord) -> list[str]:
+    """The user's lines around the place to blame; none where the file is not there any more."""
+    from compilediag.readers.journal import open_regular
+    from compilediag.redact import Redactor, secret_values
+
+    place = finding.location
+    stream = open_regular(place.file) if place is not None and place.file.endswith(".py") else None
+    if place is None or stream is None:
+        return []
+    with stream:
+        if os.fstat(stream.fileno()).st_size > LARGEST_BYTES:
+            return []
+        lines = stream.read().decode("utf-8", "replace").splitlines()
+    if not 0 < place.line <= len(lines):
+        return []
+    redactor = Redactor(secret_values((), os.environ))
+    first = max(place.line - AROUND, 1)
+    shown = lines[first - 1 : place.line + AROUND]
+    return [
+        f"{'>' if number == place.line else ' '} {number:>4}  {redactor.text(line)}"
+        for number, line in enumerate(shown, first)
+    ]

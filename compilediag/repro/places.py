@@ -1,0 +1,141 @@
+"""Where a guarded variable lives: its owner, its root name, and the way from there.
+
+Names become part of a program, so only identifiers and constants are taken.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+from typing import Literal, NamedTuple
+
+from compilediag.errors import ReproImpossible
+from compilediag.guards.source import path_of
+
+Owner = Literal["argument", "module", "object", "closure", "global"]
+
+RESERVED = frozenset(
+    (
+        "torch", "nn", "enum", "Holder", "Model", "repeated", "captures", "set_captured",
+        "new_value", "_module", "_inputs",
+    )
+)  # fmt: skip
+"""Names that scripts use themselves where a variable could hide them."""
+LONGEST_INDEX = 64
+_SELF = ("self", "fn")
+_REGISTRIES = ("_modules", "_buffers", "_parameters")
+
+
+class Hop(NamedTuple):
+    """One step from an object to a part of it: an attribute, a key or an index."""
+
+    kind: Literal["attr", "key", "index"]
+    name: str
+    """The attribute's name, or the subscript as a literal."""
+
+
+class Place(NamedTuple):
+    """A variable of a program."""
+
+    owner: Owner
+    root: str
+    hops: tuple[Hop, ...]
+    is_buffer: bool = False
+    in_hook: bool = False
+    """A closure that torch reached through a hook of a module."""
+
+    @property
+    def spelled(self) -> str:
+        """As the script reads it."""
+        return self.root + "".join(_spelled(hop) for hop in self.hops)
+
+
+def place_of(rule: str, variable: str, source: str) -> Place:
+    """The place of a finding's variable.
+
+    Args:
+        rule: the code, which says who owns the variable.
+        variable: as the receipt spells it, "pos.pe" or "cfg['k']".
+        source: the path on which torch reached it.
+
+    Raises:
+        ReproImpossible: the name is none a program could use.
+    """
+    owner = _owner(rule, source)
+    if owner == "module":
+        return _below_module(variable, is_buffer="._buffers[" in source)
+    root, hops = _parsed(variable)
+    return Place(owner, root, hops, in_hook=owner == "closure" and "_hooks" in source)
+
+
+def _owner(rule: str, source: str) -> Owner:
+    fixed: dict[str, Owner] = {"CD101": "closure", "CD102": "closure", "CD109": "global"}
+    if rule in fixed:
+        return fixed[rule]
+    path = path_of(source) if source else None
+    if path is None:
+        raise ReproImpossible("the receipt does not say where torch found the variable")
+    below = any(hop.text in _REGISTRIES for hop in path.hops)
+    if path.root in _SELF or below:
+        return "module"
+    if path.scope == "global":
+        return "global"
+    return "object" if rule in ("CD103", "CD104", "CD117") else "argument"
+
+
+def _below_module(variable: str, *, is_buffer: bool) -> Place:
+    """A variable as `named_buffers` spells it, or behind `self`."""
+    names = variable.split(".")
+    if names[0] == "self" and len(names) > 1:
+        names = names[1:]
+    for name in names:
+        if not (name.isidentifier() or name.isdecimal()) or keyword.iskeyword(name):
+            raise ReproImpossible(f"{variable!r} is no path of names below a module")
+    if names[-1].isdecimal():
+        raise ReproImpossible(f"{variable!r} names a module, not a value of one")
+    return Place("module", "self", tuple(Hop("attr", name) for name in names), is_buffer)
+
+
+def _parsed(variable: str) -> tuple[str, tuple[Hop, ...]]:
+    unusable = ReproImpossible(f"{variable!r} is no name that a program could use")
+    try:
+        node = ast.parse(variable, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise unusable from error
+    hops: list[Hop] = []
+    while not isinstance(node, ast.Name):
+        if isinstance(node, ast.Attribute):
+            hops.append(Hop("attr", node.attr))
+            node = node.value
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            hops.append(_subscript(node.slice.value, unusable))
+            node = node.value
+        else:
+            raise unusable
+    if node.id in RESERVED:
+        raise ReproImpossible(f"{node.id!r} is a name that the script needs itself")
+    return node.id, tuple(reversed(hops))
+
+
+def _subscript(value: object, unusable: ReproImpossible) -> Hop:
+    if isinstance(value, str):
+        return Hop("key", repr(value))
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LONGEST_INDEX:
+        return Hop("index", str(value))
+    raise unusable
+
+
+def _spelled(hop: Hop) -> str:
+    return f".{hop.name}" if hop.kind == "attr" else f"[{hop.name}]"
+
+
+def holding(hops: tuple[Hop, ...], leaf: str) -> str:
+    """The expression of nested objects that hold `leaf` at the end of the hops."""
+    for hop in reversed(hops):
+        if hop.kind == "attr":
+            leaf = f"Holder({hop.name}={leaf})"
+        elif hop.kind == "key":
+            leaf = f"{{{hop.name}: {leaf}}}"
+        else:
+            leaf = f"[{'None, ' * int(hop.name)}{leaf}]"
+    return leaf

@@ -1,0 +1,117 @@
+"""The two values of a guard, as a receipt shows them, as Python expressions.
+
+Invariant: an expression is made of what was understood (literals, numbers, names of dtypes), never
+of text of the target as it stands: a script that is run must hold nothing that a run could plant.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+from collections.abc import Mapping
+
+from compilediag.errors import ReproImpossible
+from compilediag.redact import REDACTED
+
+DTYPES = frozenset(
+    (
+        "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8",
+        "bool", "complex64", "complex128",
+    )
+)  # fmt: skip
+MOST_ELEMENTS = 1 << 24
+"""Of a tensor in a script; a larger one would be no small program."""
+LONGEST = 200
+
+_SHAPE = re.compile(r"\[(?P<sizes>(?:\d{1,9}(?:, \d{1,9})*)?)\]\Z")
+_TENSOR = re.compile(r"Tensor (?P<shape>\[[\d, ]*\]) torch\.(?P<dtype>\w+)\Z")
+_COUNTED = re.compile(r"(?P<number>\d{1,4}) (?P<noun>keys?|items?)\Z")
+_MEMBER = re.compile(r"(?P<key>'[^'\\]{1,120}') (?P<state>absent|present)\Z")
+_ENUM = re.compile(r"(?P<type>[A-Za-z_]\w*)\.(?P<member>[A-Za-z_]\w*)\Z")
+
+
+def literal_of(text: str) -> str | None:
+    """A number, string, bool or None as Python spells it; None for anything else."""
+    if len(text) > LONGEST:
+        return None
+    try:
+        value: object = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    known = value is None or isinstance(value, (bool, int, float, complex, str, bytes))
+    return repr(value) if known else None
+
+
+def shape_of(text: str) -> list[int] | None:
+    """The sizes of "[8, 16]"; None where one is not known ("[*, 16]") or the text is no shape."""
+    found = _SHAPE.match(text)
+    if found is None:
+        return None
+    return [int(size) for size in found["sizes"].split(", ") if size]
+
+
+def tensor_of(text: str) -> str | None:
+    """The expression of a tensor from "[8, 16]" or "Tensor [8, 16] torch.float32"."""
+    found = _TENSOR.match(text)
+    if found is not None and found["dtype"] not in DTYPES:
+        return None
+    shape = shape_of(found["shape"] if found else text)
+    if shape is None:
+        return None
+    return ones(shape, found["dtype"] if found else None)
+
+
+def ones(shape: list[int], dtype: str | None = None) -> str:
+    """The expression of a tensor of ones.
+
+    Raises:
+        ReproImpossible: it would be too large.
+    """
+    elements = 1
+    for size in shape:
+        elements *= size
+    if elements > MOST_ELEMENTS:
+        raise ReproImpossible(f"a tensor of shape {shape} is too large for a small program")
+    sized = f"torch.ones({shape}"
+    return f"{sized}, dtype=torch.{dtype})" if dtype not in (None, "float32") else f"{sized})"
+
+
+def dtype_of(text: str) -> str | None:
+    """The name in "torch.float32"; None for another text."""
+    name = text.removeprefix("torch.")
+    return name if name in DTYPES else None
+
+
+def enum_of(text: str) -> tuple[str, str] | None:
+    """Type and member of "Mode.TRAIN"; None for another text."""
+    found = _ENUM.match(text)
+    if found is None or keyword.iskeyword(found["type"]) or keyword.iskeyword(found["member"]):
+        return None
+    return found["type"], found["member"]
+
+
+def counted_of(text: str) -> tuple[int, bool] | None:
+    """Number, and whether it counts keys of a dict, of "2 items" or "1 key"."""
+    found = _COUNTED.match(text)
+    return (int(found["number"]), found["noun"].startswith("key")) if found else None
+
+
+def member_of(text: str) -> tuple[str, bool] | None:
+    """The key as a literal, and whether it is there, of "'k' absent"."""
+    found = _MEMBER.match(text)
+    return (found["key"], found["state"] == "present") if found else None
+
+
+def both(evidence: Mapping[str, object]) -> tuple[str, str]:
+    """What the guard expected and what it met first.
+
+    Raises:
+        ReproImpossible: one of them was not seen, or was taken out as a secret.
+    """
+    expected, actual = evidence.get("expected"), evidence.get("actual")
+    if not isinstance(expected, str) or not isinstance(actual, str):
+        raise ReproImpossible("the receipt does not hold both values of the guard")
+    if REDACTED in expected or REDACTED in actual:
+        raise ReproImpossible("the values of the guard were taken out of the receipt as secrets")
+    return expected, actual
