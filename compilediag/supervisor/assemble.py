@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema import Receipt
     from compilediag.timeline import Timeline
 
+REPORTS = "tlparse"
+"""Folder of tlparse's reports among the artifacts; their indexes lead to hundreds of files."""
 TEXT_LOG_PREFIX = "torch_logs"
 DIGEST_LIMIT_BYTES = 64 << 20
 ARTIFACT_LIMIT = 256
@@ -53,6 +55,8 @@ class RunRecord:
     ended: Ended
     provenance: ProvenanceFacts
     variables: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    """Sentences for the user about what was done after the child had ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +86,30 @@ def assemble(record: RunRecord) -> Assembled:
         # Nobody attached: said as an event, so that every view tells why the verdict is blind.
         events = [(EvidenceLost(0.0, 0, "attach", notes[-1]),)]
     timeline = fold(events, text_log, _user_roots(record.target))
-    receipt = build(timeline, diagnose(timeline), _facts(record, journals))
-    return Assembled(receipt, tuple(notes), timeline)
+    extensions: Mapping[str, object] = {}
+    if record.options.tlparse:
+        from compilediag.supervisor.reports import link_reports, traces_in
+
+        traces = traces_in(record.run_dir)
+        linked = link_reports(traces, record.run_dir, timeline, _secrets(record))
+        extensions = linked.extensions
+        notes += linked.notes
+    facts = _facts(record, journals, extensions)
+    receipt = build(timeline, diagnose(timeline), facts)
+    return Assembled(receipt, (*record.notes, *notes), timeline)
 
 
-def _facts(record: RunRecord, journals: Sequence[Journal]) -> RunFacts:
+def _secrets(record: RunRecord) -> tuple[str, ...]:
+    from compilediag.redact import secret_values
+
+    return secret_values(record.words, record.variables)
+
+
+def _facts(
+    record: RunRecord, journals: Sequence[Journal], extensions: Mapping[str, object]
+) -> RunFacts:
     from compilediag.receipt.run_facts import RunFacts
     from compilediag.receipt.ulid import ulid
-    from compilediag.redact import secret_values
 
     logs = _text_logs(record.run_dir)
     journal = _journal_facts(record.run_dir, journals)
@@ -111,7 +131,7 @@ def _facts(record: RunRecord, journals: Sequence[Journal]) -> RunFacts:
         argv=record.words,
         environment=_allowed(record.variables),
         tool_versions=_tool_versions(),
-        secret_values=secret_values(record.words, record.variables),
+        secret_values=_secrets(record),
         provenance=record.provenance,
         lane_name=record.options.name or record.target.name,
         run_id=os.path.basename(record.run_dir),
@@ -121,6 +141,7 @@ def _facts(record: RunRecord, journals: Sequence[Journal]) -> RunFacts:
         warmup=record.options.warmup,
         bytes_written=files.bytes_written(record.run_dir),
         artifacts=tuple(_artifacts(record.run_dir)),
+        extensions=extensions,
     )
 
 
@@ -190,7 +211,7 @@ def _joined(paths: Sequence[str]) -> Iterator[bytes]:
 
 def _artifacts(run_dir: str) -> Iterator[ArtifactFacts]:
     for path in [*_top_files(run_dir), *_artifact_files(run_dir)][:ARTIFACT_LIMIT]:
-        yield _artifact(path, run_dir)
+        yield artifact_of(path, run_dir)
 
 
 def _top_files(run_dir: str) -> list[str]:
@@ -202,13 +223,21 @@ def _top_files(run_dir: str) -> list[str]:
 
 
 def _artifact_files(run_dir: str) -> list[str]:
+    reports = os.path.join(run_dir, ARTIFACTS, REPORTS)
     found: list[str] = []
-    for folder, _, names in os.walk(os.path.join(run_dir, ARTIFACTS)):
+    if os.path.isdir(reports):
+        from compilediag.supervisor.reports import linked_files
+
+        found = linked_files(run_dir)
+    for folder, below, names in os.walk(os.path.join(run_dir, ARTIFACTS)):
+        if os.path.join(folder, REPORTS) == reports and REPORTS in below:
+            below.remove(REPORTS)  # hundreds of files, which its index leads to
         found += [os.path.join(folder, name) for name in sorted(names)]
     return [path for path in found if not os.path.islink(path)]
 
 
-def _artifact(path: str, run_dir: str) -> ArtifactFacts:
+def artifact_of(path: str, run_dir: str) -> ArtifactFacts:
+    """A file of the run, with its size and, unless it is very large, its digest."""
     from compilediag.receipt.run_facts import ArtifactFacts
 
     uri = os.path.relpath(path, run_dir)
@@ -232,10 +261,15 @@ def _role(uri: str) -> str:
         (TEXT_LOG_PREFIX, "torch_logs"),
         (f"{ARTIFACTS}{os.sep}torch_trace", "torch_trace"),
         (f"{ARTIFACTS}{os.sep}profile-", "torch_profile"),
+        (f"{ARTIFACTS}{os.sep}depyf{os.sep}", "depyf"),
         ("attach-fault-", "fault"),
     ):
         if uri.startswith(prefix):
             return role
+    if uri.startswith(f"{ARTIFACTS}{os.sep}{REPORTS}{os.sep}"):
+        from compilediag.supervisor.reports import role_of
+
+        return role_of(uri) or "other"
     return "other"
 
 

@@ -28,6 +28,10 @@ class Options:
     timeout_s: float | None = None
     grace_s: float = GRACE_S
     trace: bool = False
+    tlparse: bool = False
+    """Keep torch's trace, and make tlparse's report of it."""
+    depyf: bool = False
+    """Run the target a second time, and decompile what its frames became."""
     profile_on_signal: bool = False
     """SIGUSR1 and SIGUSR2 begin and end a window of torch.profiler in the target."""
     live: LiveMode | None = "title"

@@ -48,6 +48,11 @@ def run(
     # Signals stay messages until the receipt is written: an impatient Ctrl-C must not lose it.
     with SignalInbox() as inbox:
         ended, probe = _run_child(target, options, run_dir, variables, inbox)
+        notes: tuple[str, ...] = ()
+        if options.depyf:
+            from compilediag.supervisor.decompiling import decompile
+
+            notes = decompile(target, options, run_dir, variables, inbox, ended)
         record = RunRecord(
             words=tuple(words),
             target=target,
@@ -57,6 +62,7 @@ def run(
             ended=ended,
             provenance=probe.result(),
             variables=variables,
+            notes=notes,
         )
         return _conclude(record)
 
@@ -68,7 +74,7 @@ def _run_child(
     variables: Mapping[str, str],
     inbox: SignalInbox,
 ) -> tuple[Ended, ProvenanceProbe]:
-    trace_dir = _trace_dir(run_dir) if options.trace else None
+    trace_dir = _trace_dir(run_dir) if options.trace or options.tlparse else None
     environment = child_environment(
         variables,
         run_dir,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from compilediag.views.look import Look
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 HEAD = ("frame", "compiles", "guards", "guard check", "variants", "ran eager")
 RIGHT = ("compiles", "guards", "guard check", "variants")
+_NOT_A_WORD = re.compile(r"[^A-Za-z0-9_]+")
 WIDE = 80
 WIDE_ONLY = frozenset({"guards", "guard check"})
 """Columns left out of a narrower terminal."""
@@ -37,9 +39,29 @@ def render_frames(receipt: Receipt, look: Look) -> str:
             name = look.text(item.frame.function, 60)
             told = f"{name} ran eager: {look.text(item.eager_reason)}"
             lines += ["", *hang(told, look.width, "  ", "    ")]
+    lines += _decompiled(receipt, look)
     meaning = "variants: compiled versions in use, of recompile_limit; over it the frame runs eager"
     lines += ["", *hang(meaning, look.width, "  ", "    ")]
     return "\n".join(lines) + "\n"
+
+
+def _decompiled(receipt: Receipt, look: Look) -> list[str]:
+    """Where it stands what torch made of each frame, by compile; from `run --depyf`."""
+    linked = {
+        uri.rpartition("/")[2].removesuffix(".py"): uri
+        for uri in (item.uri for item in receipt.artifacts if item.role == "depyf")
+    }
+    lines: list[str] = []
+    for event in receipt.compile.events:
+        identity = event.compile_id.replace("/", "-").replace("!", "a")
+        word = _NOT_A_WORD.sub("_", event.frame.function)[:60]
+        uri = linked.pop(f"{identity}-{word}", None)
+        if uri is not None:
+            resumed = event.frame.function.startswith("torch_dynamo_resume_in_")
+            what = "what runs after the break" if resumed else "what runs"
+            told = f"{look.text(event.compile_id, 40)} {look.text(event.frame.function, 60)}"
+            lines += hang(f"{told}, {what}: {look.text(uri)}", look.width, "  ", "    ")
+    return ["", *lines] if lines else []
 
 
 def _row(item: FrameDetail, look: Look) -> tuple[str, ...]:

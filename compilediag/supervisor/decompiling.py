@@ -1,0 +1,54 @@
+"""`run --depyf`: the second run of a target, which shows what its frames became."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections.abc import Mapping
+
+from compilediag.redact import secret_values
+from compilediag.supervisor.child import Ended
+from compilediag.supervisor.injection import child_environment
+from compilediag.supervisor.options import Options
+from compilediag.supervisor.output import ARTIFACTS
+from compilediag.supervisor.signals import SignalInbox
+from compilediag.supervisor.target import Target
+from compilediag.tools.depyf import decompile_run, time_for
+
+FOLDER = "depyf"
+_ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+
+
+def decompile(
+    target: Target,
+    options: Options,
+    run_dir: str,
+    variables: Mapping[str, str],
+    inbox: SignalInbox,
+    ended: Ended,
+) -> tuple[str, ...]:
+    """Runs the target again and puts what its frames became among the artifacts.
+
+    Returns sentences for the user. Whatever goes wrong costs these files alone.
+    """
+    if ended.interrupted or target.kind == "stdin":
+        return ("depyf: the target is not run a second time",)
+    into = os.path.join(run_dir, ARTIFACTS, FOLDER)
+    try:
+        # A run directory of its own: what the second run tells counts nowhere.
+        with tempfile.TemporaryDirectory(prefix="compilediag-second-") as scratch:
+            made = decompile_run(
+                target.command,
+                child_environment(variables, scratch, steps=options.steps),
+                into,
+                time_s=options.timeout_s or time_for(ended.wall_s),
+                known=secret_values(target.command, variables),
+                stopped=lambda: bool(_ENDING & set(inbox.wait(0))),
+            )
+    except Exception as error:
+        return (f"depyf: nothing was decompiled: {type(error).__name__}: {error}"[:300],)
+    notes = [f"depyf: {made.problem}"] if made.problem else []
+    if made.files:
+        notes.append(f"what torch.compile made of each frame: {os.path.relpath(into)}")
+    return tuple(notes)

@@ -1,0 +1,130 @@
+"""Notes the bytecode that Dynamo makes in this process, and writes it as Python when it ends.
+
+`tools/depyf.py` puts this folder on PYTHONPATH of a second run of the target; nobody measures it.
+The hook returns None, so the process executes what it would execute without it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dis
+import importlib
+import importlib.util
+import io
+import json
+import os
+import sys
+from collections.abc import Callable
+from types import CodeType, ModuleType
+from typing import Any
+
+Decompile = Callable[[CodeType], object]
+
+
+class Notes:
+    """The transformed code of each compile, in a folder of this process."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.codes: list[tuple[str, CodeType, CodeType]] = []
+
+    def hook(self, old_code: CodeType, new_code: CodeType) -> None:
+        """torch calls it for each compile; None leaves the code as it is."""
+        with contextlib.suppress(Exception):
+            context: Any = sys.modules["torch._guards"].CompileContext
+            self.codes.append((str(context.current_compile_id()), old_code, new_code))
+
+    def install(self, convert_frame: Any) -> None:
+        """Begins to note, in torch's module of that name."""
+        convert_frame.register_bytecode_hook(self.hook)
+        atexit.register(self.write)
+
+    def write(self) -> None:
+        """One line of JSON a compile; what was written is whole if the rest is not."""
+        decompile = decompiler()
+        with open(os.path.join(self.folder, f"{os.getpid()}.jsonl"), "x") as file:
+            for compile_id, old_code, new_code in self.codes:
+                told = {
+                    "compile_id": compile_id,
+                    "function": old_code.co_name,
+                    "line": old_code.co_firstlineno,
+                    "resumes": old_code.co_name.startswith("torch_dynamo_resume_in_"),
+                    "before": source_of(old_code, decompile),
+                    "after": source_of(new_code, decompile),
+                    "guards": guards_of(old_code, new_code),
+                }
+                file.write(json.dumps(told) + "\n")
+                file.flush()
+
+
+def decompiler() -> Decompile | None:
+    """depyf's function; None where it is not installed. It is imported when all is compiled."""
+    try:
+        module: Any = importlib.import_module("depyf")
+    except Exception:
+        return None
+    return module.decompile
+
+
+def source_of(code: CodeType, decompile: Decompile | None) -> list[str]:
+    """Text, and whether it is Python ("depyf") or bytecode ("dis")."""
+    with contextlib.suppress(Exception):
+        if decompile is not None:
+            silent = io.StringIO()
+            with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
+                return [str(decompile(code)), "depyf"]
+    shown = io.StringIO()
+    dis.dis(code, file=shown, depth=0)
+    return [shown.getvalue(), "dis"]
+
+
+def guards_of(old_code: CodeType, new_code: CodeType) -> str | None:
+    """The guards of the cache entry that holds the code, as torch prints them."""
+    with contextlib.suppress(Exception):
+        native: Any = sys.modules["torch._C._dynamo.eval_frame"]
+        for entry in native._debug_get_cache_entry_list(old_code):
+            if entry.code is new_code:
+                return str(entry.guard_manager)
+    return None
+
+
+class AfterImport:
+    """Finds nothing itself; adds an action behind the loader of one module."""
+
+    def __init__(self, name: str, action: Callable[[ModuleType], None]) -> None:
+        self.name = name
+        self.action = action
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
+        """The spec that the other finders give, once."""
+        if name != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec: Any = importlib.util.find_spec(name)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            run: Callable[[ModuleType], None] = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                run(module)
+                with contextlib.suppress(Exception):
+                    self.action(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def start() -> None:
+    """Leaves `sys.path`, and waits for torch where a folder for notes is named."""
+    here = os.path.dirname(__file__)
+    sys.path[:] = [entry for entry in sys.path if entry != here]
+    sys.path_importer_cache.pop(here, None)
+    folder = os.environ.get("COMPILEDIAG_DEPYF_DIR")
+    if folder:
+        notes = Notes(folder)
+        sys.meta_path.insert(0, AfterImport("torch._dynamo.convert_frame", notes.install))
+
+
+start()
+del sys.modules[__name__]
+__import__(__name__)  # the sitecustomize that this one shadows; `site` reports where there is none

@@ -1,0 +1,104 @@
+"""A foreign program as a child with limits on time, memory and what it writes to one file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+TAIL_BYTES = 2000
+LOOK_S = 0.2
+"""How often is asked whether to stop."""
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
+
+
+class Limits(NamedTuple):
+    """What a child may use; beyond it is ended."""
+
+    time_s: float = 60.0
+    memory_bytes: int = 4 << 30
+    file_bytes: int = 512 << 20
+
+
+class ChildEnded(NamedTuple):
+    """How a child ended."""
+
+    problem: str | None
+    """None where it succeeded; else one sentence, without its name."""
+    said: str
+    """The end of what it printed."""
+
+
+def run_limited(
+    command: Sequence[str],
+    folder: str,
+    limits: Limits,
+    environment: Mapping[str, str],
+    stopped: Callable[[], bool] | None = None,
+) -> ChildEnded:
+    """Runs a command in a folder, with no input, and waits for its end.
+
+    It sees few variables of ours and those of `environment`. What it leaves running is ended, and
+    so is the command itself when `stopped`, which is asked now and then, says so.
+    """
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT}
+    with tempfile.TemporaryFile() as printed:
+        try:
+            child = subprocess.Popen(
+                command,
+                cwd=folder,
+                env={**kept, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return ChildEnded(f"it cannot be started: {error.strerror or error}", "")
+        _limit(child.pid, limits)
+        problem = _waited(child, limits, stopped)
+        printed.seek(max(os.fstat(printed.fileno()).st_size - TAIL_BYTES, 0))
+        return ChildEnded(problem, printed.read().decode("utf-8", "replace").strip())
+
+
+def _limit(pid: int, limits: Limits) -> None:
+    """Limits are set from outside, so that nothing of ours runs between fork and exec."""
+    prlimit = getattr(resource, "prlimit", None)
+    if prlimit is None:  # only Linux has it
+        return
+    for kind, value in (
+        (resource.RLIMIT_AS, limits.memory_bytes),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or has a lower limit
+            prlimit(pid, kind, (value, value))
+
+
+def _waited(
+    child: subprocess.Popen[bytes], limits: Limits, stopped: Callable[[], bool] | None
+) -> str | None:
+    until = time.monotonic() + limits.time_s
+    code: int | None = None
+    try:
+        while code is None:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return f"it took longer than {limits.time_s:g} s"
+            if stopped is not None and stopped():
+                return "it was stopped"
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = child.wait(left_s if stopped is None else min(left_s, LOOK_S))
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    if code == 0:
+        return None
+    return f"it ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"

@@ -1,0 +1,132 @@
+"""tlparse's report of torch's traces, made by its command line; what goes wrong costs the report.
+
+It is given one exact file (its 0.4.3 does not find logs in folders), a cleaned copy of it, and a
+fresh folder; `--overwrite` is never used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from compilediag.readers.openers import Opened
+from compilediag.tools.limited import Limits, run_limited
+from compilediag.tools.tlparse_log import TooLarge, copy_log
+
+PROGRAM = "tlparse"
+INDEX = "index.html"
+LINKED = (INDEX, "raw.jsonl", "compile_directory.json", "chromium_events.json")
+"""Files of a report that a receipt links; the index leads to the others."""
+MOST_BYTES = 2 << 30
+"""A larger report is removed."""
+TIME_S = 120.0
+"""For all reports of one run."""
+LEAST_TIME_S = 1.0
+_PREFIX = ".tlparse-"
+
+
+class Report(NamedTuple):
+    """What came of one log."""
+
+    log: str
+    """The log's path, as it was given."""
+    folder: str | None
+    """Where the report lies; None where there is none."""
+    problem: str | None = None
+    """Why there is none, in one sentence."""
+    left_out: int = 0
+    """Records of the log that the copy does not hold."""
+
+
+def find_tlparse() -> str | None:
+    """The program: beside this Python, as pip installs it, else on the PATH."""
+    beside = os.path.join(os.path.dirname(sys.executable), PROGRAM)
+    return beside if os.access(beside, os.X_OK) else shutil.which(PROGRAM)
+
+
+def reports_of(
+    logs: Iterable[str],
+    into: str,
+    known: Sequence[str] = (),
+    limits: Limits | None = None,
+    program: str | None = None,
+) -> list[Report]:
+    """A report of each log, in folders "1", "2"... of `into`, which is made.
+
+    Args:
+        logs: paths of TORCH_TRACE files.
+        into: the folder for the reports.
+        known: values that are secret, replaced wherever they are.
+        limits: of each child; all of them together also have `TIME_S`.
+        program: the tlparse to use; None: the one that is installed.
+    """
+    program = program or find_tlparse()
+    limits = limits or Limits()
+    until = time.monotonic() + TIME_S
+    made: list[Report] = []
+    for number, log in enumerate(logs, 1):
+        left_s = until - time.monotonic()
+        if program is None:
+            made.append(Report(log, None, "tlparse is not installed: pip install tlparse"))
+        elif left_s < LEAST_TIME_S:
+            made.append(Report(log, None, f"the {TIME_S:g} s for reports were used up before it"))
+        else:
+            within = limits._replace(time_s=min(limits.time_s, left_s))
+            folder = os.path.join(into, str(number))
+            made.append(_guarded(program, log, folder, known, within))
+    return made
+
+
+def _guarded(program: str, log: str, folder: str, known: Sequence[str], limits: Limits) -> Report:
+    """A report, or why there is none; what was half made is removed."""
+    above = os.path.dirname(folder)
+    try:
+        os.makedirs(above, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=above) as work:
+            return _report(program, log, folder, work, known, limits)
+    except TooLarge as error:
+        return Report(log, None, f"no report is made of the log: {error}")
+    except OSError as error:
+        return Report(log, None, f"no report could be written: {error.strerror or error}")
+
+
+def _report(
+    program: str, log: str, folder: str, work: str, known: Sequence[str], limits: Limits
+) -> Report:
+    opened = Opened(log)
+    copy, output = os.path.join(work, "torch_trace.log"), os.path.join(work, "report")
+    with open(copy, "xb") as target:
+        copied = copy_log(opened.pieces(), target, known)
+    if not copied.records:
+        why = opened.problem or "it holds no record of torch's"
+        return Report(log, None, f"no report is made of the log: {why}")
+    command = [program, copy, "-o", output, "--no-browser"]
+    ended = run_limited(command, work, limits, {"BROWSER": "true", "RUST_BACKTRACE": "0"})
+    if ended.problem is not None:
+        said = f": {ended.said.splitlines()[-1][:300]}" if ended.said else ""
+        return Report(log, None, f"tlparse made no report: {ended.problem}{said}")
+    if not _plain_file(os.path.join(output, INDEX)):
+        return Report(log, None, f"tlparse made no report: there is no {INDEX}")
+    if _size(output) > MOST_BYTES:
+        return Report(log, None, f"tlparse's report is larger than {MOST_BYTES >> 30} GiB")
+    os.rename(output, folder)  # fails where something is there
+    return Report(log, folder, None, sum(copied.left_out.values()))
+
+
+def _plain_file(path: str) -> bool:
+    return os.path.isfile(path) and not os.path.islink(path)
+
+
+def _size(folder: str) -> int:
+    total = 0
+    for above, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(above, name)).st_size
+    return total
