@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 
-from compilediag.findings import Rule
+from compilediag.call_sizes import VaryingSizes, varying_sizes
+from compilediag.findings import Finding, Rule
 from compilediag.rules.recompiles import Group, Wording, recompile_rule
+from compilediag.timeline import Timeline
+from compilediag_harness.shapes.buckets import fewest
+
+_MOST_BUCKETS = 8
+"""torch's default recompile limit."""
+
+_MOST_WASTE = 0.25
+"""Padding that the proposed buckets may cost, as a share of the rows, if so few can keep to it."""
+
+_MOST_SIZES = 16
+"""Sizes kept in the evidence: those seen most."""
 
 
 def _size(group: Group) -> Wording:
@@ -70,7 +84,56 @@ def _constraint(group: Group) -> Wording:
     )
 
 
+_sizes_alone = recompile_rule("CD105", _size)
+
+
+def dynamic_size(timeline: Timeline) -> Iterable[Finding]:
+    """CD105, with the sizes that were called, how often, and buckets for them where one size
+    changes and was compiled more than once."""
+    for finding in _sizes_alone(timeline):
+        sizes = None if finding.severity == "info" else _sizes_of(finding, timeline)
+        yield finding if sizes is None else _with_buckets(finding, sizes)
+
+
+def _sizes_of(finding: Finding, timeline: Timeline) -> VaryingSizes | None:
+    """The changing size of the callable that was compiled again; None where it is not one size, or
+    another variable's."""
+    ids = finding.evidence["compile_ids"]
+    frames = {
+        (item.process, item.frame.file, item.frame.line)
+        for item in timeline.compiles
+        if isinstance(ids, list) and item.compile_id in ids
+    }
+    for item in timeline.invocations:
+        if (item.process, item.function.file, item.function.line) in frames:
+            shapes = ((shape.shapes, shape.count) for shape in item.shapes)
+            found = varying_sizes(shapes, item.tensors)
+            if found is not None and len(found.dims) == 1:
+                tensors = {place.rpartition(":")[0] for place in found.dims[0]}
+                return found if finding.variable in tensors else None
+    return None
+
+
+def _with_buckets(finding: Finding, sizes: VaryingSizes) -> Finding:
+    counts = {size[0]: count for size, count in zip(sizes.sizes, sizes.counts, strict=True)}
+    seen = sorted(counts.items(), key=lambda item: -item[1])[:_MOST_SIZES]
+    evidence: dict[str, object] = {
+        **finding.evidence,
+        "sizes": [size for size, _ in seen],
+        "calls": [count for _, count in seen],
+        "distinct_sizes": len(counts),
+    }
+    if finding.count < 2 or not any(counts):
+        return replace(finding, evidence=evidence)
+    found = fewest(counts, _MOST_BUCKETS, _MOST_WASTE)
+    evidence |= {"buckets": list(found.buckets), "padding": found.waste}
+    listed = ", ".join(map(str, found.buckets))
+    padded = f"; or pad to {listed} ({found.waste:.0%} padding): compilediag plan"
+    summary = finding.fix.summary.partition("; or pad to")[0] + padded
+    return replace(finding, evidence=evidence, fix=replace(finding.fix, summary=summary))
+
+
 RULES: tuple[Rule, ...] = (
-    recompile_rule("CD105", _size),
+    dynamic_size,
     recompile_rule("CD118", _constraint),
 )

@@ -48,6 +48,7 @@ class Invocations:
         self._lock = threading.RLock()
         self._numbers: dict[int, tuple[int, Any]] = {}
         self._places: list[Location] = []
+        self._tensors: list[tuple[str, ...]] = []
         self._sums: dict[tuple[int, Shapes | None], list[int]] = {}
         self._order: list[tuple[int, float]] = []
         self._left = TOLD_ONE_BY_ONE
@@ -61,7 +62,7 @@ class Invocations:
                 return
             shapes = self._reader.read(call.args, call.kwargs)
             with self._lock:
-                self._add(self._number(key, call.function), shapes)
+                self._add(self._number(key, call), shapes)
             if len(self._order) >= MOST_ROWS:
                 self.write()
         except Exception as error:
@@ -77,7 +78,7 @@ class Invocations:
         with self._lock:
             sums, self._sums = self._sums, {}
             order, self._order = self._order, []
-            places = list(self._places)
+            places, tensors = list(self._places), list(self._tensors)
         now = self._written = self.session.now()
         if not sums:
             return
@@ -96,6 +97,7 @@ class Invocations:
                 counts=tuple(count for _, count in sums.values()),
                 order=tuple(place for place, _ in order),
                 at=tuple(self.session.at(moment) for _, moment in order),
+                tensors=tuple(tensors[number] for number in numbers),
             )
         )
 
@@ -116,9 +118,10 @@ class Invocations:
             # Read here, after the step clock's own reading: a call that begins a step is in it.
             self._order.append((place_and_count[0], time.monotonic()))
 
-    def _number(self, key: int, function: Any) -> int:
+    def _number(self, key: int, call: torch_api.CalledWith) -> int:
         """A small number for a callable. Keys are addresses: one of another object, made after the
         first was freed, is another callable."""
+        function = call.function
         owner = getattr(function, "__self__", None)
         it = owner if owner is not None else getattr(function, "__code__", function)
         known = self._numbers.get(key)
@@ -131,20 +134,36 @@ class Invocations:
         except TypeError:
             reference = None
         number = len(self._places)
-        self._places.append(self._place(function, owner))
+        defined = self._defined(function, owner)
+        self._places.append(_place(defined))
+        self._tensors.append(self._names(defined, owner is not None, call))
         self._numbers[key] = (number, reference)
         return number
 
-    def _place(self, function: Any, owner: Any) -> Location:
-        """Where a callable is defined: a module by its `forward`."""
+    def _defined(self, function: Any, owner: Any) -> Any:
+        """What holds the code of a callable: of a module its `forward`."""
         if isinstance(owner, self._module_type):
-            function = getattr(type(owner), "forward", function)  # pyright: ignore[reportUnknownArgumentType]
+            return getattr(type(owner), "forward", function)  # pyright: ignore[reportUnknownArgumentType]
+        return function
+
+    def _names(self, function: Any, bound: bool, call: torch_api.CalledWith) -> tuple[str, ...]:
+        """The tensors of a call by the parameters they are given to."""
         code = getattr(function, "__code__", None)
-        if code is None:
-            return Location("", 0, type(function).__name__)
-        place = of_code(code)
-        name = getattr(code, "co_qualname", None) or getattr(function, "__qualname__", code.co_name)
-        return Location(place.file, place.line, str(name))
+        parameters = () if code is None else code.co_varnames[int(bound) : code.co_argcount]
+        if len(call.args) > len(parameters):
+            return ()
+        given = {**dict(zip(parameters, call.args, strict=False)), **call.kwargs}
+        return tuple(path for path, _ in self._reader.read((), given))
+
+
+def _place(function: Any) -> Location:
+    """Where it is defined."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return Location("", 0, type(function).__name__)
+    place = of_code(code)
+    name = getattr(code, "co_qualname", None) or getattr(function, "__qualname__", code.co_name)
+    return Location(place.file, place.line, str(name))
 
 
 # --- one per session --------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Fixed shapes: batches of any size run at a few sizes that were compiled before."""

@@ -1,0 +1,342 @@
+"""Which few sizes to compile for, so that the sizes a program really uses cost least.
+
+The choice is exact. A size runs in the cheapest chosen bucket that holds it, so a cost may also
+fall with the size: it is first replaced by its minimum over the sizes that are not smaller. What is
+left is a shortest path, in which a group of neighbouring sizes costs a straight line in the cost of
+its bucket: the lower envelope of those lines gives each step of it in constant time, and k buckets
+of n sizes in O(k n).
+
+Pure, standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+Cost = Callable[[int], float] | Mapping[int, float]
+"""What one call at a size costs, in any unit: a function of the size, or measured values, of which
+the sizes are the only ones that may become a bucket."""
+
+SMALLEST = 2
+"""Smallest bucket: torch compiles sizes 0 and 1 on their own."""
+
+
+class BucketsImpossible(ValueError):
+    """The sizes cannot be covered with what was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlan:
+    """Buckets, and what the observed sizes cost in them."""
+
+    buckets: tuple[int, ...]
+    """Ascending."""
+    calls: tuple[int, ...]
+    """Calls that run in each bucket, parallel to `buckets`; a split batch is several."""
+    rows: int
+    """Rows of all batches."""
+    run_rows: int
+    """Rows that run, padding included."""
+    cost: float
+    """Of all calls, in the unit of the cost; the cost per graph is not in it."""
+
+    @property
+    def waste(self) -> float:
+        """Padding as a share of the rows: 0.5 is three rows run for two that were needed."""
+        return self.run_rows / self.rows - 1.0 if self.rows else 0.0
+
+
+def plan_buckets(
+    counts: Mapping[int, int],
+    k: int,
+    *,
+    cost: Cost | None = None,
+    per_graph_cost: float = 0.0,
+    multiple: int = 1,
+    cap: int | None = None,
+) -> tuple[int, ...]:
+    """The buckets of `plan`, ascending."""
+    return plan(
+        counts, k, cost=cost, per_graph_cost=per_graph_cost, multiple=multiple, cap=cap
+    ).buckets
+
+
+def plan(
+    counts: Mapping[int, int],
+    k: int,
+    *,
+    cost: Cost | None = None,
+    per_graph_cost: float = 0.0,
+    multiple: int = 1,
+    cap: int | None = None,
+) -> BucketPlan:
+    """The at most `k` buckets in which the observed sizes cost least.
+
+    Args:
+        counts: how often each size was seen. Batches of no rows cost nothing and are left out.
+        k: most buckets.
+        cost: of one call at a size; without it, the size itself.
+        per_graph_cost: what one more bucket must save, in the unit of the cost: seconds of its
+            compile, or bytes of its graph. Fewer than `k` buckets may then be cheapest.
+        multiple: every bucket is a multiple of it.
+        cap: no bucket is larger, after rounding too. A larger batch is split into calls of the
+            largest allowed size and a rest.
+
+    Raises:
+        BucketsImpossible: no size was seen, a number is out of range, or no size that may become a
+            bucket holds the largest batch.
+    """
+    _check(counts, k, multiple)
+    top = _largest(max(size for size, count in counts.items() if count), cost, multiple, cap)
+    seen = _split(counts, top)
+    candidates = _candidates(seen, top, cost, multiple)
+    cheapest = _cheapest_not_smaller(candidates, cost)
+    weights = _weights(seen, candidates)
+    prices = [price for price, _ in cheapest[: len(weights)]]
+    tops = _groups(prices, weights, k, per_graph_cost)
+    return _told(seen, sorted({cheapest[place][1] for place in tops}), cost)
+
+
+def fewest(counts: Mapping[int, int], k: int, most_waste: float) -> BucketPlan:
+    """The plan with the fewest buckets that pads at most `most_waste` of the rows; the one with `k`
+    where none does.
+
+    Raises:
+        BucketsImpossible: no size was seen, or a number is out of range.
+    """
+    found = plan(counts, 1)
+    for buckets in range(2, k + 1):
+        if found.waste <= most_waste:
+            break
+        found = plan(counts, buckets)
+    return found
+
+
+def evaluate(
+    counts: Mapping[int, int], buckets: Iterable[int], *, cost: Cost | None = None
+) -> BucketPlan:
+    """What the observed sizes cost in given buckets; a batch above them is split. Buckets in which
+    no call runs are left out.
+
+    Raises:
+        BucketsImpossible: there is no bucket, no size was seen, or a bucket has no known cost.
+    """
+    chosen = sorted(set(buckets))
+    if not chosen or chosen[0] < 1:
+        raise BucketsImpossible(f"buckets must be sizes of at least 1, not {chosen}")
+    _check(counts, 1, 1)
+    return _told(_split(counts, chosen[-1]), chosen, cost)
+
+
+def powers_of_two(largest: int) -> tuple[int, ...]:
+    """2, 4, 8... up to the first that holds `largest`."""
+    top = max(SMALLEST, largest)
+    return tuple(1 << power for power in range(1, (top - 1).bit_length() + 1))
+
+
+def multiples_of(step: int, largest: int) -> tuple[int, ...]:
+    """step, 2 step, 3 step... up to the first that holds `largest`."""
+    return tuple(range(step, _round_up(max(largest, 1), step) + 1, step))
+
+
+# --- what may be chosen -----------------------------------------------------------------------
+
+
+def _check(counts: Mapping[int, int], k: int, multiple: int) -> None:
+    if k < 1:
+        raise BucketsImpossible(f"at least one bucket is needed, not {k}")
+    if multiple < 1:
+        raise BucketsImpossible(f"buckets cannot be multiples of {multiple}")
+    for size, count in counts.items():
+        if size < 0 or count < 0:
+            raise BucketsImpossible(f"a size of {size} cannot have been seen {count} times")
+    if not any(size and count for size, count in counts.items()):
+        raise BucketsImpossible("no size was seen: there is nothing to choose buckets for")
+
+
+def _largest(needed: int, cost: Cost | None, multiple: int, cap: int | None) -> int:
+    """The largest size that may become a bucket: it holds the largest batch, or is what the cap
+    leaves of it."""
+    most = math.inf if cap is None else cap // multiple * multiple
+    if most < SMALLEST:
+        raise BucketsImpossible(f"no multiple of {multiple} from {SMALLEST} to {cap} exists")
+    if cost is None or callable(cost):
+        return int(min(_round_up(max(SMALLEST, needed), multiple), most))
+    known = max((size for size in cost if _allowed(size, multiple) and size <= most), default=0)
+    if not known or (cap is None and known < needed):
+        raise BucketsImpossible(
+            f"no size with a known cost holds a batch of {needed}: measure one that does, or "
+            "give a cap, so that larger batches are split"
+        )
+    return known
+
+
+def _candidates(seen: Iterable[int], top: int, cost: Cost | None, multiple: int) -> list[int]:
+    """The sizes that may become a bucket, ascending."""
+    if cost is None or callable(cost):
+        rounded = (_round_up(max(SMALLEST, size), multiple) for size in seen)
+        return sorted({size for size in rounded if size <= top} | {top})
+    return sorted(size for size in cost if _allowed(size, multiple) and size <= top)
+
+
+def _allowed(size: int, multiple: int) -> bool:
+    return size >= SMALLEST and size % multiple == 0
+
+
+def _round_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _split(counts: Mapping[int, int], top: int) -> dict[int, int]:
+    """Batches above the largest bucket as calls of that size, and a rest."""
+    seen: dict[int, int] = {}
+    for size, count in counts.items():
+        whole, rest = divmod(size, top)
+        if whole and count:
+            seen[top] = seen.get(top, 0) + whole * count
+        if rest and count:
+            seen[rest] = seen.get(rest, 0) + count
+    return seen
+
+
+def _price(cost: Cost | None, size: int) -> float:
+    if cost is None:
+        return size
+    price = cost(size) if callable(cost) else cost.get(size, math.nan)
+    if not price >= 0.0 or math.isinf(price):
+        raise BucketsImpossible(f"the cost of size {size} is {price}: it must be a number >= 0")
+    return price
+
+
+def _cheapest_not_smaller(candidates: Sequence[int], cost: Cost | None) -> list[tuple[float, int]]:
+    """For each candidate the least cost of one that is not smaller, with that one: the smallest
+    of those that cost the same."""
+    cheapest: list[tuple[float, int]] = []
+    best = (math.inf, 0)
+    for size in reversed(candidates):
+        best = min(best, (_price(cost, size), size))
+        cheapest.append(best)
+    return cheapest[::-1]
+
+
+def _weights(seen: Mapping[int, int], candidates: Sequence[int]) -> list[int]:
+    """For each candidate the calls of sizes that fit it and no smaller one; those above the first
+    that holds every size are needed for their cost only."""
+    weights = [0] * (bisect_left(candidates, max(seen)) + 1)
+    for size, count in seen.items():
+        weights[bisect_left(candidates, size)] += count
+    return weights
+
+
+# --- the choice -------------------------------------------------------------------------------
+
+
+def _groups(
+    prices: Sequence[float], weights: Sequence[float], k: int, per_group: float
+) -> list[int]:
+    """Positions of the largest member of each group, when neighbours are grouped so that the sum of
+    (weight of the group) x (price of its largest member) + per_group is least.
+
+    Args:
+        prices: never falling.
+        weights: parallel to them.
+        k: most groups.
+        per_group: added for every group.
+    """
+    before = [0.0]
+    for weight in weights:
+        before.append(before[-1] + weight)
+    least: list[float] = [0.0] + [math.inf] * len(prices)
+    best, best_groups = math.inf, 0
+    choices: list[list[int]] = []
+    for groups in range(1, min(k, len(prices)) + 1):
+        least, chosen = _one_more(least, prices, before)
+        choices.append(chosen)
+        total = least[-1] + per_group * groups
+        if total < best:
+            best, best_groups = total, groups
+    return _traced(choices[:best_groups])
+
+
+def _one_more(
+    least: Sequence[float], prices: Sequence[float], before: Sequence[float]
+) -> tuple[list[float], list[int]]:
+    """The least cost of the first 1, 2... members with one group more, and where that group begins.
+
+    A group from i to j costs prices[j] * (before[j + 1] - before[i]): over i these are lines in
+    prices[j]. Later lines fall more steeply and prices never fall, so a line that was left behind
+    is never best again.
+    """
+    result, chosen = [math.inf], [0]
+    lines: list[int] = []
+    best = 0
+    for end in range(1, len(least)):
+        if least[end - 1] < math.inf:
+            _add_line(lines, end - 1, least, before)
+        best = min(best, max(len(lines) - 1, 0))
+        price = prices[end - 1]
+        while best + 1 < len(lines) and _value(lines[best + 1], price, least, before) <= _value(
+            lines[best], price, least, before
+        ):
+            best += 1
+        if lines:
+            start = lines[best]
+            result.append(least[start] + price * (before[end] - before[start]))
+            chosen.append(start)
+        else:
+            result.append(math.inf)
+            chosen.append(0)
+    return result, chosen
+
+
+def _value(line: int, price: float, least: Sequence[float], before: Sequence[float]) -> float:
+    return least[line] - price * before[line]
+
+
+def _add_line(lines: list[int], new: int, least: Sequence[float], before: Sequence[float]) -> None:
+    """Adds the steepest line and drops those that are nowhere the lowest any more."""
+    while lines and before[lines[-1]] == before[new] and least[lines[-1]] >= least[new]:
+        lines.pop()
+    if lines and before[lines[-1]] == before[new]:
+        return
+    while len(lines) >= 2:
+        first, middle = lines[-2], lines[-1]
+        # Where `new` passes below `first` against where `middle` does, without dividing.
+        passes_new = (least[new] - least[first]) * (before[middle] - before[first])
+        passes_middle = (least[middle] - least[first]) * (before[new] - before[first])
+        if passes_new > passes_middle:
+            break
+        lines.pop()
+    lines.append(new)
+
+
+def _traced(choices: Sequence[Sequence[int]]) -> list[int]:
+    """From the last member back: the largest member of each group."""
+    tops: list[int] = []
+    end = len(choices[0]) - 1
+    for chosen in reversed(choices):
+        tops.append(end - 1)
+        end = chosen[end]
+    return tops[::-1]
+
+
+def _told(seen: Mapping[int, int], buckets: Sequence[int], cost: Cost | None) -> BucketPlan:
+    """Each size in the cheapest bucket that holds it."""
+    cheapest = _cheapest_not_smaller(buckets, cost)
+    calls = dict.fromkeys(buckets, 0)
+    total = 0.0
+    for size, count in seen.items():
+        price, bucket = cheapest[bisect_left(buckets, size)]
+        calls[bucket] += count
+        total += price * count
+    used = [bucket for bucket in buckets if calls[bucket]]
+    return BucketPlan(
+        buckets=tuple(used),
+        calls=tuple(calls[bucket] for bucket in used),
+        rows=sum(size * count for size, count in seen.items()),
+        run_rows=sum(bucket * calls[bucket] for bucket in used),
+        cost=total,
+    )

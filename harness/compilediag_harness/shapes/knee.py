@@ -1,0 +1,160 @@
+"""The batch size from which on more rows a call bring no more rows a second, measured.
+
+Sizes are measured in turn, so that a machine that is busy for a while slows all of them and not
+one. A sudden loss is measured again before it is believed. Where the noise is larger than what is
+gained, no size is named. Measuring is the caller's; here is only arithmetic, standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+
+from compilediag_harness.shapes.buckets import BucketsImpossible
+
+WITHIN = 0.05
+"""The knee is the smallest size whose throughput is within this share of the best."""
+
+CLIFF = 1.5
+"""A size at which throughput falls by this factor below that of a smaller one is past a cliff."""
+
+ROUNDS = 5
+"""Measurements of each size, and of a cliff before it is believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeMeasured:
+    """One size and the seconds of its calls."""
+
+    size: int
+    seconds: tuple[float, ...]
+    """In the order they were measured; empty where the first call failed."""
+    problem: str | None = None
+    """Why sizes from here on are not considered."""
+
+    @property
+    def call_s(self) -> float:
+        """The lower quartile: what disturbs a call only makes it slower."""
+        return _quartiles(self.seconds)[0]
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.size / self.call_s
+
+    @property
+    def spread(self) -> float:
+        """Between the quartiles, as a share of the lower one."""
+        low, high = _quartiles(self.seconds)
+        return high / low - 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Knee:
+    """What was found."""
+
+    size: int | None
+    """None: it could not be determined; `reason` says why."""
+    measured: tuple[SizeMeasured, ...]
+    """By size; the last may be the one with a problem."""
+    gain: float | None
+    """Throughput at the knee against that of the next smaller size, as a share of the latter."""
+    noise: float | None
+    """The widest spread of the sizes that decide."""
+    reason: str | None = None
+
+
+def find_knee(
+    measure: Callable[[int], float],
+    sizes: Iterable[int],
+    *,
+    fits: Callable[[int], bool] = lambda _: True,
+    rounds: int = ROUNDS,
+    within: float = WITHIN,
+    cliff: float = CLIFF,
+) -> Knee:
+    """The smallest size within `within` of the best throughput.
+
+    Args:
+        measure: seconds of one call at a size, warm, with the device waited for.
+        sizes: to be tried; larger ones than the first that fails, does not fit or lies past a cliff
+            are not.
+        fits: whether a size is below the cap of memory.
+        rounds: measurements of each size.
+        within: how much of the best throughput may be given up.
+        cliff: how much throughput must fall to be a cliff.
+
+    Raises:
+        BucketsImpossible: there is no size, or a measurement is no positive number.
+    """
+    tried, stopped = _climb(measure, sorted(set(sizes)), fits, max(rounds, 1), cliff)
+    for turn in range(1, max(rounds, 1)):
+        # There and back: what warms up or slows down over the time meets all sizes alike.
+        for size in sorted(tried, reverse=turn % 2 == 1):
+            tried[size].append(_seconds(measure, size))
+    measured = [SizeMeasured(size, tuple(seconds)) for size, seconds in sorted(tried.items())]
+    if not measured:
+        return Knee(None, tuple(stopped), None, None, "not one size could be measured")
+    return _decided(measured, stopped, within)
+
+
+def _climb(
+    measure: Callable[[int], float],
+    sizes: Sequence[int],
+    fits: Callable[[int], bool],
+    rounds: int,
+    cliff: float,
+) -> tuple[dict[int, list[float]], list[SizeMeasured]]:
+    """Every size once, upwards, until one fails, does not fit or lies past a cliff."""
+    if not sizes or sizes[0] < 1:
+        raise BucketsImpossible("the knee is looked for among sizes of at least 1")
+    tried: dict[int, list[float]] = {}
+    best = 0.0
+    for size in sizes:
+        if not fits(size):
+            return tried, [SizeMeasured(size, (), "does not fit into memory")]
+        try:
+            seconds = [_seconds(measure, size)]
+            if size / seconds[0] * cliff < best:
+                seconds += [_seconds(measure, size) for _ in range(rounds)]
+        except (RuntimeError, MemoryError) as error:  # how torch says that memory is exhausted
+            return tried, [SizeMeasured(size, (), type(error).__name__)]
+        if size / min(seconds) * cliff < best:
+            return tried, [SizeMeasured(size, tuple(seconds), "past a cliff")]
+        tried[size] = seconds
+        best = max(best, size / min(seconds))
+    return tried, []
+
+
+def _seconds(measure: Callable[[int], float], size: int) -> float:
+    seconds = measure(size)
+    if not 0.0 < seconds < float("inf"):
+        raise BucketsImpossible(f"a call at size {size} took {seconds} seconds: no measurement")
+    return seconds
+
+
+def _decided(
+    measured: Sequence[SizeMeasured], stopped: Sequence[SizeMeasured], within: float
+) -> Knee:
+    best = max(item.rows_per_s for item in measured)
+    place = next(
+        index for index, item in enumerate(measured) if item.rows_per_s >= (1.0 - within) * best
+    )
+    knee = measured[place]
+    below = measured[place - 1] if place else None
+    gain = None if below is None else knee.rows_per_s / below.rows_per_s - 1.0
+    fastest = max(measured, key=lambda item: item.rows_per_s)
+    noise = max(item.spread for item in (knee, below or knee, fastest))
+    told = (*measured, *stopped)
+    # Of the smallest size it is only claimed that no other gains more than `within`.
+    if noise > (within if gain is None else gain):
+        reason = f"calls differ by {noise:.0%} at one size: more than what a size gains"
+        return Knee(None, told, gain, noise, reason)
+    return Knee(knee.size, told, gain, noise)
+
+
+def _quartiles(seconds: Sequence[float]) -> tuple[float, float]:
+    if len(seconds) == 1:
+        return seconds[0], seconds[0]
+    low, _, high = quantiles(seconds, n=4, method="inclusive")
+    return low, high
