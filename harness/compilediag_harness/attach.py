@@ -21,10 +21,12 @@ from compilediag_harness import (
     profiling,
     steps,
     torch_api,
+    torch_cudagraphs,
 )
 from compilediag_harness.collectors import hooks, invocations
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.compiles import CompileCollector
+from compilediag_harness.collectors.cudagraphs import CudagraphCollector
 from compilediag_harness.collectors.hazards import HazardCollector
 from compilediag_harness.collectors.logs import LogCollector
 from compilediag_harness.collectors.memory import DeviceMemory
@@ -33,6 +35,7 @@ from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.unguarded import UnguardedCollector
 from compilediag_harness.post_import import PostImport
 from compilediag_harness.session import Session
+from compilediag_harness.shapes import shape_log
 from compilediag_harness.wire import EnvironmentRead, EvidenceLost, ProcessEnded, TorchSeen
 
 _LOG_CHECK_EVERY_S = 0.1
@@ -54,6 +57,7 @@ class Attachment:
         self._hazards: HazardCollector | None = None
         self._unguarded: UnguardedCollector | None = None
         self._memory: DeviceMemory | None = None
+        self._cudagraphs: CudagraphCollector | None = None
         self._syncs: SyncCollector | None = None
         self._totals_at_start: dict[str, int] = {}
         self._next_log_check = 0.0
@@ -71,6 +75,7 @@ class Attachment:
             (torch_api.EVAL_FRAME, self._eval_frame_imported),
             (torch_api.DYNAMO, self._dynamo_imported),
             (torch_api.DISTRIBUTED_SAVER, self._saver_imported),
+            (torch_cudagraphs.TREES, self._trees_imported),
         ):
             self._imports.want(module, self._shielded(module, action))
 
@@ -100,6 +105,7 @@ class Attachment:
         checkpoints.install(torch)
         invocations.install(session, torch)  # after the steps: their clock reads first
         pipeline.install(session, torch)
+        shape_log.install(session)
         profiling.install(session, torch)
         self._memory = DeviceMemory(session, torch_api.device_memory)
         session.step_listeners.append(self._memory.step_ended)
@@ -127,6 +133,11 @@ class Attachment:
 
     def _eval_frame_imported(self) -> None:
         torch_api.watch_compiled_calls()
+
+    def _trees_imported(self) -> None:
+        self._cudagraphs = CudagraphCollector(self.session)
+        self._cudagraphs.install()
+        self.session.step_listeners.append(self._cudagraphs.step_ended)
 
     def _saver_imported(self) -> None:
         checkpoints.saver_imported(self._torch)
@@ -225,9 +236,11 @@ class Attachment:
         for what, action in (
             ("steps", lambda: steps.finish(session)),
             ("pipeline", lambda: pipeline_log.finish(session)),
+            ("fixed shapes", lambda: shape_log.finish(session)),
             ("invocations", lambda: invocations.finish(session)),
             ("profiling", lambda: profiling.finish(session)),
             ("memory", self._memory.read if self._memory is not None else None),
+            ("CUDA graphs", self._cudagraphs.finish if self._cudagraphs is not None else None),
             ("last look", self._last_look),
             ("hooks", self._tell_hooks),
             ("environment", self._read_environment if self._torch is not None else None),
@@ -297,8 +310,12 @@ class Attachment:
             session.step_listeners.remove(self._step_ended)
         if self._memory is not None:
             session.step_listeners.remove(self._memory.step_ended)
+        if self._cudagraphs is not None:
+            self._cudagraphs.uninstall()
+            session.step_listeners.remove(self._cudagraphs.step_ended)
         steps.uninstall(session)
         pipeline_log.uninstall(session)
+        shape_log.uninstall(session)
         invocations.uninstall(session)
         profiling.uninstall(session)
 

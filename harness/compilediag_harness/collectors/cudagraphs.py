@@ -1,0 +1,150 @@
+"""CUDA graphs: recordings with their reasons, warm-ups and replays, counted where torch makes them.
+
+Recordings are counted, never log lines: torch writes one for every graph that does not fit, before
+it knows whether another one does. Replays are added up by compile id and told in batches.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from compilediag_harness import cudagraph_trees, torch_cudagraphs
+from compilediag_harness.cudagraph_trees import Recording
+from compilediag_harness.session import Session
+from compilediag_harness.wire import CudagraphRecorded, CudagraphsRan
+
+WRITE_EVERY_S = 0.25
+"""Counts are written at the end of a step when the last writing is older than this, in seconds."""
+
+MOST_RECORDED = 4096
+"""Recordings of one process that are told one by one."""
+
+_RECORDINGS, _REPLAYS, _WARMUPS = range(3)
+
+
+class CudagraphCollector:
+    """Watches the CUDA graphs of this process for one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        # Reentrant: a finalizer that runs in our code may call compiled code.
+        self._lock = threading.RLock()
+        self._ids: dict[tuple[int, int], str] = {}
+        self._counts: dict[str, list[int]] = {}
+        self._left = MOST_RECORDED
+        self._written = 0.0
+        self._skips_before = torch_cudagraphs.skips() or 0
+        self._remove: torch_cudagraphs.Remover | None = None
+        self._lost: str | None = None
+
+    def install(self) -> None:
+        """Starts watching; call it when torch's trees have been imported."""
+        self._remove = torch_cudagraphs.listen(self)
+        if self._remove is None:
+            self._lost = "this torch has no CUDA-graph trees that we know"
+
+    def uninstall(self) -> None:
+        """Stops watching."""
+        if self._remove is not None:
+            self._remove()
+
+    # --- what torch does -----------------------------------------------------------------------
+
+    def recorded(self, recording: Recording) -> None:
+        """A graph was recorded."""
+        try:
+            with self._lock:
+                self._ids[recording.tree, recording.function] = recording.compile_id
+                self._count(recording.compile_id, _RECORDINGS)
+                told = self._left > 0
+                self._left -= told
+            if told:
+                self._tell(recording)
+        except Exception as error:
+            self.fault("CUDA-graph recording", error)
+
+    def ran(self, key: tuple[int, int], compile_id: object, *, replay: bool) -> None:
+        """A graph was replayed, or a function ran to warm up."""
+        with self._lock:
+            named = self._ids.get(key)
+            if named is None:
+                named = self._ids[key] = "" if compile_id is None else str(compile_id)
+            self._count(named, _REPLAYS if replay else _WARMUPS)
+
+    def fault(self, where: str, error: BaseException) -> None:
+        """We failed."""
+        self._session.fault(where, error)
+
+    def _count(self, compile_id: str, what: int) -> None:
+        counts = self._counts.get(compile_id)
+        if counts is None:
+            counts = self._counts[compile_id] = [0, 0, 0]
+        counts[what] += 1
+
+    def _tell(self, recording: Recording) -> None:
+        session = self._session
+        session.emit(
+            CudagraphRecorded(
+                t=session.now(),
+                step=session.step,
+                epoch=session.epoch,
+                compile_id=recording.compile_id,
+                mode=recording.mode,
+                reason=recording.reason,
+                tree=recording.tree,
+                function=recording.function,
+                thread=threading.get_ident(),
+                sizes=tuple(str(list(sizes)) for sizes in recording.sizes),
+                moved=tuple(item.name for item in recording.moved),
+                moved_at=tuple(item.user for item in recording.moved),
+                seconds=recording.seconds,
+            )
+        )
+
+    # --- telling ---------------------------------------------------------------------------------
+
+    def step_ended(self, _step: int, _compiled: bool) -> None:
+        """Writes now and then."""
+        if self._counts and self._session.now() - self._written >= WRITE_EVERY_S:
+            self._write()
+
+    def finish(self) -> None:
+        """Writes what is left, and what is there at the end."""
+        self._write(
+            skips=self._skips(),
+            live_graphs=cudagraph_trees.live_graphs(),
+            pool_bytes=torch_cudagraphs.pool_bytes(),
+            lost=self._lost,
+        )
+
+    def _skips(self) -> int | None:
+        """None where torch's counter was cleared meanwhile, as `torch._dynamo.reset()` does."""
+        now = torch_cudagraphs.skips()
+        if now is None or now < self._skips_before or self._session.epoch:
+            return None
+        return now - self._skips_before
+
+    def _write(
+        self,
+        *,
+        skips: int | None = None,
+        live_graphs: int | None = None,
+        pool_bytes: int | None = None,
+        lost: str | None = None,
+    ) -> None:
+        with self._lock:
+            counts, self._counts = self._counts, {}
+        self._written = self._session.now()
+        self._session.emit(
+            CudagraphsRan(
+                t=self._written,
+                compile_ids=tuple(counts),
+                recordings=tuple(item[_RECORDINGS] for item in counts.values()),
+                replays=tuple(item[_REPLAYS] for item in counts.values()),
+                warmups=tuple(item[_WARMUPS] for item in counts.values()),
+                skips=skips,
+                live_graphs=live_graphs,
+                pool_bytes=pool_bytes,
+                lost=lost,
+            )
+        )

@@ -1,0 +1,195 @@
+"""torch's CUDA-graph trees, the private names of them and how they are watched: nowhere else.
+
+Three methods of the manager are wrapped, which it looks up at each call: they tell recordings, runs
+without a graph, and replays, none of which torch counts. torch's own check of a recorded graph is
+wrapped too: only it knows why a graph could not be used. Nothing waits for the device, and no
+tensor is kept. Written for torch 2.13; what another version lacks is not told.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from compilediag_harness import cudagraph_trees
+from compilediag_harness.cudagraph_trees import Recording
+from compilediag_harness.torch_api import Remover, loaded, never_compile
+
+TREES = "torch._inductor.cudagraph_trees"
+
+
+class Listener(Protocol):
+    """Who is told; from the thread that runs the model, and never inside of compiled code."""
+
+    def recorded(self, recording: Recording) -> None:
+        """A graph was recorded."""
+        ...
+
+    def ran(self, key: tuple[int, int], compile_id: object, *, replay: bool) -> None:
+        """A graph was replayed, or a function ran without its graph to warm up. `key`: the tree
+        and the function; `compile_id` is spelled by `str`."""
+        ...
+
+    def fault(self, where: str, error: BaseException) -> None:
+        """We failed."""
+        ...
+
+
+class _Checks(threading.local):
+    """Graphs that torch found not to fit in this thread since the last run, with torch's names."""
+
+    def __init__(self) -> None:
+        self.failed: list[tuple[Any, str]] = []
+
+
+_checks = _Checks()
+_listeners: list[Listener] = []
+_originals: list[tuple[Any, str, Any]] = []
+
+
+def listen(listener: Listener) -> Remover | None:
+    """Tells `listener` of CUDA graphs from now on; None where this torch has no trees we know. The
+    module must be imported."""
+    if not _originals and not _wrap():
+        return None
+    _listeners.append(listener)
+
+    def remove() -> None:
+        if listener in _listeners:
+            _listeners.remove(listener)
+        if not _listeners:
+            _unwrap()
+
+    return remove
+
+
+def _wrap() -> bool:
+    trees = loaded(TREES)
+    manager = getattr(trees, "CUDAGraphTreeManager", None)
+    node = getattr(trees, "CUDAGraphNode", None)
+    names = ("record_function", "execute_node", "run_eager")
+    if any(getattr(manager, name, None) is None for name in names):
+        return False
+    _replace(manager, "record_function", _recording)
+    _replace(manager, "execute_node", _replaying)
+    _replace(manager, "run_eager", _warming)
+    if getattr(node, "check_invariants", None) is not None:
+        _replace(node, "check_invariants", _checking)
+    return True
+
+
+def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    original = getattr(owner, name)
+    _originals.append((owner, name, original))
+    ours = make(original)
+    # Dynamo may be asked for frames below an eager call; what torch calls from ours stays its own.
+    never_compile(loaded("torch"), ours.__code__, callees=True)
+    setattr(owner, name, functools.wraps(original)(ours))
+
+
+def _unwrap() -> None:
+    while _originals:
+        owner, name, original = _originals.pop()
+        setattr(owner, name, original)
+
+
+# --- the wrappers -----------------------------------------------------------------------------
+
+
+def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
+    def record_function(self: Any, new_inputs: Any, function_id: Any) -> Any:
+        begun = _shielded(
+            lambda: cudagraph_trees.begun(self, new_inputs, function_id, _checks.failed)
+        )
+        started = time.monotonic()
+        result = original(self, new_inputs, function_id)
+        seconds = time.monotonic() - started
+        if begun is not None:
+            cudagraph_trees.tree_of(self).recorded.add(function_id.id)
+            for listener in tuple(_listeners):
+                listener.recorded(begun._replace(seconds=seconds))
+        _checks.failed.clear()
+        return result
+
+    return record_function
+
+
+def _replaying(original: Callable[..., Any]) -> Callable[..., Any]:
+    def execute_node(self: Any, node: Any, new_inputs: Any) -> Any:
+        _shielded(lambda: _told(self, node.wrapped_function.id, replay=True))
+        return original(self, node, new_inputs)
+
+    return execute_node
+
+
+def _warming(original: Callable[..., Any]) -> Callable[..., Any]:
+    def run_eager(self: Any, new_inputs: Any, function_id: Any) -> Any:
+        _shielded(lambda: _told(self, function_id, replay=False))
+        return original(self, new_inputs, function_id)
+
+    return run_eager
+
+
+def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
+    def check_invariants(self: Any, inputs: Any) -> Any:
+        result = original(self, inputs)
+        status = _status(result)
+        if status in cudagraph_trees.REASONS:
+            _checks.failed.append((self, status))
+        return result
+
+    return check_invariants
+
+
+def _status(result: Any) -> str | None:
+    """torch's name of what did not fit: it gives it beside a text that is made when asked for."""
+    try:
+        return result[0].name
+    except (TypeError, LookupError, AttributeError):
+        return None
+
+
+def _shielded(read: Callable[[], Any]) -> Any:
+    """What `read` gives; a fault of ours must not reach the model."""
+    try:
+        return read()
+    except Exception as error:
+        for listener in tuple(_listeners):
+            listener.fault("CUDA graph", error)
+        return None
+
+
+def _told(manager: Any, function_id: Any, *, replay: bool) -> None:
+    _checks.failed.clear()
+    key = (cudagraph_trees.tree_of(manager).number, function_id.id)
+    compile_id = manager.id_to_compile_id.get(function_id)
+    for listener in tuple(_listeners):
+        listener.ran(key, compile_id, replay=replay)
+
+
+# --- what is there at the end -----------------------------------------------------------------
+
+
+def pool_bytes() -> int | None:
+    """Bytes that the allocator has reserved for graphs; None where that cannot be told. Walks the
+    allocator's whole state: not for every step."""
+    cuda = getattr(loaded("torch"), "cuda", None)
+    pools = {tuple(manager.cuda_graphs_thread_pool) for manager in tuple(cudagraph_trees.managers)}
+    if not pools:
+        return 0
+    if cuda is None or not cuda.is_initialized():
+        return None
+    return sum(
+        segment["total_size"]
+        for segment in cuda.memory_snapshot()
+        if tuple(segment.get("segment_pool_id", ())) in pools
+    )
+
+
+def skips() -> int | None:
+    """torch's own count of graphs that it left out; None where it has none."""
+    counters = getattr(loaded("torch._dynamo.utils"), "counters", None)
+    return None if counters is None else int(counters["inductor"].get("cudagraph_skips", 0))

@@ -1,0 +1,232 @@
+"""CUDA graphs from events to receipt, gate and findings; torch's texts as torch writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from timelines import FILE, attempt, process, timeline
+
+from compilediag.cudagraph_runs import CudagraphRun, skip_reason
+from compilediag.fold import fold
+from compilediag.gate.expression import parse_limits
+from compilediag.gate.ledger import ledger_of
+from compilediag.gate.limits import count_of
+from compilediag.receipt.running_part import cudagraph_section
+from compilediag.rules import cudagraph_texts as texts
+from compilediag.rules import cudagraphs as rules
+from compilediag.timeline import Timeline
+from compilediag_harness.wire import CudagraphRecorded, CudagraphsRan, Event, WarningSeen
+
+GPU = process(facts={"gpus": [{"name": "H100"}]})
+CPU = process(facts={"gpus": []})
+MUTATED = (
+    "skipping cudagraphs due to mutated inputs (2 instances). Found from : \n"
+    f'   File "{FILE}", line 14, in forward\n    self.total.add_(x)\n'
+)
+LIMIT = (
+    "skipping cudagraph due to function 3 exceeding max re-recording limit (=128) on cudagraph "
+    "node 1 due to cudagraph managed tensor data pointer changed."
+)
+
+
+def recorded(reason: str = "first", compile_id: str = "0/0", **more: Any) -> CudagraphRecorded:
+    """A recording of half a second."""
+    values: dict[str, Any] = {
+        "t": 1.0,
+        "step": 1,
+        "epoch": 0,
+        "compile_id": compile_id,
+        "mode": "forward",
+        "reason": reason,
+        "tree": 0,
+        "function": 0,
+        "thread": 1,
+        "sizes": ("[8, 4]",),
+        "moved": (),
+        "moved_at": (),
+        "seconds": 0.5,
+        **more,
+    }
+    return CudagraphRecorded(**values)
+
+
+def ran(
+    recordings: int = 1, replays: int = 0, compile_id: str = "0/0", **more: Any
+) -> CudagraphsRan:
+    return CudagraphsRan(2.0, (compile_id,), (recordings,), (replays,), (1,), **more)
+
+
+def run_of(*events: Event) -> CudagraphRun:
+    (run,) = fold([events]).cudagraphs
+    return run
+
+
+def seen(*events: Event, **more: Any) -> Timeline:
+    """A run on a machine with a device."""
+    runs = fold([events]).cudagraphs
+    return timeline([attempt()], **{"processes": (GPU,), "cudagraphs": runs, **more})
+
+
+def warning(text: str, step: int = 1) -> WarningSeen:
+    return WarningSeen(1.0, step, "0/0", "torch._inductor.cudagraph_utils.__cudagraphs", text)
+
+
+# --- folding ---
+
+
+def test_batches_are_added_up() -> None:
+    """By compile; the recordings told one by one are part of the counts, not more of them."""
+    run = run_of(recorded(), ran(1, 3), ran(0, 4), ran(2, 1, "1/0", skips=5, pool_bytes=7))
+    assert (run.recordings, run.replays, run.warmups) == (3, 8, 3)
+    assert run.reasons == {"first": 1, "not told": 2}
+    assert (run.skips, run.pool_bytes) == (5, 7)
+
+
+def test_a_killed_process_has_what_it_told() -> None:
+    """Its last batch is missing: recordings that were told one by one still count."""
+    run = run_of(recorded(), recorded("size"), ran(1, 3))
+    assert (run.recordings, run.replays, run.skips) == (2, 3, None)
+
+
+def test_a_process_without_graphs_tells_nothing() -> None:
+    """No event, no run: it is not one with zero graphs."""
+    assert fold([[]]).cudagraphs == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (MUTATED, "mutated inputs (N instances)"),
+        (LIMIT, "re-recording limit"),
+        ("skipping cudagraphs due to cpu device (arg3_1)", "cpu device (argN_N)"),
+        ("skipping cudagraphs due to disabling cudagraphs due to incompatible op aten.x", None),
+        ("CUDAGraph supports dynamic shapes by recording a new graph for each size.", ""),
+    ],
+)
+def test_reasons_are_torch_s(text: str, reason: str | None) -> None:
+    """Equal reasons are equal, whatever they are numbered with; another warning has none."""
+    if reason is None:
+        assert skip_reason(text) == "disabling cudagraphs due to incompatible op aten.x"
+    else:
+        assert (skip_reason(text) or "") == reason
+
+
+# --- the receipt and the gate ---
+
+
+def test_not_applicable_without_a_device() -> None:
+    """On a CPU torch leaves out every graph: that is no number of this run."""
+    section = cudagraph_section(seen(ran(0, 0, skips=9), processes=(CPU,)))
+    assert (section.applicable, section.recordings, section.skips) == (False, None, None)
+
+
+def test_the_section_tells_counts_and_reasons() -> None:
+    """Everything that was told, of the lead process; a warning that is no skip is none."""
+    events = (recorded(), recorded("size", sizes=("[9, 4]",)), ran(2, 5, skips=1, live_graphs=2))
+    told = seen(*events, warnings=(warning(MUTATED), warning("something else")))
+    section = cudagraph_section(told)
+    assert section.applicable is True
+    assert (section.recordings, section.replays, section.warmups) == (2, 5, 1)
+    assert section.recordings_by_reason == {"first": 1, "size": 1}
+    assert section.skips_by_reason == {"mutated inputs (N instances)": 1}
+    assert (section.distinct_shapes, section.live_graphs, section.threads) == (2, 2, 1)
+
+
+def test_a_device_and_no_graph_is_known_to_be_none() -> None:
+    """The trees were never imported and the process ended in order: zero. Killed: not known."""
+    assert cudagraph_section(seen()).recordings == 0
+    killed = process(facts={"gpus": [{}]}, ended=False)
+    assert cudagraph_section(seen(processes=(killed,))).recordings is None
+
+
+def test_what_cannot_be_watched_is_null() -> None:
+    """A torch whose trees we do not know: no number, and never zero."""
+    section = cudagraph_section(seen(ran(0, 0, lost="unknown trees")))
+    assert (section.applicable, section.recordings, section.replays) == (True, None, None)
+
+
+def test_the_gate_counts_recordings() -> None:
+    """`--fail-on 'recordings > 1'` is held against what was counted."""
+    from gate_receipts import receipt
+    from msgspec.structs import replace
+
+    (limit,) = parse_limits("recordings > 1")
+    made = replace(receipt(), cudagraph=cudagraph_section(seen(recorded(), ran(2))))
+    assert count_of(made, ledger_of(made), limit) == 2
+    assert limit.is_broken_by(2)
+
+
+# --- the rules ---
+
+
+def test_a_skip_has_its_reason_place_and_fix() -> None:
+    """CD401 with torch's reason, the user's line, once for equal reasons."""
+    told = seen(ran(0), warnings=(warning(MUTATED), warning(MUTATED, 4), warning(LIMIT, 9)))
+    mutated, limit = texts.cudagraph_skipped(told)
+    assert (mutated.rule, mutated.count, mutated.steps) == ("CD401", 2, (1, 4))
+    assert mutated.location is not None
+    assert (mutated.location.line, mutated.confidence) == (14, "text")
+    assert "return the new value" in mutated.fix.summary
+    assert (limit.location, "CD405" in limit.fix.summary) == (None, True)
+
+
+def test_no_skip_is_no_proof() -> None:
+    """Graphs were asked for and none was recorded, without a word: CD401. Not where graphs were
+    recorded, nobody asked, or nothing could be watched."""
+    asked = {"compile_requests": [{"mode": "reduce-overhead"}], "gpus": [{}]}
+    with_mode = {"processes": (process(facts=asked),)}
+    (silent,) = texts.cudagraph_skipped(seen(CudagraphsRan(2.0, (), (), (), ()), **with_mode))
+    assert "none was recorded" in silent.title
+    for told in (
+        seen(ran(1), **with_mode),
+        seen(CudagraphsRan(2.0, (), (), (), ())),
+        seen(CudagraphsRan(2.0, (), (), (), (), lost="unknown trees"), **with_mode),
+    ):
+        assert list(texts.cudagraph_skipped(told)) == []
+
+
+def test_nothing_is_said_on_a_cpu() -> None:
+    """A skip on a machine without a device is no defect."""
+    told = timeline([attempt()], processes=(CPU,), warnings=(warning(MUTATED),))
+    assert [item for rule in (*rules.RULES, *texts.RULES) for item in rule(told)] == []
+
+
+def test_an_overwritten_output_ends_the_run() -> None:
+    """CD404 from torch's error, with the line of the program."""
+    failure = (
+        "RuntimeError: Error: accessing tensor output of CUDAGraphs that has been overwritten by a "
+        f'subsequent run. Stack trace: File "{FILE}", line 21, in evaluate\n    use(out)'
+    )
+    ended = process(facts={"gpus": [{}]}, failure=failure)
+    (found,) = texts.output_overwritten(timeline([attempt()], processes=(ended,)))
+    assert (found.rule, found.severity) == ("CD404", "error")
+    assert found.location is not None
+    assert found.location.line == 21
+
+
+def test_sizes_of_static_compiles_are_sizes_too() -> None:
+    """With dynamic=False every size is a compile and a first recording: CD403 counts them all, at
+    the function that was compiled."""
+    many = [
+        recorded("first", f"0/{number}", sizes=(f"[{number}, 4]",), function=number)
+        for number in range(1, 7)
+    ]
+    (found,) = rules.too_many_sizes(seen(*many, ran(6)))
+    assert (found.rule, found.count, found.cost_s) == ("CD403", 6, 3.0)
+    assert found.location is not None
+    assert found.location.file == FILE
+
+
+def test_a_frame_recorded_once_a_partition_has_one_size() -> None:
+    """Six graphs that are the first of one compile are its partitions, whatever tensors they take;
+    at four more sizes of the call there are thirty graphs, and five sizes."""
+    parts = [recorded("first", function=number, sizes=(f"[8, {number}]",)) for number in range(6)]
+    assert list(rules.too_many_sizes(seen(*parts, ran(6)))) == []
+    more = [
+        recorded("size", function=rows * 6 + number, sizes=(f"[{rows}, {number}]",))
+        for rows in (9, 10, 11, 12)
+        for number in range(6)
+    ]
+    (found,) = rules.too_many_sizes(seen(*parts, *more, ran(30)))
+    assert (found.title, found.count) == ("5 sizes, and CUDA graphs for each", 30)
