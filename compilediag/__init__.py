@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from compilediag_harness.cadence import Cadence, cadence
     from compilediag_harness.drive import drive
     from compilediag_harness.pipeline import Pipeline, pipeline
+    from compilediag_harness.shapes.fixed import FixedShape
     from compilediag_harness.spans import span
     from compilediag_harness.steps import step
 
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Cadence",
+    "FixedShape",
     "Pipeline",
     "__version__",
     "cadence",
@@ -33,6 +35,7 @@ __all__ = [
 
 _HOMES = {
     "Cadence": "compilediag_harness.cadence",
+    "FixedShape": "compilediag_harness.shapes.fixed",
     "Pipeline": "compilediag_harness.pipeline",
     "cadence": "compilediag_harness.cadence",
     "drive": "compilediag_harness.drive",

@@ -13,6 +13,7 @@ import compilediag
 
 NAMES = [
     "Cadence",
+    "FixedShape",
     "Pipeline",
     "__version__",
     "cadence",

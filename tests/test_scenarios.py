@@ -52,6 +52,9 @@ ASKED_AGAIN = (
 )
 """Scenarios whose counts are easy to get wrong: compared with torch on the running version."""
 
+WARMED_SIZES = ("early_exit", "varied_batches")
+"""Scenarios whose fixed program compiles for several sizes in a warm-up: recompiles to torch."""
+
 OF_THE_ENVIRONMENT = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_JOB_ID", "COMPILEDIAG")
 """Settings of the machine that would change what a program does."""
 
@@ -175,7 +178,7 @@ def test_scenario_is_complete_and_readable(name: str) -> None:
     assert broken.findings, "the broken program must be found out"
     assert broken.verdict in ("findings", "blind")
     assert (fixed.verdict, fixed.status, fixed.exit_code) == ("clean", "complete", 0)
-    assert fixed.counts["recompiles"] == 0
+    assert fixed.counts["recompiles"] == 0 or name in WARMED_SIZES
     assert all(finding.get("severity") == "info" for finding in fixed.findings)
 
 

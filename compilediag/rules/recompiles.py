@@ -32,6 +32,8 @@ class Group:
     causes: tuple[Cause, ...]
     recompiles: tuple[Recompile, ...]
     location: Location
+    planned: bool = False
+    """Sizes that a warm-up compiled for: what was wanted, and no fault."""
 
     @property
     def first(self) -> Cause:
@@ -81,32 +83,49 @@ class Wording:
     """What the fix costs, as measured."""
 
 
+_PLANNED = Wording(
+    "tensor argument of another size, in the warm-up of its fixed sizes",
+    "nothing: each size is compiled once, before it is used",
+)
+
+
 def recompile_rule(code: str, word: Callable[[Group], Wording]) -> Rule:
     """The rule of one code: its groups, in the family's words."""
 
     def rule(timeline: Timeline) -> Iterable[Finding]:
         for group in groups_of(timeline, code):
-            yield _finding(group, word(group), timeline.user_roots)
+            yield _finding(group, _PLANNED if group.planned else word(group), timeline.user_roots)
 
     return rule
 
 
 def groups_of(timeline: Timeline, code: str) -> Iterator[Group]:
     """The groups of one code, in the order of their first recompile."""
-    members: dict[Hashable, list[tuple[Cause, Recompile, Location]]] = {}
+    members: dict[tuple[Hashable, ...], list[tuple[Cause, Recompile, Location]]] = {}
     for recompile in timeline.counted_recompiles:
         seen: set[Hashable] = set()
         for cause in causes_of(recompile):
             if cause.rule != code:
                 continue
             place = blamed(cause, recompile.frame, timeline.user_roots)
-            key = (cause.variable, place.file, place.function, _kind_of(cause))
+            planned = code == "CD105" and _in_warmup(recompile, timeline)
+            key = (cause.variable, place.file, place.function, _kind_of(cause), planned)
             if key not in seen:
                 seen.add(key)
                 members.setdefault(key, []).append((cause, recompile, place))
-    for found in members.values():
+    for (*_, planned), found in members.items():
         causes, recompiles, places = zip(*found, strict=True)
-        yield Group(code, causes, recompiles, places[0])
+        yield Group(code, causes, recompiles, places[0], bool(planned))
+
+
+def _in_warmup(recompile: Recompile, timeline: Timeline) -> bool:
+    """A `FixedShape` was calling what it wraps at every size it will run at."""
+    return any(
+        warmed.began <= recompile.t <= warmed.t
+        for item in timeline.fixed_shapes
+        if item.process == recompile.process
+        for warmed in item.warmed
+    )
 
 
 def blamed(cause: Cause, frame: Location, user_roots: tuple[str, ...]) -> Location:
@@ -130,7 +149,7 @@ def _finding(group: Group, wording: Wording, user_roots: tuple[str, ...]) -> Fin
     return Finding(
         rule=group.code,
         slug=register.slug,
-        severity=register.severity,
+        severity="info" if group.planned else register.severity,
         confidence=confidence,
         family=register.family,
         variable=group.variable or None,

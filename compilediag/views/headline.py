@@ -86,7 +86,12 @@ def _clean(receipt: Receipt) -> str:
         compiled += " each" if len(frames) > 1 else ""
     else:
         compiled = f"{count(receipt.compile.compiles, 'compile')} seen"
-    return f"clean: {compiled}, 0 recompiles{in_steps(receipt)}"
+    recompiles = receipt.compile.recompiles
+    told = count(recompiles, "recompile")
+    # A warm-up compiles for several sizes: these are wanted, and told as information.
+    wanted = sum(one.count for one in receipt.findings if one.rule == "CD105")
+    told += ", all in warm-ups" if recompiles and wanted == recompiles else ""
+    return f"clean: {compiled}, {told}{in_steps(receipt)}"
 
 
 def _blind(receipt: Receipt) -> str:

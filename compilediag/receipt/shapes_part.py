@@ -1,0 +1,80 @@
+"""The fixed shapes of a receipt."""
+
+from __future__ import annotations
+
+from compilediag.fixed_shapes import FixedShapeRun
+from compilediag.lead_process import lead_process
+from compilediag.receipt.parts.shapes import (
+    FixedShapeRecord,
+    PaddingOutput,
+    PaddingRecord,
+    RowLoops,
+    ShapesSection,
+    SizeRecord,
+)
+from compilediag.receipt.places import Places
+from compilediag.timeline import Timeline
+from compilediag_harness.wire import PaddingChecked
+
+KEPT = 64
+"""Callables, and sizes of each: the first."""
+
+HARMLESS = frozenset({"safe", "nan_leak"})
+
+
+def shapes_section(timeline: Timeline, places: Places) -> ShapesSection | None:
+    """None when the program uses no `FixedShape`."""
+    lead = lead_process(timeline)
+    own = [item for item in timeline.fixed_shapes if item.process == lead]
+    if not own:
+        return None
+    return ShapesSection(fixed=tuple(_record(item, places) for item in own[:KEPT]))
+
+
+def _record(item: FixedShapeRun, places: Places) -> FixedShapeRecord:
+    place = item.function
+    return FixedShapeRecord(
+        name=place.function,
+        file=places.short(place.file) if place.file else None,
+        line=place.line or None,
+        axes=item.axes,
+        buckets=item.buckets,
+        sizes=tuple(
+            SizeRecord(run=its.run, calls=its.calls, elements=its.elements)
+            for its in item.sizes[:KEPT]
+        ),
+        padding_waste_fraction=item.padding_waste,
+        warmed=bool(item.warmed),
+        warmup_compiles=sum(its.compiles for its in item.warmed) if item.warmed else None,
+        late_compiles=sum(len(its.begun) for its in item.late) if item.warmed else None,
+        padding=None if item.checked is None else _padding(item.checked),
+        rows=_rows(item),
+    )
+
+
+def _padding(checked: PaddingChecked) -> PaddingRecord:
+    columns = (checked.outputs, checked.kinds, checked.notes, checked.max_abs, checked.bitwise)
+    return PaddingRecord(
+        safe=all(kind in HARMLESS for kind in checked.kinds),
+        outputs=tuple(
+            PaddingOutput(path=path, kind=kind, note=note, max_abs=max_abs, bitwise=bitwise)
+            for path, kind, note, max_abs, bitwise in zip(*columns, strict=False)
+        ),
+        size=checked.size,
+        run=checked.run,
+        probes=checked.probes,
+        seeds=checked.seeds,
+        rng_consumed=checked.rng_consumed,
+    )
+
+
+def _rows(item: FixedShapeRun) -> RowLoops | None:
+    if not item.loops:
+        return None
+    return RowLoops(
+        loops=len(item.loops),
+        steps=sum(loop.steps for loop in item.loops),
+        computed_rows=sum(loop.row_steps for loop in item.loops),
+        active_rows=sum(loop.active_row_steps for loop in item.loops),
+        compacted=sum(loop.compacted for loop in item.loops),
+    )

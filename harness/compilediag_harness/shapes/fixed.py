@@ -1,0 +1,280 @@
+"""A callable that gets batches of any size and runs at a few: padded, split, and cut back.
+
+score = FixedShape(torch.compile(score), dims={"obs": 0}, buckets=[64, 512])
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from compilediag_harness import torch_api, undisturbed
+from compilediag_harness.collectors.code_places import of_code
+from compilediag_harness.shapes import buckets as planner
+from compilediag_harness.shapes.call_parts import Settings
+from compilediag_harness.shapes.compaction import Loop, run_until_done
+from compilediag_harness.shapes.dims import DimsGiven, read_dims
+from compilediag_harness.shapes.padded_calls import PaddedCalls
+from compilediag_harness.shapes.padding import REPEAT, Pad, read_pad
+from compilediag_harness.shapes.padding_check import check_padding
+from compilediag_harness.shapes.padding_report import PaddingReport
+from compilediag_harness.shapes.shape_errors import ShapeUnusable
+from compilediag_harness.shapes.shape_log import Declared
+from compilediag_harness.shapes.sizes import Cost, read_buckets
+from compilediag_harness.shapes.warming import warm
+from compilediag_harness.wire import Location
+
+_numbers = itertools.count()
+
+_FLUENT = frozenset(
+    (
+        *("apply", "bfloat16", "cpu", "cuda", "double", "eval", "float", "half", "requires_grad_"),
+        *("share_memory", "to", "to_empty", "train", "type", "xpu"),
+    )
+)
+"""Methods of modules that return the module: here they return the FixedShape."""
+
+
+class FixedShape:
+    """Wraps a callable, compiled or not. Its attributes and methods are there too: `state_dict()`,
+    `parameters()`, `train()`.
+
+    Args:
+        fn: a module or a function; usually what `torch.compile` gave.
+        dims: which dimension varies, by argument: `{"obs": 0}`, or named axes,
+            `{"tokens": {"B": 0, "T": 1}}`. A path goes into containers ("batch.obs"), and stands
+            for every tensor below it. The first axis is that of rows.
+        buckets: the sizes to run at, ascending from 2 on: a list, "powers_of_two:512",
+            "multiples_of_8:512", a mapping of axes to those, or "auto": by `fit` from what
+            `observe` was told.
+        pad: what padding holds: "repeat" (the last row), a number, or either by path.
+        mask: name of an argument of `fn` that gets a flag a row: True for real ones.
+        overflow: a batch above the largest size is split ("chunk") or refused ("error").
+        max_graphs: most combinations of sizes.
+        out_dims: as `dims`, for the outputs by path ("" for an output that is one tensor). Without
+            it they are found by running `fn` eagerly at two sizes.
+        cost: of a call at a size, to split large batches: a function or measured values.
+        clone: whether outputs are copied. By default those on CUDA devices are, where CUDA graphs
+            may write to them in the next call, and those that share memory with padded inputs.
+        seed_per_chunk: the generators have this seed in the first call of a batch, the next in its
+            second..., so that a batch draws the same numbers whatever was drawn before. The
+            program's own generators go on as if nothing had been drawn.
+
+    Raises:
+        ShapeUnusable: a setting that cannot be used; it says what to write.
+    """
+
+    __slots__ = ("__weakref__", "_calls", "_counts", "_given", "_max_graphs", "_report", "_torch")
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        dims: DimsGiven,
+        buckets: Any = "auto",
+        pad: Pad | Mapping[str, Pad] = REPEAT,
+        mask: str | None = None,
+        overflow: Literal["chunk", "error"] = "chunk",
+        max_graphs: int | None = None,
+        *,
+        out_dims: DimsGiven | None = None,
+        cost: Cost | None = None,
+        clone: bool | None = None,
+        seed_per_chunk: int | None = None,
+    ) -> None:
+        import torch
+
+        if not callable(fn):
+            raise ShapeUnusable(f"FixedShape wraps a callable, not a {type(fn).__name__}")
+        if overflow not in ("chunk", "error"):
+            raise ShapeUnusable(f'overflow must be "chunk" or "error", not {overflow!r}')
+        named = read_dims(dims)
+        sizes = read_buckets(buckets, named.axes)
+        settings = Settings(
+            function=fn,
+            dims=named,
+            out_dims=None if out_dims is None else read_dims(out_dims, "out_dims"),
+            buckets=sizes or (),
+            pad=read_pad(pad),
+            mask=mask,
+            overflow=overflow,
+            cost=cost,
+            clone=clone,
+            seed_per_chunk=seed_per_chunk,
+        )
+        undisturbed.bind(torch)
+        undisturbed.never_compiled(torch, FixedShape.__call__, PaddedCalls.run, callees=True)
+        self._torch: Any = torch
+        self._max_graphs = max_graphs
+        self._given = settings
+        self._counts: dict[int, int] = {}
+        self._report: PaddingReport | None = None
+        self._calls: PaddedCalls | None = None
+        if sizes is not None:
+            self._use(sizes)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the wrapped callable gives for this batch. Inside of compiled code it is the wrapped
+        callable and nothing else.
+
+        Raises:
+            ShapeUnusable: the batch cannot be run at the sizes; it names the argument.
+            CompiledAfterWarmup: something compiled, and `warmup(..., late="error")` forbade it.
+        """
+        if undisturbed.is_compiling():
+            return self._given.function(*args, **kwargs)
+        return self._ready().run(args, kwargs)
+
+    def warmup(
+        self,
+        *args: Any,
+        late: Literal["finding", "error"] = "finding",
+        unsafe: Literal["error", "allow"] = "error",
+        **kwargs: Any,
+    ) -> int:
+        """Calls the callable with this example at every size, the largest first, in the grad mode
+        in force, backward too; how many compiles and recordings began. Padding is checked before.
+
+        Args:
+            *args: an example: arguments as of a call, with at least one row.
+            late: a compile or recording in a later call is a finding, or raises too.
+            unsafe: padding that changes results raises, or is a finding only.
+            **kwargs: as args.
+
+        Raises:
+            ShapeUnusable: as a call, or there are more sizes than torch compiles for.
+            PaddingContaminates: results depend on padding.
+        """
+        if late not in ("finding", "error") or unsafe not in ("error", "allow"):
+            raise ShapeUnusable('late is "finding" or "error", unsafe is "error" or "allow"')
+        calls = self._ready()
+        report = self._report or self.check(*args, **kwargs)
+        if unsafe == "error":
+            report.require_harmless()
+        begun = warm(calls, args, kwargs)
+        calls.frozen = late
+        return begun
+
+    def check(self, *args: Any, gradients: bool = True, **kwargs: Any) -> PaddingReport:
+        """Whether padding is harmless, tried on this example: nothing is compiled, nothing changes.
+        With `gradients`, and where they are enabled, those of parameters are compared too.
+
+        Raises:
+            ShapeUnusable: the example has no rows, or cannot be padded.
+        """
+        self._report = check_padding(self._ready(), args, kwargs, gradients=gradients)
+        return self._report
+
+    def until_done(
+        self,
+        state: Any,
+        done: Callable[[Any], Any],
+        steps: int,
+        *,
+        compaction: bool = True,
+    ) -> Loop:
+        """Calls `state = fn(state)` until `done(state)`, one flag a row, is True for every row, or
+        `steps` times. Rows that are done are held as they are. With `compaction` the rows that are
+        left move to the next smaller size: the same result, without computing the others.
+
+        Raises:
+            ShapeUnusable: `fn` gives back another structure than it takes.
+        """
+        return run_until_done(self._ready(), state, done, steps, compaction=compaction)
+
+    def observe(self, sizes: Iterable[int]) -> None:
+        """Remembers sizes of batches, for `fit`."""
+        for size in sizes:
+            self._counts[int(size)] = self._counts.get(int(size), 0) + 1
+
+    def fit(
+        self, k: int, *, cost: Cost | None = None, multiple: int = 1, cap: int | None = None
+    ) -> tuple[int, ...]:
+        """Chooses at most `k` sizes for what was observed, those that cost least, and uses them.
+
+        Raises:
+            ShapeUnusable: there are several axes, or `k` is more than `max_graphs`.
+            BucketsImpossible: nothing was observed, or no size can be chosen.
+        """
+        if len(self._given.dims.axes) > 1:
+            raise ShapeUnusable("fit chooses the sizes of one axis: give buckets for each axis")
+        chosen = planner.plan_buckets(self._counts, k, cost=cost, multiple=multiple, cap=cap)
+        self._use((chosen,))
+        return chosen
+
+    @property
+    def buckets(self) -> tuple[tuple[int, ...], ...]:
+        """The sizes of each axis."""
+        return self._ready().settings.buckets
+
+    @property
+    def wrapped(self) -> Callable[..., Any]:
+        """What was given."""
+        return self._given.function
+
+    @property
+    def late_compiles(self) -> int:
+        """Compiles and recordings that began in calls after the warm-up, as far as torch told."""
+        return self._ready().late_compiles
+
+    def _use(self, sizes: tuple[tuple[int, ...], ...]) -> None:
+        graphs = math.prod(len(its) for its in sizes)
+        if self._max_graphs is not None and graphs > self._max_graphs:
+            raise ShapeUnusable(
+                f"{graphs} combinations of sizes are more than max_graphs={self._max_graphs}: "
+                "choose fewer sizes"
+            )
+        from dataclasses import replace
+
+        of = Declared(
+            next(_numbers), _place(self._torch, self._given.function), self._given.dims.axes, sizes
+        )
+        self._calls = PaddedCalls(self._torch, replace(self._given, buckets=sizes), of)
+
+    def _ready(self) -> PaddedCalls:
+        if self._calls is None:
+            raise ShapeUnusable(
+                'buckets is "auto": tell sizes with observe(sizes), then choose with fit(k), or '
+                "give a list"
+            )
+        return self._calls
+
+    # --- what is wrapped shows through -------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in FixedShape.__slots__:
+            raise AttributeError(name)
+        value = getattr(self._given.function, name)
+        if name not in _FLUENT or not callable(value):
+            return value
+
+        def fluent(*args: Any, **kwargs: Any) -> Any:
+            result = value(*args, **kwargs)
+            same = torch_api.original_of(self._given.function), self._given.function
+            return self if any(result is item for item in same) else result
+
+        return fluent
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in FixedShape.__slots__:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._given.function, name, value)
+
+    def __repr__(self) -> str:
+        return f"FixedShape({self._given.function!r}, buckets={self._calls and self.buckets})"
+
+
+def _place(torch: Any, function: Any) -> Location:
+    """Where what is wrapped is defined."""
+    target: Any = torch_api.original_of(function)
+    if isinstance(target, torch.nn.Module):
+        kind: Any = type(target)  # pyright: ignore[reportUnknownVariableType]
+        target = kind.forward
+    target = getattr(target, "__func__", target)
+    code = getattr(target, "__code__", None)
+    if code is None:
+        return Location("", 0, type(target).__name__)
+    place = of_code(code)
+    return Location(place.file, place.line, str(getattr(target, "__qualname__", code.co_name)))

@@ -1,0 +1,69 @@
+"""What a check of padding says: a verdict for each output, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compilediag_harness.shapes.shape_errors import PaddingContaminates
+
+HARMFUL = frozenset({"contaminated", "state", "reduced", "parity"})
+HARMLESS = frozenset({"safe", "nan_leak"})
+
+_ADVICE = {
+    "contaminated": 'mask the padding where rows meet (mask="name of an argument")',
+    "state": "freeze it for padded calls (module.eval()), or mask what it adds up",
+    "reduced": 'reduce over the real rows only, with mask="name of an argument"',
+    "parity": "use the number of real rows (mask.sum()) in place of the padded size",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found out about one output, one buffer, one argument or one gradient."""
+
+    kind: str
+    """"safe", "contaminated", "state", "reduced", "parity", "nan_leak", "rng"."""
+    note: str
+    max_abs: float
+    """Largest difference between a padded and an unpadded run; 0 where there is none to compare."""
+    bitwise: bool
+    """Padding of every kind gave the same bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingReport:
+    """The result of `FixedShape.check`: not contaminated on these probes, which is no proof for
+    padding that was not tried."""
+
+    function: str
+    outputs: Mapping[str, Verdict]
+    """By path; "" for an output that is one tensor. Buffers, arguments and gradients are there too
+    when they were found to change: "buffer running_mean", "argument obs", "gradient weight"."""
+    size: tuple[int, ...]
+    run: tuple[int, ...]
+    """The sizes it was padded to."""
+    probes: tuple[str, ...]
+    seeds: tuple[int, ...]
+    rng_consumed: bool
+    """It draws random numbers: results with and without padding cannot be equal."""
+
+    @property
+    def safe(self) -> bool:
+        """Nothing depends on finite padding."""
+        return all(item.kind in HARMLESS for item in self.outputs.values())
+
+    @property
+    def harmful(self) -> dict[str, Verdict]:
+        """What must be changed before padding is used; random numbers alone are not."""
+        return {path: item for path, item in self.outputs.items() if item.kind in HARMFUL}
+
+    def require_harmless(self) -> None:
+        """Raises PaddingContaminates, with what depends on padding and what to do, if anything."""
+        if not self.harmful:
+            return
+        told = "; ".join(
+            f"{path or 'the output'}: {item.kind} ({item.note}): {_ADVICE[item.kind]}"
+            for path, item in self.harmful.items()
+        )
+        raise PaddingContaminates(f"{self.function} depends on padding: {told}")

@@ -1,0 +1,148 @@
+"""What a call leaves behind besides its result: buffers and parameters of modules, random states.
+
+Saved, compared and put back, so that a function can be tried without the program noticing.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import types
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+from compilediag_harness import torch_api
+
+
+@dataclass(frozen=True, slots=True)
+class RandomStates:
+    """States of the generators that a program usually draws from."""
+
+    python: object
+    cpu: Any
+    cuda: tuple[Any, ...]
+
+    @classmethod
+    def now(cls, torch: Any) -> RandomStates:
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()
+        return cls(random.getstate(), torch.get_rng_state(), tuple(cuda))
+
+    def put_back(self, torch: Any) -> None:
+        random.setstate(cast(Any, self.python))
+        torch.set_rng_state(self.cpu)
+        if self.cuda:
+            torch.cuda.set_rng_state_all(list(self.cuda))
+
+    def same(self, torch: Any, other: RandomStates) -> bool:
+        tensors = zip((self.cpu, *self.cuda), (other.cpu, *other.cuda), strict=False)
+        return self.python == other.python and all(torch.equal(a, b) for a, b in tensors)
+
+
+def modules_of(function: Any, module: type) -> list[Any]:
+    """The modules that a callable uses, as far as they can be found: itself, the object of a bound
+    method, arguments of a partial, variables that it closes over, globals that it names."""
+    found: dict[int, Any] = {}
+    for item in _held(torch_api.original_of(function), depth=3):
+        original = torch_api.original_of(item)
+        if isinstance(original, module):
+            found.setdefault(id(original), original)
+    return list(found.values())
+
+
+def _held(item: Any, depth: int) -> Iterator[Any]:
+    yield item
+    if depth == 0:
+        return
+    for inner in _parts(item):
+        yield from _held(torch_api.original_of(inner), depth - 1)
+
+
+def _parts(item: Any) -> Iterable[Any]:
+    if isinstance(item, functools.partial):
+        told = cast(Any, item)
+        return (told.func, *told.args, *told.keywords.values())
+    if isinstance(item, types.MethodType):
+        return (item.__self__, item.__func__)
+    if not isinstance(item, types.FunctionType):
+        return ()
+    cells = (cell.cell_contents for cell in item.__closure__ or () if _is_filled(cell))
+    named = (item.__globals__.get(name) for name in item.__code__.co_names)
+    return (*cells, *named)
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:  # its variable is not assigned yet
+        return False
+    return True
+
+
+class ModuleState:
+    """The buffers and parameters of some modules, as they are."""
+
+    def __init__(self, torch: Any, modules: Iterable[Any]) -> None:
+        self._torch = torch
+        self._held: dict[str, tuple[Any, Any]] = {}
+        for module in modules:
+            for name, tensor in (*module.named_buffers(), *module.named_parameters()):
+                if name not in self._held:
+                    self._held[name] = (tensor, tensor.detach().clone())
+
+    def put_back(self) -> None:
+        with self._torch.no_grad():
+            for tensor, value in self._held.values():
+                if not self._same(tensor, value):
+                    tensor.copy_(value)
+
+    def now(self) -> dict[str, Any]:
+        """The tensors that are not as they were, as they are now."""
+        return {
+            name: tensor.detach().clone()
+            for name, (tensor, value) in self._held.items()
+            if not self._same(tensor, value)
+        }
+
+    def before(self, name: str) -> Any:
+        return self._held[name][1]
+
+    def _same(self, one: Any, other: Any) -> bool:
+        return bool(self._torch.equal(one.detach().isnan(), other.isnan())) and bool(
+            self._torch.equal(one.detach().nan_to_num(), other.nan_to_num())
+        )
+
+
+@contextmanager
+def unnoticed(torch: Any, function: Any) -> Generator[ModuleState]:
+    """A block whose calls of `function` run eagerly and leave modules and random states as they
+    were. What they write elsewhere (attributes, files) stays."""
+    state = ModuleState(torch, modules_of(function, torch.nn.Module))
+    states = RandomStates.now(torch)
+    with ExitStack() as stack:
+        stack.enter_context(eager(torch))
+        try:
+            yield state
+        finally:
+            state.put_back()
+            states.put_back(torch)
+
+
+def eager(torch: Any) -> AbstractContextManager[Any]:
+    """Compiled callables run as they were written in here."""
+    if torch_api.loaded(torch_api.EVAL_FRAME) is None:
+        return ExitStack()
+    return torch.compiler.set_stance("force_eager")
+
+
+@contextmanager
+def seeded(torch: Any, seed: int) -> Generator[None]:
+    """A block that draws from generators with this seed; they go on afterwards as if it had not
+    been."""
+    states = RandomStates.now(torch)
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        states.put_back(torch)

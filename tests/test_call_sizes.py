@@ -1,0 +1,81 @@
+"""The sizes that change from call to call, out of the shapes that the harness spells."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compilediag.call_sizes import VaryingSizes, varying_sizes
+
+
+def test_sizes_that_go_together_are_one() -> None:
+    """The rows of a batch and of its mask change together; the width never does."""
+    shapes = [("[8, 4], mask=[8]", 3), ("[16, 4], mask=[16]", 1), ("[8, 4], mask=[8]", 2)]
+    assert varying_sizes(shapes, ("obs", "mask")) == VaryingSizes(
+        (("obs:0", "mask:0"),), ((8,), (16,)), (5, 1), 0
+    )
+
+
+def test_two_independent_sizes_are_counted_together() -> None:
+    """Rows and length: how often each pair came is what a grid is planned from."""
+    shapes = [("[2, 7]", 1), ("[2, 9]", 4), ("[4, 7]", 2)]
+    found = varying_sizes(shapes)
+    assert found is not None
+    assert found.dims == (("0:0",), ("0:1",))
+    assert dict(zip(found.sizes, found.counts, strict=True)) == {(2, 7): 1, (2, 9): 4, (4, 7): 2}
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [],
+        [("[8, 4]", 9)],
+        [("", 3), ("", 4)],
+        [(None, 3), ("[symbolic]", 2), ("[Jagged]", 1)],
+        [("[8]", 2), ("[8, 4]", 1)],
+    ],
+)
+def test_nothing_changes_or_nothing_is_known(shapes: list[tuple[str | None, int]]) -> None:
+    """One combination, none with plain sizes, or tensors of other ranks: there is no size."""
+    assert varying_sizes(shapes) is None
+
+
+def test_calls_that_cannot_be_compared_are_counted() -> None:
+    """Symbolic sizes, a tensor more, shapes not told apart: none of them is guessed at."""
+    shapes = [
+        ("[8]", 5),
+        ("[9]", 1),
+        ("[8], [8]", 2),
+        ("[symbolic]", 3),
+        (None, 7),
+        ("[8], ...", 1),
+    ]
+    found = varying_sizes(shapes)
+    assert found == VaryingSizes((("0:0",),), ((8,), (9,)), (5, 1), 13)
+
+
+def test_names_fit_or_are_not_used() -> None:
+    """Names of another number of tensors, or one for two tensors, would name the wrong one."""
+    shapes = [("[8], ids=[8]", 1), ("[9], ids=[9]", 1)]
+    for names in ((), ("x",), ("x", "x")):
+        found = varying_sizes(shapes, names)
+        assert found is not None
+        assert found.dims == (("0:0", "ids:0"),)
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.integers(0, 9), st.integers(0, 9)), st.integers(1, 5), min_size=1, max_size=8
+    )
+)
+def test_every_call_is_in_one_place(pairs: dict[tuple[int, int], int]) -> None:
+    """The counts of the sizes and of the other calls add up to the calls."""
+    shapes = [(f"[{one}, 3], y=[{other}]", count) for (one, other), count in pairs.items()]
+    found = varying_sizes(shapes)
+    if len(pairs) == 1:
+        assert found is None
+        return
+    assert found is not None
+    assert sum(found.counts) + found.other_calls == sum(pairs.values())
+    assert len(set(found.sizes)) == len(found.sizes) == len(pairs)
