@@ -32,10 +32,13 @@ COMPLETE_VARIABLE = "_COMPILEDIAG_COMPLETE"
 COMMANDS = {
     "run": "Run a program and say why torch.compile compiled again.",
     "probe": "Find what each periodic group of work costs, and why.",
+    "analyze": "Explain traces and logs of runs that are over, from any machine.",
     "show": "Show the verdict of a run again.",
     "explain": "Explain a rule by its CODE, or finding N of a run.",
+    "repro": "Write a small program that shows the cause of finding N.",
     "diff": "Compare two receipts: counts, causes, graph breaks, frames.",
     "gate": "Judge receipts by limits and by a checked-in baseline.",
+    "plan": "Choose the sizes to compile for from the sizes a run used.",
     "doctor": "Say what compilediag can and cannot observe here, and why.",
 }
 """Every subcommand with its line in the help, so that the help imports none of them."""
@@ -78,6 +81,12 @@ def _unknown(name: str) -> str:
     return f"{said}; the commands are {', '.join(COMMANDS)}"
 
 
+def _print_version(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(f"compilediag {__version__}", color=ctx.color)
+        ctx.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -87,7 +96,15 @@ Examples:
   compilediag explain 1                 what finding 1 means, and its fix
 """,
 )
-@click.version_option(__version__, "-V", "--version", message="compilediag %(version)s")
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def group() -> None:
     """Why did torch.compile compile again, what did it cost, and what do I change?
 

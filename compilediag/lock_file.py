@@ -41,8 +41,8 @@ def read_lock(path: AnyPath) -> Lock:
             raise BaselineUnreadable(
                 f"{path} is larger than {LARGEST_BYTES >> 20} MiB: this is no baseline"
             )
-        with open(path, encoding="utf-8-sig") as stream:
-            text = stream.read()
+        with open(path, encoding="utf-8") as stream:
+            text = stream.read().removeprefix("\ufeff")
     except FileNotFoundError as error:
         raise BaselineUnreadable(
             f"there is no baseline {path}: `compilediag gate --update --baseline {path}` makes one"

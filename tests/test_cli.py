@@ -58,7 +58,7 @@ def quiet_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["shwo"], 2, "did you mean `compilediag show`?"),
         (["train.py"], 2, "to run a program: `compilediag run train.py`"),
-        (["frobnicate"], 2, "the commands are run, probe, show, explain"),
+        (["frobnicate"], 2, "the commands are run, probe, "),
         (["--frobnicate"], 2, "No such option '--frobnicate'"),
         (["show", "--tmeline"], 2, "--timeline"),
         (["show"], 2, "`compilediag run"),
@@ -258,6 +258,43 @@ def test_full_disk_is_told(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+ENDS = """
+import atexit, os, sys
+class Last:
+    def __del__(self, write=os.write):
+        write(1, b"taken apart")
+sys.kept = Last()
+if sys.argv.pop(1) == "waits":
+    atexit.register(print, "told of the end")
+from compilediag.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_the_end_is_told_to_who_waits_for_it(tmp_path: Path) -> None:
+    """A process ends at once with its code and all it printed, unless somebody waits for that."""
+    done = {
+        asked: subprocess.run(
+            [sys.executable, "-c", ENDS, asked, "explain", code],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for asked, code in (("alone", "CD103"), ("waits", "CD103"), ("fails", "CD999"))
+    }
+    assert {asked: each.returncode for asked, each in done.items()} == {
+        "alone": 0,
+        "waits": 0,
+        "fails": EXIT_USAGE,
+    }
+    page = done["alone"].stdout
+    assert page.startswith("# CD103")
+    assert done["waits"].stdout == f"{page}told of the end\ntaken apart"
+    assert "taken apart" not in page + done["fails"].stdout
+    assert done["fails"].stderr.startswith("compilediag: ")
+
+
 def test_completion_knows_commands_and_options(tmp_path: Path) -> None:
     """The shell completes commands without importing them, and the options of one."""
     variables = {cli.COMPLETE_VARIABLE: "bash_complete"}
@@ -265,6 +302,8 @@ def test_completion_knows_commands_and_options(tmp_path: Path) -> None:
     assert done.stdout == "plain,show\n"
     words = {"COMP_WORDS": "compilediag show --ti", "COMP_CWORD": "2"}
     assert compilediag(cwd=tmp_path, **words, **variables).stdout == "plain,--timeline\n"
+    words = {"COMP_WORDS": "compilediag gate ma", "COMP_CWORD": "2"}
+    assert compilediag(cwd=tmp_path, **words, **variables).stdout == "file,ma\n"
 
 
 def test_help_on_a_terminal_has_the_same_parts() -> None:
@@ -275,7 +314,7 @@ def test_help_on_a_terminal_has_the_same_parts() -> None:
     drawn = helped._drawn(command, click.Context(command, info_name="compilediag show"))
     assert "--timeline" in drawn
     assert "Usage:" in drawn
-    assert drawn.count("\n   compilediag show") == 4
+    assert drawn.count("\n   compilediag show") == 5
     drawn = helped._drawn(cli.group, click.Context(cli.group, info_name="compilediag"))
     for name in cli.COMMANDS:
         assert name in drawn

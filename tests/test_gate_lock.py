@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 from gate_receipts import again, branch, eager, first, receipt
+from hypothesis import given
+from hypothesis import strategies as st
 from timelines import PACKAGE_FILE, TORCH_FILE
 
 from compilediag.errors import BaselineUnreadable
+from compilediag.gate import lock_reader
 from compilediag.gate.judge import judge
 from compilediag.gate.ledger import ledger_of, portable_file
 from compilediag.gate.lock import (
@@ -181,6 +184,44 @@ def test_no_damage_is_a_fault_of_ours(damage: Any) -> None:
             judge(RUN, baseline=lane, baseline_name="x.json")
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=12,
+)
+
+
+@given(JSON, st.booleans())
+def test_reading_quickly_is_reading(value: Any, ascii_only: bool) -> None:
+    """What is read quickly is what `json` reads; what it may not be is left to `json`."""
+    text = json.dumps(value, indent=1, ensure_ascii=ascii_only)
+    assert lock_reader._read_quickly(text) in (None, value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1, "a": 1}',
+        '{"a": 1, "a": 2}',
+        '{"a": 1, "\\u0061": 1}',
+        '[{"b": {"a": [], "c": 0, "a": []}}]',
+        '{"a": 100000.0, "a": 1e5}',
+        '{"": {}, "": {}}',
+    ],
+)
+def test_reading_quickly_sees_two_entries_of_one_name(text: str) -> None:
+    """However they are spelled and wherever they stand."""
+    assert lock_reader._read_quickly(text) is None
+    with pytest.raises(BaselineUnreadable, match="two entries named"):
+        read(text)
+
+
+def test_our_own_baselines_are_read_quickly() -> None:
+    """The quick way is the usual one: with causes, breaks, reasons and fallbacks."""
+    text = text_of(Lock((recorded(RUN, None, reason="warm-up, see #12").lane,)))
+    assert lock_reader._read_quickly(text) == json.loads(text)
+
+
 def test_two_lanes_of_one_name() -> None:
     """A merge that kept both sides must not let the last one win in silence."""
     text = text_of(Lock((lane("a"), lane("b")))).replace('"b": {', '"a": {')
@@ -194,6 +235,15 @@ def test_an_unresolved_merge_conflict() -> None:
     lines[3:3] = ["<<<<<<< HEAD", "=======", ">>>>>>> theirs"]
     with pytest.raises(BaselineUnreadable, match="unresolved merge conflict at line 4"):
         read("\n".join(lines))
+
+
+@pytest.mark.parametrize("mark", ["<<<<<<< ours", "|||||||", "=======", ">>>>>>> theirs"])
+def test_each_mark_of_a_merge(mark: str) -> None:
+    """One mark that was left behind is enough; the same signs inside of a text are none."""
+    with pytest.raises(BaselineUnreadable, match="unresolved merge conflict at line 2"):
+        read(f"{{\n{mark}\n}}")
+    with pytest.raises(BaselineUnreadable, match="is not a compilediag baseline"):
+        read(f'{{\n"reason": "{mark}"\n}}')
 
 
 def test_nothing_depends_on_the_machine() -> None:
@@ -216,6 +266,11 @@ def test_nothing_depends_on_the_machine() -> None:
         ("/home/me/shared/lib/model.py", ".../lib/model.py"),
         ("C:\\me\\lib\\model.py", ".../lib/model.py"),
         ("<eval_with_key>.12", "<eval_with_key>"),
+        ("<>", "<>"),
+        ("/a/site-packages/b/site-packages/c.py", "site-packages/c.py"),
+        ("site-packages/c.py", "site-packages/c.py"),
+        ("/my-packages/c.py", ".../my-packages/c.py"),
+        ("/opt/python3.9/app.py", ".../python3.9/app.py"),
     ],
 )
 def test_files_by_names_that_travel(file: str, portable: str) -> None:

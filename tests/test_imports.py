@@ -1,24 +1,41 @@
-"""What short commands import: never torch, numpy, scipy, depyf or pytest.
+"""What short commands import: never torch, numpy, scipy, depyf or pytest, and no module in vain.
 
 Each case is a child process that runs the command and then tells which modules it holds.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 HEAVY = ("torch", "numpy", "scipy", "depyf", "pytest", "pandas", "triton", "sympy")
 
+NEEDLESS = {
+    "show": ("json", "locale", "shlex", "dataclasses", "pathlib", "rich", "compilediag.gate"),
+    "gate": (
+        *("json", "locale", "shlex", "dataclasses", "pathlib", "rich", "hashlib"),
+        *("compilediag.codes", "compilediag.ownership", "compilediag.gate.expression"),
+        *("compilediag.gate.limits", "compilediag.gate.recording", "compilediag.gate.ab"),
+        *("compilediag.commands.gate_update", "compilediag.commands.gate_ab"),
+    ),
+    "gate --fail-on": (
+        *("json", "locale", "shlex", "dataclasses", "pathlib", "rich", "hashlib"),
+        *("compilediag.codes", "compilediag.ownership", "compilediag.gate.against"),
+        *("compilediag.gate.items", "compilediag.gate.lock_reader"),
+    ),
+}
+"""Modules that a command has no use for where all is well; each was imported there once."""
+
 PROBE = """
-import json, runpy, sys
-target, heavy = sys.argv[1], json.loads(sys.argv[2])
+import sys
+target, heavy = sys.argv[1], sys.argv[2].split(",")
 sys.argv = ["compilediag", *sys.argv[3:]]
+before = set(sys.modules)
 code = 0
 try:
     if target == "-":
@@ -28,24 +45,27 @@ try:
         __import__(target)
 except SystemExit as end:
     code = end.code
-sys.stderr.write("\\n" + json.dumps({"code": code, "seen": sorted(set(heavy) & set(sys.modules))}))
+seen = sorted(set(heavy) & set(sys.modules) - before)
+sys.stderr.write(f"\\n{code} {','.join(seen)}")
 """
 
 RECEIPT = Path(__file__).parent / "data" / "receipt-example.json"
 
 
-def heavy_after(target: str, *arguments: str, cwd: Path) -> tuple[int | None, list[str]]:
+def heavy_after(
+    target: str, *arguments: str, cwd: Path, heavy: Sequence[str] = HEAVY
+) -> tuple[int, list[str]]:
     """The exit code of `compilediag ARGUMENTS` ("-") or of an import, and the heavy modules."""
     done = subprocess.run(
-        [sys.executable, "-c", PROBE, target, json.dumps(HEAVY), *arguments],
+        [sys.executable, "-c", PROBE, target, ",".join(heavy), *arguments],
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=True,
     )
-    told = json.loads(done.stderr.rpartition("\n")[2])
-    return told["code"], told["seen"]
+    code, _, seen = done.stderr.rpartition("\n")[2].partition(" ")
+    return int(code), seen.split(",") if seen else []
 
 
 @pytest.fixture
@@ -72,6 +92,12 @@ def test_show_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
     assert heavy_after("-", "show", receipts[0], cwd=tmp_path) == (0, [])
 
 
+def test_analyze_is_light(tmp_path: Path) -> None:
+    """A trace becomes a receipt without torch, which need not be where traces are looked at."""
+    trace = RECEIPT.parent / "traces" / "break_in_loop.log.gz"
+    assert heavy_after("-", "analyze", str(trace), cwd=tmp_path) == (0, [])
+
+
 def test_show_json_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
     """The receipt is printed as JSON without torch."""
     assert heavy_after("-", "show", "--json", receipts[0], cwd=tmp_path) == (0, [])
@@ -89,6 +115,22 @@ def test_gate_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
     assert heavy_after("-", "gate", receipts[1], cwd=tmp_path) == (0, [])
 
 
+def test_a_command_loads_nothing_in_vain(receipts: tuple[str, str], tmp_path: Path) -> None:
+    """Where all is well, show and gate load no module that only other answers need."""
+    show = heavy_after("-", "show", receipts[0], cwd=tmp_path, heavy=NEEDLESS["show"])
+    assert show == (0, [])
+    limits = ("--fail-on", "recompiles>900")
+    found = heavy_after(
+        "-", "gate", receipts[0], *limits, cwd=tmp_path, heavy=NEEDLESS["gate --fail-on"]
+    )
+    assert found == (0, [])
+    update = ("gate", receipts[0], "--update", "--reason", "known")
+    _, seen = heavy_after("-", *update, cwd=tmp_path, heavy=NEEDLESS["gate"])
+    assert "compilediag.gate.recording" in seen, "the check can fail"
+    gate = heavy_after("-", "gate", receipts[0], cwd=tmp_path, heavy=NEEDLESS["gate"])
+    assert gate == (0, [])
+
+
 @pytest.mark.parametrize("module", ["compilediag", "compilediag_harness", "compilediag.diagnose"])
 def test_packages_are_light(module: str, tmp_path: Path) -> None:
     """Importing the packages costs a user's program no torch."""
@@ -101,3 +143,20 @@ def test_the_probe_sees_torch(tmp_path: Path) -> None:
     (tmp_path / "guilty.py").write_text("import torch\n", encoding="utf-8")
     _, seen = heavy_after("guilty", cwd=tmp_path)
     assert "torch" in seen
+
+
+def test_typing_extensions_is_loaded_for_who_needs_it() -> None:
+    """In a process of ours the stand-in serves msgspec; anybody else gets the real module."""
+    probe = """
+import sys
+from compilediag.__main__ import _load_extensions_when_needed
+_load_extensions_when_needed()
+import typing, typing_extensions
+assert typing_extensions.Required is typing.Required
+stand_in = typing_extensions
+from typing_extensions import TypeIs
+assert sys.modules["typing_extensions"] is not stand_in
+assert sys.modules["typing_extensions"].TypeIs is TypeIs
+assert stand_in.TypeIs is TypeIs
+"""
+    subprocess.run([sys.executable, "-c", probe], check=True)

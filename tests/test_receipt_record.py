@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag.receipt.record import UNKNOWN_FIELD, as_plain, from_plain, has_unknown
+from compilediag.receipt.record import UNKNOWN_FIELD, Record, as_plain, from_plain, has_unknown
 from compilediag.receipt.schema import Receipt
 
 DATA = Path(__file__).parent / "data"
@@ -54,6 +55,24 @@ def contained(part: Any, whole: Any, path: str = "") -> list[str]:
             for line in contained(left, right, f"{path}[{place}]")
         ]
     return [] if part == whole else [f"{path} is {whole!r}"]
+
+
+def kinds(kind: type[Record] = Record) -> list[type[Record]]:
+    """Every kind of record, the base first."""
+    return [kind, *(each for below in kind.__subclasses__() for each in kinds(below))]
+
+
+def test_no_annotation_is_text() -> None:
+    """Annotations that are text are compiled one by one when a command reads its receipt."""
+    ours = [kind for kind in kinds() if kind.__module__.startswith("compilediag.")]
+    text = {
+        f"{kind.__module__}.{kind.__name__}.{name}"
+        for kind in ours
+        for name, annotation in inspect.get_annotations(kind).items()
+        if isinstance(annotation, str)
+    }
+    assert text == set()
+    assert Receipt in ours
 
 
 def test_every_key_of_the_example_is_ours() -> None:

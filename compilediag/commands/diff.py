@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from compilediag.commands.arguments import PATH
 from compilediag.commands.help import Command
 from compilediag.commands.screen import look, write
 
@@ -17,8 +18,8 @@ Examples:
   compilediag diff main.json                        against the latest run
 """,
 )
-@click.argument("before", metavar="A", type=click.Path())
-@click.argument("after", metavar="[B]", required=False, type=click.Path())
+@click.argument("before", metavar="A", type=PATH)
+@click.argument("after", metavar="[B]", required=False, type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="The comparison as JSON.")
 def command(before: str, after: str | None, *, as_json: bool) -> None:
     """Compare two receipts: counts, causes, graph breaks, frames.

@@ -7,6 +7,7 @@ import re
 import click
 
 from compilediag import pages
+from compilediag.commands.arguments import PATH
 from compilediag.commands.help import Command
 from compilediag.commands.screen import look, write
 from compilediag.errors import UsageError
@@ -27,7 +28,7 @@ Examples:
 """,
 )
 @click.argument("code_or_number", metavar="CODE|N", required=False)
-@click.argument("receipt", required=False, type=click.Path())
+@click.argument("receipt", required=False, type=PATH)
 @click.option("--list", "listing", is_flag=True, help="Every code with its title.")
 def command(code_or_number: str | None, receipt: str | None, *, listing: bool) -> None:
     """Explain a rule by its CODE, or finding N of a run.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from compilediag.commands.arguments import PATH
 from compilediag.commands.help import Command
-from compilediag.commands.receipts import suffix_for
 from compilediag.commands.screen import write
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
 from compilediag.gate.rounds import FEWEST_ROUNDS, ROUNDS
@@ -32,7 +32,7 @@ Examples:
   compilediag gate --ab 'python old.py' 'python new.py'      is the second slower?
 """,
 )
-@click.argument("receipts", metavar="[RECEIPT]...", nargs=-1, type=click.Path())
+@click.argument("receipts", metavar="[RECEIPT]...", nargs=-1, type=PATH)
 @click.option(
     "--baseline", metavar="FILE", help="The baseline; default: compilediag.lock.json, if there."
 )
@@ -163,6 +163,8 @@ def exit_code(judgements: Sequence[Judgement]) -> int:
 
 def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
     """The command that helps most now."""
+    from compilediag.commands.receipts import suffix_for
+
     pairs = list(zip(judgements, lanes, strict=True))
     for judgement, lane in pairs:
         suffix = suffix_for(lane.where)

@@ -16,15 +16,34 @@ import click
 class Command(click.Command):
     """A click command with help for people on a terminal; give it an epilog with an example."""
 
+    _asks_for_help: click.Option | None = None
+
     def get_help(self, ctx: click.Context) -> str:
         return _drawn(self, ctx) if is_terminal() else super().get_help(ctx)
 
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """As click's own, which would look for translations of its one sentence, and import
+        `locale` for it, whenever a command starts."""
+        if self._asks_for_help is None:  # one for good: click compares options by identity
+            self._asks_for_help = click.Option(
+                [*self.get_help_option_names(ctx)],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_print_help,
+                help="Show this message and exit.",
+            )
+        return self._asks_for_help
 
-class Group(click.Group):
+
+class Group(Command, click.Group):
     """A click group with help for people on a terminal."""
 
-    def get_help(self, ctx: click.Context) -> str:
-        return _drawn(self, ctx) if is_terminal() else super().get_help(ctx)
+
+def _print_help(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
 
 
 def is_terminal() -> bool:

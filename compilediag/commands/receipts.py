@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema import Receipt
 
 
+_BESIDE_LETTERS = str.maketrans("", "", "/._-")
+"""Removes what stands in most paths and needs no quotes either."""
+
+
 def load(where: str | None) -> tuple[str, Receipt]:
     """The receipt of a file, of a run's folder, or (None) of the latest run, with its path.
 
@@ -26,6 +30,8 @@ def suffix_for(where: str | None) -> str:
     """What the next commands need to find the same receipt again: a blank and the path, quoted."""
     if where is None:
         return ""
+    if where.isascii() and where.translate(_BESIDE_LETTERS).isalnum():
+        return f" {where}"
     import shlex
 
     return " " + shlex.quote(where)

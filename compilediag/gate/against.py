@@ -10,20 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from compilediag.gate.items import break_item, cause_item, fallback_item, frame_item, plural
-from compilediag.gate.judgement import Item, Kind
+from compilediag.gate.judgement import Changes, Item, Kind
 from compilediag.gate.ledger import Ledger, is_own
 from compilediag.gate.lock import KnownFrame, LaneBaseline
 from compilediag.receipt.schema import Receipt
 from compilediag.tally import FrameKey
-
-
-class Changes(NamedTuple):
-    """What a run does otherwise than its baseline."""
-
-    failures: tuple[Item, ...]
-    improvements: tuple[Item, ...]
-    known: tuple[Item, ...]
-    notices: tuple[str, ...]
 
 
 def changes(

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from compilediag.codes import REGISTER
 from compilediag.errors import UsageError
 from compilediag.tally import COUNTS
 
@@ -27,7 +26,7 @@ _OPERATORS: dict[str, Callable[[int, int], bool]] = {
     "!=": operator.ne,
 }
 _PART = re.compile(r"([A-Za-z_][A-Za-z_0-9.]{0,59})\s{0,9}(>=|<=|==|!=|>|<)\s{0,9}(-?[0-9]{1,9})")
-_CODE = re.compile(r"CD[0-9]{3}", re.IGNORECASE)
+_CODE = r"CD[0-9]{3}"
 _TIMINGS = (
     r"(?:.*_(?:s|ms|us|ns|seconds|time)|(?:.*_)?(?:time|seconds|wall|latency|duration|overhead)(?:_.*)?"
     r"|goodput.*|badput.*|mean|median|min|max|p\d+|steps?_.*|throughput.*|tokens.*)"
@@ -101,7 +100,9 @@ def _why_not(part: str) -> str:
 def _name(name: str, where: str) -> str:
     if name in NAMES:
         return name
-    if _CODE.fullmatch(name):
+    if re.fullmatch(_CODE, name, re.IGNORECASE):
+        from compilediag.codes import REGISTER
+
         if name.upper() in REGISTER:
             return name.upper()
         raise UsageError(f"{where}: there is no rule {name.upper()}; `compilediag explain --list`")

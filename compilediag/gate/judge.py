@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from compilediag.gate.against import Changes, changes
 from compilediag.gate.doubts import doubts_of, harmless_losses, lane_doubts
-from compilediag.gate.judgement import Item, Judgement
+from compilediag.gate.judgement import Changes, Item, Judgement
 from compilediag.gate.ledger import Ledger, ledger_of, torch_release
 from compilediag.gate.lock import LaneBaseline
 from compilediag.receipt.schema import Receipt
@@ -54,8 +53,10 @@ def judge(
     elif baseline_name is not None:
         doubts.append(f"the baseline {baseline_name} has no lane {name!r}")
     known = baseline if baseline is not None and not doubts else None
-    found = Changes((), (), (), ())
+    found = Changes()
     if known is not None:
+        from compilediag.gate.against import changes
+
         found = changes(receipt, seen, whole, known, own_code_only=own_code_only)
     failures = [*found.failures, *([] if doubts else over)]
     return Judgement(

@@ -1,7 +1,6 @@
 """What a gate says, as values: made by `judge`, shown by the views of `views/gate/`."""
 
-from __future__ import annotations
-
+# No annotations as text (`from __future__`): those of named tuples are compiled one by one.
 from typing import Literal, NamedTuple
 
 from compilediag.tally import CountChange
@@ -57,6 +56,15 @@ class Item(NamedTuple):
         parts = [self.kind, self.rule, self.file or "", self.function or "", self.variable or ""]
         parts += [self.detail] if self.detail else []
         return hashlib.sha256("\x00".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
+
+
+class Changes(NamedTuple):
+    """What a run does otherwise than its baseline."""
+
+    failures: tuple[Item, ...] = ()
+    improvements: tuple[Item, ...] = ()
+    known: tuple[Item, ...] = ()
+    notices: tuple[str, ...] = ()
 
 
 class Judgement(NamedTuple):

@@ -20,15 +20,15 @@ from compilediag.gate.lock import (
     LaneBaseline,
     Scalar,
 )
-from compilediag.ownership import ownership_of
 from compilediag.receipt.parts.compiles import CompileEvent, EventCause, GraphBreak
 from compilediag.receipt.record import as_plain
 from compilediag.receipt.schema import Receipt
 from compilediag.tally import BreakKey, CauseKey, FrameKey, FrameTotal
 
-_INSTALLED = re.compile(r".*/(?:site|dist)-packages/", re.DOTALL)
-_STANDARD = re.compile(r".*/lib(?:64)?/python3(?:\.[0-9]{1,3}t?)?/", re.DOTALL)
-_GENERATED = re.compile(r"(<[^<>]{1,80}>)[.0-9]*")
+# Patterns that most files do not need are text: they are compiled where one does.
+_INSTALLED = r".*/(?:site|dist)-packages/"
+_STANDARD = r".*/lib(?:64)?/python3(?:\.[0-9]{1,3}t?)?/"
+_GENERATED = r"<[^<>]{1,80}>"
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,16}\b|\b[0-9]{12,20}\b")
 _FOLDERS_KEPT = 2
 """Of a file that lies neither below the working directory nor in a package: its last parts."""
@@ -76,7 +76,7 @@ def is_own(file: str | None) -> bool:
     """Whether a portable file is the user's own; what has no file belongs to nobody else."""
     if file is None:
         return True
-    return not file.startswith(("site-packages/", "python/")) and ownership_of(file) == "user"
+    return not file.startswith(("site-packages/", "python/")) and _is_users(file)
 
 
 def lane_fields(receipt: Receipt) -> dict[str, Scalar]:
@@ -95,11 +95,15 @@ def torch_release(receipt: Receipt) -> str | None:
 def portable_file(file: str) -> str:
     """The same file on every machine: below the working directory as it is; packages by name."""
     file = file.replace("\\", "/")
-    generated = _GENERATED.match(file)
-    if generated is not None:
-        return generated[1]
-    for pattern, root in ((_INSTALLED, "site-packages/"), (_STANDARD, "python/")):
-        found = pattern.match(file)
+    if file.startswith("<"):
+        generated = re.match(_GENERATED, file)
+        if generated is not None:
+            return generated[0]
+    for part, pattern, root in (
+        ("-packages/", _INSTALLED, "site-packages/"),
+        ("/python3", _STANDARD, "python/"),
+    ):
+        found = re.match(pattern, file, re.DOTALL) if part in file else None
         if found is not None:
             return root + file[found.end() :]
     if not file.startswith(("/", "~")) and file[1:3] != ":/":
@@ -240,4 +244,11 @@ def _counts(file: str | None, owners: Mapping[str, bool] | None) -> bool:
     """Whether what is at a file counts; what has no file belongs to nobody else."""
     if owners is None or file is None:
         return True
-    return owners.get(file, ownership_of(file) == "user")
+    return owners[file] if file in owners else _is_users(file)
+
+
+def _is_users(file: str) -> bool:
+    # Asked only where the user's own code is told apart: other gates need not know who owns what.
+    from compilediag.ownership import ownership_of
+
+    return ownership_of(file) == "user"

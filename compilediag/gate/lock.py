@@ -8,8 +8,7 @@ History
     1.0  the first version
 """
 
-from __future__ import annotations
-
+# No annotations as text (`from __future__`): those of named tuples are compiled one by one.
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -93,7 +92,7 @@ class Lock(NamedTuple):
         """The lane of this name."""
         return next((lane for lane in self.lanes if lane.name == name), None)
 
-    def with_lanes(self, changed: Iterable[LaneBaseline]) -> Lock:
+    def with_lanes(self, changed: Iterable[LaneBaseline]) -> "Lock":
         """These lanes added, or put in the place of those of their name; all others as they are."""
         lanes = {lane.name: lane for lane in (*self.lanes, *changed)}
         return Lock(tuple(lanes[name] for name in sorted(lanes)), self.schema_version, self.unknown)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
+
+import msgspec
 
 from compilediag.errors import BaselineUnreadable
 from compilediag.gate.lock import (
@@ -21,15 +21,16 @@ from compilediag.gate.lock import (
 from compilediag.receipt.history import version_of
 from compilediag.tally import COUNTS, BreakKey, CauseKey, FrameKey
 
-_CONFLICT = re.compile(r"^(?:<{7}|\|{7}|>{7})(?: |$)|^={7}$", re.MULTILINE)
+_BETWEEN = "======="
+_MARKS = ("<<<<<<<", "|||||||", ">>>>>>>")
+"""What git writes at the start of a line where it could not merge."""
 Known = TypeVar("Known", KnownCause, KnownBreak, KnownFrame, KnownFallback)
 
 
 def lock_of(text: str, name: str) -> Lock:
     """The baseline in a text. Raises BaselineUnreadable."""
-    conflict = _CONFLICT.search(text)
-    if conflict is not None:
-        line = text.count("\n", 0, conflict.start()) + 1
+    line = _line_of_conflict(text)
+    if line is not None:
         raise BaselineUnreadable(
             f"{name} has an unresolved merge conflict at line {line}: keep one side, or both where "
             "they name different items, and then run the gate with --update if counts changed"
@@ -46,7 +47,42 @@ def lock_of(text: str, name: str) -> Lock:
     )
 
 
+def _line_of_conflict(text: str) -> int | None:
+    if not any(mark in text for mark in (_BETWEEN, *_MARKS)):
+        return None
+    for number, line in enumerate(text.split("\n"), 1):
+        if line == _BETWEEN or (line.startswith(_MARKS) and line[7:8] in ("", " ")):
+            return number
+    return None
+
+
 def _document(text: str, name: str) -> Mapping[str, Any]:
+    raw = _read_quickly(text)
+    if raw is None:
+        raw = _read_with_care(text, name)
+    if not isinstance(raw, dict) or cast(dict[str, Any], raw).get("schema") != SCHEMA:
+        raise BaselineUnreadable(f"{name} is not a compilediag baseline")
+    return cast(dict[str, Any], raw)
+
+
+def _read_quickly(text: str) -> Any:
+    """What the text holds; None where it may name an entry twice, or be no JSON at all.
+
+    msgspec keeps the last of two entries of one name, so that writing what it read gives another
+    text. `json` can tell the two, but importing it costs more than all else that a gate does with
+    its baseline.
+    """
+    try:
+        raw = msgspec.json.decode(text)
+        same = msgspec.json.encode(raw).decode() == msgspec.json.format(text, indent=-1)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return raw if same else None
+
+
+def _read_with_care(text: str, name: str) -> Any:
+    import json
+
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in pairs:
@@ -59,14 +95,11 @@ def _document(text: str, name: str) -> Mapping[str, Any]:
         return found
 
     try:
-        raw = json.loads(text, object_pairs_hook=unique, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise BaselineUnreadable(
             f"{name} is not readable as JSON: {error}; restore it from version control"
         ) from error
-    if not isinstance(raw, dict) or cast(dict[str, Any], raw).get("schema") != SCHEMA:
-        raise BaselineUnreadable(f"{name} is not a compilediag baseline")
-    return cast(dict[str, Any], raw)
 
 
 def _no_constant(spelled: str) -> Any:

@@ -7,7 +7,6 @@ renamed is found under its old spelling by its stable id in `fields.toml`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -17,7 +16,8 @@ from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
 from compilediag.receipt.record import from_plain, has_unknown
 from compilediag.receipt.schema import SCHEMA, SCHEMA_VERSION, Receipt
 
-_VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})\Z")
+_DIGITS = 6
+"""The most that a part of a version has."""
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -72,8 +72,9 @@ def _readable_major(document: Mapping[str, Any], name: str) -> int:
 
 def version_of(text: object) -> tuple[int, int] | None:
     """The version as numbers, (1, 0) for "1.0"; None for anything else."""
-    found = _VERSION.match(text) if isinstance(text, str) else None
-    return (int(found[1]), int(found[2])) if found is not None else None
+    major, _, minor = text.partition(".") if isinstance(text, str) else ("", "", "")
+    readable = all(part.isdecimal() and len(part) <= _DIGITS for part in (major, minor))
+    return (int(major), int(minor)) if readable else None
 
 
 def upgraded(

@@ -7,8 +7,6 @@ History
     1.0  the first version
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from msgspec import field
@@ -20,6 +18,7 @@ from compilediag.receipt.parts.invocations import Invocation, Throughput
 from compilediag.receipt.parts.memory import MemorySection
 from compilediag.receipt.parts.pipeline import PipelineSection
 from compilediag.receipt.parts.profiles import Profile
+from compilediag.receipt.parts.ranks import RanksSection
 from compilediag.receipt.parts.running import (
     CudagraphSection,
     GoodputSection,
@@ -27,6 +26,7 @@ from compilediag.receipt.parts.running import (
     StepsSection,
     Timing,
 )
+from compilediag.receipt.parts.shapes import ShapesSection
 from compilediag.receipt.parts.syncs import SyncsSection
 from compilediag.receipt.record import Record
 
@@ -90,8 +90,10 @@ class Receipt(Record, frozen=True, kw_only=True):
     cudagraph: CudagraphSection | None = None
     throughput: Throughput | None = None
     invocations: tuple[Invocation, ...] = ()
+    shapes: ShapesSection | None = None
     pipeline: PipelineSection | None = None
     profiles: tuple[Profile, ...] = ()
+    ranks: RanksSection | None = None
     checks: Checks
     failure: Failure | None = None
     overhead: Overhead | None = None

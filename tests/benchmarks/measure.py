@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import random
+import re
+import shutil
 import statistics
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -82,3 +84,26 @@ def cpu_seconds(command: Sequence[str], environment: Mapping[str, str] | None = 
     if child.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {child.returncode}:\n{said}")
     return used.ru_utime + used.ru_stime
+
+
+def instructions(command: Sequence[str], environment: Mapping[str, str]) -> int | None:
+    """Instructions of a program that must succeed, its calls of the system not counted; None
+    without valgrind.
+
+    They tell what seconds cannot: two runs of one program differ by a millionth.
+    """
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        return None
+    counted = [valgrind, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    done = subprocess.run(
+        [*counted, *command],
+        env={**environment, "PYTHONHASHSEED": "0"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = re.search(r"I +refs: +([0-9,]+)", done.stderr)
+    assert found is not None
+    return int(found[1].replace(",", ""))

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from bench import Bench, Benchmark, Row, environment, share
-from measure import change, cpu_seconds, interleave
+from measure import change, cpu_seconds, instructions, interleave
 
 SUITE = """
 import pytest
@@ -25,7 +25,8 @@ def pytest_unused(bench: Bench) -> Iterator[Row]:
     suite.write_text(SUITE)
     plain = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
     plain += ["--rootdir", str(bench.folder)]
-    without = lambda: cpu_seconds([*plain, "-p", "no:compilediag"], environment())
+    bare = [*plain, "-p", "no:compilediag"]
+    without = lambda: cpu_seconds(bare, environment())
     found = change(interleave(without, lambda: cpu_seconds(plain, environment()), bench.rounds))
     middle, low, high = (found.base * part * 1e3 for part in (found.median, found.low, found.high))
     verdict = "holds" if high <= UNUSED_GOAL_MS else "not resolved"
@@ -36,6 +37,17 @@ def pytest_unused(bench: Bench) -> Iterator[Row]:
         f"≤ {UNUSED_GOAL_MS:.0f} ms",
         "fails" if low > UNUSED_GOAL_MS else verdict,
     )
+    counts = instructions(bare, environment()), instructions(plain, environment())
+    if counts[0] is not None and counts[1] is not None:
+        part = counts[1] / counts[0] - 1
+        tax = found.base * part * 1e3
+        yield Row(
+            "the same, by instructions counted",
+            f"{counts[0] / 1e6:,.0f} million",
+            f"{part:+.2%}: {tax:+.1f} ms",
+            f"≤ {UNUSED_GOAL_MS:.0f} ms",
+            "holds" if tax <= UNUSED_GOAL_MS else "fails",
+        )
 
 
 def pytest_ledger(bench: Bench) -> Iterator[Row]:

@@ -1,7 +1,5 @@
 """What a cadence probe found: its variants, and what each group of periodic work costs."""
 
-from __future__ import annotations
-
 from msgspec import field
 
 from compilediag.receipt.record import Record

@@ -1,7 +1,5 @@
 """What was compiled, why again, and what is to be done about it."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from msgspec import field

@@ -1,7 +1,5 @@
 """What a receipt is of: completeness, header and environment."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec import field

@@ -1,7 +1,5 @@
 """Memory of the host and of CUDA devices."""
 
-from __future__ import annotations
-
 from compilediag.receipt.record import Record
 
 

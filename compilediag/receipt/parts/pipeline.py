@@ -1,7 +1,5 @@
 """What the two sides of a producer-consumer loop could do, and which is the bottleneck."""
 
-from __future__ import annotations
-
 from compilediag.receipt.record import Record
 
 

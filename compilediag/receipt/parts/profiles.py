@@ -1,7 +1,5 @@
 """Windows of torch.profiler that were asked for while the program ran."""
 
-from __future__ import annotations
-
 from compilediag.receipt.record import Record
 
 

@@ -1,7 +1,5 @@
 """Where the host waits for tensor data, by user line, in the steps that were sampled."""
 
-from __future__ import annotations
-
 from compilediag.receipt.record import Record
 
 
