@@ -1,7 +1,8 @@
 """How often each compiled callable was called in a step, and how much work the run did.
 
-A step counts where all calls were told one by one: not where only its end was noted. Samples are the leading sizes of the first
-tensors of the calls: two runs that agree in them have done the same work.
+A step counts where all calls were told one by one: not where only its end was noted. Samples are
+the leading sizes of the first tensors of the calls: two runs that agree in them have done the same
+work.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 
-
 from compilediag_harness.phases import BACKWARD, DATA_WAIT, FORWARD, SPANS
 from compilediag_harness.session import Session
 from compilediag_harness.step_clock import BATCH_STEPS, StepClock

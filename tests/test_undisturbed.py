@@ -46,7 +46,9 @@ def test_nothing_is_being_compiled_before_torch_is_there(monkeypatch: pytest.Mon
     """The question can be asked in a program without torch, and is torch's own with it."""
     monkeypatch.setattr(undisturbed, "is_compiling", undisturbed._never)
     assert not undisturbed.is_compiling()
-    undisturbed.bind(SimpleNamespace(compiler=SimpleNamespace(is_compiling=lambda: True)))
+    monkeypatch.setattr(undisturbed, "is_traced", undisturbed._never)
+    compiler = SimpleNamespace(is_compiling=lambda: True, is_dynamo_compiling=lambda: True)
+    undisturbed.bind(SimpleNamespace(compiler=compiler))
     assert undisturbed.is_compiling()
 
 
