@@ -6,7 +6,7 @@ Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from compilediag_harness.wire import (
@@ -19,6 +19,9 @@ from compilediag_harness.wire import (
 )
 
 FixedShapeEvent = FixedShapeUsed | FixedShapeWarmed | FixedShapeCompiled | PaddingChecked | RowsRun
+
+SIZES_KEPT = 1024
+"""Different real sizes of a `FixedShape` that are counted apart: the first."""
 
 FIXED_SHAPE_EVENTS = (FixedShapeUsed, FixedShapeWarmed, FixedShapeCompiled, PaddingChecked, RowsRun)
 
@@ -55,12 +58,26 @@ class FixedShapeRun:
     checked: PaddingChecked | None
     """The last check."""
     loops: tuple[RowsRun, ...]
+    real: Mapping[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
+    """How often each real size was called. A size that came after the first `SIZES_KEPT` counts as
+    the one it ran at."""
+    priced: bool = False
+    """The program said what a call at a size costs: padding is not what counts."""
 
     @property
     def padding_waste(self) -> float | None:
         """Padding as a share of the real elements; None without a call."""
-        real = sum(item.elements for item in self.sizes)
-        return sum(item.run_elements for item in self.sizes) / real - 1.0 if real else None
+        return self.run_elements / self.elements - 1.0 if self.elements else None
+
+    @property
+    def elements(self) -> int:
+        """Real ones, over all calls."""
+        return sum(item.elements for item in self.sizes)
+
+    @property
+    def run_elements(self) -> int:
+        """Those that ran, padding included."""
+        return sum(item.run_elements for item in self.sizes)
 
 
 @dataclass(slots=True)
@@ -75,15 +92,15 @@ class _Sum:
     late: list[FixedShapeCompiled] = field(default_factory=list[FixedShapeCompiled])
     checked: PaddingChecked | None = None
     loops: list[RowsRun] = field(default_factory=list[RowsRun])
+    real: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
+    priced: bool = False
 
     def take(self, event: FixedShapeEvent) -> None:
         match event:
             case FixedShapeUsed():
-                self.axes, self.buckets = event.axes, event.buckets
+                self.axes, self.buckets, self.priced = event.axes, event.buckets, event.priced
                 for sizes, run, count in zip(event.sizes, event.run, event.counts, strict=False):
-                    known = self.calls.setdefault(tuple(run), [0, 0])
-                    known[0] += count
-                    known[1] += count * math.prod(sizes)
+                    self.count(tuple(sizes), tuple(run), count)
             case FixedShapeWarmed():
                 self.warmed.append(event)
             case FixedShapeCompiled():
@@ -92,6 +109,14 @@ class _Sum:
                 self.checked = event
             case RowsRun():
                 self.loops.append(event)
+
+    def count(self, sizes: tuple[int, ...], run: tuple[int, ...], count: int) -> None:
+        """Calls with so many real ones that ran at `run`."""
+        known = self.calls.setdefault(run, [0, 0])
+        known[0] += count
+        known[1] += count * math.prod(sizes)
+        kept = sizes if sizes in self.real or len(self.real) < SIZES_KEPT else run
+        self.real[kept] = self.real.get(kept, 0) + count
 
 
 def fixed_shapes_of(process: int, events: Iterable[FixedShapeEvent]) -> list[FixedShapeRun]:
@@ -111,6 +136,8 @@ def fixed_shapes_of(process: int, events: Iterable[FixedShapeEvent]) -> list[Fix
             tuple(item.late),
             item.checked,
             tuple(item.loops),
+            item.real,
+            item.priced,
         )
         for number, item in sums.items()
     ]

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Any, NamedTuple
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from compilediag_harness.session import Session  # noqa: E402
+from compilediag_harness.shapes import shape_log  # noqa: E402
 from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
 from compilediag_harness.shapes.shape_errors import (  # noqa: E402
     CompiledAfterWarmup,
     ShapeUnusable,
 )
+from compilediag_harness.wire import FixedShapeUsed  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -478,6 +482,35 @@ def test_sizes_can_be_spelled(spelled: str, sizes: tuple[int, ...]) -> None:
     assert FixedShape(Seen(), {"x": 0}, spelled).buckets == (sizes,)
 
 
+def test_sessions_are_told_the_real_sizes_and_whether_calls_have_a_price() -> None:
+    """Checks and warm-ups are not among the calls; a split batch is several."""
+    events: list[Any] = []
+    session = Session(events.append, origin=0.0)
+    shape_log.install(session)
+    try:
+        plain = FixedShape(torch.sin, {"0": 0}, [4, 8])
+        priced = FixedShape(torch.sin, {"0": 0}, [4, 8], cost=lambda size: size)
+        fitted = FixedShape(torch.sin, {"0": 0})
+        fitted.observe([3])
+        fitted.fit(1, cost=lambda size: size)
+        for fixed in (plain, priced, fitted):
+            fixed.warmup(batch(2))
+            fixed(batch(3))
+        plain(batch(11))
+        shape_log.finish(session)
+    finally:
+        shape_log.uninstall(session)
+    used = [event for event in events if isinstance(event, FixedShapeUsed)]
+    first, second, third = sorted({event.number for event in used})
+    told = {(event.number, event.priced) for event in used}
+    assert told == {(first, False), (second, True), (third, True)}
+    calls: Counter[Any] = Counter()
+    for event in (event for event in used if event.number == first):
+        for sizes, run, count in zip(event.sizes, event.run, event.counts, strict=True):
+            calls[sizes, run] += count
+    assert calls == {((3,), (4,)): 2, ((8,), (8,)): 1}
+
+
 # --- warm-up ----------------------------------------------------------------------------------
 
 
@@ -573,6 +606,26 @@ def test_more_sizes_than_torch_compiles_for_are_refused(counted: Any) -> None:
         fixed.warmup(batch(2))
     with pytest.raises(ShapeUnusable, match=r"12 sizes need 12 graphs.*recompile_limit = 12"):
         FixedShape(function, {"x": 0}, range(2, 14)).warmup(batch(2))
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("of", ["function", "module"])
+def test_a_limit_of_the_callable_itself_is_honoured(counted: Any, of: str, fullgraph: bool) -> None:
+    """`torch.compile(recompile_limit=...)`, above torch's 8 and below; torch compiles all sizes."""
+    if "recompile_limit" not in inspect.signature(torch.compile).parameters:
+        pytest.skip("this torch has no torch.compile(recompile_limit=...)")
+    target = nn.Linear(WIDTH, 2) if of == "module" else lambda x: x * 2.0
+    dims = {"input" if of == "module" else "x": 0}
+    options = {"backend": counted, "fullgraph": fullgraph}
+    wide = torch.compile(target, recompile_limit=12, **options)
+    fixed = FixedShape(wide, dims, range(2, 14))
+    with torch.no_grad():
+        assert fixed.warmup(batch(2)) == 12
+        fixed(batch(11))
+    assert (counted.frame_count, fixed.late_compiles) == (12, 0)
+    narrow = torch.compile(target, recompile_limit=2, **options)
+    with pytest.raises(ShapeUnusable, match=r"3 sizes need 3 graphs, .* 2 times"):
+        FixedShape(narrow, dims, [4, 8, 16]).warmup(batch(2))
 
 
 def test_a_compiled_caller_runs_the_callable_itself(counted: Any) -> None:

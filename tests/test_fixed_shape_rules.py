@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from compilediag.codes import REGISTER
-from compilediag.fixed_shapes import SizeRun, fixed_shapes_of
+from compilediag.fixed_shapes import SIZES_KEPT, SizeRun, fixed_shapes_of
 from compilediag.fold import fold
+from compilediag.planned_padding import planned_padding
 from compilediag.receipt.places import Places
 from compilediag.receipt.shapes_part import shapes_section
 from compilediag.rules.fixed_shapes import (
     find_contamination,
     find_early_exit_waste,
     find_late_compiles,
+    find_padding_waste,
 )
 from compilediag.timeline import Timeline
 from compilediag_harness.session import Session
@@ -30,18 +35,26 @@ from compilediag_harness.wire import (
 PLACE = Location("/home/user/app.py", 4, "score")
 
 
-def used(*calls: tuple[int, int, int]) -> FixedShapeUsed:
+def used(
+    *calls: tuple[int, int, int], buckets: tuple[int, ...] = (4, 8), priced: bool = False
+) -> FixedShapeUsed:
     """Calls as (rows, size, count)."""
     return FixedShapeUsed(
         1.0,
         0,
         PLACE,
         ("rows",),
-        ((4, 8),),
+        (buckets,),
         sizes=tuple((rows,) for rows, _, _ in calls),
         run=tuple((size,) for _, size, _ in calls),
         counts=tuple(count for _, _, count in calls),
+        priced=priced,
     )
+
+
+def wasteful(count: int = 8, *, priced: bool = False) -> FixedShapeUsed:
+    """Batches of 20 and of 70 rows; the latter run at 512."""
+    return used((20, 64, count), (70, 512, count), buckets=(64, 512), priced=priced)
 
 
 def checked(*outputs: tuple[str, str]) -> PaddingChecked:
@@ -93,6 +106,86 @@ def test_only_the_last_check_counts() -> None:
     assert not list(find_contamination(timeline(checked(("", "reduced")), checked(("", "safe")))))
 
 
+def test_padding_is_told_with_the_sizes_that_would_need_less() -> None:
+    """As many sizes, for these calls, in multiples of 8 as those that were used."""
+    (finding,) = find_padding_waste(timeline(wasteful()))
+    assert (finding.rule, finding.severity, finding.count) == ("CD407", "warning", 16)
+    ran, planned, real = 8 * (64 + 512), 8 * (24 + 72), 8 * (20 + 70)
+    assert finding.title == (
+        f"{ran - real} of {ran} rows were padding, and as many other sizes would have made it "
+        f"{planned - real}"
+    )
+    assert finding.fix.summary.endswith("buckets=[24, 72]")
+    assert finding.evidence["planned_run_elements"] == planned
+
+
+def test_padding_that_must_be_is_no_finding() -> None:
+    """Sizes as good as can be, too few calls, and sizes chosen by a cost of the program's own."""
+    best = used((20, 24, 8), (70, 72, 8), buckets=(24, 72))
+    for calls in (best, wasteful(7), wasteful(priced=True), used((5, 8, 40))):
+        assert not list(find_padding_waste(timeline(calls)))
+    small = used((5, 8, 40), buckets=(8, 64))
+    assert not list(find_padding_waste(timeline(small)))  # 5 rows in multiples of 8
+
+
+@given(
+    counts=st.dictionaries(st.integers(1, 64), st.integers(1, 9), min_size=1, max_size=12),
+    buckets=st.sets(st.integers(2, 63), max_size=4),
+)
+def test_planned_sizes_never_pad_more(counts: dict[int, int], buckets: set[int]) -> None:
+    """Nor are they more, and each call fits."""
+    chosen = (*sorted(buckets), 64)
+    calls = [
+        (size, next(item for item in chosen if item >= size), count)
+        for size, count in counts.items()
+    ]
+    (item,) = fixed_shapes_of(0, [used(*calls, buckets=chosen)])
+    planned = planned_padding(item)
+    assert planned is not None
+    (sizes,) = planned.buckets
+    assert len(sizes) <= len(chosen)
+    assert sizes[-1] >= max(counts)
+    assert item.elements <= planned.run_elements <= item.run_elements
+    ran = (next(its for its in sizes if its >= size) * count for size, count in counts.items())
+    assert planned.run_elements == sum(ran)
+
+
+def test_many_sizes_are_not_spelled_out() -> None:
+    """The fix stays one line; the evidence has all of them."""
+    sizes = tuple(range(100, 140, 2))
+    calls = used(*((size - 60, size, 1) for size in sizes), buckets=(*sizes, 1000))
+    (finding,) = find_padding_waste(timeline(calls))
+    assert finding.fix.summary.endswith("buckets=planned_buckets of the receipt")
+    assert finding.evidence["planned_buckets"] == [[size - 60 for size in sizes]]
+
+
+def test_two_axes_are_planned_as_a_grid() -> None:
+    """As many cells; a length of 0 runs in the smallest bucket. Three axes are not judged."""
+    sizes = ((3, 5), (3, 0))
+    calls = FixedShapeUsed(
+        *(1.0, 0, PLACE, ("B", "T"), ((16,), (64,)), sizes, ((16, 64),) * 2, (20, 2))
+    )
+    (finding,) = find_padding_waste(timeline(calls))
+    assert finding.fix.summary.endswith('buckets={"B": [8], "T": [8]}')
+    assert finding.evidence["planned_run_elements"] == 22 * 8 * 8
+    three = FixedShapeUsed(
+        *(1.0, 0, PLACE, ("B", "T", "U"), ((16,),) * 3, ((3, 3, 3),), ((16, 16, 16),), (20,))
+    )
+    assert not list(find_padding_waste(timeline(three)))
+
+
+def test_sizes_beyond_those_kept_count_as_what_they_ran_at() -> None:
+    """What is known stays bounded, and the planned padding is never told too small."""
+    top = 2 * SIZES_KEPT
+    calls = [(size, top, 1) for size in range(1, top)]
+    (item,) = fixed_shapes_of(0, [used(*calls, buckets=(top,))])
+    assert len(item.real) == SIZES_KEPT + 1
+    assert sum(item.real.values()) == top - 1
+    planned = planned_padding(item)
+    assert planned is not None
+    assert planned.run_elements == item.run_elements
+
+
 def test_waste_is_told_when_most_rows_were_done() -> None:
     """More than half of a loop long enough; the fix depends on whether compaction was on."""
     (finding,) = find_early_exit_waste(timeline(rows_run(80, 30)))
@@ -132,6 +225,12 @@ def test_the_receipt_has_what_was_done_and_proved() -> None:
     section = shapes_section(bare, Places(bare))
     assert section is not None
     assert (section.fixed[0].late_compiles, section.fixed[0].padding) == (None, None)
+    assert section.fixed[0].planned_buckets == ((4,),)
+    assert section.fixed[0].planned_waste_fraction == section.fixed[0].padding_waste_fraction
+    priced = timeline(wasteful(priced=True), WARMED)
+    section = shapes_section(priced, Places(priced))
+    assert section is not None
+    assert (section.fixed[0].planned_buckets, section.fixed[0].planned_waste_fraction) == ((), None)
 
 
 def test_sessions_are_told_in_batches_and_at_the_end() -> None:

@@ -126,6 +126,27 @@ def test_headline(name: str, kind: str, sentence: str) -> None:
     assert (told.kind, told.sentence) == (kind, sentence)
 
 
+def test_recompiles_of_a_warm_up_are_not_the_headline() -> None:
+    """Those that a `FixedShape` wanted are told as information; one that it did not is blamed."""
+    made = receipt("findings")
+    first = made.findings[0]
+    ids = [f"0/{number}" for number in range(1, made.compile.recompiles + 1)]
+    planned = msgspec.structs.replace(
+        first, rule="CD105", severity="info", evidence={"compile_ids": ids}
+    )
+    also = msgspec.structs.replace(planned, evidence={"compile_ids": ids[1:]})
+    padded = msgspec.structs.replace(first, rule="CD407", severity="warning", evidence={})
+    told = headline(msgspec.structs.replace(made, findings=(planned, also, padded)))
+    assert (told.kind, told.sentence) == (
+        "warn",
+        "1 finding in 12 steps; 3 recompiles, all in warm-ups",
+    )
+    late = msgspec.structs.replace(padded, rule="CD101", evidence={"compile_ids": ["0/1"]})
+    for findings in ((planned, late), (also, padded)):
+        told = headline(msgspec.structs.replace(made, findings=findings))
+        assert (told.kind, told.sentence.split(" cost")[0]) == ("bad", "3 recompiles in 12 steps")
+
+
 def test_headline_without_a_verdict_does_not_claim_one() -> None:
     """A receipt without a verdict (made from an old log) is neither clean nor bad."""
     told = headline(msgspec.structs.replace(receipt("clean"), verdict=None))

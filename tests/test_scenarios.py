@@ -52,7 +52,7 @@ ASKED_AGAIN = (
 )
 """Scenarios whose counts are easy to get wrong: compared with torch on the running version."""
 
-WARMED_SIZES = ("early_exit", "varied_batches")
+WARMED_SIZES = ("early_exit", "padding_waste", "varied_batches")
 """Scenarios whose fixed program compiles for several sizes in a warm-up: recompiles to torch."""
 
 OF_THE_ENVIRONMENT = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_JOB_ID", "COMPILEDIAG")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compilediag.fixed_shapes import FixedShapeRun
 from compilediag.lead_process import lead_process
+from compilediag.planned_padding import planned_padding
 from compilediag.receipt.parts.shapes import (
     FixedShapeRecord,
     PaddingOutput,
@@ -32,7 +33,7 @@ def shapes_section(timeline: Timeline, places: Places) -> ShapesSection | None:
 
 
 def _record(item: FixedShapeRun, places: Places) -> FixedShapeRecord:
-    place = item.function
+    place, planned = item.function, planned_padding(item)
     return FixedShapeRecord(
         name=place.function,
         file=places.short(place.file) if place.file else None,
@@ -44,6 +45,10 @@ def _record(item: FixedShapeRun, places: Places) -> FixedShapeRecord:
             for its in item.sizes[:KEPT]
         ),
         padding_waste_fraction=item.padding_waste,
+        planned_buckets=() if planned is None else planned.buckets,
+        planned_waste_fraction=(
+            planned.run_elements / item.elements - 1.0 if planned and item.elements else None
+        ),
         warmed=bool(item.warmed),
         warmup_compiles=sum(its.compiles for its in item.warmed) if item.warmed else None,
         late_compiles=sum(len(its.begun) for its in item.late) if item.warmed else None,

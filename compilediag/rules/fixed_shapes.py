@@ -1,5 +1,5 @@
-"""Fixed sizes: padding that changes results (CD406), rows that are done and still computed (CD408),
-and compiles after a warm-up (CD302)."""
+"""Fixed sizes: padding that changes results (CD406), padding that other sizes would not need
+(CD407), rows that are done and still computed (CD408), and compiles after a warm-up (CD302)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from compilediag.findings import Finding, Fix, Rule, Severity
 from compilediag.fixed_shapes import FixedShapeRun
 from compilediag.lead_process import lead_process
 from compilediag.ownership import ownership_of
+from compilediag.planned_padding import PlannedPadding, planned_padding
 from compilediag.timeline import Timeline
 from compilediag_harness.wire import PaddingChecked, RowsRun
 
@@ -18,6 +19,15 @@ FEWEST_STEPS = 4
 
 WASTED = 0.5
 """Share of the computed rows that were done."""
+
+FEWEST_CALLS = 16
+"""From which on it can be said which sizes come."""
+
+PADDED = 0.2
+"""Share of what was computed that as many other sizes would not have computed."""
+
+MOST_SPELLED = 16
+"""Sizes that a fix names."""
 
 _FIXES = {
     "contaminated": 'mask padding where rows meet: FixedShape(..., mask="name of an argument")',
@@ -65,6 +75,54 @@ def _contaminated(
             "run": list(checked.run),
         },
     )
+
+
+def find_padding_waste(timeline: Timeline) -> Iterable[Finding]:
+    """CD407: sizes of which as many others would have padded far less, for the calls that came."""
+    for item in _of_lead(timeline):
+        planned = planned_padding(item)
+        if planned is None or sum(item.real.values()) < FEWEST_CALLS:
+            continue
+        if item.run_elements - planned.run_elements > PADDED * item.run_elements:
+            yield _padded(timeline, item, planned)
+
+
+def _padded(timeline: Timeline, item: FixedShapeRun, planned: PlannedPadding) -> Finding:
+    padding = item.run_elements - item.elements
+    left = planned.run_elements - item.elements
+    what = "rows" if len(item.buckets) == 1 else "elements"
+    return _finding(
+        timeline,
+        "CD407",
+        item,
+        title=f"{padding} of {item.run_elements} {what} were padding, and as many other sizes "
+        f"would have made it {left}",
+        variable=None,
+        count=sum(item.real.values()),
+        steps=(),
+        fix=f"choose sizes for what really comes: buckets={_spelled(item.axes, planned.buckets)}",
+        evidence={
+            "buckets": [list(sizes) for sizes in item.buckets],
+            "planned_buckets": [list(sizes) for sizes in planned.buckets],
+            "elements": item.elements,
+            "run_elements": item.run_elements,
+            "planned_run_elements": planned.run_elements,
+            "calls": [
+                {"run": list(its.run), "calls": its.calls, "elements": its.elements}
+                for its in item.sizes[:64]
+            ],
+        },
+    )
+
+
+def _spelled(axes: tuple[str, ...], buckets: tuple[tuple[int, ...], ...]) -> str:
+    """As `FixedShape` takes them; where there are many, where they stand."""
+    if sum(len(sizes) for sizes in buckets) > MOST_SPELLED:
+        return "planned_buckets of the receipt"
+    if len(buckets) == 1:
+        return str(list(buckets[0]))
+    told = (f'"{axis}": {list(sizes)}' for axis, sizes in zip(axes, buckets, strict=True))
+    return "{" + ", ".join(told) + "}"
 
 
 def find_early_exit_waste(timeline: Timeline) -> Iterable[Finding]:
@@ -171,4 +229,9 @@ def _finding(
     )
 
 
-RULES: tuple[Rule, ...] = (find_contamination, find_early_exit_waste, find_late_compiles)
+RULES: tuple[Rule, ...] = (
+    find_contamination,
+    find_padding_waste,
+    find_early_exit_waste,
+    find_late_compiles,
+)

@@ -28,7 +28,7 @@ def headline(receipt: Receipt) -> Headline:
     if receipt.verdict is None:
         return Headline("blind", f"no verdict; {_other_problems(receipt)}", counts)
     errors = any(item.severity == "error" for item in receipt.findings)
-    bad = errors or receipt.compile.recompiles > 0
+    bad = errors or (receipt.compile.recompiles > 0 and not _all_in_warmups(receipt))
     return Headline("bad" if bad else "warn", _found(receipt), counts)
 
 
@@ -54,7 +54,7 @@ def in_steps(receipt: Receipt) -> str:
 
 def _found(receipt: Receipt) -> str:
     seen = receipt.compile
-    if not seen.recompiles:
+    if not seen.recompiles or _all_in_warmups(receipt):
         return _other_problems(receipt)
     sentence = count(seen.recompiles, "recompile") + in_steps(receipt)
     cost_s = seen.time_s.recompile
@@ -66,7 +66,7 @@ def _found(receipt: Receipt) -> str:
 
 
 def _other_problems(receipt: Receipt) -> str:
-    """Without recompiles: what else was found, worst first."""
+    """Without recompiles that nobody wanted: what else was found, worst first."""
     seen = receipt.compile
     problems: list[str] = []
     if seen.eager_fallbacks:
@@ -74,9 +74,28 @@ def _other_problems(receipt: Receipt) -> str:
     if seen.graph_breaks:
         problems.append(count(seen.graph_breaks, "graph break"))
     if not problems:
-        problems.append(count(len(receipt.findings), "finding"))
-    recompiles = count(seen.recompiles, "recompile")
-    return f"{', '.join(problems)}{in_steps(receipt)}; {recompiles}"
+        wanted = _all_in_warmups(receipt)
+        told = [item for item in receipt.findings if not (wanted and item.severity == "info")]
+        problems.append(count(len(told), "finding"))
+    return f"{', '.join(problems)}{in_steps(receipt)}; {_recompiles(receipt)}"
+
+
+def _recompiles(receipt: Receipt) -> str:
+    told = count(receipt.compile.recompiles, "recompile")
+    return f"{told}, all in warm-ups" if _all_in_warmups(receipt) else told
+
+
+def _all_in_warmups(receipt: Receipt) -> bool:
+    """Every recompile is one of a warm-up for several sizes: wanted, and told as information. One
+    may have several causes, so their ids are counted."""
+    wanted: set[str] = set()
+    for finding in receipt.findings:
+        compile_ids = finding.evidence.get("compile_ids", ())
+        if (finding.rule, finding.severity) == ("CD105", "info"):
+            wanted.update(compile_ids)
+        elif compile_ids:
+            return False
+    return 0 < receipt.compile.recompiles == len(wanted)
 
 
 def _clean(receipt: Receipt) -> str:
@@ -86,12 +105,7 @@ def _clean(receipt: Receipt) -> str:
         compiled += " each" if len(frames) > 1 else ""
     else:
         compiled = f"{count(receipt.compile.compiles, 'compile')} seen"
-    recompiles = receipt.compile.recompiles
-    told = count(recompiles, "recompile")
-    # A warm-up compiles for several sizes: these are wanted, and told as information.
-    wanted = sum(one.count for one in receipt.findings if one.rule == "CD105")
-    told += ", all in warm-ups" if recompiles and wanted == recompiles else ""
-    return f"clean: {compiled}, {told}{in_steps(receipt)}"
+    return f"clean: {compiled}, {_recompiles(receipt)}{in_steps(receipt)}"
 
 
 def _blind(receipt: Receipt) -> str:

@@ -346,6 +346,28 @@ def recompile_limit() -> int | None:
     return limit if isinstance(limit, int) else None
 
 
+def recompile_limit_of(function: Any) -> int | None:
+    """How often torch compiles a compiled callable before it runs it eagerly: what
+    `torch.compile(recompile_limit=...)` was given, else what the config says. None while Dynamo is
+    not imported."""
+    own = _own_recompile_limit(function)
+    return recompile_limit() if own is None else own
+
+
+def _own_recompile_limit(function: Any) -> int | None:
+    """None also where this torch does not let it be seen."""
+    try:
+        if "dynamo_ctx" in vars(function):
+            callback = function.dynamo_ctx.callback
+        else:
+            variables = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+            callback = dict(variables)["callback"].cell_contents
+        limit = callback._torchdynamo_orig_backend._recompile_limit
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return limit if isinstance(limit, int) else None
+
+
 def config_flag(name: str) -> Any:
     """A flag of `torch._dynamo.config` in force now; None while Dynamo is not imported."""
     return getattr(loaded("torch._dynamo.config"), name, None)

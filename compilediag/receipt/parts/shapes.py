@@ -58,6 +58,8 @@ class FixedShapeRecord(Record, frozen=True, kw_only=True):
     late_compiles: int | None = None
     padding: PaddingRecord | None = None
     rows: RowLoops | None = None
+    planned_buckets: tuple[tuple[int, ...], ...] = ()
+    planned_waste_fraction: float | None = None
 
 
 class ShapesSection(Record, frozen=True, kw_only=True):

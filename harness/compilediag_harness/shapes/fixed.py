@@ -200,7 +200,7 @@ class FixedShape:
         if len(self._given.dims.axes) > 1:
             raise ShapeUnusable("fit chooses the sizes of one axis: give buckets for each axis")
         chosen = planner.plan_buckets(self._counts, k, cost=cost, multiple=multiple, cap=cap)
-        self._use((chosen,))
+        self._use((chosen,), priced=cost is not None)
         return chosen
 
     @property
@@ -218,7 +218,7 @@ class FixedShape:
         """Compiles and recordings that began in calls after the warm-up, as far as torch told."""
         return self._ready().late_compiles
 
-    def _use(self, sizes: tuple[tuple[int, ...], ...]) -> None:
+    def _use(self, sizes: tuple[tuple[int, ...], ...], *, priced: bool = False) -> None:
         graphs = math.prod(len(its) for its in sizes)
         if self._max_graphs is not None and graphs > self._max_graphs:
             raise ShapeUnusable(
@@ -228,7 +228,11 @@ class FixedShape:
         from dataclasses import replace
 
         of = Declared(
-            next(_numbers), _place(self._torch, self._given.function), self._given.dims.axes, sizes
+            next(_numbers),
+            _place(self._torch, self._given.function),
+            self._given.dims.axes,
+            sizes,
+            priced or self._given.cost is not None,
         )
         self._calls = PaddedCalls(self._torch, replace(self._given, buckets=sizes), of)
 

@@ -27,6 +27,8 @@ class Declared(NamedTuple):
     function: Location
     axes: tuple[str, ...]
     buckets: tuple[Sizes, ...]
+    priced: bool = False
+    """The sizes were chosen, or large batches are split, by a cost that the program gave."""
 
 
 class _Writer:
@@ -60,13 +62,18 @@ class _Writer:
         for (number, sizes, run), count in counts.items():
             of_each.setdefault(number, []).append((sizes, run, count))
         for number, rows in of_each.items():
+            of = self._declared[number]
             self.session.emit(
                 FixedShapeUsed(
                     self.session.at(at),
-                    *self._declared[number],
+                    number,
+                    of.function,
+                    of.axes,
+                    of.buckets,
                     sizes=tuple(sizes for sizes, _, _ in rows),
                     run=tuple(run for _, run, _ in rows),
                     counts=tuple(count for _, _, count in rows),
+                    priced=of.priced,
                 )
             )
 

@@ -74,9 +74,11 @@ def _check_limit(calls: PaddedCalls, graphs: int, mode: frozenset[Any]) -> None:
     """Above the limit torch runs eagerly, without a word."""
     calls.warmed_modes.add(mode)
     function = calls.settings.function
-    limit = torch_api.recompile_limit()
+    if torch_api.original_of(function) is function:
+        return
+    limit = torch_api.recompile_limit_of(function)
     needed = graphs * len(calls.warmed_modes)
-    if limit is None or needed <= limit or torch_api.original_of(function) is function:
+    if limit is None or needed <= limit:
         return
     modes = len(calls.warmed_modes)
     times = f" in {modes} modes (gradients, training)" if modes > 1 else ""
@@ -84,7 +86,7 @@ def _check_limit(calls: PaddedCalls, graphs: int, mode: frozenset[Any]) -> None:
     raise ShapeUnusable(
         f"{graphs} sizes{times} need {needed} graphs, but torch compiles a function {limit} times "
         "and then runs it eagerly without saying so: choose fewer sizes, or set "
-        f"torch._dynamo.config.recompile_limit = {needed} before"
+        f"torch._dynamo.config.recompile_limit = {needed} before (or what torch.compile was given)"
     )
 
 
