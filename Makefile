@@ -4,6 +4,7 @@
 #   make test      every check: lint, format, types, tests
 #   make matrix    contract tests and the demo on the oldest, the pinned and the newest torch
 #   make bench     interleaved benchmarks, as a Markdown table
+#   make fuzz      damaged records for the readers: FUZZ_INPUTS=1000000 for a long campaign
 #   make docs      write the generated pages again
 #   make clean     remove what make has made
 #
@@ -17,11 +18,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+FUZZ_INPUTS ?= 100000
 VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint matrix bench docs wheel clean
+.PHONY: help demo test lint matrix bench fuzz docs wheel clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +44,9 @@ matrix:
 
 bench: $(VENV)/installed
 	$(BIN)/python tests/benchmarks/run.py $(BENCH_ARGS)
+
+fuzz: $(VENV)/installed
+	$(BIN)/python tools/fuzz.py --inputs $(FUZZ_INPUTS)
 
 docs: $(VENV)/installed
 	$(BIN)/python tools/generate_docs.py

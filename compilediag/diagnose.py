@@ -37,9 +37,19 @@ def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis
     found = [finding for rule in rules for finding in rule(timeline)]
     found = _merge_steady(_merge_autograd(found))
     merged = _merge_violations(_merge_eager(_merge_armed(found)))
+    merged = _as_far_as_told(merged, timeline)
     ordered = sorted(merged, key=_importance)
     findings = tuple(replace(each, id=f"F{n}") for n, each in enumerate(ordered, start=1))
     return Diagnosis(findings, _verdict(findings), reconcile(timeline))
+
+
+def _as_far_as_told(found: list[Finding], timeline: Timeline) -> list[Finding]:
+    """Without steps and seconds that the record of the run cannot tell: zero would be a claim."""
+    if not timeline.tells("steps"):
+        found = [replace(each, steps=()) for each in found]
+    if not timeline.tells("metrics_rows"):
+        found = [replace(each, cost_s=None) for each in found]
+    return found
 
 
 def _importance(finding: Finding) -> tuple[bool, float, int]:
@@ -143,13 +153,17 @@ def _absorb(found: list[Finding], code: str, explains: _Explains) -> list[Findin
 
 
 def _merged(kept: list[Finding], symptoms: Iterable[Finding], explains: _Explains) -> list[Finding]:
-    """`kept`, each naming the symptoms it explains, and after them the symptoms nothing does."""
+    """`kept`, each naming the symptoms it explains, and after them the symptoms nothing does.
+
+    All symptoms have one rule, and explain no other: a run may have thousands of them.
+    """
+    causes = len(kept)
     for symptom in symptoms:
         index = next(
             (
                 n
-                for n, cause in enumerate(kept)
-                if cause.rule != symptom.rule and explains(symptom, cause)
+                for n in range(causes)
+                if kept[n].rule != symptom.rule and explains(symptom, kept[n])
             ),
             None,
         )

@@ -45,6 +45,10 @@ class BaselineUnreadable(UsageError):
     """A file is not a baseline this version can use; it is left as it is."""
 
 
+class ReproImpossible(UsageError):
+    """No small program can show a finding; the message is the reason."""
+
+
 class GateFailed(CompilediagError):
     """A gate's budget was exceeded."""
 

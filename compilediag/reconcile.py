@@ -9,6 +9,7 @@ start again after `torch._dynamo.reset()`. A source that is absent does not disa
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -134,15 +135,13 @@ def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
 
 def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
     """torch's own totals, told at the end of each process, against what arrived from it."""
+    finished = Counter(
+        item.process for item in timeline.compiles if not _unfinished(item.fail_reason)
+    )
+    questions = Counter(item.process for item in timeline.recompiles if not _is_unheard(item))
     for process in timeline.processes:
         counters = process.ended.counters if process.ended else {}
-        mine = [item for item in timeline.compiles if item.process == process.index]
-        rows = sum(1 for item in mine if not _unfinished(item.fail_reason))
-        asked = sum(
-            1
-            for item in timeline.recompiles
-            if item.process == process.index and not _is_unheard(item)
-        )
+        rows, asked = finished[process.index], questions[process.index]
         expected_rows = counters.get("metrics_rows", rows)
         if expected_rows != rows:
             yield f"{_name(process)} counted {expected_rows} metrics rows, {rows} arrived"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 from compilediag.secret_patterns import (
@@ -30,6 +31,9 @@ REDACTED = "<redacted>"
 SHORTEST_KNOWN = 6
 """A known secret shorter than this would be found inside innocent words; it is replaced only
 where it stands as the value of its name."""
+
+REMEMBERED_LENGTH = 500
+"""Longest text in characters of which it is remembered what it is without its secrets."""
 
 EXEMPT = frozenset(
     {
@@ -72,7 +76,8 @@ class Redactor:
             counts: Counter[str] = Counter()
             known = self._replace(text, place, counts), counts
             self._seen[text, place] = known
-        self.counts.update(known[1])
+        if known[1]:
+            self.counts.update(known[1])
         return known[0]
 
     def _replace(self, text: str, place: bool, counts: Counter[str]) -> str:
@@ -80,13 +85,10 @@ class Redactor:
             if value in text:
                 counts["known_value"] += text.count(value)
                 text = text.replace(value, REDACTED)
-        for rule, pattern, replacement in PLAIN_PATTERNS:
-            text, number = pattern.subn(replacement, text)
-            if number:
-                counts[rule] += number
-        text = NAMED_VALUE.sub(lambda match: _named(match, counts), text)
-        if not place:
-            text = RANDOM_RUN.sub(lambda match: _random(match, counts), text)
+        look = _recognised if len(text) <= REMEMBERED_LENGTH else _recognised.__wrapped__
+        text, found = look(text, place)
+        if found:
+            counts.update(found)
         return text
 
     def value_of(self, name: str, value: str) -> str:
@@ -120,7 +122,9 @@ class Redactor:
         """JSON-ready values, recursively; `secret` says they tell of a variable named like one."""
         if isinstance(value, str):
             return self._leaf(value, key, secret)
-        if isinstance(value, Mapping):
+        if value is None or isinstance(value, (bool, int, float)):
+            return value
+        if isinstance(value, (dict, Mapping)):
             items = cast(Mapping[Any, Any], value)
             named = secret or any(
                 is_secret_name(str(items.get(name) or "")) for name in ("variable", "source")
@@ -147,6 +151,23 @@ class Redactor:
             value, number = QUOTED_VALUE.subn(rf"\1{REDACTED}\1", value)
             self.counts["secret_name"] += number
         return self.text(value, place=key in PLACES)
+
+
+@lru_cache(maxsize=4096)
+def _recognised(text: str, place: bool) -> tuple[str, Counter[str]]:
+    """A text without what looks like a secret, and how often which rule saw one.
+
+    Remembered: the receipts of many ranks hold the same names and sentences.
+    """
+    counts: Counter[str] = Counter()
+    for rule, pattern, replacement in PLAIN_PATTERNS:
+        text, number = pattern.subn(replacement, text)
+        if number:
+            counts[rule] += number
+    text = NAMED_VALUE.sub(lambda match: _named(match, counts), text)
+    if not place:
+        text = RANDOM_RUN.sub(lambda match: _random(match, counts), text)
+    return text, counts
 
 
 def redact_text(text: str, known: Iterable[str] = ()) -> tuple[str, Counter[str]]:

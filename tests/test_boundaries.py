@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "errors",
         "pages",
+        "pooled",
         "guards",
         "secret_patterns",
         "step_labels",
@@ -29,20 +30,32 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "cadence_groups",
         "pipeline_loops",
         "invocation_calls",
+        "call_sizes",
+        "cudagraph_runs",
         "device_memory",
+        "fixed_shapes",
     ),
     ("timeline", "redact"),
     ("readers", "fold_timings", "findings", "lead_process", "sync_sites"),
-    ("fold", "codes", "ownership", "goodput", "probing", "pipeline_figures", "invocation_figures"),
+    (
+        "fold",
+        "codes",
+        "ownership",
+        "goodput",
+        "probing",
+        "pipeline_figures",
+        "invocation_figures",
+        "planned_padding",
+    ),
     ("causes", "reconcile", "span_seconds"),
-    ("rules",),
+    ("rules", "ranks"),
     ("diagnose",),
     ("receipt",),
-    ("tally",),
+    ("tally", "size_plan", "size_histogram"),
     ("comparison",),
     ("diff", "gate"),
-    ("views",),
-    ("supervisor", "watching", "tools", "lock_file"),
+    ("views", "tools"),
+    ("supervisor", "watching", "offline", "lock_file", "repro"),
     ("commands", "pytest_plugin"),
     ("cli",),
     ("__main__",),
@@ -72,12 +85,19 @@ PURE = tuple(
         "pipeline_loops",
         "pipeline_figures",
         "invocation_calls",
+        "call_sizes",
+        "cudagraph_runs",
+        "size_plan",
+        "size_histogram",
         "invocation_figures",
         "device_memory",
+        "fixed_shapes",
+        "planned_padding",
         "probing",
         "redact",
         "reconcile",
         "rules",
+        "ranks",
         "diagnose",
         "comparison",
         "tally",
@@ -88,6 +108,7 @@ PURE = tuple(
         "receipt.schema",
         "receipt.parts",
         "views",
+        "repro",
     )
 )
 """No files, no clock, no torch."""
@@ -227,8 +248,9 @@ def pure_is_pure(source: Source) -> Iterator[str]:
 
 
 def private_torch_in_one_place(source: Source) -> Iterator[str]:
-    """In the harness only `torch_api` spells a private name of torch, as code or as a string."""
-    if not is_inside(source) or source.name == "compilediag_harness.torch_api":
+    """In the harness only `torch_api` and, for CUDA graphs, `torch_cudagraphs` spell a private name
+    of torch, as code or as a string."""
+    if not is_inside(source) or source.name.endswith((".torch_api", ".torch_cudagraphs")):
         return
     for item in imports(source):
         if PRIVATE_TORCH.fullmatch(item.name):

@@ -109,7 +109,7 @@ def test_every_key_of_the_table_is_an_option() -> None:
     values = {
         "output": "o", "name": "n", "steps": 3, "warmup": 2, "timeout": 5, "grace": 1.5,
         "quiet": False, "live": "lines", "json": False, "trace": True,
-        "fail_on": "recompiles>0", "profile_on_signal": True,
+        "fail_on": "recompiles>0", "profile_on_signal": True, "tlparse": True, "depyf": True,
     }  # fmt: skip
     assert values.keys() == KEYS.keys()
     assert options_of(checked(values, "here")) == Options(
@@ -122,6 +122,8 @@ def test_every_key_of_the_table_is_an_option() -> None:
         trace=True,
         live="lines",
         profile_on_signal=True,
+        tlparse=True,
+        depyf=True,
     )
     assert limits_of(values) == (Limit("recompiles", ">", 0),)
 

@@ -12,43 +12,54 @@ from compilediag.codes import info
 from compilediag.findings import Cause, Confidence
 from compilediag.guards.reason import parse_reason
 from compilediag.timeline import Recompile
+from compilediag_harness.wire import EntryDiff, Location
 
 _REMEMBERED = 8192
 
 
-@functools.lru_cache(maxsize=_REMEMBERED)
 def causes_of(recompile: Recompile) -> tuple[Cause, ...]:
     """The causes of a recompile, the primary one first. All of them must be removed to avoid it.
 
     They come from the guards evaluated in the process; where those are missing or incomplete
     (`problem`), from torch's printed reasons, with confidence "text".
     """
-    if recompile.entries and recompile.problem is None:
-        found = _from_entries(recompile)
+    return _causes(recompile.entries, recompile.reasons, recompile.frame, recompile.problem)
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _causes(
+    entries: tuple[EntryDiff, ...],
+    reasons: tuple[str, ...],
+    frame: Location,
+    problem: str | None,
+) -> tuple[Cause, ...]:
+    """Remembered by all that decides them: every rule asks, and many ranks do the same."""
+    if entries and problem is None:
+        found = _from_entries(entries, reasons, frame)
         if found:
             return found
-    return _from_text(recompile)
+    return _from_text(reasons, frame, problem)
 
 
-def _from_entries(recompile: Recompile) -> tuple[Cause, ...]:
-    entries = [
-        conditions_of(entry, recompile.reasons, recompile.frame) for entry in recompile.entries
-    ]
-    everywhere = [condition for entry in entries for condition in entry]
-    remaining = [with_companions(independent(entry), everywhere) for entry in entries]
+def _from_entries(
+    entries: Sequence[EntryDiff], reasons: tuple[str, ...], frame: Location
+) -> tuple[Cause, ...]:
+    conditions = [conditions_of(entry, reasons, frame) for entry in entries]
+    everywhere = [condition for entry in conditions for condition in entry]
+    remaining = [with_companions(independent(entry), everywhere) for entry in conditions]
     chosen = nearest(remaining)
     return _ordered(chosen)
 
 
-def _from_text(recompile: Recompile) -> tuple[Cause, ...]:
+def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> tuple[Cause, ...]:
     """The first printed reason is of the most recently used entry; which entry is nearest, the
     text cannot tell."""
-    printed = recompile.reasons[0] if recompile.reasons else None
+    printed = reasons[0] if reasons else None
     reason = parse_reason(printed) if printed is not None else None
     if reason is None:
-        return (_unclassified(recompile),)
+        return (_unclassified(problem),)
     false = false_guard_of(reason)
-    return _ordered((condition_of(false, 0, recompile.frame, reason),))
+    return _ordered((condition_of(false, 0, frame, reason),))
 
 
 def _ordered(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
@@ -75,7 +86,7 @@ def _cause(condition: Condition, *, primary: bool) -> Cause:
     )
 
 
-def _unclassified(recompile: Recompile) -> Cause:
+def _unclassified(problem: str | None) -> Cause:
     """torch asked, and neither a guard nor a reason told why."""
     return Cause(
         rule="CD190",
@@ -83,7 +94,7 @@ def _unclassified(recompile: Recompile) -> Cause:
         kind="no_reason",
         source="",
         variable="",
-        guard=recompile.problem or "",
+        guard=problem or "",
         expected=None,
         actual=None,
         location=None,

@@ -138,6 +138,8 @@ def options_of(settings: dict[str, Any]) -> Options:
         timeout_s=timeout_s,
         grace_s=grace_s,
         trace=settings.get("trace", False),
+        tlparse=settings.get("tlparse", False),
+        depyf=settings.get("depyf", False),
         profile_on_signal=settings.get("profile_on_signal", False),
         live=_live(settings),
     )

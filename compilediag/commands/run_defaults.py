@@ -23,6 +23,8 @@ KEYS: dict[str, tuple[type, ...]] = {
     "live": (bool, str),
     "json": (bool,),
     "trace": (bool,),
+    "tlparse": (bool,),
+    "depyf": (bool,),
     "profile_on_signal": (bool,),
     "fail_on": (str,),
 }

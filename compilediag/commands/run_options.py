@@ -66,6 +66,12 @@ _RUN: tuple[Decorator, ...] = (
     ),
     click.option("--trace", is_flag=True, default=None, help="Keep torch's trace (TORCH_TRACE)."),
     click.option(
+        "--tlparse", is_flag=True, default=None, help="Link tlparse's report of torch's trace."
+    ),
+    click.option(
+        "--depyf", is_flag=True, default=None, help="Run it a second time, to decompile its frames."
+    ),
+    click.option(
         "--profile-on-signal",
         is_flag=True,
         default=None,

@@ -8,7 +8,6 @@ and every size has a cap.
 from __future__ import annotations
 
 import binascii
-import json
 import os
 import stat
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from compilediag.readers import loose_json
 from compilediag_harness.wire import KINDS, Event, ProcessStarted
 
 LINE_LIMIT = 1 << 20
@@ -59,7 +59,7 @@ class BadLine:
 def read_journal(path: str) -> Journal:
     """The journal at `path`; empty when the file cannot be opened or is no regular file."""
     name = os.path.basename(path)
-    file = _open_regular(path)
+    file = open_regular(path)
     if file is None:
         return Journal(name)
     with file:
@@ -96,7 +96,7 @@ def decode_line(line: bytes) -> tuple[int, Event] | BadLine:
 
 def _decode_payload(sequence: int, payload: bytes) -> tuple[int, Event] | BadLine:
     bad = BadLine("bad_json", sequence)
-    record = _parse(payload)
+    record = loose_json.parse(payload)
     if not isinstance(record, dict):
         return bad
     fields: dict[str, Any] = record  # pyright: ignore[reportUnknownVariableType]
@@ -112,32 +112,7 @@ def _decode_payload(sequence: int, payload: bytes) -> tuple[int, Event] | BadLin
         return bad
 
 
-def _parse(payload: bytes) -> Any:
-    """JSON; spellings that only Python writes (NaN, lone surrogates) become null and "\\ufffd"."""
-    try:
-        return msgspec.json.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    try:
-        text = payload.decode("utf-8", "replace")
-        return _mended(json.loads(text, parse_constant=lambda _: None))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _mended(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode() if not value.isascii() else value
-    if isinstance(value, list):
-        items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return [_mended(item) for item in items]
-    if isinstance(value, dict):
-        fields: dict[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return {_mended(key): _mended(item) for key, item in fields.items()}
-    return value
-
-
-def _open_regular(path: str) -> BinaryIO | None:
+def open_regular(path: str) -> BinaryIO | None:
     """The file opened for reading, unless it is a link, a pipe or a device."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -19,14 +19,15 @@ LINE_LIMIT = 65_536
 PROFILE_LIMIT = 64
 """Most messages about a stored profile that are kept."""
 
-_ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,16}[ -/]?[@-~]|[@-Z\\-_])")
+ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,16}[ -/]?[@-~]|[@-Z\\-_])")
 
 # [rank0]:V1120 17:12:26.334000 8288 torch/_dynamo/guards.py:5396] [0/1] [__recompiles] text
-_PREFIX = re.compile(
-    r"(?P<key>(?:\[rank\d{1,9}\]:)?[VDIWECF]\d{4} \d\d:\d\d:\d\d\.\d{1,9} (?P<pid>\d{1,20}) "
-    r"[^\]\n]{1,4096}:\d{1,9}\](?: \[!?[\d/_]{1,64}\])?(?: \[(?P<tag>__\w{1,64})\])?) ?"
+PREFIX = re.compile(
+    r"(?P<key>(?:\[rank(?P<rank>\d{1,9})\]:)?[VDIWECF]\d{4} "
+    r"\d\d:\d\d:\d\d\.\d{1,9} (?P<pid>\d{1,20}) "
+    r"[^\]\n]{1,4096}:\d{1,9}\](?: \[(?P<id>!?[\d/_]{1,64})\])?(?: \[(?P<tag>__\w{1,64})\])?) ?"
 )
-_RECOMPILING = re.compile(r"Recompiling function .{1,4096} in .{1,4096}:\d{1,9}\s{0,4}$")
+RECOMPILING = re.compile(r"Recompiling function .{1,4096} in .{1,4096}:\d{1,9}\s{0,4}$")
 _BREAK = re.compile(
     r"Graph break (?:\([^)]{1,200}\) )?in user code at "
     r"(?P<file>.{1,4096}):(?P<line>\d{1,9})\s{0,4}$"
@@ -37,7 +38,7 @@ _STACK_LINE = re.compile(
     r' {2}File "(?P<file>.{1,4096})", line (?P<line>\d{1,9})(?:, in .{0,4096})?$'
 )
 _TRACEBACK = "Traceback (most recent call last)"
-_LIMIT = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
+LIMIT = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
 _PROFILE = re.compile(r"get_code_state .{0,4096} hit (?:local|remote)\b")
 _LOOKS_LIKE_OURS = re.compile(
     r"Recompiling function |Graph [Bb]reak (?:\(user stack|in user code)"
@@ -55,9 +56,9 @@ def read_text_log(chunks: Iterable[bytes]) -> TextLog:
     """
     reader = _Reader()
     torn = False
-    for raw, ended in _lines(chunks):
+    for raw, ended in text_lines(chunks):
         torn = not ended
-        reader.take(_ANSI.sub("", raw.decode("utf-8", "replace")))
+        reader.take(ANSI.sub("", raw.decode("utf-8", "replace")))
     reader.close()
     return TextLog(
         recompiling_lines=reader.recompiling,
@@ -70,7 +71,7 @@ def read_text_log(chunks: Iterable[bytes]) -> TextLog:
     )
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
+def text_lines(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
     """Lines of bounded length, with whether their end was seen; "\\r" ends one too."""
     rest = b""
     for chunk in chunks:
@@ -106,7 +107,7 @@ class _Reader:
     _open: dict[str, _Message] = field(default_factory=dict[str, _Message])
 
     def take(self, line: str) -> None:
-        prefix = _PREFIX.search(line)
+        prefix = PREFIX.search(line)
         if prefix is None:
             self.unknown += _LOOKS_LIKE_OURS.search(line) is not None
             return
@@ -139,7 +140,7 @@ class _Reader:
         return message if message is not None and message.key == key else None
 
     def _recompile_line(self, pid: str, key: str, text: str) -> None:
-        if _RECOMPILING.match(text):
+        if RECOMPILING.match(text):
             self._begin(pid, key, "recompile")
             self.recompiling += 1
         elif not self._continues(pid, key) or not (text.startswith("    ") or not text.strip()):
@@ -160,7 +161,7 @@ class _Reader:
             _skip_line(message, text)
 
     def _plain_line(self, text: str) -> None:
-        if _LIMIT.match(text):
+        if LIMIT.match(text):
             self.limits += 1
         elif _PROFILE.match(text) and len(self.profiles) < PROFILE_LIMIT:
             self.profiles.append(text[:512])

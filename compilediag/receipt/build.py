@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Any, cast
 from compilediag import __version__
 from compilediag.causes import causes_of
 from compilediag.receipt.compile_part import Causes, compile_section, finding_record
-from compilediag.receipt.identity_part import completeness_of, environment_of, header_of
+from compilediag.receipt.identity_part import (
+    completeness_of,
+    environment_of,
+    header_of,
+    ranks_expected,
+)
 from compilediag.receipt.invocations_part import invocations_section, throughput_section
 from compilediag.receipt.memory_part import memory_section
 from compilediag.receipt.pipeline_part import pipeline_section
 from compilediag.receipt.places import Places
 from compilediag.receipt.profiles_part import profiles_section
+from compilediag.receipt.ranks_part import ranks_section
 from compilediag.receipt.record import as_plain, from_plain
 from compilediag.receipt.run_facts import RunFacts
 from compilediag.receipt.running_part import (
@@ -31,6 +37,7 @@ from compilediag.receipt.schema import (
     Failure,
     Receipt,
 )
+from compilediag.receipt.shapes_part import shapes_section
 from compilediag.receipt.steps_part import steps_section
 from compilediag.receipt.syncs_part import syncs_section
 from compilediag.receipt.timing_part import timings_of
@@ -46,6 +53,9 @@ TAIL_BYTES = 8 * 1024
 
 TEXT_KEPT = 8 * 1024
 """Longest text of any field, in characters."""
+
+_WHOLE = frozenset({int, bool, type(None)})
+"""Types of values that any JSON reader takes as they are."""
 
 
 def build(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> Receipt:
@@ -72,8 +82,10 @@ def build(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> Receipt:
         cudagraph=cudagraph_section(timeline),
         throughput=throughput_section(timeline),
         invocations=invocations_section(timeline, places),
+        shapes=shapes_section(timeline, places),
         pipeline=pipeline_section(timeline),
         profiles=profiles_section(timeline),
+        ranks=ranks_section(timeline, ranks_expected(timeline, run), places),
         checks=checks_of(timeline, run),
         failure=_failure(timeline, run, redactor),
         overhead=overhead_of(timeline, run),
@@ -140,17 +152,24 @@ def _safe(receipt: Receipt, redactor: Redactor) -> Receipt:
 def bounded(value: Any) -> tuple[Any, bool]:
     """JSON-ready values that any JSON reader takes: NaN and infinities become None (then the
     second result is False), lone surrogates are replaced, long texts cut with the loss said."""
+    if value is None or isinstance(value, (bool, int)):
+        return value, True
     if isinstance(value, float):
         return (value, True) if math.isfinite(value) else (None, False)
     if isinstance(value, str):
+        if value.isascii() and len(value) <= TEXT_KEPT:
+            return value, True
         return clip(value.encode("utf-8", "replace").decode("utf-8"), TEXT_KEPT), True
-    if isinstance(value, Mapping):
-        pairs = {
-            bounded(key)[0]: bounded(item) for key, item in cast(Mapping[str, Any], value).items()
-        }
-        kept = {key: item for key, (item, _) in pairs.items()}
-        return kept, all(finite for _, finite in pairs.values())
+    if isinstance(value, (dict, Mapping)):
+        kept: dict[str, Any] = {}
+        finite = True
+        for key, item in cast(Mapping[str, Any], value).items():
+            # Most values are numbers, and a call for each of them adds up.
+            told, good = (item, True) if type(item) in _WHOLE else bounded(item)
+            kept[bounded(key)[0]] = told
+            finite = finite and good
+        return kept, finite
     if isinstance(value, (list, tuple)):
         results = [bounded(item) for item in cast(Sequence[Any], value)]
-        return [item for item, _ in results], all(finite for _, finite in results)
+        return [item for item, _ in results], all(good for _, good in results)
     return value, True

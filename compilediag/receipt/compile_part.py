@@ -56,6 +56,7 @@ class Causes:
 def compile_section(timeline: Timeline, causes: Causes, places: Places) -> CompileSection:
     """Counts by the definitions of docs/receipt.md, and what they count."""
     guarded = [item for item in timeline.compiles if item.forward and item.guarded]
+    told = _Told.of(timeline)
     return CompileSection(
         frames=len(timeline.frames),
         compiles=len(guarded),
@@ -68,7 +69,7 @@ def compile_section(timeline: Timeline, causes: Causes, places: Places) -> Compi
         ),
         time_s=_times(timeline),
         recompiles_by_family=dict(causes.by_family),
-        events=tuple(_event(item, causes, places) for item in guarded[:EVENTS_KEPT]),
+        events=tuple(_event(item, causes, places, told) for item in guarded[:EVENTS_KEPT]),
         breaks=tuple(_break(site, timeline, places) for site in timeline.breaks),
         frames_detail=tuple(_frame(item, places) for item in timeline.frames),
     )
@@ -86,6 +87,8 @@ def _times(timeline: Timeline) -> CompileTime:
     again = sum(item.seconds for item in timeline.compiles if is_recompile_time(item, ids))
     first = sum(item.seconds for item in timeline.compiles if not is_recompile_time(item, ids))
     backend = [item.backend_s for item in timeline.compiles if item.backend_s is not None]
+    if not timeline.tells("metrics_rows"):
+        return CompileTime(total=None, first_compile=None, recompile=None, backend=None)
     if not timeline.compiles:
         return CompileTime(total=0.0, first_compile=0.0, recompile=0.0, backend=0.0)
     return CompileTime(
@@ -100,16 +103,28 @@ def _name(where: Location, places: Places) -> FrameName:
     return FrameName(function=where.function, file=places.short(where.file), line=where.line)
 
 
-def _event(item: Compile, causes: Causes, places: Places) -> CompileEvent:
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the record of a run tells at all: a trace no steps, a text log no seconds either."""
+
+    steps: bool
+    seconds: bool
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> _Told:
+        return cls(timeline.tells("steps"), timeline.tells("metrics_rows"))
+
+
+def _event(item: Compile, causes: Causes, places: Places, told: _Told) -> CompileEvent:
     found = causes.by_compile.get((item.process, item.epoch, item.compile_id), ())
     again = item.recompile is not None and item.recompile.produced
     return CompileEvent(
         compile_id=item.compile_id,
         epoch=item.epoch,
         frame=_name(item.frame, places),
-        step=item.step,
+        step=item.step if told.steps else None,
         kind="recompile" if again else "first",
-        seconds=item.seconds,
+        seconds=item.seconds if told.seconds else None,
         graph_ops=item.graph_ops,
         guards=item.guards,
         causes=tuple(_cause(cause, places) for cause in found) if again else (),

@@ -25,6 +25,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of this object that this version does not know, as they were read."""
 
 
+LEAVES = frozenset({str, int, float, bool, type(None)})
+"""Types of JSON-ready values that hold no other."""
+
 Kind = TypeVar("Kind", bound=Record)
 
 
@@ -41,13 +44,14 @@ def from_plain(kind: type[Kind], raw: Mapping[str, Any]) -> Kind:
 
 def as_plain(value: Any) -> Any:
     """A record, recursively, as JSON-ready values; unknown fields come after the known ones."""
+    if type(value) in LEAVES:
+        return value
     if isinstance(value, Record):
         plain = {
-            name: as_plain(getattr(value, attribute))
-            for attribute, name in zip(
-                value.__struct_fields__, value.__struct_encode_fields__, strict=True
-            )
-            if name != UNKNOWN_FIELD
+            # A call for every number and text would be most of the time of a large receipt.
+            name: item if type(item) in LEAVES else as_plain(item)
+            for name, attribute in _known_attributes(type(value)).items()
+            for item in (getattr(value, attribute),)
         }
         for name, item in value.unknown.items():
             plain.setdefault(name, item)
@@ -75,7 +79,9 @@ def _remember_unknown(value: Any, raw: Any) -> None:
     """Walks a converted value beside what it came from; `convert` keeps order and length."""
     if isinstance(value, Record):
         attributes = _attributes(type(value))
-        unknown = {key: item for key, item in raw.items() if key not in attributes}
+        unknown: dict[str, Any] = {}
+        if not attributes.keys() >= raw.keys():
+            unknown = {key: item for key, item in raw.items() if key not in attributes}
         if unknown or value.unknown:
             # The record is frozen for its readers; it is not published before this line ran.
             msgspec.structs.force_setattr(value, "unknown", unknown)
@@ -85,10 +91,17 @@ def _remember_unknown(value: Any, raw: Any) -> None:
                 _remember_unknown(inner, raw[name])
     elif isinstance(value, tuple):
         for item, source in zip(cast(tuple[Any, ...], value), raw, strict=True):
-            _remember_unknown(item, source)
+            if type(item) not in LEAVES:
+                _remember_unknown(item, source)
 
 
 @cache
 def _attributes(kind: type[Record]) -> Mapping[str, str]:
     """The attribute of each JSON key."""
     return dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+
+
+@cache
+def _known_attributes(kind: type[Record]) -> Mapping[str, str]:
+    """The same without the one that holds what is not known."""
+    return {name: item for name, item in _attributes(kind).items() if name != UNKNOWN_FIELD}

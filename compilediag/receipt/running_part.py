@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from compilediag.cudagraph_runs import skip_reason
 from compilediag.goodput import account
 from compilediag.lead_process import lead_process, ranks_present
 from compilediag.receipt.identity_part import process_at, ranks_expected
@@ -25,6 +26,8 @@ _OUT_OF_MEMORY = re.compile(
 
 def goodput_section(timeline: Timeline, run: RunFacts) -> GoodputSection | None:
     """Wall time taken apart; None when there was neither a wall time nor an event."""
+    if not timeline.tells("steps"):
+        return None  # a trace of compiles does not tell what the rest of the time went into
     ended = process_at(timeline, lead_process(timeline))
     orderly = run.status == "complete" or (ended is not None and ended.ended is not None)
     found = account(timeline, run.wall_s, orderly=orderly)
@@ -50,8 +53,43 @@ def _unseen(timeline: Timeline, run: RunFacts) -> set[str]:
 
 
 def cudagraph_section(timeline: Timeline) -> CudagraphSection:
-    """Not applicable without a CUDA device; otherwise not measured yet."""
-    return CudagraphSection(applicable=has_gpu(timeline))
+    """Of the lead process. Not applicable without a CUDA device: torch then counts every graph as
+    left out, which says nothing."""
+    applicable = has_gpu(timeline)
+    lead = lead_process(timeline)
+    run = next((item for item in timeline.cudagraphs if item.process == lead), None)
+    if applicable is False and (run is None or not run.recordings):
+        return CudagraphSection(applicable=False)
+    if run is None:
+        # The trees were never imported: there was nothing to record.
+        ended = (process := process_at(timeline, lead)) is not None and process.ended is not None
+        none = 0 if applicable and ended else None
+        return CudagraphSection(applicable=applicable, recordings=none, replays=none)
+    if run.lost is not None:
+        return CudagraphSection(applicable=applicable, pool_bytes=run.pool_bytes)
+    return CudagraphSection(
+        applicable=True,
+        recordings=run.recordings,
+        replays=run.replays,
+        warmups=run.warmups,
+        recordings_by_reason=run.reasons,
+        skips=run.skips,
+        skips_by_reason=_skips_by_reason(timeline),
+        distinct_shapes=run.distinct_sizes,
+        live_graphs=run.live_graphs,
+        threads=len({item.thread for item in run.recorded}),
+        pool_bytes=run.pool_bytes,
+    )
+
+
+def _skips_by_reason(timeline: Timeline) -> dict[str, int]:
+    """As torch warned: it warns of most only once, and of some not at all."""
+    found: dict[str, int] = {}
+    for warning in timeline.warnings:
+        reason = skip_reason(warning.text)
+        if reason is not None:
+            found[reason] = found.get(reason, 0) + 1
+    return found
 
 
 def overhead_of(timeline: Timeline, run: RunFacts) -> Overhead:
@@ -87,7 +125,7 @@ def _no_oom(timeline: Timeline, run: RunFacts) -> bool | None:
     told += [item.ended.failure or "" for item in timeline.processes if item.ended is not None]
     if run.status != "complete" and any(_OUT_OF_MEMORY.search(text) for text in told):
         return False
-    return True if run.status == "complete" else None
+    return True if run.status == "complete" and timeline.tells("steps") else None
 
 
 def evidence_complete(timeline: Timeline, run: RunFacts) -> bool:

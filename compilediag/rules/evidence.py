@@ -9,7 +9,7 @@ from compilediag.codes import info
 from compilediag.findings import Finding, Fix, Ownership, Rule, Severity
 from compilediag.ownership import ownership_of
 from compilediag.reconcile import reconcile
-from compilediag.timeline import Frame, SkippedFrame, Timeline
+from compilediag.timeline import Compile, Frame, FrameKey, SkippedFrame, Timeline
 from compilediag_harness.wire import Location
 
 _NOTHING_TO_COMPILE = (
@@ -45,6 +45,9 @@ def find_nothing_compiled(timeline: Timeline) -> Iterable[Finding]:
     if not torch_seen:
         title = "torch was never seen in the run"
         summary = "check that the target imports torch and is not started with python -I, -E or -S"
+    elif not timeline.tells("metrics_rows"):
+        title = "the record does not tell what was compiled"
+        summary = "analyze a TORCH_TRACE of the run: a text log tells recompiles and breaks only"
     elif eager:
         title = f"nothing was compiled: no graph is left of {_frames(len(eager))}"
         summary = "see why torch.compile gave those frames up: no call of them is compiled"
@@ -113,10 +116,14 @@ def find_eager_frames(timeline: Timeline) -> Iterable[Finding]:
 
     Frames over the recompile limit are CD152; torch's own frames are skipped by design.
     """
+    attempts: dict[FrameKey, list[Compile]] = {}
+    for item in timeline.compiles:
+        if item.forward:
+            attempts.setdefault(item.key, []).append(item)
     for frame in timeline.frames:
         owner = ownership_of(frame.where.file, timeline.user_roots)
         if frame.ran_eager and frame.limit_hit_step is None and owner != "torch":
-            yield _eager_frame(frame, owner, timeline)
+            yield _eager_frame(frame, owner, attempts.get(frame.key, []))
     for skipped in timeline.skipped:
         owner = ownership_of(skipped.frame.file, timeline.user_roots)
         if owner != "torch" and not _is_harmless(skipped, owner):
@@ -133,8 +140,7 @@ def _is_harmless(skipped: SkippedFrame, owner: Ownership) -> bool:
     return _SKIP_LIST in skipped.reason and owner != "user"
 
 
-def _eager_frame(frame: Frame, owner: Ownership, timeline: Timeline) -> Finding:
-    attempts = [item for item in timeline.compiles if item.forward and item.key == frame.key]
+def _eager_frame(frame: Frame, owner: Ownership, attempts: Sequence[Compile]) -> Finding:
     refused = [item for item in attempts if not item.guarded] or attempts
     reason = frame.eager_reason or "torch gave no reason"
     return _ran_eager(

@@ -210,8 +210,8 @@ def find_limit_hits(timeline: Timeline) -> Iterable[Finding]:
             confidence="exact",
             family=info("CD152").family,
             variable=None,
-            title=f"{place.function} hit the recompile limit ({limit}): eager since step "
-            f"{frame.limit_hit_step}",
+            title=f"{place.function} hit the recompile limit ({limit}): eager since "
+            + (f"step {frame.limit_hit_step}" if timeline.tells("steps") else "then"),
             location=place,
             ownership=ownership_of(place.file, timeline.user_roots),
             count=1,

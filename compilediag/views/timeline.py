@@ -40,7 +40,7 @@ def render_timeline(receipt: Receipt, look: Look) -> str:
 
 
 def _compile(item: CompileEvent, look: Look, *, ranks: bool, epochs: bool) -> list[str]:
-    step = "before step 1" if item.step is None else f"step {item.step}"
+    step = "step not seen" if item.step is None else f"step {item.step}"
     identity = look.text(item.compile_id, 40)
     identity += f" after reset {item.epoch}" if epochs and item.epoch else ""
     identity += f" of process {item.process}" if ranks else ""

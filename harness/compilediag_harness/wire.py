@@ -543,8 +543,8 @@ class CudagraphRecorded:
     """"forward", "backward", "inference"."""
     reason: str
     """"first"; "size" (the same code at another dynamic size); "static_address",
-    "graph_output_address", "outputs_alive" (torch's three checks of a recorded graph); "order" (after
-    another graph than before); "thread" (recorded already in another thread); "unknown"."""
+    "graph_output_address", "outputs_alive" (torch's three checks of a recorded graph); "order"
+    (after another graph than before); "thread" (recorded already in another thread); "unknown"."""
     tree: int
     """One a device and thread, numbered as they were first used."""
     function: int
@@ -620,6 +620,8 @@ class FixedShapeUsed:
     run: tuple[tuple[int, ...], ...]
     """The sizes it ran at."""
     counts: tuple[int, ...]
+    priced: bool = False
+    """The program said what a call at a size costs, so padding is not what counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,8 +66,23 @@ def bootstrap(values: Sequence[float]) -> tuple[float, float]:
     return medians[tail], medians[-tail - 1]
 
 
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a child process took, with the processes it waited for."""
+
+    cpu_s: float
+    """User and system."""
+    peak_bytes: int
+    """Most memory of any one process at any time; never less than what this process had."""
+
+
 def cpu_seconds(command: Sequence[str], environment: Mapping[str, str] | None = None) -> float:
     """CPU seconds, user and system, of a child process that must succeed."""
+    return used(command, environment).cpu_s
+
+
+def used(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Used:
+    """What a child process takes that must succeed."""
     child = subprocess.Popen(
         command,
         env=environment,
@@ -78,12 +93,12 @@ def cpu_seconds(command: Sequence[str], environment: Mapping[str, str] | None = 
     )
     assert child.stderr is not None
     said = child.stderr.read()
-    _, status, used = os.wait4(child.pid, 0)
+    _, status, taken = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     child.stderr.close()
     if child.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {child.returncode}:\n{said}")
-    return used.ru_utime + used.ru_stime
+    return Used(taken.ru_utime + taken.ru_stime, taken.ru_maxrss * 1024)
 
 
 def instructions(command: Sequence[str], environment: Mapping[str, str]) -> int | None:

@@ -13,7 +13,10 @@ import platform
 import tempfile
 from pathlib import Path
 
+import analyzing
+import fixing
 import observing
+import planning
 import probing
 import starting
 import stepping
@@ -26,6 +29,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     **starting.BENCHMARKS,
     **probing.BENCHMARKS,
     **under_pytest.BENCHMARKS,
+    **planning.BENCHMARKS,
+    **fixing.BENCHMARKS,
+    **analyzing.BENCHMARKS,
 }
 
 
@@ -46,6 +52,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--rounds", type=int, default=9, help="at least 7 (default 9)")
+    parser.add_argument("--trace-mb", type=int, default=200, help="of `analyze` (default 200)")
+    parser.add_argument("--ranks", type=int, default=256, help="of `ranks` (default 256)")
     options = parser.parse_args()
     if options.rounds < 7:
         parser.error("fewer than 7 rounds say nothing")
@@ -54,8 +62,9 @@ def main() -> None:
     print(f"{machine()}, {options.rounds} rounds\n")
     print("| what | without | cost [95 % interval] | goal | verdict |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="compilediag-bench-") as folder:
+        bench = Bench(Path(folder), options.rounds, options.trace_mb, options.ranks)
         for name in options.names or BENCHMARKS:
-            for row in BENCHMARKS[name](Bench(Path(folder), options.rounds)):
+            for row in BENCHMARKS[name](bench):
                 cells = (row.what, row.base, row.result, row.goal, row.verdict)
                 print(f"| {' | '.join(cells)} |", flush=True)
 

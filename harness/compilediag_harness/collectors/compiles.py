@@ -9,6 +9,13 @@ from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.session import Session
 from compilediag_harness.wire import Compiled, CompileStarted, DynamoReset, Location, clip
 
+_CACHES = (
+    "inductor_fx_local",
+    "inductor_fx_remote",
+    "aotautograd_local",
+    "aotautograd_remote",
+)
+
 
 class CompileCollector:
     """Turns metrics rows, start callbacks and resets into events."""
@@ -72,6 +79,8 @@ class CompileCollector:
             ),
             limit=torch_api.recompile_limit(),
             guard_eval_us=_field(metrics, "guard_latency_us"),
+            cache_hits=_cache_answers(metrics, "hit"),
+            cache_misses=_cache_answers(metrics, "miss"),
         )
 
 
@@ -83,6 +92,13 @@ def _field(metrics: Any, name: str) -> Any:
 def _text(metrics: Any, name: str) -> str | None:
     value = _field(metrics, name)
     return None if value is None else clip(str(value))
+
+
+def _cache_answers(metrics: Any, answer: str) -> int | None:
+    """How often the caches answered so; None where this torch does not count it."""
+    told = [_field(metrics, f"{cache}_cache_{answer}_count") for cache in _CACHES]
+    known = [count for count in told if count is not None]
+    return sum(known) if known else None
 
 
 def _microseconds(metrics: Any, name: str) -> float | None:

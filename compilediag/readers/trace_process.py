@@ -1,0 +1,289 @@
+"""What one process wrote into a trace, record by record, made into the events of a live run.
+
+Ids start again at 0/0 after `torch._dynamo.reset()`, which no record tells: an id that begins a
+second time, in its first attempt, begins an epoch.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from compilediag.readers import loose_json
+from compilediag.readers.journal import Journal
+from compilediag.readers.trace_metadata import (
+    Metadata,
+    Metrics,
+    attempt_of,
+    compile_id_of,
+    compiled_of,
+    ended_at,
+    frame_of_start,
+    interned_of,
+    rank_of,
+    text_of,
+)
+from compilediag.readers.trace_records import TraceRecord
+from compilediag_harness.wire import (
+    WIRE_VERSION,
+    CollectivesPlanned,
+    Compiled,
+    DynamoReset,
+    Event,
+    EvidenceLost,
+    GraphBroke,
+    Location,
+    ProcessStarted,
+    Recompiled,
+    TorchSeen,
+    clip,
+)
+
+ROWS_KEPT = 20_000
+"""Most attempts of a process that are kept; later ones are counted as lost."""
+
+REASONS_KEPT = 8
+"""Most printed reasons kept of one recompile; only the first one decides its cause."""
+
+OPERATIONS_KEPT = 4096
+"""Most collectives kept of one graph."""
+
+STRINGS_KEPT = 20_000
+"""Most file names kept of a file's table of strings."""
+
+HOOKS = {"metrics_rows": True, "recompile_reasons": True, "steps": False, "guards": False}
+
+NOT_IN_A_TRACE = {
+    "guards": "a trace holds the first false guard of each cache entry, as text, and no other",
+    "steps": "a trace does not tell steps: nothing can be said per step",
+}
+"""What cannot be observed in a trace, by hook."""
+
+OLD_SKIPS = {
+    "graph_breaks": "torch 2.7 writes no trace record of a break for which it skips the whole "
+    "frame: such a frame is seen to run eager, and its break is not counted"
+}
+
+_YEAR_S = 366 * 86400.0
+_UNKNOWN = Location("", 0, "")
+
+
+class TraceProcess:
+    """One process id of one file."""
+
+    def __init__(self, first: TraceRecord, rank: int | None, strings: dict[int, str]) -> None:
+        self.rank = rank
+        self._pid = first.pid
+        self._begun_s = first.at_s
+        self._t = 0.0
+        self._strings = strings
+        self._events: list[Event] = []
+        self._texts: dict[str, str] = {}
+        self._epoch = 0
+        self._begun: set[str] = set()
+        self._open: dict[tuple[int, str], tuple[int, int, str] | None] = {}
+        """Frames of compiles that began and have no row yet."""
+        self._frames: dict[tuple[int, str], Location] = {}
+        """What is compiled under a frame id: the row of an attempt at the limit does not say."""
+        self._questions: dict[tuple[int, str], tuple[float, tuple[str, ...]]] = {}
+        self._rows: set[tuple[int, str]] = set()
+        self._row_count = 0
+        self._torch: str | None = None
+        self._python = ""
+        self._started_unix: float | None = None
+        self._told_rank = False
+
+    def take(self, record: TraceRecord, metadata: Metadata) -> str | None:
+        """One record; why it is lost, if it is."""
+        self._tick(record.at_s)
+        rank = rank_of(metadata)
+        if rank is not None and not self._told_rank:
+            # The record tells what the process was; a file's name may be anything.
+            self.rank, self._told_rank = rank, True
+        metrics = metadata.metrics
+        if metrics is not None:
+            return self._row(metrics, record.metadata)
+        if metadata.dynamo_start is not None:
+            frame = frame_of_start(metadata.dynamo_start)
+            self._start(metadata, frame)
+            return None
+        if metadata.artifact is not None:
+            return self._artifact(str(metadata.artifact.name), record.payload, metadata)
+        if metadata.str is not None:
+            return self._string(metadata.str)
+        return "bad_json"
+
+    def finished(self, name: str) -> Journal:
+        """All events of the process."""
+        left = [self._question(*key, _UNKNOWN) for key in self._questions]
+        events = (*self._opening(), *self._events, *left, *self._unended())
+        return Journal(name, tuple(sorted(events, key=_order)))
+
+    def _opening(self) -> tuple[Event, Event]:
+        version = self._torch or ""
+        lost = dict(NOT_IN_A_TRACE)
+        if self._torch is None or self._torch.startswith("2.7."):
+            lost |= OLD_SKIPS
+        stamp = "" if self._started_unix is None else _utc(self._started_unix)
+        started = ProcessStarted(
+            0.0, WIRE_VERSION, self._pid, 0, self.rank, None, (), "", "", stamp, self._python
+        )
+        return started, TorchSeen(0.0, version, None, dict(HOOKS), lost)
+
+    def _tick(self, at_s: float) -> None:
+        """Local time without a year: it may step back, which time of a run does not."""
+        since = at_s - self._begun_s
+        if since < -_YEAR_S / 2:
+            since += _YEAR_S
+        self._t = max(self._t, since)
+
+    def _start(self, metadata: Metadata, frame: tuple[int, int, str] | None) -> None:
+        if attempt_of(metadata):
+            return
+        compile_id = compile_id_of(metadata)
+        if compile_id in self._begun:
+            self._reset()
+        self._begun.add(compile_id)
+        if len(self._open) < ROWS_KEPT:
+            self._open[self._epoch, compile_id] = frame
+
+    def _reset(self) -> None:
+        self._epoch += 1
+        self._begun.clear()
+        self._events.append(DynamoReset(self._t, 0, self._epoch))
+
+    def _row(self, metrics: Metrics, line: bytes) -> str | None:
+        self._row_count += 1
+        if self._row_count > ROWS_KEPT:
+            return "over_limit"
+        row = compiled_of(metrics, line, self._t, 0, self._epoch)
+        key = (self._epoch, row.compile_id)
+        if row.forward and key in self._rows and not self._begun:
+            # A trace without records of starts: only rows can tell that ids began again.
+            self._reset_by_row()
+            row = compiled_of(metrics, line, self._t, 0, self._epoch)
+            key = (self._epoch, row.compile_id)
+        self._versions(metrics)
+        if row.forward:
+            self._rows.add(key)
+            if row.frame.file:
+                self._frames[self._epoch, row.compile_id.rpartition("/")[0]] = row.frame
+            self._open.pop(key, None)
+            if key in self._questions:
+                self._events.append(self._question(*key, row.frame))
+                del self._questions[key]
+        self._events.append(self._shared(row))
+        return None
+
+    def _reset_by_row(self) -> None:
+        self._epoch += 1
+        self._events.append(DynamoReset(self._t, 0, self._epoch))
+
+    def _versions(self, metrics: Metrics) -> None:
+        if self._torch is None:
+            self._torch = text_of(metrics.pytorch_version)
+        self._python = self._python or (text_of(metrics.python_version) or "").partition(" ")[0]
+        ended = ended_at(metrics)
+        if self._started_unix is None and ended is not None:
+            self._started_unix = ended - self._t
+
+    def _artifact(self, name: str, payload: bytes, metadata: Metadata) -> str | None:
+        compile_id = compile_id_of(metadata)
+        if name == "recompile_reasons":
+            self._questions[self._epoch, compile_id] = (self._t, self._reasons(payload))
+        elif name == "dynamo_graph_break_reason":
+            text = self._text(clip(payload.decode("utf-8", "replace")))
+            self._events.append(GraphBroke(self._t, 0, compile_id, self._epoch, text))
+        elif name == "torch_version":
+            self._torch = _version_in(payload) or self._torch
+        elif name == "inductor_collective_schedule":
+            operations = _texts(loose_json.parse(payload))
+            self._events.append(CollectivesPlanned(self._t, 0, compile_id, self._epoch, operations))
+        return None
+
+    def _reasons(self, payload: bytes) -> tuple[str, ...]:
+        """One reason is bare text, several are a JSON list: torch says "json" of both."""
+        several = loose_json.parse(payload) if payload.startswith(b"[") else None
+        if isinstance(several, list):
+            items: list[object] = several  # pyright: ignore[reportUnknownVariableType]
+            found = [str(item) for item in items]
+        else:
+            found = [payload.decode("utf-8", "replace")] if payload else []
+        kept = found[:REASONS_KEPT]
+        return tuple(
+            self._text(clip(reason, 512 if place else 4096)) for place, reason in enumerate(kept)
+        )
+
+    def _question(self, epoch: int, compile_id: str, frame: Location) -> Recompiled:
+        t, reasons = self._questions[epoch, compile_id]
+        if not frame.file:
+            started = self._frame(self._open.get((epoch, compile_id)))
+            known = self._frames.get((epoch, compile_id.rpartition("/")[0]))
+            frame = started or known or _UNKNOWN
+        return Recompiled(t, 0, compile_id, epoch, frame, reasons, (), 0.0)
+
+    def _unended(self) -> list[Event]:
+        """Compiles that began and of which nothing more is told: the process ended in them, or the
+        trace is cut."""
+        if not self._open:
+            return []
+        ids = ", ".join(compile_id for _, compile_id in list(self._open)[:3])
+        many = "compile" if len(self._open) == 1 else "compiles"
+        told = f"{len(self._open)} {many} began and did not end in the trace ({ids})"
+        return [EvidenceLost(self._t, 0, "torch_trace", told)]
+
+    def _frame(self, start: tuple[int, int, str] | None) -> Location | None:
+        if start is None:
+            return None
+        file, line, name = start
+        return Location(self._strings.get(file, ""), line, name)
+
+    def _string(self, value: object) -> str | None:
+        interned = interned_of(value)
+        if interned is None:
+            return "bad_json"
+        number, text = interned
+        if len(self._strings) < STRINGS_KEPT:
+            self._strings[number] = clip(text, 4096)
+        return None
+
+    def _shared(self, row: Compiled) -> Compiled:
+        """The row; texts that rows repeat are kept once."""
+        if not row.restart_reasons and row.fail_reason is None:
+            return row
+        return replace(
+            row,
+            restart_reasons=tuple(self._text(item) for item in row.restart_reasons),
+            fail_reason=None if row.fail_reason is None else self._text(row.fail_reason),
+        )
+
+    def _text(self, text: str) -> str:
+        if len(self._texts) >= STRINGS_KEPT:
+            return text
+        return self._texts.setdefault(text, text)
+
+
+def _utc(seconds: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def _version_in(payload: bytes) -> str | None:
+    """The version, from the artifact in which torch tells it."""
+    value = loose_json.parse(payload)
+    if isinstance(value, dict):
+        fields: dict[str, object] = value  # pyright: ignore[reportUnknownVariableType]
+        value = next((item for key, item in fields.items() if "version" in str(key)), None)
+    text = value if isinstance(value, str) else payload.decode("utf-8", "replace")
+    return clip(text.strip().strip('"'), 100) or None
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    items: list[object] = value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]
+    return tuple(clip(str(item), 512) for item in items[:OPERATIONS_KEPT])
+
+
+def _order(event: Event) -> tuple[float, bool]:
+    return event.t, not isinstance(event, (ProcessStarted, TorchSeen))

@@ -1,0 +1,115 @@
+"""The ranks of a run side by side, what some of them do that most do not, and which are slow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compilediag.views.look import Look
+from compilediag.views.table import table
+from compilediag.views.text import hang
+from compilediag.views.words import NOT_MEASURED, count
+
+if TYPE_CHECKING:
+    from compilediag.receipt.parts.ranks import RankDivergence, RankRow, RanksSection
+    from compilediag.receipt.schema import Receipt
+
+HEAD = ("rank", "compiles", "recompiles", "breaks", "ran eager", "compile", "cache hits", "step")
+ROWS_SHOWN = 64
+
+_ASPECTS = {
+    "compile_ids": "compiled otherwise",
+    "recompile_causes": "recompiled for other causes",
+    "graph_breaks": "broke graphs elsewhere",
+    "cache_hits": "had other answers of the compile caches",
+    "collectives": "run collectives in another order",
+}
+
+
+def render_ranks(receipt: Receipt, look: Look) -> str:
+    """All ranks as a table, then what diverges, then stragglers."""
+    section = receipt.ranks
+    if section is None:
+        return "this run has no ranks to compare: fewer than two were seen\n"
+    shown = section.rows[:ROWS_SHOWN]
+    lines = [headline(section), "", *table(HEAD, [_row(row) for row in shown], look, right=HEAD)]
+    if len(section.rows) > ROWS_SHOWN:
+        lines.append(f"  … {len(section.rows) - ROWS_SHOWN} more ranks: compilediag show --json")
+    for item in section.divergences:
+        lines += ["", *_divergence(item, look)]
+    if section.stragglers:
+        lines += ["", *_stragglers(section, look)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def headline(section: RanksSection) -> str:
+    """One sentence on all ranks."""
+    expected = "" if section.expected is None else f" of {section.expected}"
+    told = f"{len(section.rows)}{expected} ranks"
+    if section.missing:
+        told += f", missing: {ranks_named(section.missing)}"
+    differing = {rank for item in section.divergences for rank in item.ranks}
+    if differing:
+        return f"{told}; {_differ(len(differing))} from the others"
+    return f"{told}; all of them do the same" if len(section.rows) > 1 else told
+
+
+def _differ(ranks: int) -> str:
+    return "1 rank differs" if ranks == 1 else f"{ranks} ranks differ"
+
+
+def ranks_named(ranks: tuple[int, ...]) -> str:
+    """Ranks with runs drawn together: "0, 3–7"."""
+    parts: list[str] = []
+    first = last = None
+    for rank in (*ranks, None):
+        if last is not None and rank == last + 1:
+            last = rank
+            continue
+        if first is not None and last is not None:
+            parts.append(str(first) if first == last else f"{first}-{last}")
+        first = last = rank
+    return ", ".join(parts[:12]) + (" …" if len(parts) > 12 else "")
+
+
+def _row(row: RankRow) -> tuple[str, ...]:
+    answers = "?" if row.cache_hits is None else f"{row.cache_hits} of {_asked(row)}"
+    return (
+        str(row.rank),
+        str(row.compiles),
+        str(row.recompiles),
+        str(row.graph_breaks),
+        str(row.eager_fallbacks),
+        NOT_MEASURED if row.compile_s is None else f"{row.compile_s:.2f} s",
+        answers,
+        NOT_MEASURED if row.step_median_s is None else f"{row.step_median_s * 1000:.2f} ms",
+    )
+
+
+def _asked(row: RankRow) -> int:
+    return (row.cache_hits or 0) + (row.cache_misses or 0)
+
+
+def _divergence(item: RankDivergence, look: Look) -> list[str]:
+    who = "rank" if len(item.ranks) == 1 else "ranks"
+    what = _ASPECTS.get(item.aspect, look.text(item.aspect, 60))
+    lines = hang(
+        f"{who} {ranks_named(item.ranks)} {what}, compared with rank {item.like_rank}",
+        look.width,
+        look.sign("warn") + " ",
+        "  ",
+    )
+    for label, told in (("only there", item.only_here), ("lacks", item.only_there)):
+        for each in told:
+            lines += hang(f"{label}: {look.text(each, 200)}", look.width, "     ", "       ")
+    if item.more:
+        lines.append(f"     and {count(item.more, 'more difference')}")
+    return lines
+
+
+def _stragglers(section: RanksSection, look: Look) -> list[str]:
+    told = [
+        f"rank {item.rank} {item.seconds:.3g} s ({item.ratio:.2f} × the median)"
+        for item in section.stragglers[:5]
+    ]
+    what = "a step" if section.stragglers[0].what == "step" else "compiling"
+    return hang(f"slowest in {what}: {', '.join(told)}", look.width, "  ", "    ")

@@ -1,0 +1,171 @@
+"""`analyze --cluster`: the receipts of one process, from the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rank_folders import folder_of_ranks, receipts, told
+
+from compilediag import cli
+from compilediag.commands.analyze_cluster import (
+    JOINED,
+    Asked,
+    asked_here,
+    connected,
+    ranks_in,
+    receipts_on,
+)
+from compilediag.errors import UsageError
+from compilediag.offline import find_sources, merged_receipt, read_record, read_source
+from compilediag.readers.inputs import Source
+
+needs_dask = pytest.mark.skipif(
+    importlib.util.find_spec("distributed") is None, reason="dask is not installed"
+)
+
+
+class Direct:
+    """A cluster that is none: every task is done when it is handed in."""
+
+    def __init__(self) -> None:
+        self.joined: list[int] = []
+
+    def submit(self, task: Any, *arguments: Any, pure: bool, retries: int = 0) -> Any:
+        plain = [self._plain(item) for item in arguments]
+        if task.__name__ == "_joined":
+            self.joined.append(len(plain[0]))
+        return Done(task(*plain))
+
+    def _plain(self, item: Any) -> Any:
+        if isinstance(item, list):
+            return [self._plain(each) for each in item]
+        return item.result() if isinstance(item, Done) else item
+
+    def gather(self, futures: list[Any]) -> list[Any]:
+        return [item.result() for item in futures]
+
+
+class Done:
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def result(self) -> Any:
+        return self._value
+
+
+def on(client: Any, folder: Path, read: Any = read_source) -> dict[object, bytes]:
+    """What `receipts` gives, of a cluster."""
+    asked = Asked("lane", None, str(folder.parent / "out"), os.getcwd())
+    made = receipts_on(client, find_sources([str(folder)]), asked, read)
+    return {"all" if rank is None else rank: told(receipt) for rank, receipt in made}
+
+
+def expected(folder: Path) -> dict[object, bytes]:
+    """The receipts of one process, with the links that a folder for them gives."""
+    record = read_record([str(folder)])
+    merged = merged_receipt(record, "lane", None, str(folder.parent / "out"))
+    return {**receipts(folder, None), "all": told(merged)}
+
+
+def test_the_tree_gives_the_receipts_of_one_process(tmp_path: Path) -> None:
+    """With more traces than one task puts together; no task takes more than it may."""
+    folder = folder_of_ranks(tmp_path / "in")
+    first = min(folder.iterdir())
+    for number in range(2 * JOINED):
+        (folder / f"other_{number}.log").write_bytes(first.read_bytes())
+    client = Direct()
+    assert on(client, folder) == expected(folder)
+    assert client.joined == [JOINED, JOINED, 4, 3]
+
+
+def test_ranks_of_journals() -> None:
+    """A process without a rank is none."""
+    data = Path(__file__).parent / "data" / "traces"
+    assert ranks_in(read_source(find_sources([str(data / "inductor.log.gz")])[0])) == ()
+    assert ranks_in(read_record([str(data / "ranks")]).journals) == (0, 1)
+
+
+def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what needs nothing."""
+    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    with pytest.raises(UsageError, match=r"pip install 'compilediag\[dask\]'.*--jobs N"):
+        connected("tcp://localhost:1")
+
+
+def test_options_that_contradict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """tlparse runs where the command runs."""
+    arguments = ["analyze", str(folder_of_ranks(tmp_path / "in")), "--cluster", "tcp://x:1"]
+    assert cli.main([*arguments, "--tlparse"]) == 2
+    assert cli.main([*arguments, "-j", "2"]) == 2
+    assert capsys.readouterr().err.count("give one") == 2
+
+
+def test_what_is_asked_holds_wherever_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths are whole: workers have another working directory."""
+    monkeypatch.chdir(tmp_path)
+    assert asked_here("lane", 4, "out") == Asked("lane", 4, str(tmp_path / "out"), str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two worker processes of this machine."""
+    distributed = pytest.importorskip("distributed", reason="dask is not installed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as made:
+        yield made
+
+
+@needs_dask
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_two_workers(cluster: Any, tmp_path: Path) -> None:
+    """The command, with the address of a scheduler: what it wrote is what one process gives."""
+    from compilediag.receipt.file import read_receipt
+
+    folder = folder_of_ranks(tmp_path / "in")
+    out = tmp_path / "out"
+    options = ["--cluster", cluster.scheduler_address, "--name", "lane", "-o", str(out)]
+    assert cli.main(["analyze", str(folder), *options]) == 0
+    wrote = {"all": told(read_receipt(out))}
+    wrote |= {rank: told(read_receipt(out / f"rank-{rank}")) for rank in (0, 1, 3, 4)}
+    assert wrote == expected(folder)
+
+
+def killed_once(source: Source, *, marker: str) -> Any:
+    """The worker that reads the second rank's trace is killed, the first time."""
+    if "rank_1" in source.path and not os.path.exists(marker):
+        with open(marker, "x"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    return read_source(source)
+
+
+@needs_dask
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_killed_worker_loses_nothing(cluster: Any, tmp_path: Path) -> None:
+    """Dask gives its tasks, and the results it held, to the other worker."""
+    folder = folder_of_ranks(tmp_path / "in")
+    marker = tmp_path / "killed"
+    with connected(cluster.scheduler_address) as client:
+        found = on(client, folder, partial(killed_once, marker=str(marker)))
+    assert marker.exists()
+    assert found == expected(folder)
+
+
+@needs_dask
+@pytest.mark.filterwarnings("ignore")
+def test_no_scheduler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one sentence."""
+    monkeypatch.setattr("compilediag.commands.analyze_cluster.CONNECT_S", 0.2)
+    with pytest.raises(UsageError, match="no dask scheduler answers at tcp://127"):
+        connected("tcp://127.0.0.1:9")

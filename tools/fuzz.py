@@ -1,0 +1,179 @@
+"""Feeds damaged records to the readers, and says how many inputs they took, in how many seconds.
+
+    python tools/fuzz.py [--inputs N] [--seconds S] [--seed N]
+
+Inputs are pieces of recorded traces, text logs and journals, mutated: bytes and lines changed,
+dropped, repeated, moved, cut, or replaced by what readers are known to fail on. Every input is
+read, and one in a hundred of each record goes on to a receipt. `make fuzz` calls it; an exception
+ends it, and names the input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import binascii
+import gzip
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from compilediag.diagnose import diagnose
+from compilediag.fold import fold
+from compilediag.readers.journal import Journal, decode_line
+from compilediag.readers.text_events import events_of_text
+from compilediag.readers.trace import trace_of
+from compilediag.receipt.build import build
+from compilediag.receipt.run_facts import RunFacts
+
+DATA = Path(__file__).resolve().parent.parent / "tests" / "data"
+PIECE_BYTES = 8192
+WHOLE_EVERY = 100
+"""Every so many inputs go all the way to a receipt."""
+
+HOSTILE = (
+    b"\xff\xfe",
+    b"\0",
+    b"\r",
+    b"\n\t",
+    b"\n",
+    b"] {",
+    b'"',
+    b"{" * 2000,
+    b"[" * 2000,
+    b"9" * 400,
+    b"-1",
+    b"1e999",
+    b"NaN",
+    b"null",
+    b'"\\ud800"',
+    b"../../etc/passwd",
+    b"<script>",
+    b"\x1b]0;x\x07",
+    b'"frame_id": -1, ',
+    b'"rank": 1e30, ',
+)
+
+Reader = Callable[[bytes], tuple[Journal, ...]]
+
+
+def main() -> int:
+    """0 when no input raised, 1 after the first that did."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=600.0, help="stop after so much CPU time")
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    targets = _targets()
+    begun = time.process_time()
+    done = slowest = 0.0
+    for number in range(asked.inputs):
+        before = time.process_time()
+        if before - begun > asked.seconds:
+            break
+        source = random.Random(f"{asked.seed}-{number}")  # noqa: S311 - no secret
+        name, read, whole = targets[number % len(targets)]
+        content = mutated(source, _piece(source, whole))
+        try:
+            journals = read(content)
+            if number % WHOLE_EVERY < len(targets):
+                _receipt(journals)
+        except Exception:
+            traceback.print_exc()
+            print(f"input {number} of seed {asked.seed} ({name}) raised", file=sys.stderr)
+            return 1
+        slowest = max(slowest, time.process_time() - before)
+        done += 1
+    spent = time.process_time() - begun
+    print(f"{done:.0f} inputs, {spent:.0f} CPU s, 0 exceptions, slowest {slowest * 1000:.0f} ms")
+    return 0
+
+
+def mutated(source: random.Random, content: bytes) -> bytes:
+    """The content with one to eight faults."""
+    for _ in range(source.randint(1, 8)):
+        content = source.choice(_FAULTS)(source, content)
+    return content
+
+
+def _targets() -> list[tuple[str, Reader, bytes]]:
+    traces = [gzip.decompress(path.read_bytes()) for path in sorted(DATA.glob("traces/*.gz"))]
+    logs = [path.read_bytes() for path in sorted(DATA.glob("torch_logs*.txt"))]
+    found: list[tuple[str, Reader, bytes]] = []
+    found += [("trace", _trace, item) for item in traces]
+    found += [("text", _text, item) for item in logs]
+    found.append(("journal", _journal, _lines_of_a_journal()))
+    return found
+
+
+def _trace(content: bytes) -> tuple[Journal, ...]:
+    return trace_of([content], "rank_1.log")
+
+
+def _text(content: bytes) -> tuple[Journal, ...]:
+    return events_of_text([content], "log")
+
+
+def _journal(content: bytes) -> tuple[Journal, ...]:
+    for line in content.split(b"\n"):
+        decode_line(line)
+    return ()
+
+
+def _lines_of_a_journal() -> bytes:
+    body = b'0 {"k":"EvidenceLost","t":0.5,"step":1,"source":"a","reason":"b"}'
+    return b"\n".join(b"%08x " % binascii.crc32(body) + body for _ in range(50))
+
+
+def _piece(source: random.Random, whole: bytes) -> bytes:
+    """Some records from anywhere, and now and then the beginning, which holds the strings."""
+    start = source.choice((0, source.randrange(max(1, len(whole)))))
+    return whole[start : start + PIECE_BYTES]
+
+
+def _receipt(journals: tuple[Journal, ...]) -> None:
+    timeline = fold([journal.events for journal in journals])
+    build(timeline, diagnose(timeline), RunFacts("0" * 26, "2026-01-01T00:00:00Z"))
+
+
+def _place(source: random.Random, content: bytes) -> int:
+    return source.randrange(len(content) + 1)
+
+
+def _flip(source: random.Random, content: bytes) -> bytes:
+    at = _place(source, content)
+    return content[:at] + bytes([source.randrange(256)]) + content[at + 1 :]
+
+
+def _drop(source: random.Random, content: bytes) -> bytes:
+    at = _place(source, content)
+    return content[:at] + content[at + source.randint(1, 200) :]
+
+
+def _repeat(source: random.Random, content: bytes) -> bytes:
+    at = _place(source, content)
+    return content[:at] + content[max(0, at - source.randint(1, 400)) :]
+
+
+def _insert(source: random.Random, content: bytes) -> bytes:
+    at = _place(source, content)
+    return content[:at] + source.choice(HOSTILE) + content[at:]
+
+
+def _cut(source: random.Random, content: bytes) -> bytes:
+    return content[: _place(source, content)]
+
+
+def _shuffle(source: random.Random, content: bytes) -> bytes:
+    lines = content.split(b"\n")
+    one, other = source.randrange(len(lines)), source.randrange(len(lines))
+    lines[one], lines[other] = lines[other], lines[one]
+    return b"\n".join(lines)
+
+
+_FAULTS = (_flip, _drop, _repeat, _insert, _cut, _shuffle, _flip, _insert)
+
+if __name__ == "__main__":
+    sys.exit(main())
