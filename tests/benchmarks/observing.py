@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from bench import PROGRAMS, Bench, Benchmark, Row, share, spawn_on_terminal
 from measure import change
 
-BLOCKS = {"1 ms": ("1", "300", "100"), "10 ms": ("7", "160", "12")}
+BLOCKS = {"1 ms": ("1", "300", "100"), "10 ms": ("7", "240", "12")}
 """Name of a step to the number of its layers, pairs of blocks, and noted steps in a block."""
 COMPILES = {"inductor": ("10", "1"), "eager": ("30", "10")}
 """Backend to pairs of blocks, and frames in a block. Eager is Dynamo alone: the dearest case."""
