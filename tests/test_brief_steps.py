@@ -211,6 +211,18 @@ def test_another_optimizer() -> None:
     assert not any(step.noted for step in after)
 
 
+def test_an_optimizer_in_place_of_another() -> None:
+    """Phases of a training with an optimizer each: the second's steps are noted as well."""
+    program = Program()
+    program.steps(FIRST_STEPS + 20)
+    for _ in range(20):
+        program.step(2)
+    assert program.paused
+    steps = program.told()
+    assert [step.number for step in steps] == list(range(len(steps)))
+    assert sum(step.wall_s for step in steps) == pytest.approx((FIRST_STEPS + 40) * WALL)
+
+
 def test_marks_from_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread is asked for at each end: another one's mark is no noted step."""
     program = Program()

@@ -34,6 +34,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
     monkeypatch.setattr(brief_steps, "FIRST_STEPS", FIRST)
     monkeypatch.setattr(brief_steps, "RETRY_STEPS", FIRST // 2)
     monkeypatch.setattr(brief_steps, "NOTED_S", 0.05)
+    monkeypatch.setattr(torch_api, "_functions_disabled", False)  # by tests before this one
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
     attach.install(session)
@@ -203,10 +204,5 @@ def test_what_dynamo_disables_is_not_the_programs(told: list[Event]) -> None:
         return graph.forward
 
     compiled = torch.compile(lambda x: x * 2, backend=backend)
-    before = torch_api.functions_disabled()
-    torch_api._functions_disabled = False
-    try:
-        compiled(torch.ones(2))
-        assert not torch_api.functions_disabled()
-    finally:
-        torch_api._functions_disabled = before
+    compiled(torch.ones(2))
+    assert not torch_api.functions_disabled()

@@ -155,7 +155,7 @@ class StepSource:
         if self.source is EXPLICIT:
             return EVERY_MARK
         if self.source is OPTIMIZER:
-            return 0 if self._seen or self._several else self._only
+            return 0 if self._seen else self._only
         if self.source is CALL and not self._leader and len(self._seen) == 1:
             return self._first
         return 0
