@@ -19,7 +19,7 @@ from compilediag_harness.brief_steps import (
 from compilediag_harness.phases import DATA_WAIT, FORWARD
 from compilediag_harness.session import WATCHED_AFTER_COMPILE, Session
 from compilediag_harness.step_source import EVERY_MARK, StepSource
-from compilediag_harness.wire import Event, StepsEnded
+from compilediag_harness.wire import Event, FaultOccurred, StepsEnded
 
 ORIGIN = 100.0
 WALL = BRIEF_S / 20
@@ -221,6 +221,25 @@ def test_an_optimizer_in_place_of_another() -> None:
     steps = program.told()
     assert [step.number for step in steps] == list(range(len(steps)))
     assert sum(step.wall_s for step in steps) == pytest.approx((FIRST_STEPS + 40) * WALL)
+
+
+def test_a_fault_of_ours_does_not_reach_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, and every step is watched from then on."""
+    program = Program()
+    program.steps(FIRST_STEPS + 20)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(program.source.clock, "note", fail)
+        program.source.brief.fold()
+    assert not program.paused
+    assert [event.where for event in program.events if isinstance(event, FaultOccurred)] == [
+        "brief steps"
+    ]
+    program.steps(400)
+    assert not program.paused
 
 
 def test_marks_from_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,13 @@ import pytest
 from compilediag_harness import attach, brief_steps, steps, torch_api
 from compilediag_harness.session import Session
 from compilediag_harness.step_source import CALL, EXPLICIT, OPTIMIZER
-from compilediag_harness.wire import CompiledCallsMade, Event, Recompiled, StepsEnded
+from compilediag_harness.wire import (
+    CompiledCallsMade,
+    DisabledCallsEnded,
+    Event,
+    Recompiled,
+    StepsEnded,
+)
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
@@ -195,6 +201,23 @@ def test_functions_that_are_not_compiled_on_purpose(told: list[Event]) -> None:
         run(2)
         metric(torch.ones(1))
     assert steps._noting is None
+
+
+def test_a_function_that_is_disabled_late(told: list[Event]) -> None:
+    """Steps that are being noted are watched at once: its first call is counted."""
+    run = training()
+    for _ in range(FIRST + 20):
+        run(2)
+    assert steps._noting is not None
+    metric = torch.compiler.disable(lambda x: x + 1)
+    assert steps._noting is None
+    for _ in range(FIRST + 50):
+        run(2)
+        metric(torch.ones(1))
+    assert steps._noting is None
+    finish(told)
+    counts = [sum(one.counts) for one in told if isinstance(one, DisabledCallsEnded)]
+    assert sum(counts) == FIRST + 50
 
 
 def test_what_dynamo_disables_is_not_the_programs(told: list[Event]) -> None:

@@ -1,14 +1,15 @@
 """Brief steps: most of them are only noted, and a few in a row are watched now and then.
 
-Watching a step costs it 70 to 240 microseconds: phases, the calls of
-compiled callables, synchronisations. Of a loop of brief steps that one thing ends, always the same,
-only the moments are kept at which they end, for half a second; then some steps are watched
-again. A step in which something compiled is followed by watched ones.
+Watching a step costs it 70 to 240 microseconds: phases, the calls of compiled callables,
+synchronisations. Of a loop of brief steps that one thing ends, always the same, only the moments
+are kept at which they end, for half a second; then some steps are watched again. A step in which
+something compiled is followed by watched ones.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -101,36 +102,52 @@ class BriefSteps:
         if at >= self._until or session.compiled_in_step or len(noted) >= NOTED_STEPS:
             with self._lock:
                 if self.key:
-                    self._watch()
+                    self._shielded(self._watch)
         return True
 
     def fold(self) -> None:
         """The clock takes over the ends that are noted: something of the step in progress is about
         to be told to it."""
-        session = self._session
         with self._lock:
-            self._clock.note([session.noted.popleft() for _ in range(len(session.noted))])
+            self._shielded(self._fold)
 
     def stop(self) -> None:
         """Something unusual marks steps, or a session comes or goes: steps are watched again. The
         one in progress is not, as it was not from its begin."""
         with self._lock:
-            if not self.key:
-                return
-            self.fold()
-            self._watched_again(self._clock.began or 0.0)
+            if self.key:
+                self._shielded(self._stop)
 
     def forked(self) -> None:
         """This process is a fork."""
         self._lock = threading.RLock()  # a thread that is not here may have held it
         self.stop()
 
+    def _shielded(self, action: Callable[[], None]) -> None:
+        """Runs in the program's step: a fault of ours is told and ends the noting, for good."""
+        try:
+            action()
+        except Exception as error:
+            self._session.fault("brief steps", error)
+            self._next = sys.maxsize
+            self.key = 0
+            self._clock.watching = True
+            self._resume()
+
+    def _fold(self) -> None:
+        noted = self._session.noted
+        self._clock.note([noted.popleft() for _ in range(len(noted))])
+
+    def _stop(self) -> None:
+        self._fold()
+        self._watched_again(self._clock.began or 0.0)
+
     def _watch(self) -> None:
         """The end that was noted last is looked at as that of a watched step is."""
         clock, session = self._clock, self._session
         started = time.monotonic()
         last = session.noted.pop()
-        self.fold()
+        self._fold()
         clock.cut(last)
         clock.commit()
         self._watched_again(last)

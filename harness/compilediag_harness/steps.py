@@ -50,6 +50,7 @@ _noting: BriefSteps | None = None
 """While steps are only noted: there is one session then."""
 
 _forget_calls: Callable[[], None] | None = None
+_forget_disabling: Callable[[], None] | None = None
 _callables: CompiledCallables | None = None
 _monotonic = time.monotonic
 
@@ -144,7 +145,7 @@ def finish(session: Session) -> None:
 
 def uninstall(session: Session) -> None:
     """Stops counting for `session`; call `finish` before."""
-    global _active, _forget_calls, _callables
+    global _active, _forget_calls, _forget_disabling, _callables
     _watch_again()
     spans.uninstall(session)
     cadence_log.uninstall(session)
@@ -155,14 +156,18 @@ def uninstall(session: Session) -> None:
         _callables = None  # its keys are addresses, which other objects get meanwhile
         if _forget_calls is not None:
             _forget_calls()
-        _forget_calls = None
+        if _forget_disabling is not None:
+            _forget_disabling()
+        _forget_calls = _forget_disabling = None
 
 
 def _put_hooks(session: Session, torch_module: Any) -> None:
-    global _hooked, _callables, _forget_calls
+    global _hooked, _callables, _forget_calls, _forget_disabling
     _callables = _callables or CompiledCallables(torch_module)
     if _forget_calls is None:
         _forget_calls = torch_api.on_outermost_call(_call_begins, _call_ends)
+        # Of a function that is disabled while steps are noted each call is to be told, too.
+        _forget_disabling = torch_api.on_function_disabled(_watch_again)
     if _hooked:
         return
     undisturbed.never_compiled(
