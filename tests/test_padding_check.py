@@ -200,7 +200,21 @@ def test_the_report_says_what_was_tried() -> None:
     """Not contaminated on these probes: a statement with its limits."""
     report = report_of("linear")
     assert report.probes == ("zeros", "real rows", "large", "larger", "nan")
+    assert report.refused == ()
     assert len(report.seeds) == 2
+
+
+def test_padding_that_the_function_refuses_is_told() -> None:
+    """A probe it raises at says nothing: it is named, and not among those that were tried."""
+
+    def doubled(x: Any) -> Any:
+        if x.isnan().any():
+            raise ValueError("not a number")
+        return x * 2
+
+    report = FixedShape(doubled, {"x": 0}, [16]).check(example())
+    assert report.refused == ("nan",)
+    assert "nan" not in report.probes
 
 
 def test_integer_arguments_get_valid_padding_only() -> None:

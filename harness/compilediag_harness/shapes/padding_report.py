@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from compilediag_harness.shapes.probes import FINITE, NAN
 from compilediag_harness.shapes.shape_errors import PaddingContaminates
 
 HARMFUL = frozenset({"contaminated", "state", "reduced", "parity"})
@@ -47,6 +48,11 @@ class PaddingReport:
     seeds: tuple[int, ...]
     rng_consumed: bool
     """It draws random numbers: results with and without padding cannot be equal."""
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Probes that the function raised at: nothing is known of such padding."""
+        return tuple(name for name in (*FINITE, NAN) if name not in self.probes)
 
     @property
     def safe(self) -> bool:
