@@ -13,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from compilediag_harness import torch_api  # noqa: E402
 from compilediag_harness.session import Session  # noqa: E402
 from compilediag_harness.shapes import shape_log  # noqa: E402
 from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
@@ -20,6 +21,7 @@ from compilediag_harness.shapes.shape_errors import (  # noqa: E402
     CompiledAfterWarmup,
     ShapeUnusable,
 )
+from compilediag_harness.shapes.side_effects import unnoticed  # noqa: E402
 from compilediag_harness.wire import FixedShapeUsed  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -186,6 +188,21 @@ def test_threads_have_buffers_of_their_own() -> None:
         thread.join()
     assert torch.equal(found[2], batch(2))
     assert torch.equal(found[3], batch(3))
+
+
+def test_trials_in_two_threads_leave_compiling_as_it_was() -> None:
+    """torch has one stance for all threads: trials that overlap once left `force_eager` behind,
+    and nothing in the process compiled again."""
+    import torch._dynamo
+
+    before = torch_api.stance()
+    first, second = unnoticed(torch, torch.sin), unnoticed(torch, torch.cos)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert torch_api.stance() == "force_eager"
+    second.__exit__(None, None, None)
+    assert torch_api.stance() == before == "default"
 
 
 # --- containers -------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import random
+import threading
 import types
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -133,7 +134,31 @@ def eager(torch: Any) -> AbstractContextManager[Any]:
     """Compiled callables run as they were written in here."""
     if torch_api.loaded(torch_api.EVAL_FRAME) is None:
         return ExitStack()
-    return torch.compiler.set_stance("force_eager")
+    return _everything_eager(torch)
+
+
+_lock = threading.Lock()
+_eager_blocks = 0
+_stance: AbstractContextManager[Any] | None = None
+
+
+@contextmanager
+def _everything_eager(torch: Any) -> Generator[None]:
+    """torch has one stance for all threads, and `set_stance` puts back the one that it found. Of
+    blocks that overlap the last to end would find the other's, and nothing would compile again."""
+    global _eager_blocks, _stance
+    with _lock:
+        if _stance is None:
+            _stance = torch.compiler.set_stance("force_eager")  # in force from here on
+        _eager_blocks += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _eager_blocks -= 1
+            if not _eager_blocks and _stance is not None:
+                _stance.__exit__(None, None, None)
+                _stance = None
 
 
 @contextmanager
