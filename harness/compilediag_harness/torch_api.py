@@ -983,8 +983,13 @@ class Leaf(NamedTuple):
     source: str
     kind: str
     check: Any
-    parts: list[str]
-    """Texts of the guard, with the trailing comments."""
+    condition: str = ""
+    """Text of a shape condition, which has no `check`."""
+
+    @property
+    def parts(self) -> list[str]:
+        """Texts of the guard, with the trailing comments. torch makes them anew each time."""
+        return [self.condition] if self.check is None else self.check.verbose_code_parts()
 
 
 def leaves_of(entry: Any) -> Iterator[Leaf]:
@@ -1001,9 +1006,7 @@ def leaves_of(entry: Any) -> Iterator[Leaf]:
             continue
         for leaf in manager.get_leaf_guards():
             if not isinstance(leaf, relational):
-                yield Leaf(
-                    manager.get_source(), type(leaf).__name__, leaf, leaf.verbose_code_parts()
-                )
+                yield Leaf(manager.get_source(), type(leaf).__name__, leaf)
         if hasattr(manager, "get_key_value_managers"):
             for key_manager, value_manager in manager.get_key_value_managers().values():
                 stack += [value_manager, key_manager]
@@ -1011,7 +1014,7 @@ def leaves_of(entry: Any) -> Iterator[Leaf]:
     epilogue = getattr(root, "get_epilogue_lambda_guards", lambda: ())()
     for leaf in epilogue:
         for part in leaf.verbose_code_parts():
-            yield Leaf("", "SHAPE", None, [part])
+            yield Leaf("", "SHAPE", None, part)
 
 
 def scope_of(entry: Any, f_locals: dict[str, Any]) -> dict[str, Any]:

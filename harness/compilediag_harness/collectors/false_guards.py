@@ -5,6 +5,7 @@ torch prints the first false guard of an entry; all of them must be true to avoi
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 import types
@@ -76,15 +77,21 @@ def _holds(
         if leaf.check is None:
             names = dict(getattr(entry.guard_manager, "global_scope", None) or {})
             # torch evaluates the same text in the same scopes to find its reason.
-            result = eval(leaf.parts[0], names, scope)
+            result = eval(_compiled(leaf.condition), names, scope)
             return result if isinstance(result, bool) else None
         if leaf.source not in values:
             values[leaf.source] = _MISSING  # until the source could be evaluated
-            values[leaf.source] = eval(leaf.source, scope)
+            values[leaf.source] = eval(_compiled(leaf.source), scope)
         value = values[leaf.source]
         return None if value is _MISSING else bool(leaf.check(value))
     except Exception:
         return None
+
+
+@functools.lru_cache(1024)
+def _compiled(text: str) -> types.CodeType:
+    """Cache entries of a frame, and frames of a program, are guarded on the same sources."""
+    return compile(text.lstrip(" \t"), "<guard>", "eval")  # as `eval` reads a text
 
 
 def expression_of(text: str) -> str:
@@ -95,7 +102,7 @@ def expression_of(text: str) -> str:
 def _describe(
     leaf: torch_api.Leaf, value: Any, scope: dict[str, Any], compile_id: str, question: Question
 ) -> FalseGuard:
-    parts = leaf.parts or [""]
+    parts = leaf.parts or [""]  # asked for once: torch makes them anew each time
     text, expected, actual = expression_of(parts[0]), None, None
     if leaf.kind == "TENSOR_MATCH":
         mismatch = tensor_checks.mismatch_of(text, value, question.tensor_type)
