@@ -1,0 +1,43 @@
+"""The files that a receipt was made of, as links from where it will lie."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+
+from compilediag.readers.inputs import TEXT, TRACE, TRAIN, Source
+from compilediag.receipt.run_facts import ArtifactFacts
+
+DIGEST_LIMIT_BYTES = 64 << 20
+ARTIFACT_LIMIT = 256
+
+_ROLES = {TRACE: "torch_trace", TEXT: "torch_logs", TRAIN: "train_log"}
+
+
+def links_to(sources: Sequence[Source], folder: str) -> Iterator[ArtifactFacts]:
+    """The traces and logs among the sources, at most `ARTIFACT_LIMIT`."""
+    read = [source for source in sources if source.kind in _ROLES]
+    for source in read[:ARTIFACT_LIMIT]:
+        try:
+            size = os.path.getsize(source.path)
+        except OSError:
+            continue
+        yield ArtifactFacts(
+            role=_ROLES[source.kind],
+            uri=os.path.relpath(source.path, folder),
+            media_type="text/plain",
+            bytes=size,
+            sha256=_digest(source.path) if size <= DIGEST_LIMIT_BYTES else None,
+        )
+
+
+def _digest(path: str) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.sha256()
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+            return digest.hexdigest()
+    except OSError:
+        return None

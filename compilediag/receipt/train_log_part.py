@@ -1,0 +1,172 @@
+"""What a trainer's own output tells, as parts of a receipt: steps, throughput, memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from compilediag.receipt.parts.invocations import Throughput
+from compilediag.receipt.parts.memory import Allocator
+from compilediag.receipt.parts.running import SketchRecord, Spike, StepsSection
+from compilediag.step_stats import RELATIVE_ERROR, Sketch, bucket_of, spike_positions
+from compilediag.timeline import Timeline
+from compilediag.train_log import (
+    TrainLog,
+    at_share,
+    steady_rate,
+    steady_step_s,
+    timed,
+    warmup_lines,
+)
+
+UNEXPLAINED = "unexplained"
+
+
+class _Timed(NamedTuple):
+    """Seconds of a step, of which so many steps are told."""
+
+    seconds: float
+    steps: float
+
+
+def logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | None:
+    """The steps that the trainer printed; None where it printed none, or no number of them."""
+    log = timeline.train_log
+    if log is None:
+        return None
+    told = [_Timed(*each) for each in timed(log)]
+    count = log.ended_steps if log.ended_steps is not None else len(told)
+    if not count:
+        return None
+    if not told:
+        return StepsSection(count=count)
+    steps = sum(each.steps for each in told)
+    ordered = sorted(told)
+    return StepsSection(
+        count=count,
+        timed=int(steps) if int(steps) != count else None,
+        warmup=_warmup_steps(log, warmup_lines(log, warmup)),
+        clock=log.clock,
+        mean=sum(each.seconds * each.steps for each in told) / steps,
+        median=at_share(ordered, 0.5),
+        min=ordered[0].seconds,
+        max=ordered[-1].seconds,
+        p90=at_share(ordered, 0.9),
+        p99=at_share(ordered, 0.99),
+        sketch=SketchRecord(
+            kind="log-linear", relative_error=RELATIVE_ERROR, buckets=_sketch(told).spelled()
+        ),
+        spikes=_spikes(log, warmup_lines(log, warmup)),
+    )
+
+
+def _warmup_steps(log: TrainLog, lines: int) -> int:
+    """The steps of so many leading lines: by their numbers, where they have them."""
+    if not lines:
+        return 0
+    numbers = log.numbers[: lines + 1]
+    if len(numbers) > lines and numbers[lines] > numbers[0]:
+        before = log.covered[0] if log.clock != "timestamps" else 1
+        return max(1, int(numbers[lines] - log.covered[lines] - numbers[0] + before))
+    return max(1, int(sum(log.covered[:lines])))
+
+
+def _sketch(told: Sequence[_Timed]) -> Sketch:
+    counts: dict[int, int] = {}
+    for each in told:
+        index = bucket_of(each.seconds)
+        counts[index] = counts.get(index, 0) + int(each.steps)
+    return Sketch(counts)
+
+
+def _spikes(log: TrainLog, warmup: int) -> tuple[Spike, ...]:
+    """Lines whose steps took long. Why is not told: it may have been an evaluation."""
+    walls = [seconds if seconds > 0 else 0.0 for seconds in log.seconds]
+    return tuple(
+        Spike(
+            step=int(log.numbers[place]),
+            wall_s=walls[place],
+            compile_s=None,
+            metric_s=None,
+            sync_s=None,
+            why=UNEXPLAINED,
+        )
+        for place in spike_positions(walls, warmup)
+        if not math.isnan(log.numbers[place])
+    )
+
+
+def with_logged(
+    measured: Throughput | None, timeline: Timeline, warmup: int | None
+) -> Throughput | None:
+    """The throughput with what the trainer told; what was measured is not replaced."""
+    log = timeline.train_log
+    if log is None:
+        return measured
+    base = measured if measured is not None else Throughput()
+    told = _told(log, warmup_lines(log, warmup))
+    missing = {
+        name: value
+        for name, value in told.items()
+        if value is not None and getattr(base, name) is None
+    }
+    return replace(base, reported_by=log.trainer, **missing)
+
+
+def _told(log: TrainLog, warmup: int) -> dict[str, float | None]:
+    """After warm-up; of the whole run where the trainer told its rates only at the end."""
+    step_s = steady_step_s(log, warmup)
+    steps_per_s = 1 / step_s if step_s else _of_run(log, "steps_per_s")
+    samples_per_s = steady_rate(log, "samples_per_s", warmup)
+    batch = steady_rate(log, "samples_per_step", warmup)
+    if samples_per_s is None and batch is not None and step_s:
+        samples_per_s = batch / step_s
+    return {
+        "steps_per_s": steps_per_s,
+        "samples_per_s": samples_per_s or _of_run(log, "samples_per_s"),
+        "tokens_per_s": steady_rate(log, "tokens_per_s", warmup) or _of_run(log, "tokens_per_s"),
+        "tokens_per_s_per_device": steady_rate(log, "tokens_per_s_per_device", warmup),
+        "tflops_per_s_per_device": steady_rate(log, "tflops_per_s_per_device", warmup),
+        "mfu": steady_rate(log, "mfu", warmup),
+        "loss": _finite(log.last.get("loss")),
+        "grad_norm": _finite(log.last.get("grad_norm")),
+        "train_s": _of_run(log, "train_s"),
+    }
+
+
+def _of_run(log: TrainLog, name: str) -> float | None:
+    value = _finite(log.whole.get(name))
+    return value if value is not None and value > 0 else None
+
+
+def _finite(value: float | None) -> float | None:
+    """NaN is told by the checks; in a number it would be lost."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def logged_allocator(timeline: Timeline) -> Allocator:
+    """The peaks that the trainer printed."""
+    if timeline.train_log is None:
+        return Allocator()
+    peaks = {name: int(peak) for name, peak in timeline.train_log.peaks.items()}
+    return Allocator(
+        allocated_peak_bytes=peaks.get("allocated_peak_bytes"),
+        reserved_peak_bytes=peaks.get("reserved_peak_bytes"),
+    )
+
+
+def logged_losses_finite(timeline: Timeline) -> bool | None:
+    """Of the losses that the trainer printed; None where it printed none."""
+    log = timeline.train_log
+    if log is None or not (log.losses or log.losses_not_finite):
+        return None
+    return not log.losses_not_finite
+
+
+def logged_counts(timeline: Timeline) -> dict[str, int]:
+    """How much of a trainer's output was read, and how much of it was of no use."""
+    log = timeline.train_log
+    return {} if log is None else {f"train_log_{name}": n for name, n in log.counts.items()}

@@ -1,0 +1,153 @@
+"""What a trainer's own output says of a run: its steps, its rates, how it ended; and from where on
+its steps are steady.
+
+Early steps lie in both directions: the first ones compile, allocate and fill caches, and where
+work is handed to a device without waiting for it, one of them may look a hundred times too fast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+STEADY_RATIO = 1.5
+"""A step is like the later ones when it takes at most so many times as long, or as short."""
+
+STEADY_RUN = 3
+"""So many steps in a row that are like the later ones end the warm-up."""
+
+FEWEST_STEADY = 2
+"""Fewer lines than this after warm-up tell no rate: a single early step is never trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEnding:
+    """How the log says that the run did not end well."""
+
+    status: str
+    """"failed", "killed" or "interrupted"."""
+    reason: str
+    exit_code: int | None = None
+    """As the launcher told it, 128 + signal when killed; None where it told none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainLog:
+    """The step lines of one trainer in one rank, in their order, and what stands around them.
+
+    All series have one place a line and hold NaN where that line did not tell, or told no number.
+    """
+
+    trainer: str
+    rank: str | None
+    """The name that the lines bear, such as "rank0"; None where lines bear none."""
+    numbers: Sequence[float] = ()
+    """The number of the step, as the trainer counts."""
+    seconds: Sequence[float] = ()
+    """Wall seconds of a step."""
+    covered: Sequence[float] = ()
+    """Of how many steps those seconds are the mean."""
+    clock: str | None = None
+    """Where the seconds are from: "trainer", "timestamps" of the lines, a progress "bar"."""
+    ended_steps: int | None = None
+    """Steps that ended, as their numbers tell; None where lines bear no number."""
+    rates: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
+    """Other series by the name of their field: "tokens_per_s", "mfu"..."""
+    last: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Of fields that are no rates, what was told last: "loss", "grad_norm". May be NaN."""
+    peaks: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Of peaks of memory the highest, in bytes."""
+    whole: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What the trainer said of the whole run when it had ended: "train_s", "steps_per_s"..."""
+    losses: int = 0
+    losses_not_finite: int = 0
+    finished: bool = False
+    """The trainer said that it had ended."""
+    ending: LoggedEnding | None = None
+    tail: str | None = None
+    """The end of the output; the receipt cuts it."""
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How much was read, and how much of it could not be used: see `readers.trainlog`."""
+    notes: tuple[str, ...] = ()
+    """What must be known to read the figures, one sentence each."""
+
+    @property
+    def step_lines(self) -> int:
+        """Lines that told of a step."""
+        return len(self.numbers)
+
+
+def warmup_lines(log: TrainLog, steps: int | None) -> int:
+    """How many leading lines belong to warm-up: those of the first `steps` steps, where that was
+    told; else those before the first few that are like the second half of the run.
+
+    The first line is always warm-up, unless it is the only one.
+    """
+    if steps is not None:
+        return _lines_of(log, steps)
+    signal = _signal(log)
+    known = [value for value in signal if value > 0]
+    if len(known) < 2:
+        return 0
+    usual = median(known[len(known) // 2 :])
+    run = 0
+    for place, value in enumerate(signal):
+        run = run + 1 if usual / STEADY_RATIO <= value <= usual * STEADY_RATIO else 0
+        if run == STEADY_RUN:
+            return max(1, place + 1 - STEADY_RUN)
+    return max(1, len(signal) // 2)
+
+
+def _lines_of(log: TrainLog, steps: int) -> int:
+    """The lines of the first so many steps."""
+    told = 0.0
+    for place, (number, covered) in enumerate(zip(log.numbers, log.covered, strict=True)):
+        begun = number - covered - (log.numbers[0] - log.covered[0])
+        if (told if math.isnan(begun) else begun) >= steps:
+            return place
+        told += covered
+    return len(log.covered)
+
+
+def _signal(log: TrainLog) -> Sequence[float]:
+    """Seconds of each line, or where none are told what falls as they rise, turned over."""
+    if any(value > 0 for value in log.seconds):
+        return log.seconds
+    for series in log.rates.values():
+        if any(value > 0 for value in series):
+            return [1 / value if value > 0 else math.nan for value in series]
+    return ()
+
+
+def timed(log: TrainLog, first: int = 0) -> Iterator[tuple[float, float]]:
+    """(seconds of a step, steps that they are the mean of) of every line that tells them."""
+    for seconds, covered in zip(log.seconds[first:], log.covered[first:], strict=True):
+        if seconds > 0:
+            yield seconds, covered
+
+
+def steady_step_s(log: TrainLog, warmup: int) -> float | None:
+    """Median wall seconds of a step after warm-up; None where too few lines tell.
+
+    No mean: a trainer that prints every tenth step prints just those that evaluate or save.
+    """
+    told = sorted(timed(log, warmup))
+    return at_share(told, 0.5) if len(told) >= FEWEST_STEADY else None
+
+
+def at_share(ordered: Sequence[tuple[float, float]], share: float) -> float:
+    """The seconds at nearest rank `share` of (seconds, steps), each standing for its steps."""
+    rank, seen = share * sum(steps for _, steps in ordered), 0.0
+    for seconds, steps in ordered:
+        seen += steps
+        if seen >= rank:
+            return seconds
+    return ordered[-1][0]
+
+
+def steady_rate(log: TrainLog, name: str, warmup: int) -> float | None:
+    """The median of a rate after warm-up; None where too few lines tell it."""
+    known = [value for value in log.rates.get(name, ())[warmup:] if value > 0]
+    return median(known) if len(known) >= FEWEST_STEADY else None

@@ -1,0 +1,174 @@
+"""Pattern files: templates become bounded expressions, and what is wrong with one is said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compilediag.errors import UsageError
+from compilediag.readers.line_layouts import Layouts
+from compilediag.readers.train_lines import RANK
+from compilediag.readers.train_shapes import (
+    LineShape,
+    built_in,
+    shapes_in,
+    shapes_with,
+)
+from compilediag.readers.trainlog import fields_of, train_log_of
+from compilediag.train_log import steady_rate, steady_step_s
+
+MINE = """
+[[line]]
+trainer = "mine"
+marker = "it/step"
+needs = ["step", "loss"]
+[line.fields]
+step = "[<integer>/"
+loss = "L=<number>"
+step_ms = "took <number> ms"
+tokens_per_s = ["tok/s <number>", "tps=<number>"]
+"""
+
+
+def test_a_trainer_that_is_not_known() -> None:
+    """A pattern file teaches its lines, in the spelling of each."""
+    lines = [
+        f"[{number}/900] it/step L=2.{number} took    125.5 ms {spelled}\n"
+        for number in range(1, 10)
+        for spelled in (["tok/s 1,000", "tps=1e3"][number % 2],)
+    ]
+    log = train_log_of(["".join(lines).encode()], shapes_in(MINE, "mine.toml"))
+    assert log is not None
+    assert (log.trainer, log.ended_steps, steady_step_s(log, 1)) == ("mine", 9, 0.1255)
+    assert steady_rate(log, "tokens_per_s", 1) == 1000
+
+
+def test_the_users_patterns_come_first(tmp_path: Path) -> None:
+    """And the package's stay beside them."""
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE)
+    found = shapes_with(str(path))
+    assert (found[0].trainer, found[1:]) == ("mine", built_in())
+    assert shapes_with(None) == built_in()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("line = 3", "must hold tables called [[line]]"),
+        ("[[line]", "is no TOML"),
+        ("[[lines]]\na = 1", "must hold tables called [[line]]"),
+        ("[[line]]\ncolour = 1", "number 1: unknown key 'colour'"),
+        ('[[line]]\nmarker = "ab"\nneeds=["step"]', "number 1: it needs 'step'"),
+        ('[[line]]\nmarker = "a"\nfields.step = "ab <integer>"', "3 characters or more"),
+        ('[[line]]\nmarker = "abc"\nfields.loss = "ab <number>"', 'no field "step"'),
+        ('[[line]]\nmarker = "abc"\nfields.step = "ab"', "must hold <number> or <integer>, once"),
+        ('[[line]]\nmarker = "abc"\nfields.step = "<integer>"', "begin with the text before"),
+        ('[[line]]\nmarker = "abc"\nfields.step = "a <number> <number>"', "once"),
+        ('[[line]]\nmarker = "abc"\nfields.time = "at <number>"', "must hold <timestamp>, once"),
+        ('[[line]]\nmarker = "abc"\nfields.speed = "ab <number>"', "no field 'speed'; there are"),
+        ('[[line]]\nmarker = "abc"\nfields.step = 3', "a template or a list of templates"),
+        ('[[line]]\nmarker = 3\nfields.step = "ab <integer>"', "'marker' must be a text"),
+        ('[[line]]\nkind = "row"', "kind = 'row' is none of step, run, end, bar"),
+        ('[[line]]\nkind = "bar"', '"before" belongs to'),
+        (f'[[line]]\nmarker = "abc"\nfields.step = "{"x" * 300}<integer>"', "more than 200"),
+        ('[[line]]\nmarker = "abc"\nfields = 3', '"fields" must be a table'),
+    ],
+)
+def test_what_is_wrong_with_a_pattern_file(text: str, said: str) -> None:
+    """In one sentence that names the file and the table."""
+    with pytest.raises(UsageError, match=re.escape(said)) as error:
+        shapes_in(text, "mine.toml")
+    assert "mine.toml" in str(error.value)
+
+
+def test_a_pattern_file_that_is_not_there(tmp_path: Path) -> None:
+    """Nothing is read with half of the patterns."""
+    with pytest.raises(UsageError, match="cannot be read"):
+        shapes_with(str(tmp_path / "none.toml"))
+
+
+@pytest.mark.parametrize(
+    ("line", "loss"),
+    [
+        ("loss: 2", "2"),
+        ("loss:      2.5 ", "2.5"),
+        ("loss: -1.5e-05,", "-1.5e-05"),
+        ("loss: 1,234,567.5", "1,234,567.5"),
+        ("loss: nan", "nan"),
+        ("loss: -inf |", "-inf"),
+        ("loss: 0.12345678901234567890123", "0.12345678901234567890123"),
+        ("loss: 1.2.3", None),
+        ("loss: N/A", None),
+        ("loss: nano", None),
+        ("loss: tensor(2.0)", None),
+        ("loss: " + "9" * 30, None),
+        ("lossless: 2", None),
+        ("loss: loss: 3", "3"),
+    ],
+)
+def test_figures(line: str, loss: str | None) -> None:
+    """A number in the whole of its length, or none: never a part of one."""
+    (shape,) = shapes_in(
+        '[[line]]\nmarker = "loss"\nneeds = ["loss"]\nfields.loss = "loss: <number>"', "x.toml"
+    )
+    assert fields_of(shape, line).get("loss") == loss
+
+
+def _repeats(pattern: re.Pattern[str]) -> Iterator[tuple[int, int, int]]:
+    """(least, most, repetitions around it) of every repetition in an expression."""
+    parser: Any = getattr(re, "_parser")  # noqa: B009 - it has no public name
+
+    def walk(items: Any, inside: int) -> Iterator[tuple[int, int, int]]:
+        for operation, argument in items:
+            name = str(operation)
+            if name in {"MAX_REPEAT", "MIN_REPEAT"}:
+                yield argument[0], int(argument[1]), inside
+                yield from walk(argument[2], inside + (int(argument[1]) > 1))
+            elif name == "SUBPATTERN":
+                yield from walk(argument[3], inside)
+            elif name == "BRANCH":
+                for branch in argument[1]:
+                    yield from walk(branch, inside)
+            elif name in {"ASSERT", "ASSERT_NOT"}:
+                yield from walk(argument[1], inside)
+
+    yield from walk(parser.parse(pattern.pattern), 0)
+
+
+def _expressions(shapes: tuple[LineShape, ...]) -> Iterator[re.Pattern[str]]:
+    for shape in shapes:
+        for spellings in shape.fields.values():
+            yield from (each.rest for each in spellings)
+        if shape.before is not None:
+            yield shape.before
+
+
+@pytest.mark.skipif(not hasattr(re, "_parser"), reason="Python 3.11 and newer tell")
+def test_no_repetition_is_unbounded_or_stands_inside_another() -> None:
+    """So that no line takes more than linear time; but three digits after each comma are fixed."""
+    layouts = Layouts()
+    text = "[rank3]: [7/900] it/step L=2.5 took    125.5 ms tok/s 1,000   at 12:00:01"
+    (mine,) = shapes_in(MINE, "mine.toml")
+    layouts.learn(mine, text, fields_of(mine, text))
+    learned = [each.pattern for each in layouts.known]
+    assert learned
+    found = [
+        item
+        for pattern in (*_expressions((*built_in(), mine)), RANK, *learned)
+        for item in _repeats(pattern)
+    ]
+    assert found
+    assert max(most for _, most, _ in found) <= 200
+    assert {(least, most) for least, most, inside in found if inside} <= {(3, 3)}
+
+
+def test_the_table_holds_the_trainers_that_the_page_names() -> None:
+    """docs/trainlog.md lists them."""
+    assert {shape.trainer for shape in built_in()} == {
+        "nanogpt", "nanochat", "huggingface", "lightning", "megatron", "torchtitan", "maxtext",
+    }  # fmt: skip
