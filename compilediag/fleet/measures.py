@@ -1,0 +1,113 @@
+"""What is followed over many receipts: each measure, its unit, its noise, and what is worse."""
+
+# No annotations as text (`from __future__`): those of named tuples are compiled one by one.
+import math
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from compilediag.receipt.schema import Receipt
+
+Kind = Literal["noisy", "count", "share"]
+
+
+class Measure(NamedTuple):
+    """A number that a receipt may hold."""
+
+    name: str
+    label: str
+    unit: str
+    kind: Kind
+    """How it varies where nothing changed: by noise, not at all, or as yes and no do."""
+    higher_is_better: bool = False
+    least: float = 0.0
+    """Smaller changes are not told: a share of the level before; points of a share."""
+
+
+MEASURES = (
+    Measure("tokens_per_s", "throughput", "tokens/s", "noisy", True, 0.02),
+    Measure("tokens_per_s_per_device", "throughput", "tokens/s a device", "noisy", True, 0.02),
+    Measure("samples_per_s", "throughput", "samples/s", "noisy", True, 0.02),
+    Measure("steps_per_s", "throughput", "steps/s", "noisy", True, 0.02),
+    Measure("mfu", "MFU", "share", "noisy", True, 0.02),
+    Measure("step_s", "step time", "s", "noisy", False, 0.02),
+    Measure("step_spread", "slow steps (p90 / median)", "ratio", "noisy", False, 0.25),
+    Measure("goodput", "goodput", "share", "noisy", True, 0.02),
+    Measure("compile_s", "compiling", "s", "noisy", False, 0.1),
+    Measure("recompiles", "recompiles", "count", "count"),
+    Measure("graph_breaks", "graph breaks", "count", "count"),
+    Measure("eager_fallbacks", "eager fallbacks", "count", "count"),
+    Measure("recompile_limit_hits", "recompile limit hits", "count", "count"),
+    Measure("host_peak_bytes", "host memory", "bytes", "noisy", False, 0.02),
+    Measure("device_allocated_peak_bytes", "GPU memory allocated", "bytes", "noisy", False, 0.01),
+    Measure("device_reserved_peak_bytes", "GPU memory reserved", "bytes", "noisy", False, 0.01),
+    Measure("checks_passed", "runs that pass their checks", "share", "share", True, 0.05),
+)
+"""In the order in which they are told."""
+
+BY_NAME: Mapping[str, Measure] = {item.name: item for item in MEASURES}
+
+THROUGHPUTS = ("tokens_per_s", "tokens_per_s_per_device", "samples_per_s", "steps_per_s")
+"""Best first: of a lane the first one that most of its receipts have is its throughput."""
+
+CHECKS = "checks_passed"
+
+
+def values_of(receipt: Receipt) -> dict[str, float]:
+    """Every measure that the receipt holds; what was not measured is left out, and so are counts
+    of a receipt whose evidence is not complete."""
+    found: dict[str, float | None] = {**_speeds(receipt), **_memory(receipt)}
+    found["goodput"] = receipt.goodput.fraction if receipt.goodput is not None else None
+    found[CHECKS] = _checks_passed(checks_of(receipt))
+    if receipt.verdict != "blind":
+        compiled = receipt.compile
+        found["compile_s"] = compiled.time_s.total
+        for item in MEASURES:
+            if item.kind == "count":
+                found[item.name] = getattr(compiled, item.name)
+    return {
+        item.name: value
+        for item in MEASURES
+        if (value := found.get(item.name)) is not None and math.isfinite(value)
+    }
+
+
+def checks_of(receipt: Receipt) -> dict[str, bool]:
+    """Every check that was answered, those this version does not know included."""
+    names = [name for name in receipt.checks.__struct_fields__ if name != "unknown"]
+    answers = {name: getattr(receipt.checks, name) for name in names} | receipt.checks.unknown
+    return {name: answer for name, answer in answers.items() if isinstance(answer, bool)}
+
+
+def _checks_passed(checks: Mapping[str, bool]) -> float | None:
+    return float(all(checks.values())) if checks else None
+
+
+def _speeds(receipt: Receipt) -> dict[str, float | None]:
+    told, steps = receipt.throughput, receipt.steps
+    found: dict[str, float | None] = {}
+    if told is not None:
+        found = {name: getattr(told, name) for name in (*THROUGHPUTS, "mfu")}
+    if steps is not None:
+        found["step_s"] = steps.median
+        if steps.p90 is not None and steps.median:
+            found["step_spread"] = steps.p90 / steps.median
+    return found
+
+
+def _memory(receipt: Receipt) -> dict[str, float | None]:
+    """Peaks of the host, and of the fullest device."""
+    if receipt.memory is None:
+        return {}
+    devices = receipt.memory.devices or ()
+    allocator = receipt.memory.allocator
+    allocated = [item.allocated_peak_bytes for item in devices]
+    reserved = [item.reserved_peak_bytes for item in devices]
+    return {
+        "host_peak_bytes": receipt.memory.host_peak_bytes,
+        "device_allocated_peak_bytes": _largest([*allocated, allocator.allocated_peak_bytes]),
+        "device_reserved_peak_bytes": _largest([*reserved, allocator.reserved_peak_bytes]),
+    }
+
+
+def _largest(values: list[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)

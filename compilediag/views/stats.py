@@ -1,0 +1,99 @@
+"""Many receipts as one table: a line a lane, with the medians of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compilediag.fleet.measures import BY_NAME
+from compilediag.fleet.stats import LaneStats
+from compilediag.views.fleet import counted, day
+from compilediag.views.look import Look
+from compilediag.views.quantities import quantity
+from compilediag.views.table import table
+from compilediag.views.text import hang
+from compilediag.views.words import count
+
+MOST_LANES = 30
+"""Lines of the table; `--json` has all lanes."""
+
+_MISSING = "-"
+_COLUMNS = (
+    ("step", ("step_s",)),
+    ("goodput", ("goodput",)),
+    ("host memory", ("host_peak_bytes",)),
+    ("GPU memory", ("device_allocated_peak_bytes", "device_reserved_peak_bytes")),
+)
+"""Columns with the measures they show; one that no lane has is left out."""
+
+
+def render_stats(lanes: Sequence[LaneStats], look: Look) -> str:
+    """The table as text, with what the numbers leave out below it."""
+    shown = lanes[:MOST_LANES]
+    total = sum(lane.receipts for lane in lanes)
+    first, last = min(lane.first for lane in lanes), max(lane.last for lane in lanes)
+    head = f"{count(total, 'receipt')} of {count(len(lanes), 'lane')}"
+    lines = [look.styled(f"{head}, {day(first, look)} to {day(last, look)}", "bold"), ""]
+    lines += _table(shown, look)
+    if len(lanes) > len(shown):
+        lines.append(f"  +{len(lanes) - len(shown)} more lanes: --lane NAME, or --json")
+    remarks = [remark for lane in shown for remark in _remarks(lane, look)]
+    if remarks:
+        lines.append("")
+    for remark in remarks:
+        lines += hang(remark, look.width, "  ", "    ")
+    return "\n".join(lines) + "\n"
+
+
+def _table(lanes: Sequence[LaneStats], look: Look) -> list[str]:
+    columns = [
+        (name, measures)
+        for name, measures in _COLUMNS
+        if any(measure in lane.measures for lane in lanes for measure in measures)
+    ]
+    head = ("lane", "runs", "throughput", *(name for name, _ in columns), "checks")
+    rows = [
+        (
+            look.text(lane.label, 80),
+            f"{lane.receipts:,}",
+            _medians(lane, (lane.throughput,) if lane.throughput else ()),
+            *(_medians(lane, measures) for _, measures in columns),
+            f"{lane.checks.passed} of {lane.checks.runs}" if lane.checks.runs else _MISSING,
+        )
+        for lane in lanes
+    ]
+    note = "medians of the runs; checks: how many of the last 100 runs passed all of theirs"
+    if any(name == "GPU memory" for name, _ in columns):
+        note += "; GPU memory: allocated / reserved, of the fullest device"
+    lines = table(head, rows, look, right=head[1:], shrink="lane")
+    return [*lines, *(look.styled(line, "dim") for line in hang(note, look.width, "  ", "  "))]
+
+
+def _medians(lane: LaneStats, measures: Sequence[str]) -> str:
+    found = [
+        quantity(lane.measures[name].median, BY_NAME[name].unit) if name in lane.measures else None
+        for name in measures
+    ]
+    if not any(found):
+        return _MISSING
+    return _shared_unit([text or _MISSING for text in found])
+
+
+def _shared_unit(texts: Sequence[str]) -> str:
+    """`24.0 / 26.4 GiB`: a unit that all have is told once."""
+    units = {text.partition(" ")[2] for text in texts}
+    if len(units) == 1:
+        texts = [*(text.partition(" ")[0] for text in texts[:-1]), texts[-1]]
+    return " / ".join(texts)
+
+
+def _remarks(lane: LaneStats, look: Look) -> list[str]:
+    """What a reader of the lane's line must know."""
+    told: list[str] = []
+    if lane.checks.failed:
+        told.append(f"checks that failed: {counted(lane.checks.failed, look)}")
+    endings = {name: number for name, number in lane.statuses.items() if name != "complete"}
+    if endings:
+        told.append(f"runs that did not end well: {counted(endings, look)}")
+    if len(lane.machines) > 1:
+        told.append(f"on {count(len(lane.machines), 'machine')}: {counted(lane.machines, look)}")
+    return [f"{look.text(lane.label, 80)}: {'; '.join(told)}"] if told else []

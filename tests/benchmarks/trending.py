@@ -1,0 +1,109 @@
+"""Many receipts: a lane asked of the index, a look at every file, trends, and what trends find."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bench import COMPILEDIAG, Bench, Benchmark, Row, environment
+from measure import cpu_seconds
+
+from compilediag.change_points.noisy import Rule, steps
+from compilediag.fleet.folder import fleet_of, newest
+
+GOLDEN = Path(__file__).parents[1] / "data" / "receipt-1.0.json"
+RECEIPTS, LANES, GOAL_MS = 100_000, 20, 10.0
+SERIES, NOISE, OUTLIERS = 500, 0.02, 0.05
+
+
+def store(bench: Bench) -> Iterator[Row]:
+    """The index of 100,000 receipts in 20 lanes, opened anew for each question."""
+    folder = str(_receipts(bench.folder / "store", RECEIPTS, LANES))
+    first = _seconds(lambda: fleet_of(folder))
+    time.sleep(2.5)  # what changed a moment ago is not trusted: now it has settled
+    again = _seconds(lambda: fleet_of(folder))
+    looked = bench.median(lambda: _seconds(lambda: fleet_of(folder)))
+    asked = bench.median(lambda: _seconds(lambda: newest(folder, "lane3", 100))) * 1e3
+    yield Row(
+        f"newest 100 of a lane in {RECEIPTS:,} receipts, opening the index",
+        f"every file looked at: {looked:.1f} s",
+        f"{asked:.1f} ms",
+        f"≤ {GOAL_MS:.0f} ms",
+        "holds" if asked <= GOAL_MS else "fails",
+    )
+    yield Row("... reading them all, and indexing", "", f"{first:.1f} s, {again:.1f} s", "", "")
+
+
+def trends(bench: Bench) -> Iterator[Row]:
+    """The commands over a thousand receipts, the index there."""
+    folder = str(_receipts(bench.folder / "trends", 1000, 1))
+    fleet_of(folder)
+    time.sleep(2.5)
+    for name in ("stats", "trend"):
+        command = [*COMPILEDIAG, name, folder]
+        used = bench.median(lambda line=command: cpu_seconds(line, environment())) * 1e3
+        yield Row(f"`compilediag {name}`, 1,000 receipts", "", f"{used:.0f} ms CPU", "", "")
+
+
+def power(bench: Bench) -> Iterator[Row]:
+    """How often a slowdown of the newest runs of 100 is found, and how often none is."""
+    draw = random.Random(2026)
+    about = f"noise {NOISE:.0%}, {OUTLIERS:.0%} outliers of +50 %"
+    for number in (20, 50, 100, 300):
+        found = sum(bool(_steps(draw, number, 0, 0.0)) for _ in range(SERIES))
+        yield Row(f"trend, {number} runs, no change", about, f"{found / SERIES:.1%}", "≤ 1 %", "")
+    for number in (30, 100):
+        alike = sum(bool(_steps(draw, number, 0, 0.0, 0.6)) for _ in range(SERIES))
+        what = f"trend, {number} runs, no change, neighbours alike (0.6)"
+        yield Row(what, about, f"{alike / SERIES:.1%}", "", "")
+    for slower in (0.03, 0.05, 0.10):
+        for newest_runs in (5, 8, 10, 15, 30):
+            found = covered = 0
+            for _ in range(SERIES):
+                told = _steps(draw, 100, newest_runs, slower)
+                found += bool(told)
+                begins = 100 - newest_runs
+                covered += any(item.earliest <= begins <= item.latest for item in told)
+            result = f"{found / SERIES:.0%} found; range right in {covered / max(found, 1):.0%}"
+            yield Row(
+                f"trend, newest {newest_runs} of 100 runs {slower:.0%} slower", "", result, "", ""
+            )
+
+
+def _steps(draw: random.Random, number: int, newest_runs: int, slower: float, alike: float = 0.0):
+    values: list[float] = []
+    state = draw.gauss(0, 1)
+    for place in range(number):
+        state = alike * state + math.sqrt(1 - alike**2) * draw.gauss(0, 1)
+        value = 100 * (1 + NOISE * state) * (1.5 if draw.random() < OUTLIERS else 1)
+        values.append(value * (1 + slower * (place >= number - newest_runs)))
+    ties = [draw.getrandbits(32) for _ in values]
+    return steps(values, ties, Rule(chance=0.01, least=0.02))
+
+
+def _receipts(folder: Path, number: int, lanes: int) -> Path:
+    """Receipts as they are written, with noise in their step times."""
+    folder.mkdir()
+    raw = json.loads(GOLDEN.read_text())
+    draw = random.Random(7)
+    for place in range(number):
+        raw["receipt_id"] = f"R{place:025d}"
+        raw["header"]["lane"]["name"] = f"lane{place % lanes}"
+        moment = time.gmtime(1_760_000_000 + 600 * place)
+        raw["header"]["created_at_utc"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", moment)
+        raw["steps"]["median"] = 0.1 * (1 + NOISE * draw.gauss(0, 1))
+        (folder / f"r{place:06d}.json").write_text(json.dumps(raw))
+    return folder
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+BENCHMARKS: dict[str, Benchmark] = {"store": store, "trends": trends, "trend_power": power}

@@ -1,0 +1,168 @@
+"""Which files of a folder count, and what the others are: named, counted, never fatal."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from many_receipts import Change, content, entry, measured, plain
+
+from compilediag.fleet.entry import Entry, Problem, lane_of
+from compilediag.fleet.folder import fleet_of
+from compilediag.fleet.reading import read_content, read_file
+from compilediag.fleet.remote import candidates
+from compilediag.fleet.scan import scan
+from compilediag.receipt.record import from_plain
+from compilediag.receipt.schema import Receipt
+
+
+def kinds(folder: Path) -> dict[str, str]:
+    return {item.path: item.kind for item in fleet_of(str(folder)).problems}
+
+
+def test_what_is_no_receipt_is_named(tmp_path: Path) -> None:
+    """Receipts of a newer major, half-written ones, other JSON, empty and huge files."""
+    whole = content(1)
+    (tmp_path / "good.json").write_bytes(whole)
+    newer = whole.replace(b'"schema_version": "1.', b'"schema_version": "2.')
+    (tmp_path / "newer.json").write_bytes(newer)
+    (tmp_path / "torn.json").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "empty.json").write_bytes(b"")
+    (tmp_path / "other.json").write_text('{"loss": 3}', encoding="utf-8")
+    (tmp_path / "list.json").write_text("[1, 2]", encoding="utf-8")
+    (tmp_path / "notes.json").write_text("no JSON at all", encoding="utf-8")
+    (tmp_path / "wrong.json").write_bytes(whole.replace(b'"status": "complete"', b'"status": 7'))
+    os.truncate(_touched(tmp_path / "huge.json"), 65 << 20)
+    assert kinds(tmp_path) == {
+        "newer.json": "newer",
+        "torn.json": "damaged",
+        "empty.json": "damaged",
+        "other.json": "foreign",
+        "list.json": "foreign",
+        "notes.json": "foreign",
+        "wrong.json": "damaged",
+        "huge.json": "foreign",
+    }
+    (good,) = fleet_of(str(tmp_path)).entries
+    assert good.path == "good.json"
+
+
+def test_not_a_number_is_not_measured(tmp_path: Path) -> None:
+    """A receipt with NaN counts; the value is absent, not zero, and never a figure."""
+    raw = plain(1)
+    raw["steps"]["median"] = float("nan")
+    (tmp_path / "nan.json").write_text(json.dumps(raw), encoding="utf-8")
+    (found,) = fleet_of(str(tmp_path)).entries
+    assert "step_s" not in found.values
+    assert found.values["recompiles"] == 1
+
+
+def test_runs_and_files_at_any_depth(tmp_path: Path) -> None:
+    """Folders of runs, `.compilediag` among them; artifacts of runs, hidden files and links to
+    folders are not looked at."""
+    _write(tmp_path / "a.json", 1)
+    _write(tmp_path / "deep" / "er" / "b.json", 2)
+    _write(tmp_path / ".compilediag" / "run1" / "receipt.json", 3)
+    _write(tmp_path / ".compilediag" / "run1" / "artifacts" / "c.json", 4)
+    _write(tmp_path / ".compilediag" / "run1" / "other.json", 5)
+    _write(tmp_path / ".hidden" / "d.json", 6)
+    _write(tmp_path / ".e.json", 7)
+    (tmp_path / ".compilediag" / "latest").symlink_to("run1", target_is_directory=True)
+    (tmp_path / "gone.json").symlink_to("nowhere.json")
+    found, problems = scan(str(tmp_path))
+    paths = [file.path for file in found]
+    assert paths == [".compilediag/run1/receipt.json", "a.json", "deep/er/b.json"]
+    assert problems == []
+    everything = [
+        str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_symlink()
+    ]
+    assert candidates(everything) == paths
+
+
+def test_copies_count_once(tmp_path: Path) -> None:
+    """A receipt that lies there twice is one run; the copy is named."""
+    _write(tmp_path / "a.json", 1)
+    _write(tmp_path / "b.json", 1)
+    assert [found.path for found in fleet_of(str(tmp_path)).entries] == ["a.json"]
+    assert kinds(tmp_path) == {"b.json": "copy"}
+
+
+def test_a_file_that_vanishes_is_told(tmp_path: Path) -> None:
+    """Between the look and the reading."""
+    found = read_file(str(tmp_path), "gone.json")
+    assert isinstance(found, Problem)
+    assert found.kind == "unreadable"
+
+
+@pytest.mark.parametrize(
+    ("text", "utc", "seconds"),
+    [
+        ("2026-11-20T14:45:00Z", "2026-11-20T14:45:00Z", 1795185900.0),
+        ("2026-11-20T15:45:00+01:00", "2026-11-20T14:45:00Z", 1795185900.0),
+        ("2026-11-20T14:45:00", "2026-11-20T14:45:00Z", 1795185900.0),
+        ("last Tuesday", "last Tuesday", None),
+    ],
+)
+def test_times_are_utc(text: str, utc: str, seconds: float | None) -> None:
+    """Whatever zone a receipt tells; one without a time that can be read has none."""
+    found = entry(1, measured(header__created_at_utc=text))
+    assert (found.created, found.created_s) == (utc, seconds)
+
+
+def lane(change: Change) -> object:
+    return lane_of(from_plain(Receipt, plain(1, change)))
+
+
+def test_lanes_are_those_of_diff() -> None:
+    """Name, preset, precision and every flag that is known, those of later versions too; what is
+    null is as if it were not there."""
+    same = measured(header__lane__later=None)
+    other = measured(header__lane__later={"kernel": "b"})
+    assert lane(same) == lane(lambda raw: None)
+    assert lane(other) != lane(lambda raw: None)
+    assert ("later.kernel", '"b"') in lane_of(from_plain(Receipt, plain(1, other))).flags
+
+
+def test_what_is_kept_of_a_receipt() -> None:
+    """Its measures by name; counts only where the evidence is complete, and checks as they are."""
+    found = entry(3, measured(throughput__tokens_per_s=1000.0, checks__no_oom=False))
+    assert found.values["tokens_per_s"] == 1000.0
+    assert found.values["checks_passed"] == 0.0
+    assert found.values["recompiles"] == 1
+    assert found.failed == ("no_oom",)
+    blind = entry(3, measured(verdict="blind"))
+    assert {"recompiles", "graph_breaks", "compile_s"}.isdisjoint(blind.values)
+    assert "step_s" in blind.values
+    unanswered = dict.fromkeys(plain(3)["checks"])
+    assert entry(3, measured(checks=unanswered)).failed is None
+
+
+def test_memory_is_that_of_the_fullest_device() -> None:
+    """Both counters: what live tensors hold, and what the allocator has reserved."""
+    devices = [
+        {"device": 0, "allocated_peak_bytes": 5, "reserved_peak_bytes": 9},
+        {"device": 1, "allocated_peak_bytes": 7, "reserved_peak_bytes": 8},
+    ]
+    found = entry(1, measured(memory__devices=devices))
+    assert found.values["device_allocated_peak_bytes"] == 7
+    assert found.values["device_reserved_peak_bytes"] == 9
+
+
+def test_no_content_raises() -> None:
+    """Bytes that are no JSON, deep nesting, odd types: a problem with a text, every time."""
+    cases = [b"\xff\xfe", b"[" * 100_000, b'{"schema": "compilediag.receipt"}', b"\x00", b"null"]
+    found = [read_content(case, "x.json", "x.json") for case in cases]
+    assert all(isinstance(item, Problem) and item.text for item in found)
+    assert isinstance(read_content(content(1), "x.json", "x.json"), Entry)
+
+
+def _write(path: Path, number: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content(number))
+
+
+def _touched(path: Path) -> Path:
+    path.touch()
+    return path

@@ -1,0 +1,279 @@
+"""What a trend tells of receipts: which measure, which way, since which of them, and why."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from many_receipts import Change, commit, entry, measured
+
+from compilediag.fleet.changes import Event, LaneTrend, events_of
+from compilediag.fleet.entry import Entry
+from compilediag.fleet.lanes import Choice, as_presets, by_lane, labels_of
+from compilediag.fleet.measures import MEASURES
+from compilediag.fleet.stats import stats_of
+from compilediag.fleet.trend import Rules, trend_of
+
+DRAW = random.Random(20_261_121)
+NOISE = [1 + 0.02 * DRAW.gauss(0, 1) for _ in range(400)]
+"""Two percent, the same in every test."""
+
+
+def steady(number: int, **more: Any) -> Change:
+    """A run as all others: half a second a step, give or take the noise."""
+    median = more.pop("median", 0.5) * NOISE[number % len(NOISE)]
+    return measured(
+        steps__median=median,
+        steps__p90=1.1 * median,
+        throughput__steps_per_s=1 / median,
+        goodput__fraction=0.8 * (1 + (NOISE[-1 - number % len(NOISE)] - 1) / 4),
+        **more,
+    )
+
+
+def entries(numbers: range, **more: Any) -> list[Entry]:
+    return [entry(number, steady(number, **more)) for number in numbers]
+
+
+def only(found: tuple[LaneTrend, ...]) -> LaneTrend:
+    (lane,) = found
+    return lane
+
+
+def event_of(found: tuple[LaneTrend, ...]) -> Event:
+    (event,) = events_of(only(found))
+    return event
+
+
+def test_nothing_is_told_of_steady_receipts() -> None:
+    """A hundred runs that differ by noise only: every series is steady, with its level."""
+    lane = only(trend_of(entries(range(100))))
+    assert events_of(lane) == ()
+    assert all(series.enough for series in lane.series)
+    levels = {series.measure: series.level for series in lane.series}
+    assert levels["step_s"] == pytest.approx(0.5, rel=0.01)
+    assert levels["recompiles"] == 1
+
+
+def test_a_slowdown_is_named_with_receipt_and_commit() -> None:
+    """What began together is told together: the receipt, its commit, and the last one before."""
+    made = [*entries(range(60)), *entries(range(60, 90), median=0.6)]
+    event = event_of(trend_of(made))
+    assert event.state == "worse"
+    assert event.first.path == "r00060.json"
+    assert event.first.commit == commit(60)
+    assert [change.measure for change in event.changes] == ["steps_per_s", "step_s"]
+    change = event.surest
+    assert (change.earliest.path, change.latest.path) == ("r00060.json", "r00060.json")
+    assert change.last_before.commit == commit(59)
+    assert not change.same_commit
+    assert change.receipts == 30
+    assert event.changes[1].ratio == pytest.approx(1.2, rel=0.02)
+
+
+def test_a_recompile_that_stays_is_a_change() -> None:
+    """One recompile more in three runs in a row: counts have no noise."""
+    made = [*entries(range(30)), *entries(range(30, 33), compile__recompiles=2)]
+    event = event_of(trend_of(made))
+    (change,) = event.changes
+    assert (change.measure, change.before, change.after) == ("recompiles", 1, 2)
+    assert (event.state, change.first.path, change.chance) == ("worse", "r00030.json", None)
+
+
+def test_the_newest_receipt_alone_is_told_as_such() -> None:
+    """It may be the beginning of something: it is said, and not called lasting."""
+    made = [*entries(range(30)), *entries(range(30, 31), compile__graph_breaks=4)]
+    event = event_of(trend_of(made))
+    (change,) = event.changes
+    assert (event.state, change.measure, change.lasting) == ("beginning", "graph_breaks", False)
+    assert change.receipts == 1
+
+
+def test_what_was_mended_is_not_a_complaint() -> None:
+    """A change that a later one took back says until when it lasted; the better end is told."""
+    made = [
+        *entries(range(30)),
+        *entries(range(30, 60), median=0.7),
+        *entries(range(60, 90)),
+    ]
+    found = only(trend_of(made, Rules(measures=("step_s",))))
+    better, undone = events_of(found)
+    assert (better.state, better.first.path) == ("better", "r00060.json")
+    assert (undone.state, undone.first.path) == ("undone", "r00030.json")
+    assert undone.changes[0].undone == better.first
+
+
+def test_the_same_commit_is_no_cause() -> None:
+    """Where the code is the same on both sides, the trend says so, and what else is not."""
+    same = {"header__provenance__git_commit": "a" * 40}
+    newer = {**same, "environment__torch": "2.14.0", "median": 0.6, "steps__count": 90}
+    made = [*entries(range(40), **same), *entries(range(40, 70), **newer)]
+    change = event_of(trend_of(made)).surest
+    assert change.same_commit
+    assert [tuple(fact) for fact in change.also] == [
+        ("torch", "2.13.0+cpu", "2.14.0"),
+        ("steps of the run", "12", "90"),
+    ]
+    dirty = [*entries(range(40), **same), *entries(range(40, 70), **newer)]
+    dirty[40] = dirty[40]._replace(dirty=True)
+    assert not event_of(trend_of(dirty)).surest.same_commit
+
+
+def test_machines_are_not_compared() -> None:
+    """Another machine is slower, and that is no regression: its timings are a series of their own.
+    Counts do not depend on it."""
+    slow = {"environment__cpu_model": "slow", "median": 0.9, "compile__recompiles": 3}
+    made = [*entries(range(40)), *entries(range(40, 80), **slow)]
+    lane = only(trend_of(made))
+    assert lane.machines == 2
+    (event,) = events_of(lane)
+    assert [change.measure for change in event.changes] == ["recompiles"]
+    assert "machine" in [fact.name for fact in event.changes[0].also]
+
+
+def test_runs_that_did_not_end_well_are_left_out() -> None:
+    """Their figures are of half a run; they count for the checks, and can be asked for."""
+    bad = {"status": "killed", "checks__exit_code_zero": False, "median": 0.9}
+    made = [*entries(range(50)), *entries(range(50, 80), **bad)]
+    lane = only(trend_of(made))
+    assert lane.left_out == {"killed": 30}
+    (event,) = events_of(lane)
+    assert [change.measure for change in event.changes] == ["checks_passed"]
+    assert event.first.path == "r00050.json"
+    followed = {
+        c.measure
+        for e in events_of(only(trend_of(made, Rules(any_status=True))))
+        for c in e.changes
+    }
+    assert "step_s" in followed
+
+
+def test_blind_receipts_tell_no_counts() -> None:
+    """What was not seen is not zero: a blind receipt does not make recompiles go away."""
+    blind = {"verdict": "blind", "compile__recompiles": 0, "compile__graph_breaks": 0}
+    made = [*entries(range(40)), *entries(range(40, 60), **blind)]
+    assert events_of(only(trend_of(made))) == ()
+
+
+def test_too_few_receipts_are_said_to_be_too_few() -> None:
+    """Ten runs say nothing of noise, whatever they show; counts need three."""
+    lane = only(trend_of([*entries(range(5)), *entries(range(5, 10), median=0.9)]))
+    assert events_of(lane) == ()
+    enough = {series.measure: series.enough for series in lane.series}
+    assert not enough["step_s"]
+    assert enough["recompiles"]
+    assert lane.needed > 10
+
+
+def test_more_series_do_not_mean_more_false_alarms() -> None:
+    """The permitted error is that of the whole trend: of 150 folders of steady receipts, with ten
+    noisy series each, hardly one has an alarm."""
+    alarms = 0
+    for seed in range(150):
+        draw = random.Random(seed)
+        made = [_noisy(draw, number) for number in range(40)]
+        alarms += bool(events_of(only(trend_of(made))))
+    assert alarms <= 7
+
+
+def _noisy(draw: random.Random, number: int) -> Entry:
+    """A receipt with noise in everything that varies, outliers among it."""
+    template = _TEMPLATE._replace(receipt_id=f"{number}-{draw.random()}", path=f"{number}.json")
+    values = {
+        item.name: (1 + 0.05 * draw.gauss(0, 1)) * (2 if draw.random() < 0.05 else 1)
+        if item.kind == "noisy"
+        else float(draw.random() < 0.9)
+        for item in MEASURES
+    }
+    return template._replace(created_s=float(number), values=values)
+
+
+_TEMPLATE = entry(0)
+
+
+def test_stray_times_and_missing_ones() -> None:
+    """A receipt without a time is left out of the trend and told; the order of names is not that
+    of time."""
+    made = [*entries(range(40)), *entries(range(40, 70), median=0.6)]
+    DRAW.shuffle(made)
+    made.append(entry(99, measured(header__created_at_utc="?")))
+    made.sort(key=lambda item: item.created_s or 0.0)
+    found = only(trend_of(made))
+    assert found.left_out == {"without a time": 1}
+    assert events_of(found)[0].first.path == "r00040.json"
+
+
+def test_only_the_newest_are_followed() -> None:
+    """As many as asked; how many are older is told."""
+    made = [*entries(range(40)), *entries(range(40, 70), median=0.6)]
+    found = only(trend_of(made, Rules(last=25)))
+    assert (found.receipts, found.older) == (25, 45)
+    assert events_of(found) == ()
+
+
+def test_lanes_are_apart() -> None:
+    """Each lane has its own trend; labels tell lanes of one name apart by what differs."""
+    flags = "header__lane__numerics_flags__mode"
+    made = [
+        *entries(range(3), header__lane__preset="small"),
+        *entries(range(3, 6), **{"header__lane__preset": "small", flags: "max-autotune"}),
+        *entries(range(6, 9), header__lane__name="other"),
+    ]
+    labels = list(labels_of(by_lane(made)).values())
+    assert labels == [
+        "gpt-small/train small fp32 mode=unknown",
+        "gpt-small/train small fp32 mode=max-autotune",
+        "other fp32",
+    ]
+    presets = {lane.name for lane in by_lane(as_presets(made))}
+    assert presets == {"small", "(no preset)"}
+
+
+def test_receipts_can_be_chosen() -> None:
+    """By lane, by pattern, by preset, by time."""
+    made = [
+        *entries(range(3), header__lane__preset="small"),
+        *entries(range(3, 6), header__lane__name="vit"),
+    ]
+    second = made[1].created_s
+    chosen = {
+        Choice(lanes=("vit",)): [3, 4, 5],
+        Choice(lanes=("gpt-*",)): [0, 1, 2],
+        Choice(presets=("small",)): [0, 1, 2],
+        Choice(since_s=second): [1, 2, 3, 4, 5],
+        Choice(until_s=second): [0],
+        Choice(): list(range(6)),
+    }
+    for choice, numbers in chosen.items():
+        paths = [item.path for item in choice.of(made)]
+        assert paths == [f"r{number:05d}.json" for number in numbers]
+
+
+def test_stats_are_medians_and_pass_rates() -> None:
+    """Per lane: medians, peaks, endings, and the checks of the last hundred runs."""
+    made = [
+        entry(n, measured(steps__median=n, status="failed" if n < 3 else "complete"))
+        for n in range(150)
+    ]
+    failed = measured(checks__no_oom=False, checks__losses_finite=False)
+    made += [entry(n, failed) for n in range(150, 160)]
+    (lane,) = stats_of(made)
+    assert lane.receipts == 160
+    assert lane.statuses == {"complete": 157, "failed": 3}
+    assert lane.checks.runs == 100
+    assert lane.checks.passed == 90
+    assert lane.checks.failed == {"no_oom": 10, "losses_finite": 10}
+    assert lane.measures["step_s"].max == 149
+    assert lane.throughput == "steps_per_s"
+    (newest,) = stats_of(made, last=10)
+    assert (newest.receipts, newest.checks.passed) == (10, 0)
+
+
+def test_the_throughput_is_what_most_receipts_tell() -> None:
+    """Tokens where half of the runs tell them, else steps: units are never mixed."""
+    made = entries(range(10))
+    assert stats_of(made)[0].throughput == "steps_per_s"
+    made += entries(range(10, 30), throughput__tokens_per_s=1000.0)
+    assert stats_of(made)[0].throughput == "tokens_per_s"
+    assert stats_of(made)[0].measures["tokens_per_s"].receipts == 20
