@@ -1,0 +1,101 @@
+"""A price table that the user gives: what an hour of a device or machine costs. Nothing is guessed.
+
+Pure: `read_prices` in the supervisor reads the file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from compilediag.errors import UsageError
+
+KEYS = frozenset({"currency", "source", "as_of", "device", "machine"})
+
+DEVICE, MACHINE = "device", "machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """One line of a table."""
+
+    pattern: str
+    """Name of what it is for; `*` stands for any text, `?` for any character."""
+    per_hour: float
+
+    def fits(self, name: str) -> bool:
+        """Whether it is for a thing of this name; capitals do not matter."""
+        parts = (".*" if c == "*" else "." if c == "?" else re.escape(c) for c in self.pattern)
+        return re.fullmatch("".join(parts), name, re.IGNORECASE | re.DOTALL) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PriceTable:
+    """Prices of one currency, with where they come from."""
+
+    currency: str
+    devices: tuple[Price, ...]
+    """By name of the GPU, one of them for an hour."""
+    machines: tuple[Price, ...]
+    """By name of the CPU, one machine for an hour, for runs without a GPU."""
+    name: str
+    """Of the file."""
+    sha256: str
+    source: str | None = None
+    as_of: str | None = None
+
+    def price(self, unit: str, name: str) -> Price | None:
+        """The first line that fits; None where none does."""
+        table = self.devices if unit == DEVICE else self.machines
+        return next((item for item in table if item.fits(name)), None)
+
+
+def table_of(raw: Mapping[str, Any], name: str, sha256: str) -> PriceTable:
+    """The table in a decoded TOML file.
+
+    Raises:
+        UsageError: something in it is missing, unknown, or no price.
+    """
+    if unknown := sorted(set(raw) - KEYS):
+        known = ", ".join(sorted(KEYS))
+        raise UsageError(f"unknown key {unknown[0]!r} in {name}: the keys are {known}")
+    currency = raw.get("currency")
+    if not isinstance(currency, str) or not 0 < len(currency) <= 16:
+        raise UsageError(f'{name} names no currency: begin it with currency = "USD"')
+    devices = _prices(raw.get("device"), "device", "name", name)
+    machines = _prices(raw.get("machine"), "machine", "cpu", name)
+    if not devices and not machines:
+        raise UsageError(f"{name} has no price: add a [[device]] or a [[machine]]")
+    source, as_of = raw.get("source"), raw.get("as_of")
+    return PriceTable(
+        currency=currency,
+        devices=devices,
+        machines=machines,
+        name=name,
+        sha256=sha256,
+        source=None if source is None else str(source)[:500],
+        as_of=None if as_of is None else str(as_of)[:100],
+    )
+
+
+def _prices(raw: Any, kind: str, key: str, name: str) -> tuple[Price, ...]:
+    if raw is None:
+        return ()
+    if not isinstance(raw, list):
+        raise UsageError(f"{kind} in {name} must be written as [[{kind}]]")
+    return tuple(_price(item, kind, key, name) for item in cast("Sequence[Any]", raw))
+
+
+def _price(raw: Any, kind: str, key: str, name: str) -> Price:
+    line: Mapping[str, Any] = cast("Mapping[str, Any]", raw) if isinstance(raw, dict) else {}
+    pattern, per_hour = line.get(key), line.get("per_hour")
+    if set(line) != {key, "per_hour"} or not isinstance(pattern, str) or not pattern:
+        raise UsageError(f"a [[{kind}]] of {name} must have {key} and per_hour, and nothing else")
+    if isinstance(per_hour, bool) or not isinstance(per_hour, (int, float)):
+        raise UsageError(f"per_hour of {pattern!r} in {name} must be a number")
+    if not 0 <= per_hour < math.inf:
+        raise UsageError(f"per_hour of {pattern!r} in {name} must be 0 or more, not {per_hour}")
+    return Price(pattern, float(per_hour))

@@ -1,0 +1,69 @@
+"""JSON files of ours in the program's own folders: written whole or not at all, read with care."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import Any
+
+LARGEST_BYTES = 64 << 20
+"""A larger file is not read."""
+
+
+def encoded(document: Any) -> bytes:
+    """The bytes of a file; a number that JSON cannot spell is a ValueError."""
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+def write(path: str | os.PathLike[str], content: bytes) -> None:
+    """Puts `content` in the place of a file in one move; folders that are missing are made.
+
+    Raises:
+        OSError: the folder or the disk does not take it; the file is left as it was.
+    """
+    target = os.path.realpath(path)  # a link stays a link
+    folder, name = os.path.split(target)
+    os.makedirs(folder, exist_ok=True)
+    temporary = os.path.join(folder, f".{name[:100]}-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        with open(temporary, "xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def read(path: str | os.PathLike[str], schema: str, major: int) -> dict[str, Any]:
+    """The object in a file of ours.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is too large, half written, of another kind, or of a newer major version.
+    """
+    named = os.fspath(path)
+    with open(path, "rb") as stream:
+        content = stream.read(LARGEST_BYTES + 1)
+    if len(content) > LARGEST_BYTES:
+        raise ValueError(f"{named} is larger than {LARGEST_BYTES >> 20} MiB: this is no {schema}")
+    try:
+        found = json.loads(content.decode("utf-8-sig", "replace"), parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{named} is not readable as JSON: {error}") from error
+    if not isinstance(found, dict) or found.get("schema") != schema:  # pyright: ignore[reportUnknownMemberType]
+        raise ValueError(f"{named} is no {schema}")
+    version = str(found.get("schema_version"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    written = version.partition(".")[0]
+    if not written.isdecimal() or len(written) > 6:
+        raise ValueError(f"{named} has no schema version that can be read")
+    if int(written) > major:
+        raise ValueError(
+            f"{named} has schema version {version} and this compilediag reads {major}.x: "
+            "upgrade compilediag to read it"
+        )
+    return found  # pyright: ignore[reportUnknownVariableType]

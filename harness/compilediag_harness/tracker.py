@@ -1,0 +1,222 @@
+"""Runs of steps that a program measures itself, such as evaluations: what each step gave, summed up
+when the run ends.
+
+With and without a session the same is computed: a step costs an addition to a list for each of its
+numbers. No tensor is read, nothing is synchronised, nothing is written unless it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from compilediag_harness import json_file, tracker_log, undisturbed
+from compilediag_harness.given_values import config_of, name_of, number_of, whole_number
+from compilediag_harness.session import Session
+from compilediag_harness.tracked_run import TrackedRun
+from compilediag_harness.wire import RunTracked, plain
+
+SCHEMA, SCHEMA_VERSION = "compilediag.tracker", "1.0"
+"""Of the file that `to_json` writes."""
+
+_monotonic = time.monotonic
+_trackers: weakref.WeakSet[Tracker] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for each in tuple(_trackers):
+        each.unlock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+class Tracker:
+    """Runs of one evaluation lane; make it with `tracker()`. Every method may be called from any
+    thread; one run is in progress at a time."""
+
+    def __init__(self, name: str, config: dict[str, Any], warmup: int) -> None:
+        self.name = name
+        self.config = config
+        self.warmup = warmup
+        self.runs: deque[RunTracked] = deque(maxlen=tracker_log.RUN_LIMIT)
+        """The figures of the runs that have ended, oldest first; the newest are kept."""
+        self._run: TrackedRun | None = None
+        self.unlock()
+        _trackers.add(self)
+
+    def unlock(self) -> None:
+        """A new lock: this process is a fork, and a thread that is not here may hold the old."""
+        # Reentrant: a signal handler of the program may record too.
+        self._lock = threading.RLock()
+
+    def start_run(self, name: str | None = None, config: Any = None) -> Tracker:
+        """Begins a run. `name` and `config` are of this run; without them those of the tracker.
+
+        Raises:
+            RuntimeError: a run is in progress.
+            TypeError, ValueError: `config` cannot be written down.
+        """
+        if undisturbed.is_compiling():
+            return self
+        own = self.config if config is None else {**self.config, **config_of(config)}
+        with self._lock:
+            if self._run is not None:
+                raise RuntimeError(f"{self!r}: a run is in progress; finish_run() ends it")
+            named = self.name if name is None else name_of(name)
+            self._run = TrackedRun(named, own, self.warmup, _monotonic())
+            tracker_log.began(self._run.number, self._run)
+        return self
+
+    def record_step(
+        self, step: int, metrics: Mapping[str, float | None] | None = None, **counts: float
+    ) -> None:
+        """What one step gave: `metrics` are summed up (mean, median, min, max), `counts` such as
+        `tokens=4096` or `samples=32` are added up and told by second. None is "not measured".
+
+            tracker.record_step(step, {"loss": loss.item()}, tokens=batch.numel())
+
+        Raises:
+            RuntimeError: no run is in progress.
+            TypeError: something is no number. A tensor is none: reading it may wait for its device.
+            ValueError: a step or a count is negative.
+        """
+        # Asked first: code compiled with it is then not guarded on our state.
+        if undisturbed.is_compiling():
+            return
+        at = _monotonic()
+        if type(step) is not int or step < 0:
+            step = whole_number(step, "step")
+        given = {} if metrics is None else _numbers_of(metrics)
+        counted = _counts_of(counts) if counts else counts
+        with self._lock:
+            run = self._running()
+            run.record(step, at, given, counted)
+            tell = bool(tracker_log.tellers) and at - run.told_at >= tracker_log.TELL_S
+            if tell:
+                run.told_at = at
+                tracker_log.goes_on(run)
+
+    def finish_run(self) -> RunTracked:
+        """Ends the run and gives its figures, which are computed here, once.
+
+        Raises:
+            RuntimeError: no run is in progress.
+        """
+        return self._end("finished")
+
+    def _end(self, state: str) -> RunTracked:
+        with self._lock:
+            run = self._running()
+            self._run = None
+            at = _monotonic()
+            ended = run.figures(at, state, median=True)
+            self.runs.append(ended)
+            tracker_log.ended(ended, at)
+        return ended
+
+    def _running(self) -> TrackedRun:
+        if self._run is None:
+            raise RuntimeError(f"{self!r}: no run is in progress; start_run() begins one")
+        return self._run
+
+    def __enter__(self) -> Tracker:
+        return self.start_run()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        if self._run is not None:
+            self._end("finished" if kind is None else "failed")
+
+    def to_json(self, path: str | os.PathLike[str]) -> str:
+        """Writes the ended runs to a file of their own, whole or not at all, and returns its path.
+        It holds `config` as it was given: what is in the receipt is redacted, this is not.
+
+        Raises:
+            OSError: the file cannot be written; an older one is left as it was.
+        """
+        runs = [_spelled(item) for item in tuple(self.runs)]
+        document = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "runs": runs}
+        json_file.write(path, json_file.encoded(document))
+        return os.fspath(path)
+
+    def __repr__(self) -> str:
+        return f"tracker({self.name!r})"
+
+
+def _numbers_of(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """The metrics as floats, without those that were not measured."""
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        if type(value) is float and type(name) is str and len(name) <= 200:  # the usual case
+            found[name] = value
+            continue
+        number = number_of(value, f"metric {name!r}")
+        if number is not None:
+            found[name_of(name)] = number
+    return found
+
+
+def _counts_of(counts: Mapping[str, Any]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in counts.items():
+        number = number_of(value, name)
+        if number is None:
+            continue
+        if not 0.0 <= number < float("inf"):
+            raise ValueError(f"{name} must be 0 or more and finite, not {number}")
+        found[name_of(name)] = number
+    return found
+
+
+_OF_SESSIONS = frozenset({"t", "number"})
+
+
+def _spelled(run: RunTracked) -> dict[str, Any]:
+    """A run as the file has it: rates with it, without what only sessions know."""
+    told = {key: item for key, item in plain(run).items() if key not in _OF_SESSIONS}
+    metrics = {
+        item.name: {key: value for key, value in plain(item).items() if key != "name"}
+        for item in run.metrics
+    }
+    return {**told, "metrics": metrics}
+
+
+def tracker(config: Any = None, name: str = "eval", warmup: int = 0) -> Tracker:
+    """An evaluation lane to track: `config` (a mapping, a dataclass, a Namespace) says what must be
+    equal for two of its runs to be comparable. The first `warmup` recorded steps of each run, in
+    which things compile, are in no rate and no step time; their metrics count.
+
+        tracker = cd.tracker(config={"task": "mmlu", "shots": 5, "dtype": "bf16"})
+        tracker.start_run()
+        for step, batch in enumerate(batches):
+            score = evaluate(batch)
+            tracker.record_step(step, {"accuracy": score}, samples=len(batch))
+        print(tracker.finish_run())
+
+    Raises:
+        TypeError, ValueError: `config` holds what cannot be written down, or too much of it;
+            `warmup` is no number of steps.
+    """
+    undisturbed.bind_if_imported()
+    return Tracker(name_of(name), config_of(config), whole_number(warmup, "warmup"))
+
+
+def install(session: Session, torch_module: Any) -> None:
+    """Starts telling `session`; call it when torch is imported."""
+    undisturbed.bind(torch_module)
+    undisturbed.never_compiled(
+        torch_module, Tracker.start_run, Tracker.record_step, Tracker.finish_run
+    )
+    tracker_log.install(session)

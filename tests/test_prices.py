@@ -1,0 +1,186 @@
+"""What a run cost: by a table that was given, where it is known what ran; else not at all."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compilediag.diagnose import Diagnosis
+from compilediag.errors import UsageError
+from compilediag.fold import fold
+from compilediag.prices import DEVICE, MACHINE, Price, PriceTable, table_of
+from compilediag.receipt.build import build
+from compilediag.receipt.parts.tracked import CostSection
+from compilediag.receipt.run_facts import RunFacts
+from compilediag.reconcile import Agreement
+from compilediag.supervisor.price_file import read_prices
+from compilediag.views.verdict import render
+from compilediag_harness.wire import EnvironmentRead, ProcessStarted
+
+TABLE = """
+currency = "USD"
+source = "finance"
+as_of = 2026-11-01
+
+[[device]]
+name = "NVIDIA H100*"
+per_hour = 2.0
+
+[[device]]
+name = "*"
+per_hour = 9.0
+
+[[machine]]
+cpu = "AMD EPYC ?B13*"
+per_hour = 0.5
+"""
+H100 = {"index": 0, "name": "NVIDIA H100 80GB HBM3"}
+CPU = {"gpus": [], "cpu_model": "AMD EPYC 7B13 64-Core"}
+
+
+def table(text: str = TABLE) -> PriceTable:
+    """A table as the file has it."""
+    import sys
+    from importlib import import_module
+
+    parser: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    return table_of(parser.loads(text), "prices.toml", "ab" * 32)
+
+
+def cost(facts: dict[str, Any], *, prices: PriceTable | None, ranks: int = 1, **run: Any) -> Any:
+    """The cost of a run of half an hour on such a machine."""
+    started = [
+        ProcessStarted(0.0, 1, 7 + rank, 1, rank if ranks > 1 else None, ranks, (), "", "", "", "")
+        for rank in range(ranks)
+    ]
+    journals = [[each, EnvironmentRead(0.1, facts)] for each in started]
+    given = {"wall_s": 1800.0, **run}
+    known = RunFacts("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", prices=prices, **given)
+    nothing = Diagnosis((), "clean", Agreement({}, None, (), {}))
+    return build(fold(journals), nothing, known).cost
+
+
+def told(**facts: Any) -> CostSection:
+    """The cost with the table above."""
+    ranks = facts.pop("ranks", 1)
+    found = cost(facts, prices=table(), ranks=ranks)
+    assert found is not None
+    return found
+
+
+def test_without_a_table_there_is_no_cost() -> None:
+    """Nothing is guessed."""
+    assert cost({"gpus": [H100]}, prices=None) is None
+
+
+def test_a_device_a_rank() -> None:
+    """One rank has all that it sees; of several each has one."""
+    alone = told(gpus=[H100, H100])
+    assert (alone.amount, alone.count, alone.name) == (2.0, 2, H100["name"])
+    many = told(gpus=[H100] * 8, ranks=4)
+    assert (many.amount, many.count, many.unit) == (4.0, 4, "device")
+    assert (many.currency, many.per_hour, many.table) == ("USD", 2.0, "prices.toml")
+    assert (many.table_as_of, many.table_source) == ("2026-11-01", "finance")
+    assert many.table_sha256 == "ab" * 32
+
+
+def test_a_machine_without_gpu() -> None:
+    """By its CPU, one machine."""
+    found = told(**CPU)
+    assert (found.amount, found.unit, found.count, found.note) == (0.25, "machine", 1, None)
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({}, "devices of the run were not seen"),
+        ({"gpus": [{"index": None, "name": "Tesla T4"}]}, "used none of the 1 GPUs"),
+        ({"gpus": [H100, {"index": 1, "name": "Tesla T4"}]}, "several kinds of devices"),
+        ({"gpus": [], "cpu_model": None}, "name of the CPU is not known"),
+        ({"gpus": [], "cpu_model": "Intel"}, "no price of a machine 'Intel'"),
+        ({**CPU, "ranks": 4}, "4 ranks without a GPU"),
+    ],
+)
+def test_what_is_not_known_is_not_priced(facts: dict[str, Any], says: str) -> None:
+    """No amount, and the reason instead."""
+    found = told(**facts)
+    assert (found.amount, found.recompile_amount) == (None, None)
+    assert found.note is not None
+    assert says in found.note
+
+
+def test_no_wall_time() -> None:
+    """A record that does not tell how long the run took tells no amount."""
+    found = cost(CPU, prices=table(), wall_s=None)
+    assert (found.amount, found.per_hour, found.note) == (
+        None,
+        0.5,
+        "the wall time was not measured",
+    )
+
+
+def test_the_first_line_that_fits() -> None:
+    """Patterns are of the whole name; capitals do not matter, other marks mean themselves."""
+    assert table().price(DEVICE, "nvidia h100 pcie") == Price("NVIDIA H100*", 2.0)
+    assert table().price(DEVICE, "Tesla T4") == Price("*", 9.0)
+    assert table().price(MACHINE, "AMD EPYC 77B13") is None
+    assert Price("a.b[1]", 1.0).fits("A.B[1]")
+    assert not Price("a.b", 1.0).fits("axb")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "names no currency"),
+        ("currency = 5", "names no currency"),
+        ('currency = "USD"', "has no price"),
+        ('currency = "USD"\nprice = 2', "unknown key 'price'"),
+        ('currency = "USD"\ndevice = 2', r"must be written as \[\[device\]\]"),
+        ('currency = "USD"\n[[device]]\nname = "a"', "must have name and per_hour"),
+        ('currency = "USD"\n[[device]]\nname = "a"\nper_hour = "2"', "must be a number"),
+        ('currency = "USD"\n[[device]]\nname = "a"\nper_hour = true', "must be a number"),
+        ('currency = "USD"\n[[device]]\nname = "a"\nper_hour = -2', "must be 0 or more"),
+        ('currency = "USD"\n[[device]]\nname = "a"\nper_hour = nan', "must be 0 or more"),
+        ('currency = "USD"\n[[machine]]\ncpu = "a"\nper_hour = 1\nx = 1', "and nothing else"),
+    ],
+)
+def test_tables_that_are_none(text: str, says: str) -> None:
+    """One sentence says what is wrong and what to write."""
+    with pytest.raises(UsageError, match=says):
+        table(text)
+
+
+def test_the_file(tmp_path: Path) -> None:
+    """A table is read with its name and digest; what is no table is refused."""
+    path = tmp_path / "prices.toml"
+    path.write_text(TABLE)
+    found = read_prices(str(path))
+    assert found.name == "prices.toml"
+    assert found.sha256 == hashlib.sha256(TABLE.encode()).hexdigest()
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        read_prices(str(tmp_path / "nowhere.toml"))
+    for content in (b"[[", b"\xff\xfe", b" " * ((1 << 20) + 1)):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=r"is no TOML|this is no price table"):
+            read_prices(str(path))
+
+
+def test_the_screen() -> None:
+    """The amount with what it is made of, or why there is none."""
+    nothing = Diagnosis((), "clean", Agreement({}, None, (), {}))
+    for facts, says in (
+        ({"gpus": [H100, H100]}, "cost: 2.00 USD (2 × NVIDIA H100 80GB HBM3 at 2 an hour, "),
+        (CPU, "cost: 0.25 USD (AMD EPYC 7B13 64-Core at 0.5 an hour, prices.toml of 2026-11-01)"),
+        ({}, "cost: not known: the devices of the run were not seen"),
+    ):
+        events = [
+            ProcessStarted(0.0, 1, 7, 1, None, 1, (), "", "", "", ""),
+            EnvironmentRead(0.1, facts),
+        ]
+        known = RunFacts("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", wall_s=1800.0)
+        receipt = build(fold([events]), nothing, replace(known, prices=table()))
+        assert says in render(receipt, width=200, color=False)
