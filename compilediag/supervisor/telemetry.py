@@ -1,0 +1,82 @@
+"""Telemetry of a supervised run: begun when the target has started, ended when it has ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from compilediag.supervisor.child import Ended
+    from compilediag.telemetry.telling import Telling, Told
+    from compilediag.telemetry.wishes import Wishes
+
+
+def experiment_period(wishes: Wishes | None) -> float | None:
+    """Seconds from one telling of the experiments inside of the target to the next; None: none."""
+    return wishes.every_s if wishes is not None and wishes.experiments else None
+
+
+def begin(
+    wishes: Wishes | None,
+    run_dir: str,
+    started_unix: float,
+    variables: Mapping[str, str],
+    words: Sequence[str],
+    lane: str,
+) -> Telling | Told | None:
+    """Starts the threads that tell of the run; None where nobody is to be told.
+
+    The target runs by now: a fault of ours must not leave it alone, and is told instead.
+    """
+    if wishes is None:
+        return None
+    from compilediag.telemetry.telling import Told
+
+    try:
+        return _begun(wishes, run_dir, started_unix, variables, words, lane)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"[:300]
+        return Told((f"telemetry did not begin, by a fault of compilediag: {said}",), {})
+
+
+def _begun(
+    wishes: Wishes,
+    run_dir: str,
+    started_unix: float,
+    variables: Mapping[str, str],
+    words: Sequence[str],
+    lane: str,
+) -> Telling:
+    from compilediag.redact import secret_values
+    from compilediag.telemetry.receivers import receivers_of
+    from compilediag.telemetry.telling import Run, Telling
+
+    receivers = receivers_of(wishes, variables, lane=lane, run_id=os.path.basename(run_dir))
+    run = Run(run_dir, started_unix, secret_values(words, variables))
+    telling = Telling(run, receivers, wishes.every_s, figures_file=wishes.experiments)
+    telling.start()
+    return telling
+
+
+def end(telling: Telling | Told | None, ended: Ended, run_dir: str) -> Told | None:
+    """Tells the last figures, in a bounded time."""
+    if telling is None:
+        return None
+    from compilediag.telemetry.experiment_counts import experiment_counts, experiment_note
+    from compilediag.telemetry.growing_run import End
+    from compilediag.telemetry.telling import Telling, Told
+
+    if not isinstance(telling, Telling):
+        return telling
+    complete = ended.returncode == 0 and not (ended.interrupted or ended.timed_out)
+    told = telling.stop(End(ended.exit_code, ended.wall_s, complete))
+    found = experiment_counts(run_dir)
+    notes = [note for item in found.items() if (note := experiment_note(*item)) is not None]
+    extension = dict(told.extension)
+    if found:
+        counts = {name: msgspec.structs.asdict(item) for name, item in found.items()}
+        extension["experiments"] = counts
+    return Told((*told.notes, *notes), extension)

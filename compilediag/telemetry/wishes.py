@@ -1,0 +1,158 @@
+"""Where a run is to be told of, as it was asked for, checked before the target starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import urlsplit
+
+from compilediag.errors import UsageError
+
+EVERY_S = 15.0
+"""Shortest period between pushes, and the default: backends limit the rate of a series."""
+
+FROM_ENVIRONMENT = "env"
+"""In place of a URL: as OpenTelemetry's own variables say."""
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+_PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What `run` was asked to tell to whom."""
+
+    otlp: str | None = None
+    """Base URL of a collector, or `FROM_ENVIRONMENT`."""
+    prometheus_textfile: str | None = None
+    pushgateway: str | None = None
+    prometheus_listen: tuple[str, int] | None = None
+    experiments: bool = False
+    """Into the W&B, MLflow or TensorBoard run that the target itself has begun."""
+    every_s: float = EVERY_S
+
+    @property
+    def any(self) -> bool:
+        """Whether anybody is to be told anything."""
+        asked = (self.otlp, self.prometheus_textfile, self.pushgateway, self.prometheus_listen)
+        return self.experiments or any(item is not None for item in asked)
+
+
+def wishes_of(settings: Mapping[str, Any], variables: Mapping[str, str]) -> Wishes | None:
+    """The wishes among the settings of a run; None where there are none.
+
+    Args:
+        settings: of the command line and pyproject.toml.
+        variables: the environment, which OpenTelemetry's own settings stand in.
+
+    Raises:
+        UsageError: a value cannot be used, or the package that does the work is not installed.
+    """
+    wishes = Wishes(
+        otlp=_otlp(settings.get("otlp"), variables),
+        prometheus_textfile=_textfile(settings.get("prometheus_textfile")),
+        pushgateway=_url("pushgateway", settings.get("pushgateway")),
+        prometheus_listen=_address(settings.get("prometheus_listen")),
+        experiments=bool(settings.get("experiments")),
+        every_s=_every(settings.get("telemetry_every")),
+    )
+    if not wishes.any:
+        return None
+    if wishes.otlp is not None:
+        _need("opentelemetry.exporter.otlp.proto.http", "OTLP", "otel")
+    if wishes.prometheus_textfile or wishes.pushgateway or wishes.prometheus_listen:
+        _need("prometheus_client", "Prometheus", "prometheus")
+    return wishes
+
+
+def _need(module: str, what: str, extra: str) -> None:
+    try:
+        found = find_spec(module) is not None
+    except ImportError:  # a parent of it is not there
+        found = False
+    if not found:
+        raise UsageError(
+            f"{what} needs packages that are not installed: pip install 'compilediag[{extra}]'"
+        )
+
+
+def _otlp(value: str | None, variables: Mapping[str, str]) -> str | None:
+    if value != FROM_ENVIRONMENT:
+        return _url("otlp", value)
+    if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return None
+    protocol = variables.get(_PROTOCOL, "http/protobuf").strip() or "http/protobuf"
+    if protocol != "http/protobuf":
+        raise UsageError(
+            f"{_PROTOCOL} is {protocol}, and compilediag speaks http/protobuf only: name the "
+            "collector's HTTP address, as in --otlp http://localhost:4318"
+        )
+    return value
+
+
+def endpoint_of(variables: Mapping[str, str]) -> str:
+    """Where the environment sends metrics, for sentences: without credentials."""
+    named = next((variables[name] for name in _ENDPOINTS if variables.get(name)), None)
+    return without_credentials(named or "http://localhost:4318")
+
+
+def without_credentials(url: str) -> str:
+    """A URL for sentences: without user, password, query and fragment."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}" if parts.scheme else host + parts.path
+
+
+def _url(option: str, value: str | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        parts, usable = None, False
+    if parts is None or not usable:
+        raise UsageError(f"{option} must be a URL such as http://localhost:4318, not {value!r}")
+    if "@" in parts.netloc:
+        raise UsageError(
+            f"{option} must hold no user and password, which other users of the machine can read: "
+            "give OTLP its credentials in OTEL_EXPORTER_OTLP_HEADERS"
+        )
+    return value
+
+
+def _textfile(value: str | None) -> str | None:
+    if value is not None and not value.endswith(".prom"):
+        raise UsageError(
+            f"prometheus_textfile must end in .prom, not {value!r}: "
+            "the node exporter reads no other"
+        )
+    if value is not None and not os.path.isdir(os.path.dirname(os.path.abspath(value))):
+        raise UsageError(
+            f"the folder of {value} does not exist: name the folder that the node exporter reads"
+        )
+    return value
+
+
+def _address(value: str | None) -> tuple[str, int] | None:
+    """[HOST:]PORT; the host is this machine alone unless it is named."""
+    if value is None:
+        return None
+    host, _, port = str(value).rpartition(":")
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+        raise UsageError(f"prometheus_listen must be [HOST:]PORT such as 9464, not {value!r}")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+def _every(value: float | None) -> float:
+    if value is None:
+        return EVERY_S
+    if not EVERY_S <= value < float("inf"):
+        raise UsageError(
+            f"telemetry_every must be at least {EVERY_S:g} seconds, not {value:g}: "
+            "monitoring limits how often a series may be written"
+        )
+    return float(value)

@@ -1,0 +1,408 @@
+"""Receivers that are down, slow or hang, and what real ones understand; nothing here is mocked."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from collector import Collector, attributes
+
+from compilediag.errors import UsageError
+from compilediag.telemetry import pump
+from compilediag.telemetry.figures import FIGURES
+from compilediag.telemetry.growing_run import End
+from compilediag.telemetry.labels import Labels
+from compilediag.telemetry.pump import Pump
+from compilediag.telemetry.reading import Reading
+from compilediag.telemetry.receivers import receivers_of
+from compilediag.telemetry.telling import PATIENCE_S, Run, Telling
+from compilediag.telemetry.told_spans import SpanTeller, ToldSpan, run_span
+from compilediag.telemetry.wishes import Wishes, endpoint_of, wishes_of
+from compilediag_harness.journal import Journal
+from compilediag_harness.wire import Compiled, Location, ProcessStarted, SpanEnded, encode
+
+START = 1_700_000_000.0
+READING = Reading(
+    START + 60,
+    START,
+    wall_s=60.0,
+    processes=1,
+    compiles=4,
+    recompiles=3,
+    compile_first_s=1.5,
+    compile_again_s=0.75,
+    steps=100,
+    goodput_s=45.0,
+    goodput=0.75,
+    badput_s={"eval": 10.0, 'o"dd\\\n': 5.0},
+)
+LAST = replace(READING, active=False, exit_code=3)
+PATIENCE = 30.0
+"""A limit for what must happen, not a pause."""
+
+
+@pytest.fixture
+def collector():
+    pytest.importorskip("opentelemetry.proto")
+    with Collector() as made:
+        yield made
+
+
+def fed(wishes: Wishes, readings: Sequence[Reading], spans: Sequence[ToldSpan] = ()) -> list[Pump]:
+    """Every reading in turn, given to the receivers of `wishes` until they are through."""
+    pumps = [
+        Pump(item, 0.0) for item in receivers_of(wishes, {}, lane="train", run_id="20261121-train")
+    ]
+    for item in pumps:
+        item.start()
+        for reading in readings:
+            item.offer(reading, spans)
+            spans = ()
+        item.finish()
+    for item in pumps:
+        item.join(PATIENCE)
+    return pumps
+
+
+# --- OTLP ------------------------------------------------------------------------------------
+
+
+def test_a_collector_gets_metrics_and_spans(collector: Collector, monkeypatch) -> None:
+    """Values, resource and headers arrive as OpenTelemetry's own proto reads them; the environment
+    names the service; spans are below that of the run, which says how it ended."""
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=vision")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=abc")
+    span = ToldSpan(
+        "eval", int(START * 1e9), int((START + 2) * 1e9), {"compilediag.category": "eval"}
+    )
+    pumps = fed(Wishes(otlp=collector.url), [LAST], [span, run_span(LAST)])
+    tally = pumps[0].tally()
+    assert (tally.pushes, tally.spans, tally.spans_lost, tally.last_taken) == (1, 2, 0, True)
+    told = collector.values(collector.metrics[-1])
+    assert told["compilediag.recompiles"] == 3
+    assert told["compilediag.goodput"] == 0.75
+    assert told["compilediag.compile.time/recompile"] == 0.75
+    assert told["compilediag.run.exit_code"] == 3
+    resource = collector.resource()
+    assert (resource["service.name"], resource["team"]) == ("mine", "vision")
+    assert resource["service.instance.id"] == "20261121-train"
+    assert all(headers["x-key"] == "abc" for headers in collector.headers)
+    inner, run = collector.spans()
+    assert (inner.name, run.name) == ("eval", "compilediag.run")
+    assert inner.parent_span_id == run.span_id
+    assert inner.end_time_unix_nano - inner.start_time_unix_nano == 2_000_000_000
+    assert attributes(run)["compilediag.recompiles"] == 3
+    assert run.status.code == 2  # error
+
+
+def test_counters_are_cumulative_and_carry_their_unit(collector: Collector) -> None:
+    """A counter is a monotonic sum from the start of the run, a gauge is none; all have units."""
+    fed(Wishes(otlp=collector.url), [LAST])
+    metrics = collector.metrics[-1].resource_metrics[0].scope_metrics[0].metrics
+    by_name = {metric.name: metric for metric in metrics}
+    for figure in FIGURES:
+        if figure.name in by_name:
+            metric = by_name[figure.name]
+            assert metric.unit == figure.unit
+            assert metric.HasField("sum") == (figure.kind == "counter")
+    recompiles = by_name["compilediag.recompiles"].sum
+    assert (recompiles.aggregation_temporality, recompiles.is_monotonic) == (2, True)
+    assert recompiles.data_points[0].start_time_unix_nano == int(START * 1e9)
+
+
+def test_the_environment_says_where(collector: Collector, monkeypatch) -> None:
+    """`--otlp env`: the standard variable, with the paths that OpenTelemetry adds."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"{collector.url}/prefix")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    fed(Wishes(otlp="env"), [LAST], [run_span(LAST)])
+    assert len(collector.metrics) == 1
+    assert len(collector.traces) == 1
+    assert {headers["content-encoding"] for headers in collector.headers} == {"gzip"}
+
+
+def test_a_collector_that_refuses_is_counted_and_says_nothing(collector, capfd) -> None:
+    """Each push that fails is counted with the reason; the terminal stays as it was, and so does
+    the logging of OpenTelemetry."""
+    collector.mode = "refuse"
+    pumps = fed(Wishes(otlp=collector.url), [LAST], [run_span(LAST)])
+    tally = pumps[0].tally()
+    assert (tally.pushes, tally.pushes_failed, tally.spans, tally.spans_lost) == (0, 1, 0, 1)
+    assert not tally.last_taken
+    assert tally.problem is not None
+    assert "400" in tally.problem
+    assert capfd.readouterr() == ("", "")
+
+
+# --- Prometheus ------------------------------------------------------------------------------
+
+
+def samples(text: str) -> dict[tuple[str, str], float]:
+    """What Prometheus's own parser reads: (name, labels) to value."""
+    parser = pytest.importorskip("prometheus_client.parser")
+    return {
+        (sample.name, ",".join(f"{key}={value}" for key, value in sorted(sample.labels.items()))):
+            sample.value
+        for family in parser.text_string_to_metric_families(text)
+        for sample in family.samples
+    }  # fmt: skip
+
+
+def test_the_textfile_is_read_by_prometheus(tmp_path: Path) -> None:
+    """Names with their units, labels of any text escaped, a whole file and nothing beside it."""
+    pytest.importorskip("prometheus_client")
+    path = tmp_path / "train.prom"
+    fed(Wishes(prometheus_textfile=str(path)), [READING, LAST])
+    told = samples(path.read_text(encoding="utf-8"))
+    assert told["compilediag_recompiles_total", "lane=train"] == 3
+    assert told["compilediag_goodput_ratio", "lane=train"] == 0.75
+    assert told["compilediag_run_active", "lane=train"] == 0
+    assert told["compilediag_badput_time_seconds", 'category=o"dd\\\n,lane=train'] == 5
+    assert {name for name, _ in told} <= {figure.prometheus for figure in FIGURES}
+    assert [item.name for item in tmp_path.iterdir()] == ["train.prom"]
+
+
+def test_a_textfile_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """The folder is gone: counted, with the system's reason."""
+    pytest.importorskip("prometheus_client")
+    pumps = fed(Wishes(prometheus_textfile=str(tmp_path / "gone" / "train.prom")), [LAST])
+    tally = pumps[0].tally()
+    assert (tally.pushes, tally.pushes_failed) == (0, 1)
+    assert "No such file" in str(tally.problem)
+
+
+def test_the_push_gateway_gets_a_page(collector: Collector) -> None:
+    """One group a lane and machine, so that runs do not take each other's place."""
+    pytest.importorskip("prometheus_client")
+    fed(Wishes(pushgateway=collector.url), [LAST])
+    page = collector.pages[-1]
+    assert page.path.startswith("/metrics/job/compilediag/instance/")
+    assert page.path.endswith("/lane/train")
+    assert samples(page.text)["compilediag_recompiles_total", ""] == 3
+
+
+def test_prometheus_scrapes_the_page() -> None:
+    """A scrape over HTTP gives the newest reading."""
+    pytest.importorskip("prometheus_client")
+    receiver = receivers_of(
+        Wishes(prometheus_listen=("127.0.0.1", 0)), {}, lane="train", run_id="x"
+    )[0]
+    receiver.open()
+    try:
+        port = receiver._server.server_port  # pyright: ignore[reportAttributeAccessIssue]
+        for reading in (READING, LAST):
+            receiver.push(reading)
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+                told = samples(answer.read().decode("utf-8"))
+            assert told["compilediag_run_active", "lane=train"] == reading.active
+        assert told["compilediag_steps_total", "lane=train"] == 100
+    finally:
+        receiver.close()
+
+
+# --- the pump --------------------------------------------------------------------------------
+
+
+class Slow:
+    """A receiver that waits to be let on."""
+
+    name, where, takes_spans = "slow", "a slow receiver", True
+
+    def __init__(self) -> None:
+        self.asked, self.go_on = threading.Event(), threading.Event()
+        self.readings: list[Reading] = []
+        self.batches: list[int] = []
+
+    def open(self) -> None: ...
+
+    def push(self, reading: Reading) -> None:
+        self.readings.append(reading)
+        self.asked.set()
+        assert self.go_on.wait(PATIENCE)
+
+    def push_spans(self, spans: Sequence[ToldSpan]) -> None:
+        self.batches.append(len(spans))
+
+    def trouble(self) -> str | None:
+        return "it thinks"
+
+    def close(self) -> None: ...
+
+
+def test_the_queue_is_bounded_and_what_is_dropped_is_counted(monkeypatch) -> None:
+    """While a push hangs, newer readings take each other's place and spans beyond the bound are
+    dropped; then they go in batches."""
+    monkeypatch.setattr(pump, "QUEUE_SPANS", 10)
+    monkeypatch.setattr(pump, "BATCH_SPANS", 4)
+    receiver, span = Slow(), ToldSpan("eval", 1, 2, {})
+    feeding = Pump(receiver, 0.0)
+    feeding.start()
+    feeding.offer(READING)
+    assert receiver.asked.wait(PATIENCE)
+    for _ in range(3):
+        feeding.offer(READING, [span] * 5)
+    assert feeding.tally().spans_lost == 5
+    feeding.offer(LAST)
+    feeding.finish()
+    receiver.go_on.set()
+    feeding.join(PATIENCE)
+    assert receiver.readings == [READING, LAST]
+    assert receiver.batches == [4, 4, 2]
+    tally = feeding.tally()
+    assert (tally.pushes, tally.spans, tally.spans_lost) == (2, 10, 5)
+
+
+def test_a_receiver_that_hangs_is_left_behind() -> None:
+    """`join` gives up; what it did not take counts as lost, with what it said meanwhile."""
+    receiver = Slow()
+    feeding = Pump(receiver, 0.0)
+    feeding.start()
+    feeding.offer(LAST, [ToldSpan("eval", 1, 2, {})])
+    assert receiver.asked.wait(PATIENCE)
+    feeding.finish()
+    feeding.join(0.0)
+    tally = feeding.tally()
+    assert (tally.pushes, tally.spans_lost, tally.problem) == (0, 1, "it thinks")
+    receiver.go_on.set()
+    feeding.join(PATIENCE)
+
+
+def test_pushes_begin_a_period_apart() -> None:
+    """By a clock that stands still there is a first push and none after it, until the run's end."""
+    receiver, now = Slow(), 100.0
+    receiver.go_on.set()
+    feeding = Pump(receiver, 15.0, lambda: now)
+    feeding.start()
+    feeding.offer(READING)
+    assert receiver.asked.wait(PATIENCE)
+    receiver.asked.clear()
+    for _ in range(5):
+        feeding.offer(READING)
+    feeding.offer(LAST)
+    feeding.finish()
+    feeding.join(PATIENCE)
+    assert receiver.readings == [READING, LAST]
+
+
+# --- all together ----------------------------------------------------------------------------
+
+
+def journal_in(folder: Path) -> Journal:
+    opening = ProcessStarted(
+        0.0, 1, 7, 6, 1, 2, (), "python", "/", "2026-11-20T14:45:00.500000Z", "3.11"
+    )
+    return Journal(str(folder), lambda: encode(opening))
+
+
+def test_a_hanging_receiver_costs_the_end_of_the_run_a_bounded_time(tmp_path: Path) -> None:
+    """One receiver hangs and one works: the second gets the last figures, the first a note."""
+    slow, quick = Slow(), Slow()
+    quick.go_on.set()
+    journal_in(tmp_path).close()
+    telling = Telling(Run(str(tmp_path), START), [slow, quick], 15.0)
+    telling.start()
+    told = telling.stop(End(0, 1.0, complete=True))
+    slow.go_on.set()
+    assert quick.readings[-1].active is False
+    assert quick.batches == [1]
+    assert len(told.notes) == 1
+    assert "a slow receiver" in told.notes[0]
+    assert "the last figures of the run were not taken" in told.notes[0]
+    assert told.extension["slow"]["spans"] == 1
+    assert PATIENCE_S <= 2.0
+
+
+def test_spans_are_coarse_and_say_what_compiled_again_and_why() -> None:
+    """Compiles with place and cause, the program's own spans but for phases of steps; times by the
+    wall clock; no secret and no path of the machine."""
+    where = Location("/home/alice/model.py", 3, "forward")
+    first = Compiled(
+        2.0, 0, "0/0", 0, where, True, True, 0.5, None, 1, 1, 1, None, None, None
+    )  # fmt: skip
+    again = replace(
+        first, t=3.0, compile_id="0/1", recompile_reason="token == 'hunter2hunter2'\x1b"
+    )
+    backward = replace(again, t=3.5, forward=False, recompile_reason=None)
+    spans = [
+        SpanEnded(5.0, 0, name, 4.0, wall_s, 0, 0)
+        for name, wall_s in (("eval", 1.0), ("forward", 1.0), ("data", 1.0), ("tiny", 0.001))
+    ]
+    teller = SpanTeller(Labels((), ("hunter2hunter2",)))
+    assert list(teller.tell([first])) == []  # before the process has said when it started
+    opening = ProcessStarted(0.0, 1, 7, 6, 1, 2, (), "", "", "2026-11-20T14:45:00.500000Z", "3.11")
+    told = list(teller.tell([opening, first, again, backward, *spans]))
+    assert [span.name for span in told] == ["compile", "recompile", "recompile", "eval"]
+    assert told[0].start_unix_ns == 1_795_185_902_000_000_000
+    assert told[0].end_unix_ns - told[0].start_unix_ns == 500_000_000
+    assert told[0].attributes["code.file.path"] == "model.py"
+    assert told[0].attributes["compilediag.rank"] == 1
+    assert told[1].attributes["compilediag.reason"] == "token == '<redacted>' "
+    assert told[2].attributes["compilediag.backward"] is True
+    assert "hunter2" not in str(told)
+    assert "alice" not in str(told)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"otlp": "localhost:4318"}, "otlp must be a URL such as http://localhost:4318"),
+        ({"otlp": "http://"}, "otlp must be a URL"),
+        ({"otlp": "http://h:x/"}, "otlp must be a URL"),
+        ({"otlp": "http://me:secret@h"}, "otlp must hold no user and password"),
+        ({"pushgateway": "ftp://h"}, "pushgateway must be a URL"),
+        ({"prometheus_textfile": "x.txt"}, "prometheus_textfile must end in .prom"),
+        ({"prometheus_textfile": "no/such/x.prom"}, "the folder of no/such/x.prom does not exist"),
+        ({"prometheus_listen": "0"}, "prometheus_listen must be [HOST:]PORT"),
+        ({"prometheus_listen": "h:99999"}, "prometheus_listen must be [HOST:]PORT"),
+        (
+            {"experiments": True, "telemetry_every": 5.0},
+            "telemetry_every must be at least 15 seconds",
+        ),
+        (
+            {"experiments": True, "telemetry_every": float("nan")},
+            "telemetry_every must be at least",
+        ),
+    ],
+)
+def test_a_mistake_is_named_before_the_target_starts(settings, message: str) -> None:
+    """Every value that cannot be used has its sentence, without the secret that stood in it."""
+    with pytest.raises(UsageError) as raised:
+        wishes_of(settings, {})
+    assert message in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_missing_package_is_one_sentence_with_its_remedy(monkeypatch) -> None:
+    """What to install is said, for each of the two extras."""
+    monkeypatch.setattr("compilediag.telemetry.wishes.find_spec", lambda name: None)
+    for settings, extra in (
+        ({"otlp": "http://h:1"}, "otel"),
+        ({"pushgateway": "http://h"}, "prometheus"),
+    ):
+        with pytest.raises(UsageError, match=rf"pip install 'compilediag\[{extra}\]'"):
+            wishes_of(settings, {})
+
+
+def test_standard_variables_switch_off_and_limit(monkeypatch) -> None:
+    """OTEL_SDK_DISABLED is obeyed, a protocol that is not spoken named, no credential shown."""
+    monkeypatch.setattr("compilediag.telemetry.wishes.find_spec", lambda name: object())
+    assert wishes_of({"otlp": "env"}, {"OTEL_SDK_DISABLED": "true"}) is None
+    with pytest.raises(UsageError, match="speaks http/protobuf only"):
+        wishes_of({"otlp": "env"}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
+    assert endpoint_of({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:pw@h:1/x?k=1"}) == "http://h:1/x"
+    assert endpoint_of({}) == "http://localhost:4318"
+    assert wishes_of({"experiments": False}, {}) is None
+    found = wishes_of({"prometheus_listen": "[::1]:9464"}, {})
+    assert found is not None
+    assert found.prometheus_listen == ("::1", 9464)
+
+
+def test_logging_is_as_it_was() -> None:
+    """After a run that told a collector, OpenTelemetry's logger has no handler of ours."""
+    assert logging.getLogger("opentelemetry").propagate
+    assert not logging.getLogger("opentelemetry").handlers
