@@ -38,6 +38,8 @@ COMMANDS = {
     "repro": "Write a small program that shows the cause of finding N.",
     "diff": "Compare two receipts: counts, causes, graph breaks, frames.",
     "gate": "Judge receipts by limits and by a checked-in baseline.",
+    "stats": "Sum up a folder of receipts.",
+    "trend": "Say what got slower or less stable, since which receipt and commit.",
     "plan": "Choose the sizes to compile for from the sizes a run used.",
     "doctor": "Say what compilediag can and cannot observe here, and why.",
 }

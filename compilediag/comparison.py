@@ -66,6 +66,14 @@ class TimingChange(NamedTuple):
     after_s: float | None
 
 
+class NumberChange(NamedTuple):
+    """A figure of both receipts, its unit in its name; None where not measured. Advisory."""
+
+    name: str
+    before: float | None
+    after: float | None
+
+
 class Comparison(NamedTuple):
     """What changed from one receipt to another."""
 
@@ -90,6 +98,11 @@ class Comparison(NamedTuple):
     provenance: tuple[FieldChange, ...]
     checks: tuple[FieldChange, ...]
     timings: tuple[TimingChange, ...]
+    numbers: tuple[NumberChange, ...] = ()
+    tracked_lanes: tuple[FieldChange, ...] = ()
+    """Configurations of tracked runs that differ: their figures are not compared."""
+    lane_not_told: tuple[FieldChange, ...] = ()
+    """Fields of the lane that the version of the older receipt did not have."""
 
     @property
     def changed(self) -> bool:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from compilediag import tally
+from compilediag import figures, tally
 from compilediag.comparison import (
     BreakChange,
     CauseChange,
@@ -17,9 +17,12 @@ from compilediag.comparison import (
     CountChange,
     FieldChange,
     FrameChange,
+    NumberChange,
     TimingChange,
 )
 from compilediag.errors import LanesNotComparable
+from compilediag.receipt.history import version_of
+from compilediag.receipt.parts.tracked import TrackedRecord
 from compilediag.receipt.record import as_plain
 from compilediag.receipt.schema import Receipt
 
@@ -61,16 +64,45 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
         frames=tuple(_frames(before, after)),
         findings_new=tuple((findings[1] - findings[0]).elements()),
         findings_gone=tuple((findings[0] - findings[1]).elements()),
+        lane_not_told=_split_lanes(before, after)[1],
         environment=_field_changes(before.environment, after.environment, "environment"),
         provenance=_field_changes(before.header.provenance, after.header.provenance, "provenance"),
         checks=_field_changes(before.checks, after.checks, "checks"),
         timings=_timings(before, after),
+        numbers=_numbers(before, after),
+        tracked_lanes=_tracked_lanes(before, after),
     )
 
 
 def lane_differences(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
-    """Fields of the lane that differ; a field that one receipt does not know differs as well."""
-    return _field_changes(before.header.lane, after.header.lane, "lane")
+    """Fields of the lane that differ; a field that one receipt does not know differs as well,
+    unless the version of the format it was written in has no such field."""
+    return _split_lanes(before, after)[0]
+
+
+def _split_lanes(
+    before: Receipt, after: Receipt
+) -> tuple[tuple[FieldChange, ...], tuple[FieldChange, ...]]:
+    """What differs, and what the older of two versions had no field for: an old receipt stays
+    comparable with later ones when the lane learns to tell more."""
+    found = _field_changes(before.header.lane, after.header.lane, "lane")
+    written = before.schema_version, after.schema_version
+    if not found or written[0] == written[1]:
+        return found, ()
+    # Read only here: the register costs as much as a receipt.
+    from compilediag.receipt.fields import unknown_to
+
+    older = min(written, key=lambda text: version_of(text) or (0, 0))
+    kept = before if written[0] == older else after
+    lane = dict(_flat(as_plain(kept.header.lane), "lane"))
+    new = unknown_to(older)
+    absent = {
+        item.path for item in found if lane.get(item.path) is None and new(f"header.{item.path}")
+    }
+    return (
+        tuple(item for item in found if item.path not in absent),
+        tuple(item for item in found if item.path in absent),
+    )
 
 
 def _check_budgets(before: Receipt, after: Receipt) -> None:
@@ -187,3 +219,31 @@ def _seconds(receipt: Receipt) -> dict[str, float | None]:
         "median step": steps.median if steps is not None else None,
         "longest step": steps.max if steps is not None else None,
     }
+
+
+def _numbers(before: Receipt, after: Receipt) -> tuple[NumberChange, ...]:
+    """Figures that one of the two measured; of tracked runs only those of one lane."""
+    left, right = dict(figures.figures(before)), dict(figures.figures(after))
+    for name, old, new in _tracked_pairs(before, after):
+        if old.config == new.config:
+            for side, run in ((left, old), (right, new)):
+                told = figures.tracked_figures(run).items()
+                side.update({f"{name}: {figure}": value for figure, value in told})
+    names = dict.fromkeys((*left, *right))
+    return tuple(NumberChange(name, left.get(name), right.get(name)) for name in names)
+
+
+def _tracked_lanes(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
+    """Why tracked runs of one name are not compared: what differs in their configuration."""
+    return tuple(
+        change
+        for name, old, new in _tracked_pairs(before, after)
+        for change in _field_changes(old.config, new.config, f"tracked.{name}")
+    )
+
+
+def _tracked_pairs(
+    before: Receipt, after: Receipt
+) -> Iterable[tuple[str, TrackedRecord, TrackedRecord]]:
+    left, right = figures.tracked_lanes(before), figures.tracked_lanes(after)
+    return ((name, left[name], right[name]) for name in left if name in right)

@@ -31,7 +31,10 @@ from compilediag.timeline import (
     TextLog,
     Timeline,
 )
+from compilediag.tracked_runs import tracked_of
+from compilediag.train_log import TrainLog
 from compilediag_harness.wire import (
+    AblationWritten,
     CadenceAsked,
     CadenceDeclared,
     CadenceFired,
@@ -62,10 +65,12 @@ from compilediag_harness.wire import (
     ProfileEnded,
     Recompiled,
     RowsRun,
+    RunTracked,
     SpanEnded,
     StepsEnded,
     SyncsSampled,
     TorchSeen,
+    TrackedRunsLeftOut,
     UnguardedChanged,
     WarningSeen,
 )
@@ -150,6 +155,9 @@ class _ProcessFold:
             case (
                 CollectivesPlanned()
                 | PipelineWorked()
+                | RunTracked()
+                | TrackedRunsLeftOut()
+                | AblationWritten()
                 | CompiledCallsMade()
                 | DeviceMemoryRead()
                 | ProfileEnded()
@@ -177,6 +185,7 @@ def fold(
     journals: Sequence[Iterable[Event]],
     text_log: TextLog | None = None,
     user_roots: Sequence[str] = (),
+    train_log: TrainLog | None = None,
 ) -> Timeline:
     """One Timeline of the events of every process, in the order of `journals`."""
     folds: list[_ProcessFold] = []
@@ -220,6 +229,11 @@ def fold(
         syncs=tuple(sample_of(part.index, item) for part in folds for item in part.syncs),
         cadences=tuple(item for part in folds for item in groups_of(part.index, part.cadences)),
         pipelines=_each(folds, PipelineWorked, loops_of),
+        tracked=_each(folds, RunTracked, tracked_of),
+        tracked_left_out=sum(
+            _each(folds, TrackedRunsLeftOut, lambda _, events: [item.count for item in events])
+        ),
+        ablations=_each(folds, AblationWritten, lambda _, events: events),
         invocations=_each(folds, CompiledCallsMade, invocations_of),
         device_memory=_each(folds, DeviceMemoryRead, devices_of),
         cudagraphs=_each(folds, CudagraphsRan, cudagraphs_of),
@@ -230,6 +244,7 @@ def fold(
         lost=tuple(item for part in folds for item in part.lost),
         faults=tuple(item for part in folds for item in part.faults),
         text_log=text_log,
+        train_log=train_log,
         user_roots=tuple(user_roots),
     )
 

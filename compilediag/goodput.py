@@ -7,13 +7,12 @@ Recompiles are badput, apart from first compiles; unknown span names keep their 
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compilediag.lead_process import lead_process
+from compilediag.stretches import Stretch, paint
 from compilediag.timeline import Compile, Step, Timeline
 
 CATEGORIES = (
@@ -75,42 +74,85 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
-    start: int
-    end: int
-    depth: int
-    category: str
+class Settled:
+    """The time before a moment, taken apart already: its events need not be kept. No stretch and no
+    step lies across the moment, which is the end of a step."""
+
+    until_ns: int
+    goodput_ns: int
+    startup_ns: int
+    charged_ns: Mapping[str, int]
+    """Badput by category, but for startup and idle."""
 
 
-def account(timeline: Timeline, wall_s: float | None, *, orderly: bool = True) -> Account | None:
+def account(
+    timeline: Timeline,
+    wall_s: float | None,
+    *,
+    orderly: bool = True,
+    settled: Settled | None = None,
+) -> Account | None:
     """The account of the lead process.
 
     `wall_s` is the parent's measure of the whole run. What it has beyond the process's own events
     is the start of the interpreter and its end (startup); when the run did not end in an orderly
     way (`orderly` False) nobody knows what it did after its last event: idle. None when neither a
-    wall time nor an event is there.
+    wall time nor an event is there. Of a timeline without what is `settled`, the same account as of
+    the whole one; compiles from before are left out here.
     """
-    process = lead_process(timeline)
-    compiles = [item for item in timeline.compiles if item.process == process]
+    process, floor = lead_process(timeline), settled.until_ns if settled is not None else 0
+    compiles = _compiles_after(timeline, process, settled)
     steps = [item for item in timeline.steps if item.process == process]
     spans, spans_known = _spans(timeline, process)
-    observed = _observed_end(timeline, process, compiles, steps, spans)
+    observed = max(floor, _observed_end(timeline, process, compiles, steps, spans))
     if wall_s is None and observed == 0:
         return None
     wall = max(observed, _ns(wall_s or 0.0))
-    painted = _paint([*_compile_stretches(timeline, compiles), *spans], wall)
+    painted = paint([*_compile_stretches(timeline, compiles), *spans], wall)
     charged: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
+    if settled is not None:
+        charged.update(settled.charged_ns)
     for stretch in painted:
         taken = stretch.end - stretch.start
         charged[stretch.category] = charged.get(stretch.category, 0) + taken
-    good, waited = _inside_steps(steps, painted, wall)
+    good, waited = _inside_steps(steps, painted, wall, floor)
+    good += settled.goodput_ns if settled is not None else 0
     charged["data_wait"] += waited
     outside = wall - sum(charged.values()) - good
-    before = _unpainted_before(_begin(compiles, steps, observed), painted)
+    if settled is not None:
+        before = settled.startup_ns
+    else:
+        before = _unpainted_before(_begin(compiles, steps, observed), painted)
     before = min(before + (wall - observed if orderly else 0), outside)
     charged["startup"] += before
     charged["idle"] += outside - before
-    return _settle(charged, good, wall, has_steps=bool(steps), spans_known=spans_known)
+    has_steps = bool(steps) or settled is not None
+    return _settle(charged, good, wall, has_steps=has_steps, spans_known=spans_known)
+
+
+def settle(timeline: Timeline, until_ns: int, before: Settled | None = None) -> Settled | None:
+    """What a timeline up to the end of a step, and what was settled before it, settle. None where a
+    span or a compile lies across one of the two moments: their time cannot be parted there."""
+    process, floor = lead_process(timeline), before.until_ns if before is not None else 0
+    compiles = _compiles_after(timeline, process, before)
+    stretches = [*_compile_stretches(timeline, compiles), *_spans(timeline, process)[0]]
+    if any(item.start < floor or item.end > until_ns for item in stretches):
+        return None
+    found = account(timeline, until_ns / 1e9, orderly=False, settled=before)
+    if found is None or found.goodput_ns is None or found.wall_ns != until_ns:
+        return None
+    charged = {name: taken for name, taken in found.badput_ns.items() if taken}
+    startup = charged.pop("startup", 0)
+    charged.pop("idle", None)
+    return Settled(until_ns, found.goodput_ns, startup, charged)
+
+
+def _compiles_after(timeline: Timeline, process: int, settled: Settled | None) -> list[Compile]:
+    return [
+        item
+        for item in timeline.compiles
+        if item.process == process and (settled is None or _ns(item.t) > settled.until_ns)
+    ]
 
 
 def _settle(
@@ -153,10 +195,10 @@ def _ns(seconds: float) -> int:
     return max(0, round(seconds * 1e9)) if math.isfinite(seconds) else 0
 
 
-def _compile_stretches(timeline: Timeline, compiles: Iterable[Compile]) -> list[_Stretch]:
+def _compile_stretches(timeline: Timeline, compiles: Iterable[Compile]) -> list[Stretch]:
     """Each attempt, and our own analysis inside of it, which is not part of its seconds."""
     ids = recompile_ids(timeline)
-    stretches: list[_Stretch] = []
+    stretches: list[Stretch] = []
     for item in compiles:
         category = "recompile" if is_recompile_time(item, ids) else "compile_first"
         asked = item.recompile
@@ -164,14 +206,14 @@ def _compile_stretches(timeline: Timeline, compiles: Iterable[Compile]) -> list[
         begin = item.t - item.seconds
         if asked is not None and asked.t >= begin:
             begin -= analysis_s
-        stretches.append(_Stretch(_ns(begin), _ns(item.t), _COMPILE_DEPTH, category))
+        stretches.append(Stretch(_ns(begin), _ns(item.t), _COMPILE_DEPTH, category))
         if asked is not None and analysis_s:
             begin, end = _ns(asked.t - analysis_s), _ns(asked.t)
-            stretches.append(_Stretch(begin, end, _COMPILE_DEPTH + 1, MEASURING))
+            stretches.append(Stretch(begin, end, _COMPILE_DEPTH + 1, MEASURING))
     return stretches
 
 
-def _spans(timeline: Timeline, process: int) -> tuple[list[_Stretch], bool]:
+def _spans(timeline: Timeline, process: int) -> tuple[list[Stretch], bool]:
     """The spans of the process's main thread; False when they cannot be told from others'."""
     owners = timeline.span_processes
     if not owners and len({item.index for item in timeline.processes}) > 1:
@@ -180,7 +222,7 @@ def _spans(timeline: Timeline, process: int) -> tuple[list[_Stretch], bool]:
     if owners:
         known = [span for span, owner in zip(known, owners, strict=True) if owner == process]
     return [
-        _Stretch(
+        Stretch(
             _ns(span.start),
             _ns(span.start + span.wall_s),
             span.depth,
@@ -196,7 +238,7 @@ def _observed_end(
     process: int,
     compiles: Sequence[Compile],
     steps: Sequence[Step],
-    spans: Sequence[_Stretch],
+    spans: Sequence[Stretch],
 ) -> int:
     ends = [item.ended.t for item in timeline.processes if item.index == process and item.ended]
     ends += [item.t for item in compiles]
@@ -204,29 +246,12 @@ def _observed_end(
     return max([0, *(_ns(end) for end in ends), *(span.end for span in spans)])
 
 
-def _paint(stretches: Iterable[_Stretch], wall: int) -> list[_Stretch]:
-    """Disjoint stretches in time order; where several overlap the deepest, then latest, wins."""
-    waiting = sorted(stretches, key=lambda item: item.start)
-    edges = sorted({min(edge, wall) for item in waiting for edge in (item.start, item.end)})
-    painted: list[_Stretch] = []
-    active: list[tuple[int, int, int, _Stretch]] = []
-    place = 0
-    for start, end in itertools.pairwise(edges):
-        while place < len(waiting) and waiting[place].start <= start:
-            item = waiting[place]
-            heapq.heappush(active, (-item.depth, -item.start, place, item))
-            place += 1
-        while active and active[0][3].end <= start:
-            heapq.heappop(active)
-        if active:
-            top = active[0][3]
-            painted.append(_Stretch(start, end, top.depth, top.category))
-    return painted
-
-
-def _inside_steps(steps: Sequence[Step], painted: Sequence[_Stretch], wall: int) -> tuple[int, int]:
-    """Unpainted time inside the steps: (productive, waiting for data)."""
-    good = waited = place = last_end = 0
+def _inside_steps(
+    steps: Sequence[Step], painted: Sequence[Stretch], wall: int, floor: int = 0
+) -> tuple[int, int]:
+    """Unpainted time inside the steps after `floor`: (productive, waiting for data)."""
+    good = waited = place = 0
+    last_end = floor
     for step in steps:
         end = min(_ns(step.end), wall)
         start = max(_ns(step.end - step.wall_s), last_end)
@@ -256,6 +281,6 @@ def _begin(compiles: Sequence[Compile], steps: Sequence[Step], observed: int) ->
     return min((_ns(begin) for begin in begins if math.isfinite(begin)), default=observed)
 
 
-def _unpainted_before(begin: int, painted: Sequence[_Stretch]) -> int:
+def _unpainted_before(begin: int, painted: Sequence[Stretch]) -> int:
     covered = sum(max(0, min(item.end, begin) - item.start) for item in painted)
     return max(0, begin - covered)

@@ -1,4 +1,5 @@
-"""Records of runs from anywhere made into receipts: traces, text logs, run directories.
+"""Records of runs from anywhere made into receipts: traces, text logs, run directories, and the
+output of trainers.
 
 The way is that of a live run: events, Timeline, rules, receipt. What a record cannot tell is null
 or said in `completeness`; what is lost makes the verdict blind.
@@ -6,34 +7,36 @@ or said in `completeness`; what is lost makes the verdict blind.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
+from typing import cast
 
 from compilediag.diagnose import diagnose
 from compilediag.errors import UsageError
 from compilediag.fold import fold
+from compilediag.linked_files import links_to
 from compilediag.pooled import cores, each
 from compilediag.ranks.summary import RankSummary, summaries_of
-from compilediag.readers.inputs import FOREIGN, RUN, TEXT, TRACE, Source, sources_of
+from compilediag.readers.inputs import FOREIGN, RUN, TEXT, TRACE, TRAIN, Source, sources_of
 from compilediag.readers.journal import Journal, read_run
 from compilediag.readers.openers import Opened
 from compilediag.readers.text import read_text_log
 from compilediag.readers.text_events import read_text_events
 from compilediag.readers.trace import rank_in_name, read_trace
+from compilediag.readers.train_shapes import LineShape, built_in
+from compilediag.readers.train_sources import known, logs_in, together
 from compilediag.receipt.build import build
-from compilediag.receipt.run_facts import ArtifactFacts, JournalFacts, RunFacts
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.run_facts import JournalFacts, RunFacts
+from compilediag.receipt.schema import Receipt, Status
 from compilediag.receipt.ulid import ulid
 from compilediag.timeline import TextLog
+from compilediag.train_log import TrainLog
 from compilediag_harness.wire import EvidenceLost
 
-DIGEST_LIMIT_BYTES = 64 << 20
-ARTIFACT_LIMIT = 256
 NAMES_SHOWN = 20
 
 WORTH_BYTES = 32 << 20
@@ -56,6 +59,10 @@ class Record:
     """Ranks that file names tell, also of files that hold nothing."""
     root: str = field(default_factory=os.getcwd)
     """The working directory: files below it are the user's own."""
+    train_log: TrainLog | None = None
+    """What a trainer printed of its steps."""
+    warmup: int | None = None
+    """Steps of it that were called warm-up."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -72,8 +79,10 @@ def read_record(paths: Sequence[str], executor: Executor | None = None) -> Recor
     return read_sources(find_sources(paths), executor)
 
 
-def find_sources(paths: Sequence[str]) -> tuple[Source, ...]:
-    """What lies at and below the paths.
+def find_sources(
+    paths: Sequence[str], shapes: Sequence[LineShape] | None = None
+) -> tuple[Source, ...]:
+    """What lies at and below the paths; `shapes` are the lines that trainers print.
 
     Raises:
         UsageError: a path does not exist, or nothing of torch's lies there.
@@ -81,33 +90,43 @@ def find_sources(paths: Sequence[str]) -> tuple[Source, ...]:
     for path in paths:
         if not os.path.exists(path):
             raise UsageError(f"there is no file or folder {path}")
-    sources = sources_of(paths)
+    sources = sources_of(paths, shapes)
     if all(source.kind == FOREIGN for source in sources):
         why = next((f" ({source.why})" for source in sources if source.why), "")
         raise UsageError(
             f"no trace, text log or journal lies in {', '.join(paths)}{why}: give the folder that "
-            "TORCH_TRACE named, a file of TORCH_LOGS, or a run directory of compilediag"
+            "TORCH_TRACE named, a file of TORCH_LOGS, a run directory of compilediag, or what a "
+            "trainer printed"
         )
     return sources
 
 
-def read_sources(sources: tuple[Source, ...], executor: Executor | None = None) -> Record:
+def read_sources(
+    sources: tuple[Source, ...],
+    executor: Executor | None = None,
+    shapes: Sequence[LineShape] | None = None,
+) -> Record:
     """The record that the sources are; one task a source where there is an executor."""
     readable = [source for source in sources if source.kind in {TRACE, RUN}]
     journals = [item for found in each(read_source, readable, executor) for item in found]
-    return record_of(sources, journals)
+    return record_of(sources, journals, shapes=shapes)
 
 
 def record_of(
-    sources: tuple[Source, ...], journals: Sequence[Journal], root: str | None = None
+    sources: tuple[Source, ...],
+    journals: Sequence[Journal],
+    root: str | None = None,
+    shapes: Sequence[LineShape] | None = None,
 ) -> Record:
     """The record of sources whose journals were read, in the order of the sources."""
+    logs = logs_in(sources, built_in() if shapes is None else shapes)
+    sources = known(sources, logs)
     texts = [source for source in sources if source.kind == TEXT]
     text_log = None
     if not journals:
         journals = [item for source in texts for item in read_text_events(source.path)]
     elif texts or any(source.kind == RUN for source in sources):
-        text_log = _text_log(sources)
+        text_log = _text_log([*texts, *(item for item in sources if item.kind == RUN)])
     named = {
         rank
         for source in sources
@@ -116,7 +135,7 @@ def record_of(
     }
     ordered = sorted(journals, key=lambda item: (_rank(item) is None, _rank(item) or 0))
     root = os.getcwd() if root is None else root
-    return Record(tuple(ordered), text_log, sources, frozenset(named), root)
+    return Record(tuple(ordered), text_log, sources, frozenset(named), root, together(logs))
 
 
 def workers_worth(sources: Sequence[Source]) -> int:
@@ -186,7 +205,7 @@ def _receipt(
         more = f" and {len(missing) - NAMES_SHOWN} more" if len(missing) > NAMES_SHOWN else ""
         lost = EvidenceLost(0.0, 0, "ranks", f"nothing was found of rank {told}{more}")
         events.append((lost,))
-    timeline = fold(events, record.text_log, (record.root,))
+    timeline = fold(events, record.text_log, (record.root,), record.train_log)
     facts = _facts(record, journals, name, expected, out)
     return build(timeline, diagnose(timeline), facts)
 
@@ -203,21 +222,31 @@ def _facts(
     for journal in journals:
         for reason, count in journal.lost.items():
             lost[reason] = lost.get(reason, 0) + count
+    log = record.train_log
+    if log is not None and log.counts.get("unread"):
+        lost["train_log_unread"] = log.counts["unread"]
+    ending = None if log is None else log.ending
     torn = any(journal.torn_tail for journal in journals)
     left_out = [item.path for item in record.sources if item.kind == FOREIGN]
     return RunFacts(
         receipt_id=ulid(int(now * 1000), os.urandom(10)),
         created_at_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
-        status="partial" if lost or torn else "complete",
+        status=cast(Status, ending.status)
+        if ending is not None
+        else ("partial" if lost or torn else "complete"),
+        exit_code=None if ending is None else ending.exit_code,
+        failure_reason=None if ending is None else ending.reason,
+        log_tail=None if log is None or ending is None else log.tail,
+        warmup=record.warmup,
         lane_name=name,
         ranks_expected=expected if record.ranks else None,
         journal=JournalFacts(sum(len(item.events) for item in journals), torn, lost),
-        artifacts=() if out is None else tuple(_artifacts(record, out)),
+        artifacts=() if out is None else tuple(links_to(record.sources, out)),
         extensions={
             "analyze": {
                 "read": {
                     kind: sum(item.kind == kind for item in record.sources)
-                    for kind in (TRACE, TEXT, RUN)
+                    for kind in (TRACE, TEXT, RUN, TRAIN)
                 },
                 "left_out": [os.path.basename(path) for path in left_out[:NAMES_SHOWN]],
                 "left_out_count": len(left_out),
@@ -259,36 +288,8 @@ def _joined(paths: Sequence[str]) -> Iterator[bytes]:
         yield b"\n"  # a torn end must not run into the next file
 
 
-def _artifacts(record: Record, out: str) -> Iterator[ArtifactFacts]:
-    roles = {TRACE: "torch_trace", TEXT: "torch_logs"}
-    read = [source for source in record.sources if source.kind in roles]
-    for source in read[:ARTIFACT_LIMIT]:
-        try:
-            size = os.path.getsize(source.path)
-        except OSError:
-            continue
-        yield ArtifactFacts(
-            role=roles[source.kind],
-            uri=os.path.relpath(source.path, out),
-            media_type="text/plain",
-            bytes=size,
-            sha256=_digest(source.path) if size <= DIGEST_LIMIT_BYTES else None,
-        )
-
-
 def _size(path: str) -> int:
     try:
         return os.path.getsize(path)
     except OSError:
         return 0
-
-
-def _digest(path: str) -> str | None:
-    try:
-        with open(path, "rb") as file:
-            digest = hashlib.sha256()
-            while piece := file.read(1 << 20):
-                digest.update(piece)
-            return digest.hexdigest()
-    except OSError:
-        return None

@@ -42,6 +42,7 @@ EXEMPT = frozenset(
         "torch_git",
         "sha256",
         "source_sha256",
+        "table_sha256",
         "schema",
         "schema_version",
         "min_reader_version",

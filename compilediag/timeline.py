@@ -15,7 +15,10 @@ from compilediag.device_memory import DeviceMemory
 from compilediag.fixed_shapes import FixedShapeRun
 from compilediag.invocation_calls import Invocations
 from compilediag.pipeline_loops import PipelineLoop
+from compilediag.tracked_runs import TrackedRun
+from compilediag.train_log import TrainLog
 from compilediag_harness.wire import (
+    AblationWritten,
     EntryDiff,
     EvidenceLost,
     FalseGuard,
@@ -306,6 +309,10 @@ class Timeline:
     """Process index of each span, parallel to `spans`; may be empty when there is one process."""
     cadences: tuple[CadenceGroup, ...] = ()
     pipelines: tuple[PipelineLoop, ...] = ()
+    tracked: tuple[TrackedRun, ...] = ()
+    tracked_left_out: int = 0
+    """Runs that were not told one by one."""
+    ablations: tuple[AblationWritten, ...] = ()
     invocations: tuple[Invocations, ...] = ()
     device_memory: tuple[DeviceMemory, ...] = ()
     fixed_shapes: tuple[FixedShapeRun, ...] = ()
@@ -322,6 +329,8 @@ class Timeline:
     lost: tuple[EvidenceLost, ...] = ()
     faults: tuple[FaultOccurred, ...] = ()
     text_log: TextLog | None = None
+    train_log: TrainLog | None = None
+    """What a trainer printed of its own steps."""
     user_roots: tuple[str, ...] = ()
     """Folders whose files are the user's own (the working directory, the script's folder)."""
 

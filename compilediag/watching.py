@@ -120,7 +120,7 @@ class Seen:
     def receipt(self) -> Receipt:
         """The receipt of the block, as `compilediag run` would write it."""
         from compilediag.receipt.build import build
-        from compilediag.receipt.run_facts import RunFacts
+        from compilediag.receipt.run_facts import RunFacts, facts_told_by
         from compilediag.receipt.ulid import ulid
         from compilediag.redact import secret_values
 
@@ -134,6 +134,7 @@ class Seen:
                 created_at_utc=stamp,
                 status=self._status(),
                 wall_s=self._wall_s,
+                provenance=facts_told_by(os.environ),
                 lane_name=self._lane,
                 argv=tuple(sys.argv),
                 secret_values=tuple(secret_values(sys.argv, os.environ)),

@@ -15,6 +15,8 @@ from compilediag.commands.run_defaults import KEYS, checked, read_defaults
 from compilediag.errors import UsageError
 from compilediag.gate.expression import Limit
 from compilediag.supervisor.options import Options
+from compilediag.supervisor.price_file import read_prices
+from compilediag.telemetry.wishes import Wishes
 
 
 def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -104,12 +106,20 @@ def test_a_wrong_table_is_an_error(text: str, message: str, tmp_path: Path) -> N
         read_defaults(tmp_path)
 
 
-def test_every_key_of_the_table_is_an_option() -> None:
+def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
     """The table has the names of the command line: each of them is accepted and used."""
+    pytest.importorskip("prometheus_client")
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    figures = str(tmp_path / "figures.prom")
+    prices = tmp_path / "prices.toml"
+    prices.write_text('currency = "USD"\n[[machine]]\ncpu = "*"\nper_hour = 1.0\n')
     values = {
         "output": "o", "name": "n", "steps": 3, "warmup": 2, "timeout": 5, "grace": 1.5,
         "quiet": False, "live": "lines", "json": False, "trace": True,
         "fail_on": "recompiles>0", "profile_on_signal": True, "tlparse": True, "depyf": True,
+        "prices": str(prices), "otlp": "http://localhost:4318", "prometheus_textfile": figures,
+        "pushgateway": "http://localhost:9091", "prometheus_listen": 9464,
+        "telemetry_every": 20, "experiments": True,
     }  # fmt: skip
     assert values.keys() == KEYS.keys()
     assert options_of(checked(values, "here")) == Options(
@@ -124,6 +134,15 @@ def test_every_key_of_the_table_is_an_option() -> None:
         profile_on_signal=True,
         tlparse=True,
         depyf=True,
+        prices=read_prices(str(prices)),
+        telemetry=Wishes(
+            otlp="http://localhost:4318",
+            prometheus_textfile=figures,
+            pushgateway="http://localhost:9091",
+            prometheus_listen=("127.0.0.1", 9464),
+            experiments=True,
+            every_s=20.0,
+        ),
     )
     assert limits_of(values) == (Limit("recompiles", ">", 0),)
 
@@ -157,3 +176,19 @@ def test_limits_decide_where_the_target_succeeds(limit: str, code: int, tmp_path
     told = "compilediag: the gate failed: recompiles: 1, and the limit is recompiles>0\n"
     assert (done.returncode, done.stdout) == (code, "mine\n")
     assert done.stderr == (told if code else "")
+
+
+def test_a_price_table_is_read_before_the_target_starts(tmp_path: Path) -> None:
+    """A wrong one is a usage error and nothing runs; a right one is in the receipt, which says why
+    a run of which nothing was seen has no amount."""
+    (tmp_path / "x.py").write_text("open('ran', 'w').close()")
+    prices = tmp_path / "prices.toml"
+    prices.write_text("currency = 5")
+    done = run("--prices", "prices.toml", "x.py", folder=tmp_path)
+    assert (done.returncode, (tmp_path / "ran").exists()) == (2, False)
+    assert "prices.toml names no currency" in done.stderr
+    prices.write_text('currency = "EUR"\n[[machine]]\ncpu = "*"\nper_hour = 1.0\n')
+    run("--prices", "prices.toml", "--output", "out", "x.py", folder=tmp_path)
+    cost = json.loads((tmp_path / "out" / "receipt.json").read_text())["cost"]
+    assert (cost["amount"], cost["currency"]) == (None, "EUR")
+    assert cost["note"] == "the devices of the run were not seen"

@@ -13,6 +13,7 @@ import pytest
 from compilediag.comparison import CauseKey, FieldChange
 from compilediag.diff import compare, lane_differences
 from compilediag.errors import LanesNotComparable
+from compilediag.receipt import fields
 from compilediag.receipt.record import from_plain
 from compilediag.receipt.schema import Receipt
 from compilediag.tally import COUNTS
@@ -177,6 +178,103 @@ def test_a_frame_that_now_runs_eager() -> None:
 
     (found,) = compare(receipt(), receipt(eager)).frames
     assert (found.eager_before, found.eager_after, found.before, found.after) == (False, True, 4, 4)
+
+
+def older(raw: dict[str, Any]) -> None:
+    """A receipt of a version that knew less of the lane."""
+    raw["schema_version"] = "0.9"
+    raw["header"]["lane"]["numerics_flags"]["matmul_precision"] = None
+
+
+def test_what_an_older_version_could_not_tell_does_not_part_lanes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """When the lane learns to tell a flag, receipts from before stay comparable, and it is said
+    which flag they do not tell."""
+
+    def flag(raw: dict[str, Any]) -> None:
+        raw["header"]["lane"]["numerics_flags"]["matmul_precision"] = "high"
+
+    path = "lane.numerics_flags.matmul_precision"
+    new_in_1_0 = {f"header.{path}"}
+    monkeypatch.setattr(fields, "unknown_to", lambda _: new_in_1_0.__contains__)
+    found = compare(receipt(older), receipt(flag))
+    assert found.lane_not_told == (FieldChange(path, None, "high"),)
+    assert not compare(receipt(flag), receipt(flag)).lane_not_told
+    with pytest.raises(LanesNotComparable, match="matmul_precision"):
+        compare(receipt(), receipt(flag))
+
+    def other(raw: dict[str, Any]) -> None:
+        older(raw)
+        raw["header"]["lane"]["name"] = "other"
+
+    with pytest.raises(LanesNotComparable, match=r"lane\.name"):
+        compare(receipt(other), receipt(flag))
+
+
+def test_what_a_version_did_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the version that brought each field; what no register knows is of a later one."""
+    known = (fields.Field("a", 1, "A."), fields.Field("b", 2, "B.", since="1.3"))
+    monkeypatch.setattr(fields, "registered", lambda: known)
+    for version, unknown in (("1.0", ["b", "c"]), ("1.3", ["c"]), ("1.10", ["c"])):
+        assert [path for path in "abc" if fields.unknown_to(version)(path)] == unknown
+
+
+def tracked(name: str = "eval/copy", **changes: Any) -> dict[str, Any]:
+    """A tracked run, as a receipt has it."""
+    run: dict[str, Any] = {"name": name, "config": {"shots": 5}, "state": "finished", "steps": 3}
+    run["metrics"] = [{"name": "loss", "count": 3, "mean": 2.0}]
+    return {**run, "per_s": {"tokens": 8.0}, "peak_bytes": 5, "peak_at_start_bytes": 4, **changes}
+
+
+def test_numbers_are_told_and_change_nothing() -> None:
+    """Peaks, rates and the means of tracked runs stand side by side; one that only one measured is
+    there too."""
+
+    def measured(loss: float, peak: int | None) -> Callable[[dict[str, Any]], None]:
+        def change(raw: dict[str, Any]) -> None:
+            run = tracked()
+            run["metrics"][0]["mean"] = loss
+            raw.update(tracked=[run], memory={"host_peak_bytes": peak}, throughput=None)
+            raw["goodput"]["fraction"] = None
+
+        return change
+
+    found = compare(receipt(measured(2.0, 100)), receipt(measured(1.5, None)))
+    assert {item.name: (item.before, item.after) for item in found.numbers} == {
+        "host_peak_bytes": (100, None),
+        "eval/copy: loss": (2.0, 1.5),
+        "eval/copy: tokens_per_s": (8.0, 8.0),
+        "eval/copy: peak_bytes": (5, 5),
+    }
+    assert not found.changed
+
+
+def test_tracked_runs_of_other_lanes_are_not_compared() -> None:
+    """Another configuration is another lane: it is said in what it differs, and no figure is set
+    against one of it. Runs that did not end well have none."""
+
+    def runs(*items: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+        return lambda raw: raw.update(tracked=list(items), memory=None)
+
+    found = compare(receipt(runs(tracked())), receipt(runs(tracked(config={"shots": 0}))))
+    assert found.tracked_lanes == (FieldChange("tracked.eval/copy.shots", 5, 0),)
+    assert not [item for item in found.numbers if item.name.startswith("eval/copy")]
+    failed = compare(receipt(runs(tracked())), receipt(runs(tracked(state="failed"))))
+    assert not [item for item in failed.numbers if item.name.startswith("eval/copy")]
+
+
+def test_the_code_that_changed_is_named() -> None:
+    """Commit, whether there were changes, and the digest of the script."""
+
+    def edited(raw: dict[str, Any]) -> None:
+        raw["header"]["provenance"].update(git_commit="f" * 40, git_dirty=True)
+        raw["header"]["provenance"]["source_sha256"]["model.py"] = "0" * 64
+
+    changed = compare(receipt(), receipt(edited)).provenance
+    assert {item.path.partition(".")[2] for item in changed} == {
+        *("git_commit", "git_dirty", "source_sha256.model.py"),
+    }
 
 
 def test_timings_are_told_and_change_nothing() -> None:

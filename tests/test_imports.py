@@ -108,6 +108,13 @@ def test_diff_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
     assert heavy_after("-", "diff", *receipts, cwd=tmp_path) == (0, [])
 
 
+@pytest.mark.parametrize("name", ["stats", "trend"])
+def test_many_receipts_are_light(name: str, receipts: tuple[str, str], tmp_path: Path) -> None:
+    """A folder of receipts is summed up and followed without torch, fsspec and DuckDB."""
+    heavy = (*HEAVY, "fsspec", "duckdb", "rich", "statistics")
+    assert heavy_after("-", name, ".", cwd=tmp_path, heavy=heavy) == (0, [])
+
+
 def test_gate_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
     """A receipt is recorded and judged without torch, and without scipy."""
     update = ("gate", receipts[0], "--update", "--reason", "known")

@@ -85,7 +85,6 @@ def test_following_a_journal_that_grows(tmp_path: Path) -> None:
         "step 4: forward model.py:22 compiles again: capture False → True"
     ]
     assert follower.look(3.0) == []
-    follower.close()
     journal.close()
 
 

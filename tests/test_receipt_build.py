@@ -15,6 +15,7 @@ import pytest
 from compilediag.diagnose import Diagnosis, diagnose
 from compilediag.findings import Finding, Fix
 from compilediag.fold import fold
+from compilediag.prices import Price, PriceTable
 from compilediag.receipt.build import TAIL_BYTES, TEXT_KEPT, bounded, build
 from compilediag.receipt.compile_part import EVENTS_KEPT
 from compilediag.receipt.file import encoded
@@ -24,6 +25,7 @@ from compilediag.receipt.schema_page import json_schema
 from compilediag.reconcile import Agreement
 from compilediag.timeline import Timeline
 from compilediag_harness.wire import (
+    AblationWritten,
     Compiled,
     EntryDiff,
     EnvironmentRead,
@@ -36,14 +38,17 @@ from compilediag_harness.wire import (
     ProcessEnded,
     ProcessStarted,
     Recompiled,
+    RunTracked,
     SpanEnded,
     StepsEnded,
     TorchSeen,
+    TrackedMetric,
 )
 
 GOLDEN = Path(__file__).parent / "data" / "receipt-1.0.json"
 CWD = "/home/someone/project"
 FRAME = Location(f"{CWD}/model.py", 13, "forward")
+ABLATION = f"file://{CWD}/ablation.json"
 HOOK = Location(f"{CWD}/model.py", 21, "hook")
 BREAK = f"""Graph break in user code at {CWD}/model.py:31
 Graph Break Reason: Data-dependent branching
@@ -121,6 +126,33 @@ def ended(**changes: Any) -> ProcessEnded:
     return replace(ProcessEnded(4.0, counters, 0.006, 0, 812_000_000), **changes)
 
 
+def tracked() -> RunTracked:
+    """A run that the program tracked itself."""
+    metrics = (
+        TrackedMetric("step_s", 2, 0.5, 0.5, 0.25, 0.75, 0.75, 2),
+        TrackedMetric("loss", 3, 2.0, 1.5, 1.0, 3.5, 1.0, 3),
+    )
+    return RunTracked(
+        t=3.75,
+        number=1,
+        name="eval/copy",
+        config={"task": "copy", "shots": 5},
+        state="finished",
+        steps=3,
+        first_step=0,
+        last_step=2,
+        wall_s=2.0,
+        steps_s=1.0,
+        warmup=1,
+        peak_bytes=812_000_000,
+        peak_at_start_bytes=811_000_000,
+        peak_source="VmHWM",
+        totals={"tokens": 24.0},
+        per_s={"tokens": 16.0},
+        metrics=metrics,
+    )
+
+
 def events() -> list[Event]:
     """A run of one process: a first compile, a recompile, a lazy backward, a break, 12 steps."""
     walls = (1.5, 0.0005, 0.0006, 0.25) + (0.0005,) * 8
@@ -129,6 +161,7 @@ def events() -> list[Event]:
         "os": "Linux 6.1",
         "cpu_count": 2,
         "gpus": [],
+        "cpu_model": "AMD EPYC 7B13",
         "ram_bytes": 24_696_061_952,
         "load_avg_1m": 0.4,
         "precision": "fp32",
@@ -146,6 +179,8 @@ def events() -> list[Event]:
         compiled("0/1", 2.7, 3, 0.1875),
         StepsEnded(3.0, 0, "optimizer", ends, walls),
         SpanEnded(3.25, 12, "checkpoint", 3.0, 0.25, 0, 0),
+        tracked(),
+        AblationWritten(3.9, "no-rope", "mlp", 2, 3, 1, 2, "full", ABLATION, 362, "cd" * 32),
         ended(),
     ]
 
@@ -173,6 +208,11 @@ def finding(**changes: Any) -> Finding:
 
 AGREED = Agreement({"events": True, "metrics": True, "text_log": False}, True, (), {"rows": 3})
 DIAGNOSIS = Diagnosis((finding(),), "findings", AGREED)
+PRICES = PriceTable(
+    *("USD", (), (Price("AMD EPYC*", 0.5),), "prices.toml", "ef" * 32),
+    source="finance price list",
+    as_of="2026-11-01",
+)
 RUN = RunFacts(
     receipt_id="01JD3Q0000000000000000000Z",
     created_at_utc="2026-11-20T14:45:00Z",
@@ -187,6 +227,7 @@ RUN = RunFacts(
     run_id="7f3c",
     journal=JournalFacts(11),
     bytes_written=48_211,
+    prices=PRICES,
     artifacts=(ArtifactFacts("torch_logs", "file:torch_logs.txt", "text/plain", 5, "ab" * 32),),
 )
 
@@ -346,7 +387,9 @@ def test_environment_and_lane() -> None:
 def test_clean_checks() -> None:
     """All that was observed is yes; what was not observed is null, not yes."""
     checks = built().checks
-    assert checks.losses_finite is None
+    untracked = [event for event in events() if not isinstance(event, RunTracked)]
+    assert checks.losses_finite is True
+    assert built(untracked).checks.losses_finite is None
     assert (checks.exit_code_zero, checks.steps_present, checks.no_oom) == (True, True, True)
     assert (checks.evidence_complete, checks.all_ranks_reported) == (True, True)
     assert checks.values_finite is True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -21,11 +22,13 @@ from compilediag.receipt.file import (
     LARGEST_BYTES,
     encoded,
     read_receipt,
+    receipt_from,
     write_receipt,
 )
+from compilediag.receipt.history import receipt_of
 from compilediag.receipt.locate import find_receipt, latest_run, point_latest
 from compilediag.receipt.record import as_plain, from_plain
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema import SCHEMA_VERSION, Receipt
 
 DATA = Path(__file__).parent / "data"
 
@@ -168,6 +171,58 @@ def test_not_a_number_is_null(tmp_path: Path) -> None:
     assert read.steps is not None
     assert read.goodput is not None
     assert (read.steps.mean, read.goodput.fraction) == (None, None)
+    assert read.checks.values_finite is False, "the loss is told"
+
+
+def test_spellings_of_other_writers(tmp_path: Path) -> None:
+    """A number beyond the largest float is null and told; a byte-order mark, lone surrogates and
+    integers of any length cost nothing, and what is read can be written again."""
+    content = json.dumps({**example(), "later": {"n": 2**80, "s": "a\ud800b"}})
+    content = content.replace('"fraction": 0.00', '"fraction": 1e999, "was": 0.00', 1)
+    path = tmp_path / "receipt.json"
+    path.write_bytes(b"\xef\xbb\xbf" + content.encode())
+    read = read_receipt(path)
+    assert read.goodput is not None
+    assert (read.goodput.fraction, read.checks.values_finite) == (None, False)
+    assert read.unknown["later"] == {"n": 2**80, "s": "a?b"}
+    write_receipt(read, path)
+    assert read_receipt(path) == read
+
+
+def test_a_half_written_file_says_what_to_do(tmp_path: Path) -> None:
+    """Cut at any place it is refused as half-written; beside journals the message names the
+    command that makes it again. Nothing is written over it."""
+    content = encoded(receipt())
+    path = tmp_path / "receipt.json"
+    for length in (1, 100, len(content) // 2, len(content) - 3):
+        path.write_bytes(content[:length])
+        with pytest.raises(ReceiptUnreadable, match="it ends in the middle, in line") as caught:
+            read_receipt(path)
+        assert "analyze" not in str(caught.value)
+        assert path.read_bytes() == content[:length]
+    (tmp_path / "journal-1-ab.jsonl").write_bytes(b"")
+    with pytest.raises(ReceiptUnreadable, match=f"`compilediag analyze {tmp_path}` makes it again"):
+        read_receipt(path)
+    path.write_bytes(b" \n")
+    with pytest.raises(ReceiptUnreadable, match="it is empty"):
+        read_receipt(path)
+
+
+def test_the_short_way_and_the_long_way_read_the_same() -> None:
+    """A receipt of this version is decoded in one go; one with a field of others goes the long
+    way, and differs in nothing but that field."""
+    short = receipt_from(encoded(receipt()), "r")
+    long = receipt_from(json.dumps({**example(), "later": 1}).encode(), "r")
+    assert long.unknown == {"later": 1}
+    assert as_plain(long) == {**as_plain(short), "later": 1}
+
+
+def test_an_older_version_is_written_as_this_one() -> None:
+    """It is spelled as this version spells it, and says so; a newer one stays what it is."""
+    for version, written in (("0.9", SCHEMA_VERSION), ("1.7", "1.7")):
+        read = receipt_of({**example(), "schema_version": version}, "r")
+        assert read.schema_version == version
+        assert json.loads(encoded(read))["schema_version"] == written
 
 
 def test_bytes_that_are_no_utf8(tmp_path: Path) -> None:
@@ -271,3 +326,33 @@ def test_no_permission(tmp_path: Path) -> None:
     path.chmod(0)
     with pytest.raises(ReceiptUnreadable, match="Permission denied"):
         read_receipt(path)
+
+
+TOKENS = (b"NaN", b"null", b"1e999", b'"\\ud800"', b"[", b"{", b'"', b"\xff", b"9" * 40)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_files_are_read_whole_or_refused(seed: int) -> None:
+    """Changed, missing and foreign bytes anywhere: one sentence, or a receipt that can be written
+    and read again; never another error."""
+    draw = random.Random(seed)
+    whole = encoded(receipt())
+    for _ in range(60):
+        content = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            place = draw.randrange(len(content))
+            kind = draw.randrange(4)
+            if kind == 0:
+                content[place] = draw.randrange(256)
+            elif kind == 1:
+                del content[place : place + draw.randint(1, 50)]
+            elif kind == 2:
+                content[place:place] = draw.choice(TOKENS)
+            else:
+                content = content[: place + 1]
+        try:
+            read, said = receipt_from(bytes(content), "receipt.json"), ""
+        except ReceiptUnreadable as error:
+            read, said = None, str(error)
+        assert "\n" not in said
+        assert read is None or receipt_from(encoded(read), "receipt.json") == read

@@ -11,6 +11,7 @@ import pytest
 
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
 from compilediag.receipt import history
+from compilediag.receipt.file import encoded, receipt_from
 from compilediag.receipt.history import receipt_of, respelled, upgraded, version_of
 from compilediag.receipt.record import as_plain
 from compilediag.receipt.schema import SCHEMA_VERSION
@@ -98,6 +99,30 @@ def test_old_spellings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert receipt.compile.frames == 1
     assert receipt.compile.events[1].seconds == 0.18
     assert not receipt.compile.unknown
+
+
+def test_a_renamed_key_survives_being_written_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read under its old key, written under its new one, and read again without its help: nothing
+    is lost, and what else was unknown is still there."""
+    monkeypatch.setattr(history, "_aliases", lambda: {"compile.frame_count": "frames"})
+    raw = example(schema_version="0.9", later=1)
+    raw["compile"]["frame_count"] = raw["compile"].pop("frames")
+    written = encoded(receipt_of(raw, "r"))
+    monkeypatch.undo()
+    again = receipt_from(written, "r")
+    assert (again.compile.frames, again.schema_version) == (1, SCHEMA_VERSION)
+    assert again.unknown == {"later": 1}
+
+
+def test_a_newer_rename_of_a_needed_key_is_refused_and_said() -> None:
+    """A later version that renames a field this one needs must ask for a newer reader: then the
+    refusal says what to do. Otherwise the missing field is named."""
+    raw = example(schema_version="1.4")
+    raw["compile"]["frame_count"] = raw["compile"].pop("frames")
+    with pytest.raises(ReceiptUnreadable, match="missing required field `frames`"):
+        receipt_of(copy.deepcopy(raw), "r")
+    with pytest.raises(ReceiptTooNew, match="upgrade compilediag"):
+        receipt_of({**raw, "min_reader_version": "1.4"}, "r")
 
 
 def test_this_version_needs_no_register(monkeypatch: pytest.MonkeyPatch) -> None:

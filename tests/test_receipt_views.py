@@ -51,6 +51,18 @@ def test_golden(name: str) -> None:
     assert told == (DATA / f"{name}.views.txt").read_text(encoding="utf-8")
 
 
+def test_a_comparison_says_that_only_the_code_differs() -> None:
+    """Equal counts of another commit: the first line does not say that nothing changed."""
+    before, raw = receipt("findings"), json.loads((DATA / "findings.json").read_text("utf-8"))
+    raw["header"]["provenance"]["git_commit"] = "another"
+    text = render_comparison(compare(before, from_plain(Receipt, raw)), LOOK)
+    assert text.startswith("the same counts; only code, environment or tracked lanes differ")
+    assert "code (1)" in text
+    assert render_comparison(compare(before, before), LOOK).startswith(
+        "the same counts; nothing changed"
+    )
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("look", [LOOK, Look(60), Look(80, ascii_only=True)])
 def test_every_view_is_safe_and_fits(name: str, look: Look) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from compilediag.views.quantities import measured
 from compilediag.views.words import count, ordinal, percent, seconds, steps
 
 
@@ -30,6 +31,27 @@ from compilediag.views.words import count, ordinal, percent, seconds, steps
 def test_seconds(value: float | None, told: str) -> None:
     """Two figures and a unit at every size; null is never zero."""
     assert seconds(value) == told
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("step_s", None, "not measured"),
+        ("step_s", 0.0042, "4.20 ms"),
+        ("tokens_per_s", 35210.4, "35,210/s"),
+        ("goodput_fraction", 0.6123, "61.2 %"),
+        ("host_peak_bytes", 999, "999 B"),
+        ("host_peak_bytes", 812_000_000, "774 MiB"),
+        ("host_peak_bytes", 3 << 50, "3 PiB"),
+        ("loss", 0.371470, "0.3715"),
+        ("loss", -1234.5, "-1,234"),
+        ("loss", 1e300, "1e+300"),
+        ("loss", 0.0, "0"),
+    ],
+)
+def test_figures_have_the_unit_of_their_name(name: str, value: float | None, told: str) -> None:
+    """Seconds, bytes, shares and rates by the end of the name; other numbers to four figures."""
+    assert measured(name, value) == told
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
     python tools/fuzz.py [--inputs N] [--seconds S] [--seed N]
 
-Inputs are pieces of recorded traces, text logs and journals, mutated: bytes and lines changed,
-dropped, repeated, moved, cut, or replaced by what readers are known to fail on. Every input is
-read, and one in a hundred of each record goes on to a receipt. `make fuzz` calls it; an exception
-ends it, and names the input.
+Inputs are pieces of recorded traces, text logs, journals and output of trainers, mutated: bytes
+and lines changed, dropped, repeated, moved, cut, or replaced by what readers are known to fail on.
+Every input is read, and one in a hundred of each record goes on to a receipt. `make fuzz` calls it;
+an exception ends it, and names the input.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from compilediag.fold import fold
 from compilediag.readers.journal import Journal, decode_line
 from compilediag.readers.text_events import events_of_text
 from compilediag.readers.trace import trace_of
+from compilediag.readers.train_shapes import built_in
+from compilediag.readers.trainlog import train_log_of
 from compilediag.receipt.build import build
 from compilediag.receipt.run_facts import RunFacts
+from compilediag.timeline import Timeline
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data"
 PIECE_BYTES = 8192
@@ -105,6 +108,8 @@ def _targets() -> list[tuple[str, Reader, bytes]]:
     found += [("trace", _trace, item) for item in traces]
     found += [("text", _text, item) for item in logs]
     found.append(("journal", _journal, _lines_of_a_journal()))
+    printed = [path.read_bytes() for path in sorted(DATA.glob("train_logs/*"))]
+    found += [("train log", _train_log, item) for item in printed]
     return found
 
 
@@ -119,6 +124,14 @@ def _text(content: bytes) -> tuple[Journal, ...]:
 def _journal(content: bytes) -> tuple[Journal, ...]:
     for line in content.split(b"\n"):
         decode_line(line)
+    return ()
+
+
+def _train_log(content: bytes) -> tuple[Journal, ...]:
+    log = train_log_of([content], built_in())
+    if log is not None:
+        timeline = Timeline(train_log=log)
+        build(timeline, diagnose(timeline), RunFacts("0" * 26, "2026-01-01T00:00:00Z"))
     return ()
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
+    from compilediag.offline import Record
     from compilediag.readers.inputs import Source
 
 
@@ -31,6 +33,7 @@ Examples:
   compilediag analyze traces/                       what TORCH_TRACE=traces/ wrote, all ranks
   compilediag analyze rank_0.log.gz rank_1.log.zst --ranks
   compilediag analyze torch_logs.txt                the output of TORCH_LOGS=recompiles
+  compilediag analyze train.log --steps             what a trainer printed: steps, throughput
 """,
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=PATH)
@@ -59,10 +62,23 @@ Examples:
     metavar="ADDRESS",
     help="Read on the workers of a Dask cluster; the address of its scheduler: tcp://host:8786.",
 )
+@click.option(
+    "--patterns",
+    metavar="FILE",
+    type=PATH,
+    help="TOML file with the lines of trainers that are not known; see docs/trainlog.md.",
+)
+@click.option(
+    "--warmup",
+    metavar="N",
+    type=click.IntRange(0, 1_000_000_000),
+    help="Steps of a trainer's output that are warm-up; found by themselves by default.",
+)
 @click.option("--tlparse", is_flag=True, help="Link tlparse's reports of the traces.")
 @click.option("--all", "complete", is_flag=True, help="Every finding and note, not one screen.")
 @click.option("--frames", is_flag=True, help="Per frame: compiles, guards, room below the limit.")
 @click.option("--timeline", is_flag=True, help="Compile by compile: seconds, cause.")
+@click.option("--steps", is_flag=True, help="Step times, and the steps that took long.")
 @click.option("--ranks", is_flag=True, help="Rank by rank, and where ranks do not do the same.")
 @click.option("--md", "markdown", is_flag=True, help="Markdown for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="The receipt itself.")
@@ -74,31 +90,43 @@ def command(
     world_size: int | None,
     jobs: int | None,
     cluster: str | None,
+    patterns: str | None,
+    warmup: int | None,
     tlparse: bool,
     **views: bool,
 ) -> None:
     """Explain traces and logs of runs that are over, from any machine.
 
-    PATH is a file of TORCH_TRACE or TORCH_LOGS (plain, .gz or .zst), a run directory of
-    compilediag, or a folder that holds any of them. Ranks get a receipt each and one together.
+    PATH is a file of TORCH_TRACE or TORCH_LOGS (plain, .gz or .zst), what a trainer printed, a run
+    directory of compilediag, or a folder that holds any of them. Ranks get a receipt each and one
+    together.
     """
     chosen = [view for view, asked in views.items() if asked]
     if len(chosen) > 1:
         raise UsageError(
-            "--all, --frames, --timeline, --ranks, --md and --json are different views; give one"
+            "--all, --frames, --timeline, --steps, --ranks, --md and --json are different views; "
+            "give one"
         )
-    if cluster is not None and (tlparse or jobs is not None):
-        raise UsageError("--cluster reads elsewhere, --jobs and --tlparse work here; give one")
+    here = (tlparse, jobs is not None, patterns is not None, warmup is not None)
+    if cluster is not None and any(here):
+        raise UsageError(
+            "--cluster reads elsewhere, --jobs, --tlparse, --patterns and --warmup work here; "
+            "give one"
+        )
     from compilediag.commands.show import drawn
-    from compilediag.offline import find_sources, workers_worth
+    from compilediag.offline import find_sources, read_sources, workers_worth
+    from compilediag.readers.train_shapes import shapes_with
 
-    sources = find_sources(paths)
+    shapes = shapes_with(patterns)
+    sources = find_sources(paths, shapes)
     lane = name or _lane(paths)
     if cluster is not None:
         folder = _on_cluster(cluster, sources, output, lane, world_size)
     else:
         with _workers(jobs or workers_worth(sources)) as executor:
-            folder = _here(sources, output, lane, world_size, executor, tlparse=tlparse)
+            record = read_sources(sources, executor, shapes)
+            record = replace(record, warmup=warmup)
+            folder = _here(record, output, lane, world_size, executor, tlparse=tlparse)
     if output is None:
         from compilediag.receipt.locate import point_latest
 
@@ -126,7 +154,7 @@ def _workers(number: int) -> AbstractContextManager[Executor | None]:
 
 
 def _here(
-    sources: tuple[Source, ...],
+    record: Record,
     output: str | None,
     name: str,
     world_size: int | None,
@@ -135,11 +163,10 @@ def _here(
     tlparse: bool,
 ) -> str:
     """Writes the receipts: all ranks together, and each where there are several; their folder."""
-    from compilediag.offline import merged_receipt, rank_receipts, read_sources
+    from compilediag.offline import merged_receipt, rank_receipts
     from compilediag.receipt.file import write_receipt
     from compilediag.receipt.locate import RECEIPT_NAME
 
-    record = read_sources(sources, executor)
     folder = _folder(output)
     receipt = merged_receipt(record, name, world_size, folder)
     if tlparse:

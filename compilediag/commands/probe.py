@@ -12,6 +12,7 @@ from compilediag.commands.run_defaults import read_defaults
 from compilediag.commands.run_options import (
     PROBE_FLAG,
     TARGET_IS_MARKED,
+    TELEMETRY,
     TargetCommand,
     with_probe_options,
     with_run_options,
@@ -60,7 +61,8 @@ def probe_target(target: tuple[str, ...], given: dict[str, Any]) -> int:
 
     if not target:
         raise UsageError("say what to probe: `compilediag probe train.py`")
-    defaults = read_defaults(Path.cwd())
+    # Telemetry is of one run: the defaults of `run` do not hold for a probe.
+    defaults = {k: v for k, v in read_defaults(Path.cwd()).items() if k not in TELEMETRY}
     table = defaults.pop("probe", {})
     settings = {**defaults, **{k: v for k, v in table.items() if k == "steps"}, **flags_of(given)}
     keep = given["keep_caches"]

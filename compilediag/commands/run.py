@@ -15,9 +15,11 @@ from compilediag.commands.run_defaults import read_defaults
 from compilediag.commands.run_options import (
     PROBE_FLAG,
     TARGET_IS_MARKED,
+    TELEMETRY,
     TargetCommand,
     with_probe_options,
     with_run_options,
+    with_telemetry_options,
 )
 from compilediag.errors import EXIT_GATE, UsageError
 from compilediag.supervisor.options import GRACE_S, LiveMode, Options, Outcome
@@ -25,7 +27,9 @@ from compilediag.views.look import Look
 
 if TYPE_CHECKING:
     from compilediag.gate.expression import Limit
+    from compilediag.prices import PriceTable
     from compilediag.receipt.schema import Receipt
+    from compilediag.telemetry.wishes import Wishes
 
 PIPE_WIDTH = 100
 MOST_WIDTH = 120
@@ -40,10 +44,12 @@ Examples:
   compilediag run train.py --lr 3e-4
   compilediag run --steps 50 -- -m package.train
   compilediag run torchrun --nproc-per-node 2 train.py
+  compilediag run --otlp http://localhost:4318 train.py
   compilediag run model.py --cadence-probe
 """,
 )
 @with_run_options
+@with_telemetry_options
 @click.option(
     "--cadence-probe",
     is_flag=True,
@@ -68,6 +74,9 @@ def command(
     if not ctx.meta.get(TARGET_IS_MARKED) and PROBE_FLAG in target[1:]:
         cadence_probe, target = True, tuple(word for word in target if word != PROBE_FLAG)
     if cadence_probe:
+        if asked := [name for name in TELEMETRY if given.pop(name) is not None]:
+            told = f"--{asked[0].replace('_', '-')}"
+            raise UsageError(f"{told} tells of one run: leave it out of a probe, which is several")
         from compilediag.commands.probe import probe_target
 
         return probe_target(target, given)
@@ -141,8 +150,27 @@ def options_of(settings: dict[str, Any]) -> Options:
         tlparse=settings.get("tlparse", False),
         depyf=settings.get("depyf", False),
         profile_on_signal=settings.get("profile_on_signal", False),
+        prices=_prices(settings.get("prices")),
         live=_live(settings),
+        telemetry=_telemetry(settings),
     )
+
+
+def _telemetry(settings: dict[str, Any]) -> Wishes | None:
+    if all(settings.get(name) is None for name in TELEMETRY):
+        return None
+    from compilediag.telemetry.wishes import wishes_of
+
+    return wishes_of(settings, os.environ)
+
+
+def _prices(path: str | None) -> PriceTable | None:
+    """The table that an option, pyproject.toml or the environment names; without one no cost is
+    estimated. Read before the target starts: a table that is wrong costs no run."""
+    from compilediag.supervisor.price_file import VARIABLE, read_prices
+
+    path = path or os.environ.get(VARIABLE)
+    return read_prices(path) if path else None
 
 
 def _name(value: str | None) -> str | None:

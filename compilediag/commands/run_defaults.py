@@ -27,6 +27,13 @@ KEYS: dict[str, tuple[type, ...]] = {
     "depyf": (bool,),
     "profile_on_signal": (bool,),
     "fail_on": (str,),
+    "prices": (str,),
+    "otlp": (str,),
+    "prometheus_textfile": (str,),
+    "pushgateway": (str,),
+    "prometheus_listen": (str, int),
+    "telemetry_every": (int, float),
+    "experiments": (bool,),
 }
 """Key to the types its value may have."""
 

@@ -13,6 +13,12 @@ from compilediag.supervisor.options import GRACE_S
 PROBE_FLAG = "--cadence-probe"
 """The one option of ours that is also accepted after TARGET."""
 
+TELEMETRY = (
+    *("otlp", "prometheus_textfile", "pushgateway", "prometheus_listen", "telemetry_every"),
+    "experiments",
+)
+"""Settings of `_TELEMETRY`, by the names that they have in pyproject.toml."""
+
 TARGET_IS_MARKED = "compilediag.target_is_marked"
 """Key in `click.Context.meta`: `--` stands before TARGET, all that follows is the target's."""
 
@@ -35,6 +41,11 @@ class TargetCommand(Command):
 def with_run_options(function: Decorated) -> Decorated:
     """The options of every run."""
     return _with(_RUN, function)
+
+
+def with_telemetry_options(function: Decorated) -> Decorated:
+    """The options of a run that is told of while it goes on."""
+    return _with(_TELEMETRY, function)
 
 
 def with_probe_options(function: Decorated) -> Decorated:
@@ -77,6 +88,9 @@ _RUN: tuple[Decorator, ...] = (
         default=None,
         help="SIGUSR1 to the target begins a torch.profiler window, SIGUSR2 ends it.",
     ),
+    click.option(
+        "--prices", metavar="FILE", help="Price table (TOML), for an estimate of what it cost."
+    ),
     click.option("--quiet", is_flag=True, default=None, help="Print no verdict."),
     click.option(
         "--json", "as_json", is_flag=True, default=None, help="Print the receipt instead."
@@ -88,6 +102,33 @@ _RUN: tuple[Decorator, ...] = (
     ),
     click.option(
         "--live-lines", is_flag=True, default=None, help="Progress as lines of text instead."
+    ),
+)
+
+_TELEMETRY: tuple[Decorator, ...] = (
+    click.option(
+        "--otlp",
+        metavar="URL|env",
+        help="Tell an OpenTelemetry collector; env: as its own variables say.",
+    ),
+    click.option(
+        "--prometheus-textfile", metavar="FILE", help="Tell Prometheus by a file, X.prom."
+    ),
+    click.option("--pushgateway", metavar="URL", help="Tell Prometheus by its push gateway."),
+    click.option(
+        "--prometheus-listen", metavar="[HOST:]PORT", help="Serve a page for Prometheus to scrape."
+    ),
+    click.option(
+        "--telemetry-every",
+        metavar="S",
+        type=float,
+        help="Seconds between pushes; default and least: 15.",
+    ),
+    click.option(
+        "--experiments",
+        is_flag=True,
+        default=None,
+        help="Tell the W&B, MLflow or TensorBoard run that the target has open.",
     ),
 )
 

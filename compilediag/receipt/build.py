@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from compilediag import __version__
 from compilediag.causes import causes_of
 from compilediag.receipt.compile_part import Causes, compile_section, finding_record
+from compilediag.receipt.cost_part import cost_section
 from compilediag.receipt.identity_part import (
     completeness_of,
     environment_of,
@@ -41,6 +42,12 @@ from compilediag.receipt.shapes_part import shapes_section
 from compilediag.receipt.steps_part import steps_section
 from compilediag.receipt.syncs_part import syncs_section
 from compilediag.receipt.timing_part import timings_of
+from compilediag.receipt.tracked_part import (
+    ablation_artifacts,
+    ablations_section,
+    tracked_section,
+)
+from compilediag.receipt.train_log_part import logged_steps, with_logged
 from compilediag.redact import Redactor, secret_values
 from compilediag.timeline import Timeline
 from compilediag_harness.wire import clip, plain
@@ -62,6 +69,7 @@ def build(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> Receipt:
     """The receipt of one run. No string in it holds a secret that `redact` recognises."""
     redactor = Redactor(_known_secrets(timeline, run))
     places = Places(timeline)
+    time = goodput_section(timeline, run)
     receipt = Receipt(
         schema=SCHEMA,
         schema_version=SCHEMA_VERSION,
@@ -74,30 +82,37 @@ def build(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> Receipt:
         environment=environment_of(timeline, run),
         compile=compile_section(timeline, Causes.of(timeline, causes_of), places),
         findings=tuple(finding_record(item, places) for item in diagnosis.findings),
-        steps=steps_section(timeline, diagnosis.findings, run),
+        steps=steps_section(timeline, diagnosis.findings, run)
+        or logged_steps(timeline, run.warmup),
         timings=timings_of(timeline, places),
         syncs=syncs_section(timeline, places),
-        goodput=goodput_section(timeline, run),
+        goodput=time,
         memory=memory_section(timeline),
         cudagraph=cudagraph_section(timeline),
-        throughput=throughput_section(timeline),
+        throughput=with_logged(throughput_section(timeline), timeline, run.warmup),
         invocations=invocations_section(timeline, places),
         shapes=shapes_section(timeline, places),
         pipeline=pipeline_section(timeline),
         profiles=profiles_section(timeline),
         ranks=ranks_section(timeline, ranks_expected(timeline, run), places),
+        tracked=tracked_section(timeline),
+        ablations=ablations_section(timeline),
+        cost=cost_section(timeline, run.prices, run.wall_s, time),
         checks=checks_of(timeline, run),
         failure=_failure(timeline, run, redactor),
         overhead=overhead_of(timeline, run),
-        artifacts=tuple(
-            Artifact(
-                role=item.role,
-                uri=item.uri,
-                media_type=item.media_type,
-                bytes=item.bytes,
-                sha256=item.sha256,
-            )
-            for item in run.artifacts
+        artifacts=(
+            *ablation_artifacts(timeline),
+            *(
+                Artifact(
+                    role=item.role,
+                    uri=item.uri,
+                    media_type=item.media_type,
+                    bytes=item.bytes,
+                    sha256=item.sha256,
+                )
+                for item in run.artifacts
+            ),
         ),
         extensions=plain(dict(run.extensions)),
     )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.resources import files
 from typing import Any, cast
 
+from compilediag.receipt.history import version_of
 from compilediag.receipt.record import UNKNOWN_FIELD, Record
 from compilediag.receipt.schema import Receipt
+from compilediag.receipt.unknown_fields import record_inside
 
 _TOML_PARSER = "tomllib" if sys.version_info >= (3, 11) else "tomli"
 
@@ -56,6 +57,15 @@ def old_spellings() -> dict[str, str]:
     return found
 
 
+def unknown_to(version: str) -> Callable[[str], bool]:
+    """Tells of a path whether a receipt of that version had no such field. What is not registered
+    is of a version later than this one."""
+    written = version_of(version) or (0, 0)
+    fields = ((field.path, version_of(field.since) or (0, 0)) for field in registered())
+    known = {path for path, since in fields if since <= written}
+    return lambda path: path not in known
+
+
 def schema_paths(record: type[Record] = Receipt, prefix: str = "") -> Iterator[str]:
     """Every path the code knows: "[]" after a key marks a list, "{}" a map of any names."""
     hints = typing.get_type_hints(record)
@@ -63,25 +73,7 @@ def schema_paths(record: type[Record] = Receipt, prefix: str = "") -> Iterator[s
     for attribute, key in names:
         if key == UNKNOWN_FIELD:
             continue
-        inner, mark = _inside(hints[attribute])
+        inner, mark = record_inside(hints[attribute])
         yield f"{prefix}{key}{mark}"
         if inner is not None:
             yield from schema_paths(inner, f"{prefix}{key}{mark}.")
-
-
-def _inside(hint: Any) -> tuple[type[Record] | None, str]:
-    """The record inside a type, if any, and whether it is a list or a map."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        for argument in arguments:
-            inner, mark = _inside(argument)
-            if inner is not None or mark:
-                return inner, mark
-        return None, ""
-    if origin is tuple:
-        return _inside(arguments[0])[0], "[]"
-    if origin is dict:
-        return _inside(arguments[1])[0], "{}"
-    if isinstance(hint, type) and issubclass(hint, Record):
-        return hint, ""
-    return None, ""

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from compilediag.errors import OutputUnwritable, ReceiptUnreadable
-from compilediag.receipt.history import receipt_of
+from compilediag.receipt.history import is_older, is_present, receipt_of
 from compilediag.receipt.locate import AnyPath, find_receipt
 from compilediag.receipt.record import as_plain
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema import MIN_READER_VERSION, SCHEMA_VERSION, Receipt
 
 LARGEST_BYTES = 64 * 1024 * 1024
 """A larger file is not read: no receipt of ours comes near."""
@@ -53,8 +53,15 @@ def write_receipt(receipt: Receipt, path: AnyPath, *, now_s: float | None = None
 
 
 def encoded(receipt: Receipt) -> bytes:
-    """The bytes of the file: JSON, one space of indentation, a newline at the end."""
-    return msgspec.json.format(msgspec.json.encode(as_plain(receipt)), indent=1) + b"\n"
+    """The bytes of the file: JSON, one space of indentation, a newline at the end.
+
+    A receipt of an older version is spelled as this one spells it, and says so; one of a newer
+    version stays what it is.
+    """
+    raw = as_plain(receipt)
+    if is_older(receipt):
+        raw |= {"schema_version": SCHEMA_VERSION, "min_reader_version": MIN_READER_VERSION}
+    return msgspec.json.format(msgspec.json.encode(raw), indent=1) + b"\n"
 
 
 def _replace(path: str, folder: str, content: bytes) -> None:
@@ -109,22 +116,28 @@ def read_receipt(path: AnyPath | None = None) -> Receipt:
             content = stream.read()
     except OSError as error:
         raise ReceiptUnreadable(f"{file} cannot be read: {error.strerror or error}.") from error
-    return receipt_of(_decoded(content, file), file)
+    return receipt_from(content, file)
 
 
-def _decoded(content: bytes, file: str) -> Any:
+def receipt_from(content: bytes, name: str) -> Receipt:
+    """The bytes of a file as a Receipt; `name` is what errors call it, a path where there is one.
+
+    Raises:
+        ReceiptUnreadable: it is not a receipt.
+        ReceiptTooNew: a newer major version wrote it.
+    """
+    try:
+        receipt = msgspec.json.decode(content, type=Receipt)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Another version's, with fields of others, or no receipt at all: the long way tells.
+        return receipt_of(_decoded(content, name), name)
+    return receipt if is_present(receipt) else receipt_of(_decoded(content, name), name)
+
+
+def _decoded(content: bytes, name: str) -> Any:
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _decoded_leniently(content, file)
+        from compilediag.receipt.loose_file import decode
 
-
-def _decoded_leniently(content: bytes, file: str) -> Any:
-    """JSON as other writers spell it: NaN and infinities (null here), bytes that are no UTF-8."""
-    import json
-
-    try:
-        text = content.decode("utf-8-sig", "replace")
-        return json.loads(text, parse_constant=lambda _: None)
-    except (ValueError, RecursionError) as error:
-        raise ReceiptUnreadable(f"{file} is not readable as JSON: {error}.") from error
+        return decode(content, name)

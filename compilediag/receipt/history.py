@@ -14,7 +14,7 @@ import msgspec
 
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
 from compilediag.receipt.record import from_plain, has_unknown
-from compilediag.receipt.schema import SCHEMA, SCHEMA_VERSION, Receipt
+from compilediag.receipt.schema import MIN_READER_VERSION, SCHEMA, SCHEMA_VERSION, Receipt
 
 _DIGITS = 6
 """The most that a part of a version has."""
@@ -24,6 +24,21 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UPGRADES: Mapping[int, Upgrade] = {}
 """Major version to the function that makes the next major version of a receipt. A function never
 changes after its release; the golden files of all versions go through the whole chain."""
+
+
+def is_present(receipt: Receipt) -> bool:
+    """Whether it says of itself that it is of this version: then it is read as it is."""
+    return (receipt.schema, receipt.schema_version, receipt.min_reader_version) == (
+        SCHEMA,
+        SCHEMA_VERSION,
+        MIN_READER_VERSION,
+    )
+
+
+def is_older(receipt: Receipt) -> bool:
+    """Whether an older version wrote it."""
+    written, ours = version_of(receipt.schema_version), version_of(SCHEMA_VERSION)
+    return written is not None and ours is not None and written < ours
 
 
 def receipt_of(raw: object, name: str) -> Receipt:

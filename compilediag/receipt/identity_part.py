@@ -21,6 +21,8 @@ from compilediag.receipt.parts.identity import (
 )
 from compilediag.receipt.record import from_plain
 from compilediag.receipt.run_facts import RunFacts
+from compilediag.receipt.tracked_part import tracked_left_out
+from compilediag.receipt.train_log_part import logged_counts
 from compilediag.redact import Redactor
 from compilediag.timeline import Process, Timeline
 from compilediag_harness.wire import plain
@@ -56,7 +58,7 @@ def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> 
             agree=agreement.agree,
         ),
         differences=tuple(agreement.differences),
-        numbers=plain(agreement.numbers),
+        numbers=plain({**agreement.numbers, **logged_counts(timeline)}),
         reasons=tuple(missing_evidence(timeline)),
     )
 
@@ -77,6 +79,10 @@ def missing_evidence(timeline: Timeline) -> list[str]:
                 found[f"{hook}: {loss}"] = None
     for item in timeline.lost:
         found[f"{item.source}: {item.reason}"] = None
+    if timeline.train_log is not None:
+        found.update((f"train_log: {note}", None) for note in timeline.train_log.notes)
+    if (told := tracked_left_out(timeline)) is not None:
+        found[told] = None
     left_out = events_left_out(timeline)
     if left_out:
         found[f"compile.events: {left_out} later compiles are counted and not listed"] = None

@@ -11,6 +11,7 @@ from compilediag.receipt.parts.memory import (
     GrowingBucket,
     MemorySection,
 )
+from compilediag.receipt.train_log_part import logged_allocator
 from compilediag.timeline import Timeline
 
 
@@ -28,7 +29,7 @@ def memory_section(timeline: Timeline) -> MemorySection:
     return MemorySection(
         host_peak_bytes=max(peaks, default=None),
         devices=tuple(_device(item) for item in devices) or none,
-        allocator=Allocator() if fullest is None else _allocator(fullest),
+        allocator=logged_allocator(timeline) if fullest is None else _allocator(fullest),
         hint=None if fullest is None else fullest.hint,
     )
 

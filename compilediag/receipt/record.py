@@ -10,7 +10,7 @@ text are compiled one by one when the first receipt is read, a tenth of what `sh
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 
@@ -18,11 +18,18 @@ UNKNOWN_FIELD = "(unknown fields)"
 """Spelling of `Record.unknown` for the decoder: no JSON key of ours ever looks like this."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of every part of a receipt."""
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every part of a receipt.
 
-    unknown: dict[str, Any] = msgspec.field(default_factory=dict[str, Any], name=UNKNOWN_FIELD)
-    """Fields of this object that this version does not know, as they were read."""
+    The decoder refuses what a record does not know, so that a receipt without anything unknown is
+    known as such without a second look at it; `unknown_fields` reads the others.
+    """
+
+    unknown: Annotated[dict[str, Any], msgspec.Meta(max_length=0)] = msgspec.field(
+        default_factory=dict[str, Any], name=UNKNOWN_FIELD
+    )
+    """Fields of this object that this version does not know, as they were read. The limit is the
+    decoder's: a file that spells our own key has no influence on it."""
 
 
 LEAVES = frozenset({str, int, float, bool, type(None)})
@@ -37,9 +44,13 @@ def from_plain(kind: type[Kind], raw: Mapping[str, Any]) -> Kind:
     Raises:
         msgspec.ValidationError: a field is missing or has another type.
     """
-    record = msgspec.convert(raw, kind)
-    _remember_unknown(record, raw)
-    return record
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError:
+        # Only the receipts of other versions and with fields of others pay for this import.
+        from compilediag.receipt.unknown_fields import convert_keeping
+
+        return convert_keeping(kind, raw)
 
 
 def as_plain(value: Any) -> Any:
@@ -50,7 +61,7 @@ def as_plain(value: Any) -> Any:
         plain = {
             # A call for every number and text would be most of the time of a large receipt.
             name: item if type(item) in LEAVES else as_plain(item)
-            for name, attribute in _known_attributes(type(value)).items()
+            for name, attribute in attributes(type(value)).items()
             for item in (getattr(value, attribute),)
         }
         for name, item in value.unknown.items():
@@ -75,33 +86,8 @@ def has_unknown(value: Any) -> bool:
     return False
 
 
-def _remember_unknown(value: Any, raw: Any) -> None:
-    """Walks a converted value beside what it came from; `convert` keeps order and length."""
-    if isinstance(value, Record):
-        attributes = _attributes(type(value))
-        unknown: dict[str, Any] = {}
-        if not attributes.keys() >= raw.keys():
-            unknown = {key: item for key, item in raw.items() if key not in attributes}
-        if unknown or value.unknown:
-            # The record is frozen for its readers; it is not published before this line ran.
-            msgspec.structs.force_setattr(value, "unknown", unknown)
-        for name, attribute in attributes.items():
-            inner = getattr(value, attribute)
-            if isinstance(inner, (Record, tuple)) and name in raw:
-                _remember_unknown(inner, raw[name])
-    elif isinstance(value, tuple):
-        for item, source in zip(cast(tuple[Any, ...], value), raw, strict=True):
-            if type(item) not in LEAVES:
-                _remember_unknown(item, source)
-
-
 @cache
-def _attributes(kind: type[Record]) -> Mapping[str, str]:
-    """The attribute of each JSON key."""
-    return dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
-
-
-@cache
-def _known_attributes(kind: type[Record]) -> Mapping[str, str]:
-    """The same without the one that holds what is not known."""
-    return {name: item for name, item in _attributes(kind).items() if name != UNKNOWN_FIELD}
+def attributes(kind: type[Record]) -> Mapping[str, str]:
+    """The attribute of each JSON key, but for the one that holds what is not known."""
+    names = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
+    return {name: item for name, item in names if name != UNKNOWN_FIELD}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from compilediag.prices import PriceTable
+from compilediag.provenance_variables import told_by
 from compilediag.receipt.schema import Status
 
 
@@ -20,6 +22,18 @@ class ProvenanceFacts:
     """"git", "environment" (overrides where there is no .git), or None."""
     source_sha256: Mapping[str, str] = field(default_factory=dict[str, str])
     """Path relative to the working directory to the digest of the file's bytes."""
+
+
+def facts_told_by(variables: Mapping[str, str]) -> ProvenanceFacts:
+    """The code that ran as the environment tells it, where no repository does."""
+    told = told_by(variables)
+    return ProvenanceFacts(
+        git_commit=told.commit,
+        git_branch=told.branch,
+        git_dirty=told.dirty,
+        git_message_short=told.message,
+        source="environment" if told.anything else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,8 @@ class RunFacts:
     """Steps the user called warm-up; None: found from the compiles."""
     bytes_written: int | None = None
     artifacts: tuple[ArtifactFacts, ...] = ()
+    prices: PriceTable | None = None
+    """None: no cost is estimated."""
     tool_versions: Mapping[str, str] = field(default_factory=dict[str, str])
     """"tlparse" and "depyf" to their versions, where they are installed."""
     extensions: Mapping[str, object] = field(default_factory=dict[str, object])

@@ -16,7 +16,9 @@ from compilediag.receipt.parts.running import (
 )
 from compilediag.receipt.run_facts import RunFacts
 from compilediag.receipt.schema import Checks
+from compilediag.receipt.train_log_part import logged_losses_finite
 from compilediag.timeline import Timeline
+from compilediag.tracked_runs import losses_finite
 
 _OUT_OF_MEMORY = re.compile(
     r"OutOfMemoryError|\bMemoryError\b|out of memory|DefaultCPUAllocator: can't allocate|oom-kill",
@@ -105,12 +107,12 @@ def overhead_of(timeline: Timeline, run: RunFacts) -> Overhead:
 
 
 def checks_of(timeline: Timeline, run: RunFacts) -> Checks:
-    """Yes or no, or None where nothing was observed. Losses are not observed yet."""
+    """Yes or no, or None where nothing was observed."""
     expected = ranks_expected(timeline, run)
     return Checks(
         exit_code_zero=None if run.exit_code is None else run.exit_code == 0,
-        steps_present=bool(timeline.steps),
-        losses_finite=None,
+        steps_present=bool(timeline.steps) or _steps_logged(timeline),
+        losses_finite=_losses_finite(timeline),
         no_oom=_no_oom(timeline, run),
         evidence_complete=evidence_complete(timeline, run),
         all_ranks_reported=None
@@ -119,13 +121,26 @@ def checks_of(timeline: Timeline, run: RunFacts) -> Checks:
     )
 
 
+def _steps_logged(timeline: Timeline) -> bool:
+    log = timeline.train_log
+    return log is not None and bool(log.ended_steps or log.step_lines)
+
+
+def _losses_finite(timeline: Timeline) -> bool | None:
+    """Of the losses that a tracker was given, and of those that a trainer printed."""
+    told = {losses_finite(timeline.tracked), logged_losses_finite(timeline)} - {None}
+    return all(told) if told else None
+
+
 def _no_oom(timeline: Timeline, run: RunFacts) -> bool | None:
     """False when the run ended for want of memory; None when killed for a reason nobody knows."""
     told = [run.failure_reason or "", run.log_tail or ""]
     told += [item.ended.failure or "" for item in timeline.processes if item.ended is not None]
     if run.status != "complete" and any(_OUT_OF_MEMORY.search(text) for text in told):
         return False
-    return True if run.status == "complete" and timeline.tells("steps") else None
+    log = timeline.train_log
+    seen_to_end = bool(timeline.processes) or (log is not None and log.finished)
+    return True if run.status == "complete" and timeline.tells("steps") and seen_to_end else None
 
 
 def evidence_complete(timeline: Timeline, run: RunFacts) -> bool:

@@ -28,6 +28,7 @@ from compilediag.receipt.parts.running import (
 )
 from compilediag.receipt.parts.shapes import ShapesSection
 from compilediag.receipt.parts.syncs import SyncsSection
+from compilediag.receipt.parts.tracked import AblationRecord, CostSection, TrackedRecord
 from compilediag.receipt.record import Record
 
 SCHEMA = "compilediag.receipt"
@@ -94,6 +95,9 @@ class Receipt(Record, frozen=True, kw_only=True):
     pipeline: PipelineSection | None = None
     profiles: tuple[Profile, ...] = ()
     ranks: RanksSection | None = None
+    tracked: tuple[TrackedRecord, ...] = ()
+    ablations: tuple[AblationRecord, ...] = ()
+    cost: CostSection | None = None
     checks: Checks
     failure: Failure | None = None
     overhead: Overhead | None = None

@@ -39,10 +39,15 @@ def json_schema() -> dict[str, Any]:
 
 
 def _without_unknown(part: Any) -> Any:
-    """The schema without our bookkeeping key, which stands among properties and in defaults."""
+    """The schema without our bookkeeping key, which stands among properties and in defaults, and
+    open to fields of later versions: that our decoder refuses them is no rule for others."""
     if isinstance(part, dict):
         members = cast(dict[str, Any], part).items()
-        return {key: _without_unknown(item) for key, item in members if key != UNKNOWN_FIELD}
+        return {
+            key: _without_unknown(item)
+            for key, item in members
+            if key != UNKNOWN_FIELD and not (key == "additionalProperties" and item is False)
+        }
     if isinstance(part, list):
         return [_without_unknown(item) for item in cast(list[Any], part)]
     return part
@@ -91,9 +96,20 @@ def page() -> str:
         "`header.run.redactions`.",
         "",
         "In paths `[]` is every element of a list, `{}` every value of a map of any names. The id",
-        "of a field never moves; its spelling may. Readers keep fields they do not know when they",
-        "write a receipt back, and refuse a newer major version. The JSON Schema is",
+        "of a field never moves; its spelling may. The JSON Schema is",
         f"[{SCHEMA_FILE}]({SCHEMA_FILE}).",
+        "",
+        "## Versions",
+        "",
+        "- A minor version adds optional fields, a major one changes a meaning. Receipts of every",
+        "  earlier version are read, a newer major version is refused.",
+        "- Fields that a reader does not know are kept when it writes the receipt back.",
+        "- A key that was renamed is found under its old spelling; the receipt is written back",
+        "  under the new one, as a receipt of the version that has it.",
+        "- A field of the lane that a receipt's version did not have yet does not part it from",
+        "  later ones: `compilediag diff` compares them and names the field.",
+        "- NaN and numbers too large for a float are read as null, and `checks.values_finite` is",
+        "  false; a file that ends in the middle is refused and left as it is.",
     ]
     section = None
     for field in fields:

@@ -9,6 +9,7 @@ from compilediag.codes import info
 from compilediag.findings import Finding, Fix, Ownership, Rule, Severity
 from compilediag.ownership import ownership_of
 from compilediag.reconcile import reconcile
+from compilediag.rules.nothing_compiled import why_nothing
 from compilediag.timeline import Compile, Frame, FrameKey, SkippedFrame, Timeline
 from compilediag_harness.wire import Location
 
@@ -40,35 +41,19 @@ def find_nothing_compiled(timeline: Timeline) -> Iterable[Finding]:
     """CD901: zero frames with a graph. Never clean: nothing was seen that could be judged."""
     if any(frame.graphs for frame in timeline.frames):
         return
-    torch_seen = any(process.torch is not None for process in timeline.processes)
     eager = [frame for frame in timeline.frames if frame.ran_eager]
-    if not torch_seen:
-        title = "torch was never seen in the run"
-        summary = "check that the target imports torch and is not started with python -I, -E or -S"
-    elif not timeline.tells("metrics_rows"):
-        title = "the record does not tell what was compiled"
-        summary = "analyze a TORCH_TRACE of the run: a text log tells recompiles and breaks only"
-    elif eager:
-        title = f"nothing was compiled: no graph is left of {_frames(len(eager))}"
-        summary = "see why torch.compile gave those frames up: no call of them is compiled"
-    else:
-        title = "nothing was compiled"
-        summary = "call torch.compile on what should be compiled, and run it at least once"
+    title, summary = why_nothing(timeline, len(eager))
     yield _note(
         "CD901",
         title=title,
         summary=summary,
         evidence={
-            "torch_seen": torch_seen,
+            "torch_seen": any(process.torch is not None for process in timeline.processes),
             "processes": len(timeline.processes),
             "frames": len(timeline.frames),
             "frames_eager": len(eager),
         },
     )
-
-
-def _frames(count: int) -> str:
-    return "1 frame" if count == 1 else f"{count} frames"
 
 
 def find_torn_evidence(timeline: Timeline) -> Iterable[Finding]:

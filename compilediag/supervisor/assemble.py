@@ -23,6 +23,7 @@ from compilediag_harness.wire import Event, EvidenceLost, TorchSeen
 if TYPE_CHECKING:
     from compilediag.receipt.run_facts import ArtifactFacts, JournalFacts, ProvenanceFacts, RunFacts
     from compilediag.receipt.schema import Receipt
+    from compilediag.telemetry.telling import Told
     from compilediag.timeline import Timeline
 
 REPORTS = "tlparse"
@@ -57,6 +58,8 @@ class RunRecord:
     variables: Mapping[str, str]
     notes: tuple[str, ...] = ()
     """Sentences for the user about what was done after the child had ended."""
+    told: Told | None = None
+    """How telemetry went; None where there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,9 @@ def assemble(record: RunRecord) -> Assembled:
         linked = link_reports(traces, record.run_dir, timeline, _secrets(record))
         extensions = linked.extensions
         notes += linked.notes
+    if record.told is not None:
+        extensions = {**extensions, "telemetry": record.told.extension}
+        notes += record.told.notes
     facts = _facts(record, journals, extensions)
     receipt = build(timeline, diagnose(timeline), facts)
     return Assembled(receipt, (*record.notes, *notes), timeline)
@@ -131,6 +137,7 @@ def _facts(
         argv=record.words,
         environment=_allowed(record.variables),
         tool_versions=_tool_versions(),
+        prices=record.options.prices,
         secret_values=_secrets(record),
         provenance=record.provenance,
         lane_name=record.options.name or record.target.name,

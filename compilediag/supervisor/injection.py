@@ -10,6 +10,7 @@ import compilediag_harness
 RUN_DIR_VARIABLE = "COMPILEDIAG_RUN_DIR"
 STEPS_VARIABLE = "COMPILEDIAG_STEPS"
 PROFILE_VARIABLE = "COMPILEDIAG_PROFILE_DIR"
+EXPERIMENTS_VARIABLE = "COMPILEDIAG_EXPERIMENTS"
 
 
 def bootstrap_dir() -> str:
@@ -24,12 +25,14 @@ def child_environment(
     steps: int | None = None,
     trace_dir: str | None = None,
     profile_dir: str | None = None,
+    experiments_s: float | None = None,
 ) -> dict[str, str]:
     """`base` with what attaches a Python child to the run.
 
     TORCH_LOGS stays as the user set it. TORCH_TRACE is set to `trace_dir` only where the user has
     none. A run inside a run attaches to the inner one only. `profile_dir`: where signals may put
-    profiles; None: signals are the program's alone.
+    profiles; None: signals are the program's alone. `experiments_s`: how often the experiment that
+    the program has open is told of the run, in seconds; None: never.
     """
     ours = bootstrap_dir()
     paths = base.get("PYTHONPATH", "")
@@ -41,6 +44,9 @@ def child_environment(
     }
     child.pop(STEPS_VARIABLE, None)
     child.pop(PROFILE_VARIABLE, None)
+    child.pop(EXPERIMENTS_VARIABLE, None)
+    if experiments_s is not None:
+        child[EXPERIMENTS_VARIABLE] = repr(experiments_s)
     if profile_dir is not None:
         child[PROFILE_VARIABLE] = profile_dir
     if steps is not None:

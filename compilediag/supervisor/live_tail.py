@@ -11,18 +11,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import BinaryIO
 
-from compilediag.readers.journal import LINE_LIMIT, BadLine, decode_line, journal_names
-from compilediag.supervisor.files import open_plain
+from compilediag.readers.following import Following
 from compilediag.supervisor.options import LiveMode
 from compilediag.views.live import RESTORE_TITLE, SAVE_TITLE, Progress, status, title
 from compilediag.views.text import clean
-from compilediag_harness.wire import Event
 
 PERIOD_S = 0.25
 STOP_PATIENCE_S = 1.0
-READ_BYTES = 1 << 20
 FILE_LIMIT = 64
 """Most processes that are followed."""
 
@@ -38,42 +34,26 @@ def can_draw(fd: int, variables: Mapping[str, str], mode: LiveMode) -> bool:
 
 
 class Follower:
-    """Reads what was added to the journals of a run directory since the last look."""
+    """Tells what was added to the journals of a run directory since the last look."""
 
     def __init__(self, run_dir: str) -> None:
-        self._run_dir = run_dir
-        self._files: dict[str, tuple[BinaryIO, Progress]] = {}
-        self._rest: dict[str, bytes] = {}
+        self._journals = Following(run_dir, FILE_LIMIT)
+        self._progress: dict[str, Progress] = {}
 
     @property
     def processes(self) -> list[Progress]:
-        return [progress for _, progress in self._files.values()]
+        return list(self._progress.values())
 
     def look(self, now: float) -> list[str]:
         """Takes in what is new; gives the sentences that are news by themselves."""
-        for name in journal_names(self._run_dir)[:FILE_LIMIT]:
-            if name not in self._files:
-                file = open_plain(os.path.join(self._run_dir, name))
-                if file is not None:
-                    self._files[name] = (file, Progress())
         news: list[str] = []
-        for name, (file, progress) in self._files.items():
-            for event in self._events(name, file):
+        for name, events in self._journals.look().items():
+            progress = self._progress.setdefault(name, Progress())
+            for event in events:
                 told = progress.apply(event, now)
                 if told is not None:
                     news.append(told)
         return news
-
-    def _events(self, name: str, file: BinaryIO) -> list[Event]:
-        *lines, rest = (self._rest.get(name, b"") + file.read(READ_BYTES)).split(b"\n")
-        self._rest[name] = rest if len(rest) <= LINE_LIMIT else b""
-        decoded = (decode_line(line) for line in lines if line)
-        return [item[1] for item in decoded if not isinstance(item, BadLine)]
-
-    def close(self) -> None:
-        for file, _ in self._files.values():
-            file.close()
-        self._files.clear()
 
 
 class LiveView:
@@ -115,7 +95,6 @@ class LiveView:
         with contextlib.suppress(Exception):
             while not self._over.wait(PERIOD_S):
                 self.draw()
-        self._follower.close()
 
     def draw(self) -> None:
         """One look at the journals, and what it changes on the terminal."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from compilediag.prices import PriceTable
     from compilediag.receipt.schema import Receipt
+    from compilediag.telemetry.wishes import Wishes
     from compilediag.timeline import Timeline
 
 LiveMode = Literal["title", "lines"]
@@ -34,8 +36,12 @@ class Options:
     """Run the target a second time, and decompile what its frames became."""
     profile_on_signal: bool = False
     """SIGUSR1 and SIGUSR2 begin and end a window of torch.profiler in the target."""
+    prices: PriceTable | None = None
+    """What an hour of a device costs; None: no cost is estimated."""
     live: LiveMode | None = "title"
     """Where progress is shown, on a terminal; None: nowhere."""
+    telemetry: Wishes | None = None
+    """Who is told of the run while it goes on."""
     label: str = ""
     """What progress says first, for one run of several."""
 

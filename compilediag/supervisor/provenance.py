@@ -7,12 +7,12 @@ import os
 import subprocess
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 
-from compilediag.receipt.run_facts import ProvenanceFacts
+from compilediag.receipt.run_facts import ProvenanceFacts, facts_told_by
 
 GIT_PATIENCE_S = 5.0
 DIGEST_LIMIT_BYTES = 64 << 20
-OVERRIDES = ("COMPILEDIAG_GIT_COMMIT", "COMPILEDIAG_GIT_BRANCH", "COMPILEDIAG_GIT_MESSAGE")
 
 
 class ProvenanceProbe:
@@ -55,14 +55,7 @@ def read_provenance(
 
 
 def _from_environment(digests: Mapping[str, str], variables: Mapping[str, str]) -> ProvenanceFacts:
-    commit, branch, message = (variables.get(name) or None for name in OVERRIDES)
-    return ProvenanceFacts(
-        git_commit=commit,
-        git_branch=branch,
-        git_message_short=message,
-        source="environment" if commit or branch or message else None,
-        source_sha256=dict(digests),
-    )
+    return replace(facts_told_by(variables), source_sha256=dict(digests))
 
 
 def _git(folder: str, *arguments: str) -> str | None:

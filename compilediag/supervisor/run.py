@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, OutputUnwritable, UsageError
+from compilediag.supervisor import telemetry
 from compilediag.supervisor.assemble import RunRecord, assemble
 from compilediag.supervisor.child import Ended, start, supervise
 from compilediag.supervisor.injection import child_environment
@@ -23,6 +24,7 @@ from compilediag.supervisor.target import Target, parse_target
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema import Receipt
+    from compilediag.telemetry.telling import Told
 
 STDERR = 2
 
@@ -47,7 +49,7 @@ def run(
     run_dir = make_run_dir(options.output, name, now=started_unix, pid=os.getpid())
     # Signals stay messages until the receipt is written: an impatient Ctrl-C must not lose it.
     with SignalInbox() as inbox:
-        ended, probe = _run_child(target, options, run_dir, variables, inbox)
+        ended, probe, told = _run_child(words, target, options, run_dir, variables, inbox)
         notes: tuple[str, ...] = ()
         if options.depyf:
             from compilediag.supervisor.decompiling import decompile
@@ -63,17 +65,19 @@ def run(
             provenance=probe.result(),
             variables=variables,
             notes=notes,
+            told=told,
         )
         return _conclude(record)
 
 
 def _run_child(
+    words: Sequence[str],
     target: Target,
     options: Options,
     run_dir: str,
     variables: Mapping[str, str],
     inbox: SignalInbox,
-) -> tuple[Ended, ProvenanceProbe]:
+) -> tuple[Ended, ProvenanceProbe, Told | None]:
     trace_dir = _trace_dir(run_dir) if options.trace or options.tlparse else None
     environment = child_environment(
         variables,
@@ -81,9 +85,10 @@ def _run_child(
         steps=options.steps,
         trace_dir=trace_dir,
         profile_dir=os.path.join(run_dir, ARTIFACTS) if options.profile_on_signal else None,
+        experiments_s=telemetry.experiment_period(options.telemetry),
     )
     digests = digest_script(target.script)  # before the target can change it
-    started = time.monotonic()
+    started, started_unix = time.monotonic(), time.time()
     try:
         child = start(target.command, environment)
     except UsageError:
@@ -92,6 +97,8 @@ def _run_child(
     folder = os.path.dirname(os.path.abspath(target.script)) if target.script else os.getcwd()
     probe = ProvenanceProbe(folder, digests)
     live = _live(options, run_dir, variables)
+    lane = options.name or target.name
+    telling = telemetry.begin(options.telemetry, run_dir, started_unix, variables, words, lane)
     try:
         ended = supervise(
             child, inbox, started=started, grace_s=options.grace_s, timeout_s=options.timeout_s
@@ -99,7 +106,7 @@ def _run_child(
     finally:
         if live is not None:
             live.stop()
-    return ended, probe
+    return ended, probe, telemetry.end(telling, ended, run_dir)
 
 
 def _live(options: Options, run_dir: str, variables: Mapping[str, str]) -> LiveView | None:

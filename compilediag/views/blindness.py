@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from compilediag.views.facts import BLIND_RULES, numbered
 from compilediag.views.look import Look
 from compilediag.views.text import hang
+from compilediag.views.training import is_note
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema import Receipt
@@ -43,7 +44,7 @@ def reasons(receipt: Receipt) -> list[tuple[str, str | None]]:
             told[f"{words} ({item.rule})"] = item.fix.summary
     evidence = receipt.completeness
     for text in (*evidence.reasons, *evidence.differences):
-        if not any(text in known for known in told):
+        if not is_note(text) and not any(text in known for known in told):
             told[text] = None
     if not told and not receipt.compile.compiles:
         told[_IN_OTHER_WORDS["CD901"]] = None

@@ -11,9 +11,11 @@ from compilediag.diff import (
     CountChange,
     FieldChange,
     FrameChange,
+    NumberChange,
     TimingChange,
 )
 from compilediag.views.look import Look
+from compilediag.views.quantities import measured
 from compilediag.views.table import table
 from compilediag.views.text import flow, hang
 from compilediag.views.words import seconds
@@ -33,6 +35,11 @@ def render_comparison(found: Comparison, look: Look) -> str:
     )
     for title, told in _lists(found, look):
         lines += _list(title, told, look)
+    numbers = [row for item in found.numbers if len(set((row := _number(item, look))[1:])) > 1]
+    if numbers:
+        lines += ["", "numbers that differ (for information)"]
+        head = ("figure", "before", "after")
+        lines += table(head, numbers, look, right=head[1:], shrink="figure")
     timings = [_timing(item) for item in found.timings if _measured(item)]
     if timings:
         note = "seconds (for information: another machine or moment changes them)"
@@ -48,11 +55,15 @@ def _summary(found: Comparison, look: Look) -> list[str]:
         before, after = (value or "no verdict" for value in found.verdict)
         told.insert(0, f"{look.text(before)} {look.arrow} {look.text(after)}")
     if not told:
-        same = "the same counts; " + (
-            "other things changed" if found.changed else "nothing changed"
-        )
-        return [look.styled(same, "bold")]
+        return [look.styled(f"the same counts; {_other_changes(found)}", "bold")]
     return [look.styled(line, "bold") for line in flow(told, look.dot, look.width, "", "")]
+
+
+def _other_changes(found: Comparison) -> str:
+    if found.changed:
+        return "other things changed"
+    beside = found.provenance or found.environment or found.tracked_lanes
+    return "only code, environment or tracked lanes differ" if beside else "nothing changed"
 
 
 def _count(item: CountChange) -> tuple[str, ...]:
@@ -78,6 +89,8 @@ def _lists(found: Comparison, look: Look) -> list[tuple[str, list[str]]]:
         ("findings that are gone", _texts(found.findings_gone, look)),
         ("checks", [_field(item, look) for item in found.checks]),
         ("environment", [_field(item, look) for item in found.environment]),
+        ("tracked runs of other lanes", [_field(item, look) for item in found.tracked_lanes]),
+        ("lane, not told by the older", [_field(item, look) for item in found.lane_not_told]),
         ("code", [_field(item, look) for item in found.provenance]),
     ]
 
@@ -142,3 +155,8 @@ def _measured(item: TimingChange) -> bool:
 
 def _timing(item: TimingChange) -> tuple[str, ...]:
     return item.name, seconds(item.before_s), seconds(item.after_s)
+
+
+def _number(item: NumberChange, look: Look) -> tuple[str, ...]:
+    told = (measured(item.name, value) for value in (item.before, item.after))
+    return look.text(item.name, 60), *told

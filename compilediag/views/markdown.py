@@ -14,6 +14,7 @@ from compilediag.views.facts import main_findings, notes
 from compilediag.views.finding_rows import title_of, when
 from compilediag.views.headline import headline
 from compilediag.views.look import Look
+from compilediag.views.training import figures
 from compilediag.views.verdict import ending
 from compilediag.views.words import seconds
 
@@ -30,6 +31,8 @@ def render_markdown(receipt: Receipt, *, root: str = "") -> str:
     look = Look(root=root)
     head = headline(receipt)
     lines = [f"### {_SIGN[head.kind]} {prose(head.sentence)}", "", " · ".join(head.counts), ""]
+    if said := figures(receipt):
+        lines += [code(" · ".join(said)), ""]
     told = ending(receipt)
     if told is not None:
         lines += [f"⚠️ {code(told)}", ""]

@@ -40,7 +40,7 @@ def render_steps(receipt: Receipt, look: Look) -> str:
     lines: list[str] = []
     if steps is not None:
         lines += [_headline(steps), "", *_phases(steps.phases, look)]
-        lines += _spikes(steps, look)
+        lines += _spikes(steps, look) if steps.median is not None else []
     if receipt.timings:
         lines += ["", *_timings(receipt.timings, look)]
     return "\n".join(lines) + "\n"
@@ -48,11 +48,14 @@ def render_steps(receipt: Receipt, look: Look) -> str:
 
 def _headline(steps: StepsSection) -> str:
     warmup = f", {count(steps.warmup, 'step')} of warm-up" if steps.warmup else ""
-    return f"{count(steps.count, 'step')}, median {seconds(steps.median)}{warmup}"
+    timed = f", {steps.timed:,} of them timed" if steps.timed is not None else ""
+    return f"{count(steps.count, 'step')}{timed}, median {seconds(steps.median)}{warmup}"
 
 
 def _phases(phases: Phases, look: Look) -> list[str]:
     measured = {name: getattr(phases, name) for name in PHASES}
+    if not any(value is not None for value in measured.values()):
+        return ["  the phases of the steps were not measured"]
     whole = sum(value for value in measured.values() if value is not None)
     rows = [
         (

@@ -15,6 +15,7 @@ from compilediag.views.headline import headline
 from compilediag.views.look import Look
 from compilediag.views.outlook import outlook
 from compilediag.views.text import columns, flow, hang
+from compilediag.views.training import figures, training
 from compilediag.views.words import count
 
 if TYPE_CHECKING:
@@ -53,8 +54,10 @@ def render(
         suffix: what the next commands need to find this receipt again, such as its path.
     """
     look = Look(max(width, LEAST_WIDTH), color, ascii, root)
-    head = [*_head(receipt, look), *_ending(receipt, look), *why_blind(receipt, look)]
+    head = [*_head(receipt, look), *_ending(receipt, look), *training(receipt, look)]
+    head += why_blind(receipt, look)
     tail = outlook(receipt, look)
+    tail += _measured(receipt, look, suffix, complete=complete)
     tail += [] if complete else _notes(receipt, look, suffix)
     tail += _next(receipt, look, suffix)
     room = SCREEN_LINES - len(head) - len(tail) - 2
@@ -131,6 +134,15 @@ def _body(receipt: Receipt, look: Look, room: int | None, suffix: str) -> list[s
     return lines
 
 
+def _measured(receipt: Receipt, look: Look, suffix: str, *, complete: bool) -> list[str]:
+    """What the program measured itself and what it cost; most receipts hold neither."""
+    if not receipt.tracked and receipt.cost is None:
+        return []
+    from compilediag.views.measured import measured_lines
+
+    return measured_lines(receipt, look, suffix, complete=complete)
+
+
 def _notes(receipt: Receipt, look: Look, suffix: str) -> list[str]:
     """The findings that are for information only, collapsed into one line."""
     codes = dict.fromkeys(look.text(item.rule, 8) for _, item in notes(receipt))
@@ -147,6 +159,8 @@ def _next(receipt: Receipt, look: Look, suffix: str) -> list[str]:
     commands = ["show --frames" + suffix]
     if receipt.verdict == "blind":
         commands = [f"explain {blind[0]}", "doctor"] if blind else ["doctor"]
+        if figures(receipt):
+            commands.append(f"show --steps{suffix}")
     if chosen:
         commands.insert(0, f"explain {chosen[0][0]}{suffix}")
     if receipt.compile.recompiles:

@@ -16,12 +16,15 @@ from typing import Any
 from compilediag_harness import (
     checkpoints,
     environment,
+    host_memory,
     pipeline,
     pipeline_log,
     profiling,
     steps,
     torch_api,
     torch_cudagraphs,
+    tracker,
+    tracker_log,
 )
 from compilediag_harness.collectors import hooks, invocations
 from compilediag_harness.collectors.baselines import Baselines
@@ -105,6 +108,7 @@ class Attachment:
         checkpoints.install(torch)
         invocations.install(session, torch)  # after the steps: their clock reads first
         pipeline.install(session, torch)
+        tracker.install(session, torch)
         shape_log.install(session)
         profiling.install(session, torch)
         self._memory = DeviceMemory(session, torch_api.device_memory)
@@ -236,6 +240,7 @@ class Attachment:
         for what, action in (
             ("steps", lambda: steps.finish(session)),
             ("pipeline", lambda: pipeline_log.finish(session)),
+            ("tracker", lambda: tracker_log.finish(session)),
             ("fixed shapes", lambda: shape_log.finish(session)),
             ("invocations", lambda: invocations.finish(session)),
             ("profiling", lambda: profiling.finish(session)),
@@ -260,7 +265,7 @@ class Attachment:
             self._counters(),
             session.collector_s,
             session.records_dropped,
-            _host_peak_bytes(),
+            host_memory.peak()[0],
             failure,
         )
 
@@ -315,6 +320,7 @@ class Attachment:
             session.step_listeners.remove(self._cudagraphs.step_ended)
         steps.uninstall(session)
         pipeline_log.uninstall(session)
+        tracker_log.uninstall(session)
         shape_log.uninstall(session)
         invocations.uninstall(session)
         profiling.uninstall(session)
@@ -348,20 +354,3 @@ def uninstall(session: Session) -> None:
     attachment = _attachments.pop(id(session), None)
     if attachment is not None:
         attachment.uninstall()
-
-
-def _host_peak_bytes() -> int | None:
-    """Peak resident size of this process: VmHWM where /proc has it, else getrusage."""
-    try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-            for line in status:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

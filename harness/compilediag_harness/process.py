@@ -68,6 +68,10 @@ class Attached:
             from compilediag_harness import attach
 
             attach.install(session)
+            if os.environ.get("COMPILEDIAG_EXPERIMENTS"):
+                from compilediag_harness import experiments
+
+                experiments.install(self.run_dir)
         except Exception as error:
             session.fault("attach.install", error)
 

@@ -698,6 +698,87 @@ class RowsRun:
     """False: it was switched off, or what was called has no fixed sizes."""
 
 
+# --- what the program itself measured ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedMetric:
+    """One metric of a tracked run, summed up; see `number_series.SeriesSummary`."""
+
+    name: str
+    count: int
+    mean: float | None = None
+    median: float | None = None
+    min: float | None = None
+    max: float | None = None
+    last: float | None = None
+    median_of: int = 0
+    not_finite: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunTracked:
+    """A run of a `tracker()`, as it is now: told when it ends, and now and then before, for
+    programs that are killed. The last record of a `number` counts."""
+
+    t: float
+    number: int
+    """The run, by a number that it has in all records of the process."""
+    name: str
+    config: dict[str, Any]
+    state: str
+    """"running", "finished", "failed" (an exception left the block)."""
+    steps: int
+    """Calls of `record_step`."""
+    first_step: int | None
+    last_step: int | None
+    wall_s: float
+    """From `start_run` to `finish_run`, or to this record."""
+    steps_s: float
+    """From `start_run`, or the end of the warm-up, to the last recorded step."""
+    warmup: int = 0
+    """Recorded steps at the start that are in no rate and no step time."""
+    peak_bytes: int | None = None
+    """Most host memory of the process until now."""
+    peak_at_start_bytes: int | None = None
+    peak_source: str | None = None
+    """"VmHWM" or "getrusage"."""
+    totals: dict[str, float] = field(default_factory=dict[str, float])
+    """Sums of what was counted: tokens, samples..."""
+    per_s: dict[str, float] = field(default_factory=dict[str, float])
+    """The same by second of `steps_s`, without the warm-up's."""
+    metrics: tuple[TrackedMetric, ...] = ()
+    left_out: int = 0
+    """Names of metrics and counts beyond the most that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedRunsLeftOut:
+    """More runs were tracked than are told one by one; told at the end of the process."""
+
+    t: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AblationWritten:
+    """A validated report of an ablation was written to a file."""
+
+    t: float
+    name: str
+    architecture: str
+    depth: int
+    steps: int
+    curves: int
+    layers: int
+    """Layer keys."""
+    baseline: str | None
+    uri: str
+    """file:// and the absolute path."""
+    bytes: int
+    sha256: str
+
+
 # --- faults ----------------------------------------------------------------------------------
 
 
@@ -756,6 +837,9 @@ Event = (
     | FixedShapeCompiled
     | PaddingChecked
     | RowsRun
+    | RunTracked
+    | TrackedRunsLeftOut
+    | AblationWritten
     | EvidenceLost
     | FaultOccurred
 )
@@ -798,6 +882,9 @@ KINDS: dict[str, type[Any]] = {
         FixedShapeCompiled,
         PaddingChecked,
         RowsRun,
+        RunTracked,
+        TrackedRunsLeftOut,
+        AblationWritten,
         EvidenceLost,
         FaultOccurred,
     )

@@ -18,8 +18,12 @@ import fixing
 import observing
 import planning
 import probing
+import reading_logs
+import recording
 import starting
 import stepping
+import telling
+import trending
 import under_pytest
 from bench import Bench, Benchmark
 
@@ -32,6 +36,10 @@ BENCHMARKS: dict[str, Benchmark] = {
     **planning.BENCHMARKS,
     **fixing.BENCHMARKS,
     **analyzing.BENCHMARKS,
+    **trending.BENCHMARKS,
+    **reading_logs.BENCHMARKS,
+    **recording.BENCHMARKS,
+    **telling.BENCHMARKS,
 }
 
 

@@ -53,3 +53,11 @@ class Throughput(Record, frozen=True, kw_only=True):
     samples: int | None = None
     elements: int | None = None
     from_steps: int | None = None
+    reported_by: str | None = None
+    tokens_per_s: float | None = None
+    tokens_per_s_per_device: float | None = None
+    tflops_per_s_per_device: float | None = None
+    mfu: float | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+    train_s: float | None = None

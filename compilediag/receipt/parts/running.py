@@ -67,6 +67,7 @@ class StepsSection(Record, frozen=True, kw_only=True):
     phases: Phases = Phases()
     device_timing: DeviceTiming = DeviceTiming()
     spikes: tuple[Spike, ...] = ()
+    timed: int | None = None
 
 
 class Timing(Record, frozen=True, kw_only=True):
