@@ -22,9 +22,11 @@ from compilediag_harness.wire import (
     ProcessEnded,
     ProcessStarted,
     Recompiled,
+    RunTracked,
     SpanEnded,
     SpansEnded,
     StepsEnded,
+    TrackedMetric,
 )
 
 WHERE = Location("/home/user/model.py", 3, "forward")
@@ -220,6 +222,22 @@ def test_labels_hold_no_secret_no_control_character_and_are_few() -> None:
     assert OTHER in made
     assert labels.added_up({"a b c": 1.0, "zz": 2.0, "eval": 4.0}) == {OTHER: 3.0, "eval": 4.0}
     assert labels.text("L['token'] == 'hunter2hunter2'\x1b") == "L['token'] == '<redacted>' "
+
+
+def test_tracked_metrics_that_would_share_a_label_are_left_out() -> None:
+    """A gauge of several things at once means nothing; what is not finite has no value."""
+    metrics = [TrackedMetric(f"m{number}", 1, last=float(number)) for number in range(40)]
+    metrics.append(TrackedMetric("none", 0))
+    ran = RunTracked(
+        1.0, 1, "valid", {}, "running", 3, 0, 2, 1.0, 1.0,
+        per_s={"tokens": float("inf")}, metrics=tuple(metrics),
+    )  # fmt: skip
+    run = GrowingRun(0.0)
+    run.take({"j": [started(), ran]})
+    found = run.reading(3.0)
+    assert found.tracked == {("valid", f"m{n}"): float(n) for n in range(MOST_OWN_NAMES)}
+    assert found.tracked_per_s == {}
+    assert flat(found)["compilediag/tracked_value/valid/m3"] == 3.0
 
 
 def test_what_is_not_known_is_not_told() -> None:

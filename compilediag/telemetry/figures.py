@@ -87,6 +87,20 @@ RECORDS_LOST = Figure(
     "gauge",
     "Records that the journals lost: above 0 counts are at least so many.",
 )
+TRACKED = Figure(
+    "compilediag.tracked.value",
+    "{value}",
+    "gauge",
+    "Last value of a metric that the program records with tracker(): loss, MFU...",
+    ("run", "metric"),
+)
+TRACKED_RATE = Figure(
+    "compilediag.tracked.rate",
+    "{count}/s",
+    "gauge",
+    "What the program counts with tracker(), by second: tokens, samples...",
+    ("run", "count"),
+)
 LOSSES = Figure(
     "compilediag.telemetry.losses",
     "{loss}",
@@ -97,7 +111,8 @@ LOSSES = Figure(
 
 FIGURES = (
     *(ACTIVE, RUN_TIME, EXIT_CODE, PROCESSES, STEPS, STEP_TIME, FRAMES, COMPILES, RECOMPILES),
-    *(GRAPH_BREAKS, COMPILE_TIME, GOODPUT_TIME, BADPUT_TIME, GOODPUT, RECORDS_LOST, LOSSES),
+    *(GRAPH_BREAKS, COMPILE_TIME, GOODPUT_TIME, BADPUT_TIME, GOODPUT, RECORDS_LOST, TRACKED),
+    *(TRACKED_RATE, LOSSES),
 )
 
 
@@ -131,6 +146,9 @@ def _labelled(reading: Reading) -> Iterator[Point]:
     yield Point(COMPILE_TIME, reading.compile_again_s, {"kind": "recompile"})
     for category, seconds in reading.badput_s.items():
         yield Point(BADPUT_TIME, seconds, {"category": category})
+    for told, figure in ((reading.tracked, TRACKED), (reading.tracked_per_s, TRACKED_RATE)):
+        for labels, value in told.items():
+            yield Point(figure, value, dict(zip(figure.labels, labels, strict=True)))
     for (destination, what), count in reading.losses.items():
         yield Point(LOSSES, count, {"destination": destination, "what": what})
 

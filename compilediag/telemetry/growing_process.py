@@ -20,6 +20,7 @@ from compilediag_harness.wire import (
     ProcessEnded,
     ProcessStarted,
     Recompiled,
+    RunTracked,
     SpanEnded,
     StepsEnded,
     TorchSeen,
@@ -50,6 +51,8 @@ class GrowingProcess:
     newest_s: float = 0.0
     newest_steps: int = 0
     """Sum and number of the steps that ended since `rest_told`."""
+    tracked: RunTracked | None = None
+    """What a `tracker()` of the program told last."""
     lost_track: bool = False
     """A span or a compile reached back into settled time: the account cannot be told any more."""
 
@@ -61,6 +64,8 @@ class GrowingProcess:
                     self._take_steps(event)
                 case SpanEnded():
                     self._take_span(event)
+                case RunTracked():
+                    self.tracked = event
                 case Recompiled():
                     self.events.append(replace(event, entries=()))
                 case Compiled() | GraphBroke() | ProcessStarted() | ProcessEnded() | TorchSeen():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -9,10 +10,10 @@ from compilediag.fold import fold
 from compilediag.goodput import CATEGORIES, Account, is_recompile_time, recompile_ids
 from compilediag.lead_process import lead_process
 from compilediag.telemetry.growing_process import GrowingProcess
-from compilediag.telemetry.labels import Labels
+from compilediag.telemetry.labels import OTHER, Labels
 from compilediag.telemetry.reading import Reading
 from compilediag.timeline import Timeline
-from compilediag_harness.wire import Event, ProcessStarted
+from compilediag_harness.wire import Event, ProcessStarted, RunTracked
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class GrowingRun:
         self._started_unix = started_unix
         self._processes: dict[str, GrowingProcess] = {}
         self._labels = Labels(CATEGORIES, tuple(secrets))
+        self._runs, self._metrics = (Labels((), tuple(secrets)) for _ in range(2))
 
     def take(self, events: Mapping[str, list[Event]]) -> None:
         """What each journal told since the last time, by its name."""
@@ -82,6 +84,8 @@ class GrowingRun:
             orderly=ended or (end is not None and end.complete),
         )
         known = replace(reading, steps=lead.ended_steps or None, step_s=step_s)
+        if lead.tracked is not None:
+            known = self._with_tracked(known, lead.tracked)
         return known if found is None else self._with_account(known, found)
 
     def _with_account(self, reading: Reading, found: Account) -> Reading:
@@ -93,6 +97,23 @@ class GrowingRun:
             goodput=found.fraction,
             badput_s=self._labels.added_up(badput),
         )
+
+    def _with_tracked(self, reading: Reading, run: RunTracked) -> Reading:
+        last = {item.name: item.last for item in run.metrics if item.last is not None}
+        return replace(
+            reading,
+            tracked=self._by_labels(run.name, last),
+            tracked_per_s=self._by_labels(run.name, run.per_s),
+        )
+
+    def _by_labels(self, run: str, values: Mapping[str, float]) -> dict[tuple[str, str], float]:
+        """Those that get labels of their own: a mean of other things would mean nothing."""
+        told = {(self._runs.of(run), self._metrics.of(name)): v for name, v in values.items()}
+        return {
+            labels: value
+            for labels, value in told.items()
+            if OTHER not in labels and math.isfinite(value)
+        }
 
 
 def _lead(timeline: Timeline, processes: list[GrowingProcess]) -> GrowingProcess | None:

@@ -34,5 +34,11 @@ class Reading:
     badput_s: Mapping[str, float] = field(default_factory=dict[str, float])
     records_lost: int = 0
     """Of the journals. Above zero the counts are "at least", and steps and goodput are unknown."""
+    tracked: Mapping[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
+    """What the program records itself (`tracker()`): (run, metric) to its last value."""
+    tracked_per_s: Mapping[tuple[str, str], float] = field(
+        default_factory=dict[tuple[str, str], float]
+    )
+    """(run, count) to how many a second."""
     losses: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     """What telemetry itself lost so far: (destination, "pushes" or "spans") to how many."""
