@@ -244,9 +244,11 @@ def test_runs_of_one_second_do_not_meet(tmp_path: Path, monkeypatch) -> None:
 # --- the ending ------------------------------------------------------------------------------
 
 
-def journal(pid: int, failure: str | None, t: float = 1.0, start: str = "00") -> Journal:
+def journal(
+    pid: int, failure: str | None, t: float = 1.0, start: str = "00", began: float = 0.0
+) -> Journal:
     started = ProcessStarted(
-        0.0, 1, pid, 1, None, None, (), "/env/python", "/", f"2026-01-01T00:00:{start}Z", "3.11"
+        began, 1, pid, 1, None, None, (), "/env/python", "/", f"2026-01-01T00:00:{start}Z", "3.11"
     )
     return Journal(str(pid), (started, ProcessEnded(t, {}, 0.0, 0, None, failure)))
 
@@ -264,6 +266,16 @@ def test_the_first_worker_to_fail_is_the_reason() -> None:
     ]
     told = tell_ending(ended(1), PROGRAM, journals)
     assert (told.status, told.reason, told.log_tail) == ("failed", "ValueError: root", "trace 2")
+
+
+def test_a_fork_goes_on_with_the_clock_of_its_parent() -> None:
+    """Forked at 40 s and ended at 43, it is earlier than a process that began then and ended at 6:
+    its clock does not begin at 0."""
+    journals = [
+        journal(11, "RuntimeError: follows\n\ntrace 1", t=6.0, start="40"),
+        journal(12, "ValueError: root\n\ntrace 2", t=43.0, start="40", began=40.0),
+    ]
+    assert tell_ending(ended(1), PROGRAM, journals).reason == "ValueError: root"
 
 
 def test_a_scripts_own_exception_comes_first() -> None:

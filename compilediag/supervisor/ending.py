@@ -121,7 +121,8 @@ def _raised(
         started, last = journal.started, journal.events[-1] if journal.events else None
         if isinstance(last, ProcessEnded) and last.failure and started:
             other = target.kind == "program" or started.pid != ended.pid
-            failures.append((other, started.started_utc, last.t, last.failure))
+            # A fork goes on with its parent's clock: its journal does not begin at 0.
+            failures.append((other, started.started_utc, last.t - started.t, last.failure))
     if not failures:
         return None, None
     first = min(failures, key=lambda item: (item[0], _moment(item[1], item[2])))[3]
@@ -129,12 +130,12 @@ def _raised(
     return named, tail or None
 
 
-def _moment(started_utc: str, t: float) -> float:
+def _moment(started_utc: str, lived_s: float) -> float:
     """Seconds since the epoch at which a process ended; infinite where the start is unreadable."""
     from datetime import datetime
 
     try:
-        return datetime.fromisoformat(started_utc.replace("Z", "+00:00")).timestamp() + t
+        return datetime.fromisoformat(started_utc.replace("Z", "+00:00")).timestamp() + lived_s
     except ValueError:
         return float("inf")
 
