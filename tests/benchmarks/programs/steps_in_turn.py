@@ -15,7 +15,7 @@ from in_turn import measure
 from compilediag_harness import brief_steps
 from compilediag_harness import steps as step_hooks
 
-FIRST_STEPS = 64
+FIRST_STEPS = 24
 WINDOW = brief_steps.WATCHED_STEPS + 2
 """The step that ends a stretch, the watched ones, and one more."""
 WIDTH = 448
