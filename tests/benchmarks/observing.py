@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from bench import PROGRAMS, Bench, Benchmark, Row, share, spawn_on_terminal
 from measure import change
 
-BLOCKS = {"1 ms": ("1", "300", "100"), "10 ms": ("7", "240", "12")}
+BLOCKS = {"1 ms": ("1", "300", "100"), "10 ms": ("7", "220", "60")}
 """Name of a step to the number of its layers, pairs of blocks, and noted steps in a block."""
-COMPILES = {"inductor": ("10", "1"), "eager": ("30", "10")}
+COMPILES = {"inductor": ("10", "1"), "eager": ("110", "10")}
 """Backend to pairs of blocks, and frames in a block. Eager is Dynamo alone: the dearest case."""
 LIVE_BLOCKS = ("448", "40", "300")
 STEP_GOAL, COMPILE_GOAL = 0.01, 0.03
