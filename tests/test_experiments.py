@@ -107,6 +107,45 @@ def test_an_experiment_that_raises_is_counted(tmp_path: Path, monkeypatch, no_th
     assert "AKIAIOSFODNN7EXAMPLE" not in note
 
 
+class Waits:
+    """Stands for the event that the thread waits for: so many looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    def wait(self, _: float) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+
+def test_a_telling_that_fails_before_it_begins_is_counted(tmp_path: Path, monkeypatch) -> None:
+    """It ended all telling once, without a word; the next one is tried, and both are told of."""
+    opened = OpenRun()
+    monkeypatch.setitem(sys.modules, "wandb", Wandb(opened))
+    known = Experiments(str(tmp_path), 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Experiments, "_run", lambda self: None)
+        patch.setattr(sys, "meta_path", list(sys.meta_path))
+        known.arm()
+    monkeypatch.setattr(experiments.threading, "Event", lambda: Waits(1))
+    (tmp_path / FIGURES_FILE).write_text("{}", encoding="utf-8")
+    known._run()
+    figures(tmp_path, 1.0, x=1.0)
+    known._run()
+    assert opened.told == [({"x": 1.0}, False)]
+    counts = experiment_counts(str(tmp_path))["wandb"]
+    assert (counts.told, counts.failed, counts.problem) == (1, 1, "KeyError: 'at_unix'")
+
+
+def test_a_process_without_a_problem_hides_no_other_s(tmp_path: Path) -> None:
+    """Two ranks tell: the reason of the one that failed stands in the note."""
+    for number, problem in ((1, '"no network"'), (2, "null")):
+        text = f'{{"wandb": {{"told": 1, "failed": {2 - number}, "problem": {problem}}}}}'
+        (tmp_path / f"experiments-{number}.json").write_text(text, encoding="utf-8")
+    counts = experiment_counts(str(tmp_path))["wandb"]
+    assert (counts.told, counts.failed, counts.problem) == (2, 1, "no network")
+
+
 def test_doctored_counts_are_left_out(tmp_path: Path) -> None:
     """The file lies where the target can write: only what has the right shape is read."""
     for name, text in {

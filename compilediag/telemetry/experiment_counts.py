@@ -34,7 +34,8 @@ def experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
                 every = found.setdefault(name, ExperimentCounts())
                 every.told += one.told
                 every.failed += one.failed
-                every.problem = one.problem and redact_text(one.problem)[0][:300]
+                if one.problem:  # of several processes those that fail are told
+                    every.problem = redact_text(one.problem)[0][:300]
     return found
 
 

@@ -7,6 +7,7 @@ is begun: where none is open, nothing is told. What goes wrong is counted in a f
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -70,8 +71,10 @@ class Experiments:
         while not over.wait(self._period_s / LOOKS):
             try:
                 self.look(time.monotonic())
-            except Exception:
-                return  # costs the telling, nothing else
+            except Exception as error:  # costs this telling, and is told as one that failed
+                for name in list(self._tellers):
+                    self._failed(name, error)
+                self._write_counts()
 
     def look(self, now: float) -> None:
         """Tells what is new, unless the last telling is younger than the period."""
@@ -93,12 +96,18 @@ class Experiments:
         figures: Figures,
         step: int | None,
     ) -> None:
-        counts = self._counts.setdefault(name, {"told": 0, "failed": 0, "problem": None})
         try:
-            counts["told"] += tell(figures, step)
+            self._of(name)["told"] += tell(figures, step)
         except Exception as error:
-            counts["failed"] += 1
-            counts["problem"] = f"{type(error).__name__}: {error}"[:300]
+            self._failed(name, error)
+
+    def _of(self, name: str) -> dict[str, Any]:
+        return self._counts.setdefault(name, {"told": 0, "failed": 0, "problem": None})
+
+    def _failed(self, name: str, error: Exception) -> None:
+        counts = self._of(name)
+        counts["failed"] += 1
+        counts["problem"] = f"{type(error).__name__}: {error}"[:300]
 
     def _read(self) -> tuple[Figures, int | None] | None:
         """The figures that are newer than the last; None where there are none."""
@@ -114,9 +123,10 @@ class Experiments:
 
     def _write_counts(self) -> None:
         path = os.path.join(self._run_dir, f"experiments-{os.getpid()}.json")
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump(self._counts, file)
-        os.replace(f"{path}.new", path)
+        with contextlib.suppress(OSError):  # a full disk: the next ones have all of them
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump(self._counts, file)
+            os.replace(f"{path}.new", path)
 
     def _tell_tensorboard(self, figures: Figures, step: int | None) -> bool:
         """To the first writer that is open. Its own method would open it again after a `close`."""
