@@ -134,12 +134,12 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
         self.phase = _PHASES.get(self.name, SPANS)
 
     def __enter__(self) -> span:
-        if _writers and not undisturbed.is_compiling():
+        if _writers and not undisturbed.is_traced():
             _nesting.open.append((self, _monotonic()))
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        if _ever and not undisturbed.is_compiling():
+        if _ever and not undisturbed.is_traced():
             ended, opened = _monotonic(), _nesting.open
             if opened and opened[-1][0] is self:
                 _, began = opened.pop()
