@@ -4,9 +4,11 @@ Shared by everything that compares receipts: `diff` (two receipts) and `gate` (a
 baseline). No key holds a line number, which moves with every edit above it.
 """
 
-# No annotations as text (`from __future__`): those of named tuples are compiled one by one.
+from __future__ import annotations
+
 import re
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from compilediag.receipt.parts.compiles import EventCause
 from compilediag.receipt.schema import Receipt
@@ -25,7 +27,7 @@ COUNTS = (
 _RESUMED = "torch_dynamo_resume_in_"
 
 
-class CountChange(NamedTuple):
+class CountChange(Struct, frozen=True):
     """One count of both receipts."""
 
     name: str
@@ -38,7 +40,7 @@ class CountChange(NamedTuple):
         return self.after - self.before
 
 
-class CauseKey(NamedTuple):
+class CauseKey(Struct, frozen=True, order=True):
     """What makes two causes the same: never the line, which moves with every edit above it."""
 
     rule: str
@@ -47,7 +49,7 @@ class CauseKey(NamedTuple):
     function: str | None
 
 
-class BreakKey(NamedTuple):
+class BreakKey(Struct, frozen=True, order=True):
     """What makes two graph-break sites the same."""
 
     file: str
@@ -56,14 +58,14 @@ class BreakKey(NamedTuple):
     reason: str
 
 
-class FrameKey(NamedTuple):
+class FrameKey(Struct, frozen=True, order=True):
     """A frame over all its compiles, epochs and processes."""
 
     file: str
     function: str
 
 
-class FrameTotal(NamedTuple):
+class FrameTotal(Struct, frozen=True):
     """Compiles of a frame, and whether torch ran it eager."""
 
     compiles: int

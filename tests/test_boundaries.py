@@ -7,8 +7,10 @@ is found as well as one at the top of a module.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,10 +42,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "provenance_variables",
         "train_log",
     ),
-    ("prices", "timeline", "redact"),
+    ("prices", "timeline", "redact", "storage"),
     ("readers", "fold_timings", "findings", "lead_process", "sync_sites"),
     (
         "fold",
+        "records",
         "codes",
         "ownership",
         "goodput",
@@ -55,14 +58,14 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("causes", "reconcile", "span_seconds"),
     ("rules", "ranks"),
     ("diagnose",),
-    ("receipt",),
+    ("receipt", "rank_choice"),
     ("tally", "figures", "size_plan", "size_histogram", "linked_files"),
     ("comparison",),
     ("diff", "gate", "fleet"),
     ("views", "tools", "telemetry"),
     ("supervisor", "watching", "offline", "lock_file", "repro"),
     ("commands", "pytest_plugin"),
-    ("cli",),
+    ("cli", "stand_ins"),
     ("__main__",),
 )
 """The outside from the bottom; a package stands for its modules, which may import each other."""
@@ -167,8 +170,13 @@ class Import:
     at_top: bool
 
 
-def project() -> Iterator[Source]:
+@functools.cache
+def project() -> tuple[Source, ...]:
     """Every module of both packages."""
+    return tuple(_project())
+
+
+def _project() -> Iterator[Source]:
     for package in (ROOT / "compilediag", ROOT / "harness" / "compilediag_harness"):
         for path in sorted(package.rglob("*.py")):
             parts = path.relative_to(package.parent).with_suffix("").parts
@@ -176,17 +184,14 @@ def project() -> Iterator[Source]:
             yield Source(name, path.read_text(encoding="utf-8"))
 
 
-def imports(source: Source) -> Iterator[Import]:
+@functools.cache
+def imports(source: Source) -> tuple[Import, ...]:
     """Every import of a module, in functions and under TYPE_CHECKING too, and `import_module`."""
-    tree = source.tree
-    inner = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for node in ast.walk(function)
-    }
-    for node in ast.walk(tree):
-        at_top = id(node) not in inner
+    return tuple(_imports(source))
+
+
+def _imports(source: Source) -> Iterator[Import]:
+    for node, at_top in placed(source.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(alias.name, alias.name, node.lineno, at_top)
@@ -202,6 +207,18 @@ def imports(source: Source) -> Iterator[Import]:
             target = node.args[0]
             if called in {"import_module", "__import__"} and isinstance(target, ast.Constant):
                 yield Import(str(target.value), str(target.value), node.lineno, at_top)
+
+
+def placed(tree: ast.Module) -> Iterator[tuple[ast.AST, bool]]:
+    """Every node, and whether it stands outside of every function."""
+    found: deque[tuple[ast.AST, bool]] = deque([(tree, True)])
+    while found:
+        node, at_top = found.popleft()
+        yield node, at_top
+        outside = at_top and not isinstance(
+            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+        )
+        found.extend((child, outside) for child in ast.iter_child_nodes(node))
 
 
 def root(module: str) -> str:

@@ -13,6 +13,7 @@ import pytest
 from gate_receipts import again, branch, eager, first, receipt
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from timelines import PACKAGE_FILE, TORCH_FILE
 
 from compilediag.errors import BaselineUnreadable
@@ -302,7 +303,7 @@ def test_reasons_stay_and_new_ones_are_asked_for() -> None:
 def test_a_missing_reason_is_told_and_can_be_given_later() -> None:
     """An entry without a reason, made by hand, is filled in by the next update with one."""
     made = recorded(receipt(first(), again("n")), None, reason="warm-up").lane
-    bare = made._replace(causes=tuple(item._replace(reason=None) for item in made.causes))
+    bare = replace(made, causes=tuple(replace(item, reason=None) for item in made.causes))
     again_ = receipt(first(), again("n"))
     assert recorded(again_, bare).without_reason == ("CD107 n",)
     assert recorded(again_, bare, reason="late").lane.causes[0].reason == "late"
@@ -311,8 +312,8 @@ def test_a_missing_reason_is_told_and_can_be_given_later() -> None:
 def test_unknown_fields_survive_an_update() -> None:
     """A run recorded over a newer version's lane loses none of its fields."""
     made = recorded(receipt(first(), again("n")), None, reason="r").lane
-    causes = tuple(item._replace(unknown={"since": 1}) for item in made.causes)
-    old = made._replace(causes=causes, unknown={"note": 2})
+    causes = tuple(replace(item, unknown={"since": 1}) for item in made.causes)
+    old = replace(made, causes=causes, unknown={"note": 2})
     new = recorded(receipt(first(), again("n")), old).lane
     assert (new.unknown, new.causes[0].unknown) == ({"note": 2}, {"since": 1})
 

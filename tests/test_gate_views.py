@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from junitparser import JUnitXml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from msgspec import structs
 
 from compilediag.gate.judgement import Item, Judgement, Kind
 from compilediag.tally import CountChange
@@ -109,7 +110,7 @@ Changed = TypeVar("Changed", Item, Judgement)
 
 def replace(item: Changed, **changes: Any) -> Changed:
     """A copy with other fields."""
-    return item._replace(**changes)
+    return structs.replace(item, **changes)
 
 
 PASSED = replace(
@@ -312,7 +313,7 @@ def test_only_files_of_the_repository_are_marked(file: str, path: str | None) ->
 
 def test_files_of_a_folder_are_marked_from_the_root() -> None:
     """A gate that runs below the root of its repository marks the same lines."""
-    look = ROOTED._replace(folder="examples/nano")
+    look = structs.replace(ROOTED, folder="examples/nano")
     assert location(replace(CAUSE, file="a.py"), look) == Location("examples/nano/a.py", 7)
     rooted = "/home/runner/work/nano/nano/src/a.py"
     assert location(replace(CAUSE, file=rooted), look) == Location("src/a.py", 7)
@@ -438,7 +439,7 @@ def test_json_is_named_versioned_and_whole() -> None:
     assert [item["passed"] for item in read["judgements"]] == [True, False, False]
     first = read["judgements"][1]["failures"][0]
     assert first == {
-        **{name: getattr(CAUSE, name) for name in Item._fields},
+        **{name: getattr(CAUSE, name) for name in Item.__struct_fields__},
         "fingerprint": CAUSE.fingerprint,
     }
     empty = json.loads(render("json"))

@@ -16,20 +16,30 @@ import pytest
 HEAVY = ("torch", "numpy", "scipy", "depyf", "pytest", "pandas", "triton", "sympy")
 
 NEEDLESS = {
-    "show": ("json", "locale", "shlex", "dataclasses", "pathlib", "rich", "compilediag.gate"),
+    "show": (
+        "ast",
+        "json",
+        "locale",
+        "shlex",
+        "dataclasses",
+        "pathlib",
+        "rich",
+        "compilediag.gate",
+    ),
     "gate": (
-        *("json", "locale", "shlex", "dataclasses", "pathlib", "rich", "hashlib"),
+        *("ast", "json", "locale", "shlex", "dataclasses", "pathlib", "rich", "hashlib"),
         *("compilediag.codes", "compilediag.ownership", "compilediag.gate.expression"),
         *("compilediag.gate.limits", "compilediag.gate.recording", "compilediag.gate.ab"),
         *("compilediag.commands.gate_update", "compilediag.commands.gate_ab"),
     ),
     "gate --fail-on": (
-        *("json", "locale", "shlex", "dataclasses", "pathlib", "rich", "hashlib"),
+        *("ast", "json", "locale", "shlex", "dataclasses", "pathlib", "rich", "hashlib"),
         *("compilediag.codes", "compilediag.ownership", "compilediag.gate.against"),
         *("compilediag.gate.items", "compilediag.gate.lock_reader"),
     ),
 }
-"""Modules that a command has no use for where all is well; each was imported there once."""
+"""Modules that a command has no use for where all is well; each was imported there once (`ast` by
+`inspect`)."""
 
 PROBE = """
 import sys
@@ -39,6 +49,8 @@ before = set(sys.modules)
 code = 0
 try:
     if target == "-":
+        from compilediag.stand_ins import put_in_place
+        put_in_place()
         from compilediag.cli import main
         code = main()
     else:
@@ -152,12 +164,15 @@ def test_the_probe_sees_torch(tmp_path: Path) -> None:
     assert "torch" in seen
 
 
+def in_a_process_of_ours(program: str) -> None:
+    """Runs it where the stand-ins are in place."""
+    placed = "import sys\nfrom compilediag.stand_ins import put_in_place\nput_in_place()\n"
+    subprocess.run([sys.executable, "-c", placed + program], check=True)
+
+
 def test_typing_extensions_is_loaded_for_who_needs_it() -> None:
     """In a process of ours the stand-in serves msgspec; anybody else gets the real module."""
-    probe = """
-import sys
-from compilediag.__main__ import _load_extensions_when_needed
-_load_extensions_when_needed()
+    in_a_process_of_ours("""
 import typing, typing_extensions
 assert typing_extensions.Required is typing.Required
 stand_in = typing_extensions
@@ -165,5 +180,21 @@ from typing_extensions import TypeIs
 assert sys.modules["typing_extensions"] is not stand_in
 assert sys.modules["typing_extensions"].TypeIs is TypeIs
 assert stand_in.TypeIs is TypeIs
-"""
-    subprocess.run([sys.executable, "-c", probe], check=True)
+""")
+
+
+def test_inspect_is_loaded_for_who_needs_it() -> None:
+    """One line is cleaned without it, and as it would be; for more it is loaded."""
+    in_a_process_of_ours("""
+import inspect
+stand_in = inspect
+lines = ("", "  ", "one", "  one  ")
+ours = [inspect.cleandoc(line) for line in lines]
+assert sys.modules["inspect"] is stand_in
+texts = ("a\\n    b\\n      c\\n", "\\ttab", "  x\\ty")
+ours += [inspect.cleandoc(text) for text in texts]
+assert sys.modules["inspect"] is not stand_in
+import inspect
+assert ours == [inspect.cleandoc(text) for text in (*lines, *texts)]
+assert stand_in.isfunction is inspect.isfunction
+""")

@@ -34,9 +34,9 @@ def command(before: str, after: str | None, *, as_json: bool) -> None:
     if as_json:
         import json
 
-        from compilediag.comparison import spelled
+        from msgspec import to_builtins
 
-        plain = {"changed": found.changed, **spelled(found)}
+        plain = {"changed": found.changed, **to_builtins(found)}
         write(json.dumps(plain, indent=1, default=str) + "\n")
         return
     from compilediag.views.comparison import render_comparison

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from compilediag.commands.receipts import load
 from compilediag.errors import UsageError
@@ -12,7 +13,7 @@ from compilediag.lock_file import find_lock
 from compilediag.receipt.schema import Receipt
 
 
-class Lane(NamedTuple):
+class Lane(Struct, frozen=True):
     """One receipt and the lane it is judged in."""
 
     name: str

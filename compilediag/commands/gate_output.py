@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from compilediag.commands.repository import look_of_repository
 from compilediag.commands.screen import look, write
@@ -21,7 +22,7 @@ _SPOKEN = ("terminal", "github")
 """Formats that may stand beside each other on stdout: for people, and for GitHub's log."""
 
 
-class Outputs(NamedTuple):
+class Outputs(Struct, frozen=True):
     """What is shown on stdout, and what is written to which file."""
 
     shown: tuple[str, ...]

@@ -7,7 +7,9 @@ why it grew.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from compilediag.gate.items import break_item, cause_item, fallback_item, frame_item, plural
 from compilediag.gate.judgement import Changes, Item, Kind
@@ -63,16 +65,16 @@ def _sorted_out(
     for fallback in seen.lane.fallbacks:
         old = eager.get(fallback.key)
         item = fallback_item(receipt, seen, fallback.key, compared=old is None)
-        item = item if old is None else item._replace(before=1)
+        item = item if old is None else replace(item, before=1)
         _sort(item, old.reason if old is not None else None, worse, known)
     return worse, known
 
 
 def _sort(item: Item, reason: str | None, worse: list[Item], known: list[Item]) -> None:
     if (item.after or 0) > (item.before or 0):
-        worse.append(item._replace(reason=reason))
+        worse.append(replace(item, reason=reason))
     else:
-        known.append(item._replace(reason=reason))
+        known.append(replace(item, reason=reason))
 
 
 def _gone(now: LaneBaseline, baseline: LaneBaseline, *, own_code_only: bool) -> Iterable[Item]:
@@ -84,14 +86,14 @@ def _gone(now: LaneBaseline, baseline: LaneBaseline, *, own_code_only: bool) -> 
             told = f"{key.variable} made torch compile again"
             place = key.file, key.function
             item = _better("cause", key.rule, told, cause.recompiles, after, *place)
-            yield item._replace(variable=key.variable)
+            yield replace(item, variable=key.variable)
     sites = {item.key: item.sites for item in now.breaks}
     for site in baseline.breaks:
         key, after = site.key, sites.get(site.key, 0)
         if after < site.sites and _asked(key.file, own_code_only):
             told = f"graph break in {key.function}: {key.reason}"
             item = _better("break", "graph_breaks", told, site.sites, after, key.file, key.function)
-            yield item._replace(detail=key.reason)
+            yield replace(item, detail=key.reason)
     eager = {item.key for item in now.fallbacks}
     for fallback in baseline.fallbacks:
         key = fallback.key
@@ -125,7 +127,7 @@ def _asked(file: str | None, own_code_only: bool) -> bool:
     return not own_code_only or is_own(file)
 
 
-class _More(NamedTuple):
+class _More(Struct, frozen=True):
     """First compiles beyond the baseline's."""
 
     items: tuple[Item, ...]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from compilediag.errors import UsageError
 from compilediag.tally import COUNTS
 
-NAMES = (*COUNTS, "recordings", "findings")
+NAMES = (*COUNTS, "recordings", "replays", "findings")
 """What a limit can be about, beside the codes of rules."""
 
 _OPERATORS: dict[str, Callable[[int, int], bool]] = {

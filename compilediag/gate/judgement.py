@@ -1,7 +1,10 @@
 """What a gate says, as values: made by `judge`, shown by the views of `views/gate/`."""
 
-# No annotations as text (`from __future__`): those of named tuples are compiled one by one.
-from typing import Literal, NamedTuple
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
 
 from compilediag.tally import CountChange
 
@@ -17,7 +20,7 @@ Kind = Literal[
 ]
 
 
-class Item(NamedTuple):
+class Item(Struct, frozen=True):
     """One reason why a gate fails; or one thing that is better, or known and allowed."""
 
     kind: Kind
@@ -58,7 +61,7 @@ class Item(NamedTuple):
         return hashlib.sha256("\x00".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 
 
-class Changes(NamedTuple):
+class Changes(Struct, frozen=True):
     """What a run does otherwise than its baseline."""
 
     failures: tuple[Item, ...] = ()
@@ -67,7 +70,7 @@ class Changes(NamedTuple):
     notices: tuple[str, ...] = ()
 
 
-class Judgement(NamedTuple):
+class Judgement(Struct, frozen=True):
     """What a gate says of one receipt."""
 
     lane: str

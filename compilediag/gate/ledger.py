@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
+
+from msgspec import Struct
 
 from compilediag import tally
 from compilediag.gate.blame import finding_of_break
@@ -34,7 +36,7 @@ _FOLDERS_KEPT = 2
 """Of a file that lies neither below the working directory nor in a package: its last parts."""
 
 
-class Ledger(NamedTuple):
+class Ledger(Struct, frozen=True):
     """What a run did: in the form of a baseline, and where the receipt tells more of each item."""
 
     lane: LaneBaseline

@@ -40,10 +40,12 @@ def count_of(receipt: Receipt, seen: Ledger, limit: Limit) -> int | None:
     """What the limit is about, counted; None where it was not measured."""
     if limit.name in COUNTS:
         return seen.lane.counts.get(limit.name)
-    if limit.name == "recordings":
+    if limit.name in ("recordings", "replays"):
         part = receipt.cudagraph
         # Without a CUDA device there is nothing to record into: that is known to be none.
-        return 0 if part is not None and part.applicable is False else seen.lane.recordings
+        if part is None or part.applicable is False:
+            return None if part is None else 0
+        return part.replays if limit.name == "replays" else seen.lane.recordings
     return len(_findings(receipt, limit, seen))
 
 

@@ -8,10 +8,13 @@ History
     1.0  the first version
 """
 
-# No annotations as text (`from __future__`): those of named tuples are compiled one by one.
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
+
+from msgspec import Struct
 
 from compilediag.tally import BreakKey, CauseKey, FrameKey
 
@@ -24,7 +27,7 @@ Scalar: TypeAlias = str | int | float | bool | None
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class KnownCause(NamedTuple):
+class KnownCause(Struct, frozen=True):
     """A cause of recompiles that is allowed."""
 
     key: CauseKey
@@ -35,7 +38,7 @@ class KnownCause(NamedTuple):
     unknown: Mapping[str, Any] = NOTHING
 
 
-class KnownBreak(NamedTuple):
+class KnownBreak(Struct, frozen=True):
     """Graph-break sites that are allowed."""
 
     key: BreakKey
@@ -45,7 +48,7 @@ class KnownBreak(NamedTuple):
     unknown: Mapping[str, Any] = NOTHING
 
 
-class KnownFrame(NamedTuple):
+class KnownFrame(Struct, frozen=True):
     """A frame and how often it is compiled."""
 
     key: FrameKey
@@ -55,7 +58,7 @@ class KnownFrame(NamedTuple):
     unknown: Mapping[str, Any] = NOTHING
 
 
-class KnownFallback(NamedTuple):
+class KnownFallback(Struct, frozen=True):
     """A frame that torch runs eager, and that is allowed to."""
 
     key: FrameKey
@@ -63,7 +66,7 @@ class KnownFallback(NamedTuple):
     unknown: Mapping[str, Any] = NOTHING
 
 
-class LaneBaseline(NamedTuple):
+class LaneBaseline(Struct, frozen=True):
     """What one lane is known to do."""
 
     name: str
@@ -81,7 +84,7 @@ class LaneBaseline(NamedTuple):
     unknown: Mapping[str, Any] = NOTHING
 
 
-class Lock(NamedTuple):
+class Lock(Struct, frozen=True):
     """All lanes of a baseline, by name."""
 
     lanes: tuple[LaneBaseline, ...] = ()
@@ -92,7 +95,7 @@ class Lock(NamedTuple):
         """The lane of this name."""
         return next((lane for lane in self.lanes if lane.name == name), None)
 
-    def with_lanes(self, changed: Iterable[LaneBaseline]) -> "Lock":
+    def with_lanes(self, changed: Iterable[LaneBaseline]) -> Lock:
         """These lanes added, or put in the place of those of their name; all others as they are."""
         lanes = {lane.name: lane for lane in (*self.lanes, *changed)}
         return Lock(tuple(lanes[name] for name in sorted(lanes)), self.schema_version, self.unknown)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
+from msgspec import Struct
 
 from compilediag.errors import BaselineUnreadable
 from compilediag.gate.lock import (
@@ -119,7 +120,7 @@ def _version(document: Mapping[str, Any], name: str) -> str:
     return f"{written[0]}.{written[1]}" if written > ours else SCHEMA_VERSION
 
 
-class _Part(NamedTuple):
+class _Part(Struct, frozen=True):
     """A JSON object and where it stands, so that every error names the field."""
 
     raw: Mapping[str, Any]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from compilediag.gate.doubts import doubts_of
 from compilediag.gate.ledger import ledger_of
 from compilediag.gate.lock import (
@@ -52,7 +54,8 @@ def recorded(
         *_beside(fallbacks, old.fallbacks),
     ]
     return Recorded(
-        lane=now._replace(
+        lane=replace(
+            now,
             causes=causes,
             breaks=breaks,
             fallbacks=fallbacks,
@@ -86,7 +89,7 @@ def _with_reasons(
         before = known.get(item.key)
         kept = before.reason if before is not None else None
         unknown = before.unknown if before is not None else item.unknown
-        found.append(item._replace(reason=kept or reason, unknown=unknown))
+        found.append(replace(item, reason=kept or reason, unknown=unknown))
     return tuple(found)
 
 
@@ -97,7 +100,7 @@ def _beside(now: Iterable[Allowed], old: Iterable[Allowed]) -> list[Allowed]:
 
 def _frames(now: Iterable[KnownFrame], old: Iterable[KnownFrame]) -> tuple[KnownFrame, ...]:
     known = {item.key: item.unknown for item in old}
-    return tuple(item._replace(unknown=known.get(item.key, NOTHING)) for item in now)
+    return tuple(replace(item, unknown=known.get(item.key, NOTHING)) for item in now)
 
 
 def _others(old: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from compilediag.receipt.parts.compiles import CompileEvent, EventCause, FindingRecord
@@ -57,7 +59,7 @@ def change(finding: FindingRecord, receipt: Receipt) -> tuple[str, str] | None:
     return None
 
 
-class WrittenBy(NamedTuple):
+class WrittenBy(Struct, frozen=True):
     """A function of the target that writes a guarded variable; `line` None where not known."""
 
     function: str

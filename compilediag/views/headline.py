@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from compilediag.views.words import count, percent, seconds
 
@@ -10,7 +12,7 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema import Receipt
 
 
-class Headline(NamedTuple):
+class Headline(Struct, frozen=True):
     """`sentence` says what happened, `counts` are the facts behind it, in the same order always."""
 
     kind: Literal["bad", "good", "blind", "warn"]
@@ -43,6 +45,9 @@ def _counts(receipt: Receipt) -> tuple[str, ...]:
     ]
     if seen.recompile_limit_hits:
         counts.append(count(seen.recompile_limit_hits, "recompile limit hit"))
+    ranks = receipt.ranks
+    if ranks is not None and ranks.told is not None and ranks.totals is not None:
+        counts.append(f"of {ranks.told:,} of {ranks.totals.ranks:,} ranks")
     return tuple(counts)
 
 

@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import asdict
+
 from compilediag import __version__
 from compilediag.gate.judgement import Item, Judgement
 from compilediag.views.look import Look
@@ -39,7 +41,7 @@ def _judgement(judgement: Judgement) -> dict[str, Any]:
         "baseline": judgement.baseline,
         "limits": list(judgement.limits),
         "strict": judgement.strict,
-        "counts": [item._asdict() for item in judgement.counts],
+        "counts": [asdict(item) for item in judgement.counts],
         "failures": [_item(item) for item in judgement.failures],
         "improvements": [_item(item) for item in judgement.improvements],
         "known": [_item(item) for item in judgement.known],
@@ -48,4 +50,4 @@ def _judgement(judgement: Judgement) -> dict[str, Any]:
 
 
 def _item(item: Item) -> dict[str, Any]:
-    return {**item._asdict(), "fingerprint": item.fingerprint}
+    return {**asdict(item), "fingerprint": item.fingerprint}
