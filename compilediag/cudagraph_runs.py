@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import CudagraphRecorded, CudagraphsRan
 
 _SKIP = re.compile(r"skipping cudagraphs? due to (?P<reason>.+)", re.DOTALL | re.IGNORECASE)

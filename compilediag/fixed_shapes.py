@@ -5,6 +5,7 @@ Pure.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,17 +14,25 @@ from compilediag_harness.wire import (
     FixedShapeCompiled,
     FixedShapeUsed,
     FixedShapeWarmed,
+    KneeMeasured,
     Location,
     PaddingChecked,
     RowsRun,
 )
 
-FixedShapeEvent = FixedShapeUsed | FixedShapeWarmed | FixedShapeCompiled | PaddingChecked | RowsRun
+FixedShapeEvent = (
+    FixedShapeUsed | FixedShapeWarmed | FixedShapeCompiled | PaddingChecked | RowsRun | KneeMeasured
+)
 
 SIZES_KEPT = 1024
 """Different real sizes of a `FixedShape` that are counted apart: the first."""
 
-FIXED_SHAPE_EVENTS = (FixedShapeUsed, FixedShapeWarmed, FixedShapeCompiled, PaddingChecked, RowsRun)
+ASKED_KEPT = 8192
+"""Different sizes of batches as they came: the first."""
+
+FIXED_SHAPE_EVENTS = (
+    *(FixedShapeUsed, FixedShapeWarmed, FixedShapeCompiled, PaddingChecked, RowsRun, KneeMeasured),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,10 @@ class SizeRun:
     calls: int
     elements: int
     """Real ones: the product of the sizes of the axes, over all calls."""
+    graph_calls: int = 0
+    """Those of the calls in which a CUDA graph was recorded or replayed."""
+    graph_elements: int = 0
+    """The real ones of these."""
 
     @property
     def run_elements(self) -> int:
@@ -63,6 +76,14 @@ class FixedShapeRun:
     the one it ran at."""
     priced: bool = False
     """The program said what a call at a size costs: padding is not what counts."""
+    dims: tuple[tuple[str, ...], ...] = ()
+    """Of each axis, the dimensions of arguments: "obs:0"; empty in old journals."""
+    asked: Mapping[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
+    """Batches by the size they came with, before padding and splitting."""
+    other_batches: int = 0
+    """Batches of sizes that came after the first `ASKED_KEPT`."""
+    knee: KneeMeasured | None = None
+    """What was measured last."""
 
     @property
     def padding_waste(self) -> float | None:
@@ -79,6 +100,17 @@ class FixedShapeRun:
         """Those that ran, padding included."""
         return sum(item.run_elements for item in self.sizes)
 
+    @property
+    def graph_calls(self) -> int:
+        """Calls in which a CUDA graph was recorded or replayed."""
+        return sum(item.graph_calls for item in self.sizes)
+
+    @property
+    def graph_padding(self) -> float | None:
+        """Of the elements that ran in those calls, the share that was padding; None without one."""
+        run = sum(item.graph_calls * math.prod(item.run) for item in self.sizes)
+        return 1.0 - sum(item.graph_elements for item in self.sizes) / run if run else None
+
 
 @dataclass(slots=True)
 class _Sum:
@@ -94,13 +126,15 @@ class _Sum:
     loops: list[RowsRun] = field(default_factory=list[RowsRun])
     real: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
     priced: bool = False
+    dims: tuple[tuple[str, ...], ...] = ()
+    asked: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
+    other_batches: int = 0
+    knee: KneeMeasured | None = None
 
     def take(self, event: FixedShapeEvent) -> None:
         match event:
             case FixedShapeUsed():
-                self.axes, self.buckets, self.priced = event.axes, event.buckets, event.priced
-                for sizes, run, count in zip(event.sizes, event.run, event.counts, strict=False):
-                    self.count(tuple(sizes), tuple(run), count)
+                self.use(event)
             case FixedShapeWarmed():
                 self.warmed.append(event)
             case FixedShapeCompiled():
@@ -109,12 +143,37 @@ class _Sum:
                 self.checked = event
             case RowsRun():
                 self.loops.append(event)
+            case KneeMeasured():
+                self.knee = event
 
-    def count(self, sizes: tuple[int, ...], run: tuple[int, ...], count: int) -> None:
+    def use(self, event: FixedShapeUsed) -> None:
+        """Calls, and the batches that they were made for."""
+        self.axes, self.buckets, self.priced = event.axes, event.buckets, event.priced
+        self.dims = event.dims
+        # Old journals lack what is told since.
+        in_graphs = itertools.chain(event.in_graphs, itertools.repeat(0))
+        asked = itertools.chain(event.asked, itertools.repeat(()))
+        columns = (event.sizes, event.run, event.counts, in_graphs, asked)
+        for sizes, run, count, graphs, batch in zip(*columns, strict=False):
+            self.count(tuple(sizes), tuple(run), count, graphs)
+            if batch:
+                self.came(tuple(batch), count)
+
+    def came(self, asked: tuple[int, ...], count: int) -> None:
+        """Batches of one size."""
+        if asked in self.asked or len(self.asked) < ASKED_KEPT:
+            self.asked[asked] = self.asked.get(asked, 0) + count
+        else:
+            self.other_batches += count
+
+    def count(
+        self, sizes: tuple[int, ...], run: tuple[int, ...], count: int, in_graphs: int
+    ) -> None:
         """Calls with so many real ones that ran at `run`."""
-        known = self.calls.setdefault(run, [0, 0])
-        known[0] += count
-        known[1] += count * math.prod(sizes)
+        known = self.calls.setdefault(run, [0, 0, 0, 0])
+        for place, calls in ((0, count), (2, in_graphs)):
+            known[place] += calls
+            known[place + 1] += calls * math.prod(sizes)
         kept = sizes if sizes in self.real or len(self.real) < SIZES_KEPT else run
         self.real[kept] = self.real.get(kept, 0) + count
 
@@ -138,6 +197,10 @@ def fixed_shapes_of(process: int, events: Iterable[FixedShapeEvent]) -> list[Fix
             tuple(item.loops),
             item.real,
             item.priced,
+            item.dims,
+            item.asked,
+            item.other_batches,
+            item.knee,
         )
         for number, item in sums.items()
     ]

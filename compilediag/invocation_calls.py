@@ -40,6 +40,8 @@ class Invocations:
     """The elements of each."""
     tensors: tuple[str, ...] = ()
     """The tensors of its first call, by parameter and key; empty where that is not known."""
+    padded: int = 0
+    """Calls that a `FixedShape` made, at its own sizes."""
 
 
 @dataclass(slots=True)
@@ -52,6 +54,7 @@ class _Sum:
     samples_at: list[int | None] = field(default_factory=list["int | None"])
     elements_at: list[int | None] = field(default_factory=list["int | None"])
     tensors: tuple[str, ...] = ()
+    padded: int = 0
 
 
 OTHERS = Location("", 0, "other callables")
@@ -73,6 +76,9 @@ def _add(batch: CompiledCallsMade, sums: dict[int, _Sum]) -> None:
         item = sums.setdefault(number, _Sum(functions.get(number, OTHERS)))
         item.tensors = item.tensors or tensors.get(number, ())
         item.shapes[shape] = item.shapes.get(shape, 0) + count
+    for number, padded in zip(batch.numbers, batch.padded, strict=False):
+        if number in sums:
+            sums[number].padded += padded
     for place, at in zip(batch.order, batch.at, strict=False):
         if 0 <= place < len(rows):
             number, (_, samples, elements), _ = rows[place]
@@ -106,4 +112,5 @@ def _summed(process: int, item: _Sum) -> Invocations:
         samples_at=tuple(item.samples_at),
         elements_at=tuple(item.elements_at),
         tensors=item.tensors,
+        padded=item.padded,
     )

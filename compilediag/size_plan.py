@@ -50,6 +50,14 @@ class Alternative(NamedTuple):
     """Padding as a share of the rows."""
 
 
+class FixedSizes(NamedTuple):
+    """What a `FixedShape` pads to now."""
+
+    axes: tuple[str, ...]
+    buckets: tuple[tuple[int, ...], ...]
+    """Of each axis."""
+
+
 class SizePlan(NamedTuple):
     """One callable whose sizes change."""
 
@@ -68,6 +76,10 @@ class SizePlan(NamedTuple):
     """The plan first."""
     complete: bool = True
     """False: the run made more calls than were looked at."""
+    fixed: FixedSizes | None = None
+    """Of a callable that pads already."""
+    padded_calls: int = 0
+    """Calls among them whose sizes are those that a `FixedShape` had padded to."""
 
     @property
     def counts(self) -> dict[int, int]:
@@ -76,12 +88,15 @@ class SizePlan(NamedTuple):
 
 
 def plans_of(receipt: Receipt, limits: Limits) -> tuple[SizePlan, ...]:
-    """A plan for each callable whose sizes change, those called most first.
+    """A plan for each callable whose sizes change, those called most first. What a `FixedShape`
+    wraps is planned by the sizes of the batches that came, not by those it padded them to.
 
     Raises:
         BucketsImpossible: the limits leave no bucket.
     """
-    found = list(_from_calls(receipt, limits)) or list(_from_recompiles(receipt, limits))
+    found = [*_from_fixed(receipt, limits), *_from_calls(receipt, limits)]
+    if not found and receipt.shapes is None:
+        found = list(_from_recompiles(receipt, limits))
     return tuple(sorted(found, key=lambda item: -sum(item.varying.counts)))
 
 
@@ -97,14 +112,37 @@ def spelled(item: SizePlan) -> dict[str, object]:
         "counts": varying.counts if item.counted else None,
         "complete": item.complete,
         "other_calls": varying.other_calls,
+        "fixed": None if item.fixed is None else item.fixed._asdict(),
+        "padded_calls": item.padded_calls,
         "buckets": None if item.buckets is None else item.buckets.buckets,
         "grid": None if grid is None else (grid.first, grid.second),
         "alternatives": [row._asdict() for row in item.alternatives],
     }
 
 
+def _from_fixed(receipt: Receipt, limits: Limits) -> Iterator[SizePlan]:
+    for item in () if receipt.shapes is None else receipt.shapes.fixed:
+        asked = item.asked
+        if asked is None or len(asked.dims) != len(item.axes) or not any(map(all, asked.sizes)):
+            continue
+        varying = VaryingSizes(asked.dims, asked.sizes, asked.counts, asked.other_calls)
+        found = _planned(item.name, item.file, item.line, varying, limits, counted=True)
+        now = (
+            []
+            if item.padding_waste_fraction is None
+            else [Alternative("as it ran", len(item.sizes), item.padding_waste_fraction)]
+        )
+        first, *others = found.alternatives or (None,)
+        yield found._replace(
+            fixed=FixedSizes(item.axes, item.buckets),
+            alternatives=() if first is None else (first, *now, *others),
+        )
+
+
 def _from_calls(receipt: Receipt, limits: Limits) -> Iterator[SizePlan]:
     for item in receipt.invocations:
+        if item.padded_calls >= item.calls > 0:
+            continue  # the sizes are those of a FixedShape, which is planned by what it was given
         told = item.varying
         if told is not None:
             varying = VaryingSizes(told.dims, told.sizes, told.counts, told.other_calls)
@@ -113,7 +151,7 @@ def _from_calls(receipt: Receipt, limits: Limits) -> Iterator[SizePlan]:
             varying = varying_sizes([*shapes, (None, item.other_shapes)])
         if varying is not None:
             found = _planned(item.name, item.file, item.line, varying, limits, counted=True)
-            yield found._replace(complete=item.complete)
+            yield found._replace(complete=item.complete, padded_calls=item.padded_calls)
 
 
 def _from_recompiles(receipt: Receipt, limits: Limits) -> Iterator[SizePlan]:

@@ -12,11 +12,19 @@ from compilediag.fold import fold
 from compilediag.gate.expression import parse_limits
 from compilediag.gate.ledger import ledger_of
 from compilediag.gate.limits import count_of
+from compilediag.invocation_calls import Invocations, ShapeCount
 from compilediag.receipt.running_part import cudagraph_section
 from compilediag.rules import cudagraph_texts as texts
 from compilediag.rules import cudagraphs as rules
 from compilediag.timeline import Timeline
-from compilediag_harness.wire import CudagraphRecorded, CudagraphsRan, Event, WarningSeen
+from compilediag_harness.wire import (
+    CudagraphRecorded,
+    CudagraphsRan,
+    Event,
+    FixedShapeUsed,
+    Location,
+    WarningSeen,
+)
 
 GPU = process(facts={"gpus": [{"name": "H100"}]})
 CPU = process(facts={"gpus": []})
@@ -64,8 +72,9 @@ def run_of(*events: Event) -> CudagraphRun:
 
 def seen(*events: Event, **more: Any) -> Timeline:
     """A run on a machine with a device."""
-    runs = fold([events]).cudagraphs
-    return timeline([attempt()], **{"processes": (GPU,), "cudagraphs": runs, **more})
+    told = fold([events])
+    known = {"cudagraphs": told.cudagraphs, "fixed_shapes": told.fixed_shapes}
+    return timeline([attempt()], **{"processes": (GPU,), **known, **more})
 
 
 def warning(text: str, step: int = 1) -> WarningSeen:
@@ -146,15 +155,46 @@ def test_what_cannot_be_watched_is_null() -> None:
     assert (section.applicable, section.recordings, section.replays) == (True, None, None)
 
 
-def test_the_gate_counts_recordings() -> None:
-    """`--fail-on 'recordings > 1'` is held against what was counted."""
+def test_padding_in_graphs_is_told_of_one_callable() -> None:
+    """Of 8 rows that ran in graphs 6 were real. Where two callables ran in graphs no sum is made:
+    rows of one may cost a thousand times those of the other. Without a call in a graph, nothing."""
+
+    def padded(number: int, in_graphs: int) -> FixedShapeUsed:
+        place = Location(FILE, 4, "score")
+        calls = (((3,),), ((4,),), (5,))
+        return FixedShapeUsed(
+            1.0, number, place, ("rows",), ((4,),), *calls, in_graphs=(in_graphs,)
+        )
+
+    def told(*events: Event) -> float | None:
+        return cudagraph_section(seen(ran(2, 5), *events)).padding_waste_fraction
+
+    assert told(padded(0, 2)) == 0.25
+    assert told(padded(0, 2), padded(1, 0)) == 0.25
+    assert told(padded(0, 2), padded(1, 2)) is None
+    assert told(padded(0, 0)) is None
+    assert told() is None
+
+
+def test_the_gate_counts_recordings_and_replays() -> None:
+    """`--fail-on 'recordings > 1'` and `'replays < 4'` are held against what was counted; without a
+    device both are none, and where graphs could not be watched nothing is known."""
     from gate_receipts import receipt
     from msgspec.structs import replace
 
-    (limit,) = parse_limits("recordings > 1")
-    made = replace(receipt(), cudagraph=cudagraph_section(seen(recorded(), ran(2))))
-    assert count_of(made, ledger_of(made), limit) == 2
-    assert limit.is_broken_by(2)
+    limits = parse_limits("recordings > 1, replays < 4")
+
+    def counted(told: Timeline) -> list[int | None]:
+        made = replace(receipt(), cudagraph=cudagraph_section(told))
+        return [count_of(made, ledger_of(made), limit) for limit in limits]
+
+    assert counted(seen(recorded(), ran(2, 3))) == [2, 3]
+    assert [limit.is_broken_by(count) for limit, count in zip(limits, (2, 3), strict=True)] == [
+        True,
+        True,
+    ]
+    assert counted(seen(ran(0, 0), processes=(CPU,))) == [0, 0]
+    assert counted(seen(ran(0, 0, lost="unknown trees"))) == [None, None]
 
 
 # --- the rules ---
@@ -216,6 +256,20 @@ def test_sizes_of_static_compiles_are_sizes_too() -> None:
     assert (found.rule, found.count, found.cost_s) == ("CD403", 6, 3.0)
     assert found.location is not None
     assert found.location.file == FILE
+
+
+def test_too_many_sizes_come_with_the_plan() -> None:
+    """What the function was called with, how often, and the buckets that would do."""
+    many = [recorded("size", sizes=(f"[{rows}, 4]",), function=rows) for rows in range(60, 66)]
+    shapes = tuple(ShapeCount(f"[{rows}, 4]", 3, rows, 4 * rows) for rows in range(60, 66))
+    place = attempt().frame
+    calls = Invocations(0, place, 18, shapes, (), (), tensors=("x",))
+    (found,) = rules.too_many_sizes(seen(*many, ran(6), invocations=(calls,)))
+    assert (found.evidence["sizes"], found.evidence["calls"]) == (list(range(60, 66)), [3] * 6)
+    assert found.evidence["buckets"] == [65]
+    assert found.fix.summary == (
+        "pad to 65 (4% padding) with compilediag.FixedShape: compilediag plan"
+    )
 
 
 def test_a_frame_recorded_once_a_partition_has_one_size() -> None:

@@ -21,6 +21,8 @@ from compilediag.rules import cudagraphs as rules  # noqa: E402
 from compilediag_harness import cudagraph_trees  # noqa: E402
 from compilediag_harness.collectors.cudagraphs import MOST_RECORDED, CudagraphCollector  # noqa: E402
 from compilediag_harness.session import Session  # noqa: E402
+from compilediag_harness.shapes import shape_log  # noqa: E402
+from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
 from compilediag_harness.wire import CudagraphRecorded, Event, FaultOccurred  # noqa: E402
 
 pytestmark = [
@@ -146,8 +148,29 @@ def test_every_dynamic_size_is_a_graph(watched: Watched) -> None:
     assert (run.warmups, run.replays, run.distinct_sizes) == (6, 6, 6)
     (many,) = watched.findings(rules.too_many_sizes)
     assert (many.rule, many.count) == ("CD403", 6)
-    assert many.evidence["sizes"][0] == "[2] [2, 4]"  # pyright: ignore[reportIndexIssue]
+    assert many.evidence["graph_sizes"][0] == "[2] [2, 4]"  # pyright: ignore[reportIndexIssue]
     assert "compilediag plan" in many.fix.summary
+
+
+def test_padding_of_calls_that_ran_in_graphs(watched: Watched) -> None:
+    """Batches of 3, 5, 3, 3 and 5 rows run at 4, of which there is a graph, and at 8, of which the
+    first run only warms up: of the 4 + 4 + 4 + 8 rows that ran in graphs, 14 were real."""
+    model = Model(static=())
+    fixed = FixedShape(lambda x: model(len(x), x)[0], {"x": 0}, [4, 8], out_dims={"": 0})
+    with torch.no_grad():
+        fixed(torch.ones(3, 4)), fixed(torch.ones(3, 4))
+    assert watched.run().recordings == 1
+    shape_log.install(watched.session)
+    try:
+        with torch.no_grad():
+            for rows in (3, 5, 3, 3, 5):
+                fixed(torch.ones(rows, 4))
+        shape_log.finish(watched.session)
+    finally:
+        shape_log.uninstall(watched.session)
+    (item,) = fold([watched.events]).fixed_shapes
+    assert [(its.calls, its.graph_calls) for its in item.sizes] == [(3, 3), (2, 1)]
+    assert item.graph_padding == 1 - 14 / 20
 
 
 def test_few_sizes_are_no_finding(watched: Watched) -> None:

@@ -13,6 +13,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from compilediag.fixed_shapes import fixed_shapes_of  # noqa: E402
+from compilediag.size_plan import Limits, plans_of  # noqa: E402
+from compilediag.watching import watch  # noqa: E402
 from compilediag_harness import torch_api  # noqa: E402
 from compilediag_harness.session import Session  # noqa: E402
 from compilediag_harness.shapes import shape_log  # noqa: E402
@@ -526,6 +529,8 @@ def test_sessions_are_told_the_real_sizes_and_whether_calls_have_a_price() -> No
         for sizes, run, count in zip(event.sizes, event.run, event.counts, strict=True):
             calls[sizes, run] += count
     assert calls == {((3,), (4,)): 2, ((8,), (8,)): 1}
+    (run,) = fixed_shapes_of(0, [event for event in used if event.number == first])
+    assert (run.asked, run.dims) == ({(3,): 1, (11,): 1}, (("0:0",),))
 
 
 # --- warm-up ----------------------------------------------------------------------------------
@@ -549,6 +554,30 @@ def test_one_compile_a_size_whatever_comes(counted: Any) -> None:
         for rows in range(40):
             torch.testing.assert_close(fixed(batch(rows)), model(batch(rows)))
     assert counted.frame_count == 3
+
+
+def test_a_run_at_fixed_sizes_is_planned_by_what_came(counted: Any) -> None:
+    """The compiled function saw 64 and 512 only; the plan is made of 20 to 90, so that a program
+    that pads already can be planned again. What is called without padding is planned as before."""
+    compiled = torch.compile(lambda x: x * 2, backend=counted, dynamic=False)
+    other = torch.compile(lambda x: x * 3, backend=counted, dynamic=False)
+    sizes = (70, 20, 90, 600)
+    with watch() as seen, torch.no_grad():
+        fixed = FixedShape(compiled, {"x": 0}, [64, 512])
+        fixed.warmup(batch(3))
+        for rows in sizes:
+            fixed(batch(rows))
+        for rows in (5, 6):
+            other(batch(rows))
+    padded, plain = seen.receipt.invocations
+    assert (padded.padded_calls, plain.padded_calls) == (padded.calls, 0)
+    planned, unpadded = plans_of(seen.receipt, Limits(graphs=3))
+    assert planned.counts == dict.fromkeys(sorted(sizes), 1)
+    assert planned.fixed is not None
+    assert planned.fixed.buckets == ((64, 512),)
+    assert planned.buckets is not None
+    assert planned.buckets.buckets == (20, 90, 600)
+    assert (unpadded.counts, unpadded.fixed) == ({5: 1, 6: 1}, None)
 
 
 def test_warmup_compiles_all_and_the_rest_nothing(counted: Any) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compilediag.codes import REGISTER
-from compilediag.fixed_shapes import SIZES_KEPT, SizeRun, fixed_shapes_of
+from compilediag.fixed_shapes import ASKED_KEPT, SIZES_KEPT, SizeRun, fixed_shapes_of
 from compilediag.fold import fold
 from compilediag.planned_padding import planned_padding
 from compilediag.receipt.places import Places
@@ -49,6 +49,19 @@ def used(
         run=tuple((size,) for _, size, _ in calls),
         counts=tuple(count for _, _, count in calls),
         priced=priced,
+    )
+
+
+def split(*, in_graphs: tuple[int, ...] = (), number: int = 0) -> FixedShapeUsed:
+    """Two batches of 11, each of which ran as 8 and 3, and five of 6."""
+    return FixedShapeUsed(
+        *(1.0, number, PLACE, ("rows",), ((4, 8),)),
+        sizes=((8,), (3,), (6,)),
+        run=((8,), (4,), (8,)),
+        counts=(2, 2, 5),
+        asked=((11,), (), (6,)),
+        in_graphs=in_graphs,
+        dims=(("obs:0", "mask:0"),),
     )
 
 
@@ -186,6 +199,51 @@ def test_sizes_beyond_those_kept_count_as_what_they_ran_at() -> None:
     assert planned.run_elements == item.run_elements
 
 
+def test_batches_are_known_as_they_came() -> None:
+    """Before padding and splitting, in the receipt too; an old journal tells nothing of them."""
+    told = timeline(split(), split())
+    (item,) = told.fixed_shapes
+    assert (item.asked, item.other_batches) == ({(11,): 4, (6,): 10}, 0)
+    section = shapes_section(told, Places(told))
+    assert section is not None
+    asked = section.fixed[0].asked
+    assert asked is not None
+    assert (asked.dims, asked.sizes, asked.counts) == (
+        (("obs:0", "mask:0"),),
+        ((6,), (11,)),
+        (10, 4),
+    )
+    old = timeline(used((3, 4, 2)))
+    section = shapes_section(old, Places(old))
+    assert section is not None
+    assert section.fixed[0].asked is None
+
+
+def test_batches_of_many_sizes_are_bounded() -> None:
+    """Sizes beyond those kept are counted."""
+    sizes = tuple((size,) for size in range(1, ASKED_KEPT + 4))
+    counts = (2,) * len(sizes)
+    event = FixedShapeUsed(
+        *(1.0, 0, PLACE, ("rows",), ((9999,),), sizes, ((9999,),) * len(sizes), counts),
+        asked=sizes,
+    )
+    (item,) = fixed_shapes_of(0, [event])
+    assert (len(item.asked), item.other_batches) == (ASKED_KEPT, 3 * 2)
+
+
+def test_padding_in_cuda_graphs_is_that_of_the_calls_that_ran_in_one() -> None:
+    """One batch of 11 and one of 6 ran in graphs: of 8 + 4 + 8 rows, 17 were real."""
+    told = timeline(split(in_graphs=(1, 1, 1)))
+    (item,) = told.fixed_shapes
+    assert (item.graph_calls, item.graph_padding) == (3, 1 - 17 / 20)
+    section = shapes_section(told, Places(told))
+    assert section is not None
+    (record,) = section.fixed
+    assert (record.cudagraph_calls, record.cudagraph_padding_fraction) == (3, 1 - 17 / 20)
+    (item,) = timeline(split()).fixed_shapes
+    assert (item.graph_calls, item.graph_padding) == (0, None)
+
+
 def test_waste_is_told_when_most_rows_were_done() -> None:
     """More than half of a loop long enough; the fix depends on whether compaction was on."""
     (finding,) = find_early_exit_waste(timeline(rows_run(80, 30)))
@@ -240,12 +298,14 @@ def test_sessions_are_told_in_batches_and_at_the_end() -> None:
     session = Session(events.append, origin=0.0)
     shape_log.install(session)
     try:
-        shape_log.called(declared, (3,), (4,))  # the first is written at once
-        for _ in range(5):
-            shape_log.called(declared, (2,), (4,))
+        # The first is written at once.
+        shape_log.called(declared, (3,), (4,), (3,), in_graphs=False)
+        for number in range(5):
+            shape_log.called(declared, (2,), (4,), (2,), in_graphs=number > 2)
         shape_log.finish(session)
     finally:
         shape_log.uninstall(session)
     assert (events[0].number, events[0].counts) == (3, (1,))
     assert sum(sum(event.counts) for event in events) == 6
+    assert (events[-1].asked, events[-1].in_graphs) == (((2,),), (2,))
     assert not shape_log.writers

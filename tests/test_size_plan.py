@@ -15,6 +15,8 @@ from compilediag import cli
 from compilediag.invocation_calls import Invocations, ShapeCount
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.invocations_part import SIZES_KEPT, invocations_section
+from compilediag.receipt.parts.invocations import VaryingSizesRecord
+from compilediag.receipt.parts.shapes import FixedShapeRecord, ShapesSection, SizeRecord
 from compilediag.receipt.places import Places
 from compilediag.receipt.schema import Receipt
 from compilediag.rules.sizes import dynamic_size
@@ -29,12 +31,15 @@ SIZES = {5: 30, 7: 10, 8: 2, 30: 4, 32: 1}
 
 
 def called(
-    shapes: Mapping[str | None, int], tensors: tuple[str, ...] = (), function: Location = SCORE
+    shapes: Mapping[str | None, int],
+    tensors: tuple[str, ...] = (),
+    function: Location = SCORE,
+    padded: int = 0,
 ) -> Invocations:
     """A callable that was called with these shapes."""
     counted = tuple(ShapeCount(text, count, None, None) for text, count in shapes.items())
     calls = sum(shapes.values())
-    return Invocations(0, function, calls, counted, (), (), tensors=tensors)
+    return Invocations(0, function, calls, counted, (), (), tensors=tensors, padded=padded)
 
 
 def batches(sizes: Mapping[int, int] = SIZES) -> Invocations:
@@ -133,6 +138,84 @@ def test_the_receipt_keeps_what_a_plan_needs() -> None:
     assert len(item.varying.sizes) == SIZES_KEPT
     assert item.varying.other_calls == 3 * 2
     assert len(item.shapes) < 20
+
+
+# --- what pads already ---
+
+
+def padding(record: FixedShapeRecord, *invocations: Invocations) -> Receipt:
+    """A receipt with one `FixedShape`, and the ledger of calls."""
+    from msgspec.structs import replace
+
+    return replace(receipt_with(*invocations), shapes=ShapesSection(fixed=(record,)))
+
+
+def fixed_shape(
+    asked: Mapping[tuple[int, ...], int],
+    buckets: tuple[tuple[int, ...], ...] = ((64, 512),),
+    axes: tuple[str, ...] = ("rows",),
+    waste: float = 3.0,
+) -> FixedShapeRecord:
+    """A `FixedShape` of the tensor `obs` that was given such batches."""
+    return FixedShapeRecord(
+        name="score",
+        file=FILE,
+        line=10,
+        axes=axes,
+        buckets=buckets,
+        sizes=(SizeRecord(run=tuple(its[0] for its in buckets), calls=4, elements=80),),
+        padding_waste_fraction=waste,
+        warmed=True,
+        asked=VaryingSizesRecord(
+            dims=tuple((f"obs:{dim}",) for dim in range(len(axes))),
+            sizes=tuple(sorted(asked)),
+            counts=tuple(asked[its] for its in sorted(asked)),
+        ),
+    )
+
+
+def test_what_pads_already_is_planned_by_what_it_was_given() -> None:
+    """The ledger of the compiled function has the padded sizes only: nothing is planned of them.
+    The comparison has the padding that was measured, and the code names what to write instead."""
+    asked = {(size,): number for size, number in SIZES.items()}
+    calls = called({"[64, 4]": 40, "[512, 4]": 7}, ("obs",), padded=47)
+    (found,) = plans_of(padding(fixed_shape(asked), calls), Limits(graphs=2))
+    assert (found.counts, found.fixed is not None) == (SIZES, True)
+    assert [row.name for row in found.alternatives[:2]] == ["planned", "as it ran"]
+    assert found.alternatives[1][1:] == (1, 3.0)
+    drawn = render_plan((found,), Look(width=100))
+    assert "FixedShape(score, ...) pads to [64, 512] now; write instead" in drawn
+    assert drawn.rstrip().endswith("buckets=[8, 32]")
+    assert "cd.FixedShape" not in drawn
+    as_planned = fixed_shape(asked, buckets=((8, 32),))
+    drawn = render_plan(plans_of(padding(as_planned, calls), Limits(graphs=2)), Look(width=100))
+    assert drawn.rstrip().endswith("pads to [8, 32] now: as planned")
+
+
+def test_two_axes_keep_their_names() -> None:
+    """A FixedShape of two axes is planned as a grid, with the names that it was given."""
+    asked = {(2, 7): 9, (2, 9): 1, (4, 7): 2, (4, 9): 5, (3, 0): 1}
+    record = fixed_shape(asked, ((8,), (16,)), ("B", "T"))
+    drawn = render_plan(plans_of(padding(record), Limits(graphs=4)), Look(width=100))
+    assert '{"B": [8], "T": [16]} now; write instead' in drawn
+    assert drawn.rstrip().endswith('buckets={"B": [2, 4], "T": [7, 9]}')
+
+
+def test_calls_from_both_sides_are_said() -> None:
+    """A function that is called with and without padding: which sizes were needed is not known."""
+    calls = called({"[64, 4]": 4, "[5, 4]": 3}, ("obs",), padded=4)
+    (found,) = plans_of(receipt_with(calls), Limits())
+    assert found.padded_calls == 4
+    drawn = render_plan((found,), Look(width=200))
+    assert "4 calls of these came from a FixedShape, at sizes that it had padded to" in drawn
+
+
+def test_nothing_is_planned_of_a_fixed_shape_that_was_only_warmed_up() -> None:
+    """The sizes of its recompiles are its buckets: they are no sizes that anybody needs."""
+    from msgspec.structs import replace
+
+    record = replace(fixed_shape({}), asked=None)
+    assert plans_of(padding(record), Limits()) == ()
 
 
 # --- the finding ---

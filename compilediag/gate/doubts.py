@@ -25,7 +25,12 @@ _FOR_TIMES_ONLY = (
 
 def doubts_of(receipt: Receipt) -> list[str]:
     """Sentences, most important first; empty where the receipt can be judged."""
-    return [*_ending(receipt), *_blindness(receipt), *_evidence(receipt)]
+    return [
+        *_ending(receipt),
+        *_blindness(receipt),
+        *_evidence(receipt),
+        *_unlisted(receipt),
+    ]
 
 
 def lane_doubts(receipt: Receipt, baseline: LaneBaseline) -> list[str]:
@@ -72,6 +77,13 @@ def _evidence(receipt: Receipt) -> Iterable[str]:
         yield "the receipt does not say whether its evidence is complete"
     if receipt.checks.all_ranks_reported is False:
         yield f"of {lost.ranks_expected} ranks only {len(lost.ranks_present)} reported"
+
+
+def _unlisted(receipt: Receipt) -> Iterable[str]:
+    """Counts by file and by frame are taken from the list of frames."""
+    if any(reason.startswith("compile.frames_detail:") for reason in receipt.completeness.reasons):
+        part = receipt.compile
+        yield f"only {len(part.frames_detail)} of {part.frames} frames are listed in the receipt"
 
 
 def harmless_losses(receipt: Receipt) -> list[str]:

@@ -51,6 +51,7 @@ def _record(figures: InvocationFigures, places: Places) -> Invocation:
         samples=figures.samples,
         elements=figures.elements,
         varying=_varying(calls),
+        padded_calls=calls.padded,
     )
 
 

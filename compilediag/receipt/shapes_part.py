@@ -5,8 +5,11 @@ from __future__ import annotations
 from compilediag.fixed_shapes import FixedShapeRun
 from compilediag.lead_process import lead_process
 from compilediag.planned_padding import planned_padding
+from compilediag.receipt.parts.invocations import VaryingSizesRecord
 from compilediag.receipt.parts.shapes import (
     FixedShapeRecord,
+    KneeRecord,
+    KneeSize,
     PaddingOutput,
     PaddingRecord,
     RowLoops,
@@ -15,7 +18,7 @@ from compilediag.receipt.parts.shapes import (
 )
 from compilediag.receipt.places import Places
 from compilediag.timeline import Timeline
-from compilediag_harness.wire import PaddingChecked
+from compilediag_harness.wire import KneeMeasured, PaddingChecked
 
 KEPT = 64
 """Callables, and sizes of each: the first."""
@@ -54,6 +57,42 @@ def _record(item: FixedShapeRun, places: Places) -> FixedShapeRecord:
         late_compiles=sum(len(its.begun) for its in item.late) if item.warmed else None,
         padding=None if item.checked is None else _padding(item.checked),
         rows=_rows(item),
+        asked=_asked(item),
+        cudagraph_calls=item.graph_calls,
+        cudagraph_padding_fraction=item.graph_padding,
+        knee=None if item.knee is None else _knee(item.knee),
+    )
+
+
+def _knee(told: KneeMeasured) -> KneeRecord:
+    columns = (told.sizes, told.call_s, told.slow_call_s, told.problems)
+    return KneeRecord(
+        size=told.knee,
+        reason=told.reason,
+        backward=told.backward,
+        measured=tuple(
+            KneeSize(
+                size=size,
+                call_s=call_s,
+                slow_call_s=slow_call_s,
+                rows_per_s=size / call_s if call_s else None,
+                problem=problem,
+            )
+            for size, call_s, slow_call_s, problem in zip(*columns, strict=False)
+        ),
+    )
+
+
+def _asked(item: FixedShapeRun) -> VaryingSizesRecord | None:
+    """What a plan of other sizes needs; None without a batch, and where they were not told."""
+    if not item.asked:
+        return None
+    sizes = sorted(item.asked)
+    return VaryingSizesRecord(
+        dims=item.dims,
+        sizes=tuple(sizes),
+        counts=tuple(item.asked[its] for its in sizes),
+        other_calls=item.other_batches,
     )
 
 

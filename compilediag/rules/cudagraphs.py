@@ -11,6 +11,7 @@ from compilediag.codes import info
 from compilediag.cudagraph_runs import CudagraphRun, frame_of
 from compilediag.findings import Finding, Fix, Rule, Severity
 from compilediag.ownership import ownership_of
+from compilediag.rules.sizes import Padded, called_sizes, padded_to
 from compilediag.timeline import Timeline, frame_id_of
 from compilediag_harness.wire import CudagraphRecorded, Location
 
@@ -71,16 +72,30 @@ def too_many_sizes(timeline: Timeline) -> Iterable[Finding]:
             if number <= MOST_SIZES:
                 continue
             sizes = dict.fromkeys(item.sizes for item in items if item.reason in ("first", "size"))
+            padded = _padded(timeline, run, items[0])
             yield _of_recordings(
                 timeline,
                 run,
                 "CD403",
                 items,
                 f"{number} sizes, and CUDA graphs for each",
-                "pad to a few sizes (compilediag plan) with compilediag.FixedShape",
+                f"pad to {'a few sizes' if padded is None else padded.told} with "
+                "compilediag.FixedShape: compilediag plan",
                 caveat="every size costs a warm-up, a recording and memory of its own",
-                more={"sizes": [" ".join(size) for size in list(sizes)[:_SHOWN]]},
+                more={
+                    "graph_sizes": [" ".join(size) for size in list(sizes)[:_SHOWN]],
+                    **({} if padded is None else padded.evidence),
+                },
             )
+
+
+def _padded(timeline: Timeline, run: CudagraphRun, item: CudagraphRecorded) -> Padded | None:
+    """Buckets for what the function was called with, where the ledger of calls tells it."""
+    place = _frame(timeline, run, item)
+    if place is None:
+        return None
+    sizes = called_sizes(timeline, {(run.process, place.file, place.line)})
+    return None if sizes is None else padded_to(sizes)
 
 
 def _number_of_sizes(items: Sequence[CudagraphRecorded]) -> int:

@@ -39,7 +39,7 @@ _FIXES = {
 
 def find_contamination(timeline: Timeline) -> Iterable[Finding]:
     """CD406: a check found results that depend on padding; one finding a callable."""
-    for item in _of_lead(timeline):
+    for item in of_lead(timeline):
         if item.checked is not None and (harmful := _harmful(item.checked)):
             yield _contaminated(timeline, item, item.checked, harmful)
 
@@ -58,7 +58,7 @@ def _contaminated(
     path, kind, note = harmful[0]
     what = path or "the result"
     more = f", and {len(harmful) - 1} more" if len(harmful) > 1 else ""
-    return _finding(
+    return finding_of(
         timeline,
         "CD406",
         item,
@@ -79,7 +79,7 @@ def _contaminated(
 
 def find_padding_waste(timeline: Timeline) -> Iterable[Finding]:
     """CD407: sizes of which as many others would have padded far less, for the calls that came."""
-    for item in _of_lead(timeline):
+    for item in of_lead(timeline):
         planned = planned_padding(item)
         if planned is None or sum(item.real.values()) < FEWEST_CALLS:
             continue
@@ -91,7 +91,7 @@ def _padded(timeline: Timeline, item: FixedShapeRun, planned: PlannedPadding) ->
     padding = item.run_elements - item.elements
     left = planned.run_elements - item.elements
     what = "rows" if len(item.buckets) == 1 else "elements"
-    return _finding(
+    return finding_of(
         timeline,
         "CD407",
         item,
@@ -127,7 +127,7 @@ def _spelled(axes: tuple[str, ...], buckets: tuple[tuple[int, ...], ...]) -> str
 
 def find_early_exit_waste(timeline: Timeline) -> Iterable[Finding]:
     """CD408: loops over rows in which most of what was computed had been done before."""
-    for item in _of_lead(timeline):
+    for item in of_lead(timeline):
         loops = [
             loop for loop in item.loops if loop.steps >= FEWEST_STEPS and _wasted(loop) > WASTED
         ]
@@ -148,7 +148,7 @@ def _early_exit(timeline: Timeline, item: FixedShapeRun, loops: list[RowsRun]) -
         if switched_off
         else "add smaller sizes to the buckets, for rows that are left to move to"
     )
-    return _finding(
+    return finding_of(
         timeline,
         "CD408",
         item,
@@ -170,12 +170,12 @@ def _early_exit(timeline: Timeline, item: FixedShapeRun, loops: list[RowsRun]) -
 
 def find_late_compiles(timeline: Timeline) -> Iterable[Finding]:
     """CD302: calls that compiled or recorded after the warm-up that was to do all of that."""
-    for item in _of_lead(timeline):
+    for item in of_lead(timeline):
         if not item.late:
             continue
         begun = [text for event in item.late for text in event.begun]
         times = "time" if len(begun) == 1 else "times"
-        yield _finding(
+        yield finding_of(
             timeline,
             "CD302",
             item,
@@ -192,12 +192,13 @@ def find_late_compiles(timeline: Timeline) -> Iterable[Finding]:
         )
 
 
-def _of_lead(timeline: Timeline) -> list[FixedShapeRun]:
+def of_lead(timeline: Timeline) -> list[FixedShapeRun]:
+    """The `FixedShape`s of the told process."""
     process = lead_process(timeline)
     return [item for item in timeline.fixed_shapes if item.process == process]
 
 
-def _finding(
+def finding_of(
     timeline: Timeline,
     code: str,
     item: FixedShapeRun,
@@ -209,6 +210,7 @@ def _finding(
     fix: str,
     evidence: dict[str, object],
 ) -> Finding:
+    """A finding about a `FixedShape`, with what the register says of its code."""
     register, place = info(code), item.function
     severity: Severity = register.severity
     return Finding(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import NamedTuple, cast
 
 from compilediag.call_sizes import VaryingSizes, varying_sizes
 from compilediag.findings import Finding, Rule
@@ -98,39 +99,70 @@ def dynamic_size(timeline: Timeline) -> Iterable[Finding]:
 def _sizes_of(finding: Finding, timeline: Timeline) -> VaryingSizes | None:
     """The changing size of the callable that was compiled again; None where it is not one size, or
     another variable's."""
-    ids = finding.evidence["compile_ids"]
+    listed = finding.evidence["compile_ids"]
+    ids = set(cast(list[str], listed)) if isinstance(listed, list) else set[str]()
     frames = {
         (item.process, item.frame.file, item.frame.line)
         for item in timeline.compiles
-        if isinstance(ids, list) and item.compile_id in ids
+        if item.compile_id in ids
     }
+    found = called_sizes(timeline, frames)
+    if found is None:
+        return None
+    tensors = {place.rpartition(":")[0] for place in found.dims[0]}
+    return found if finding.variable in tensors else None
+
+
+def called_sizes(
+    timeline: Timeline, frames: Collection[tuple[int, str, int]]
+) -> VaryingSizes | None:
+    """The changing size of the first callable, as (process, file, line), with one such size."""
     for item in timeline.invocations:
         if (item.process, item.function.file, item.function.line) in frames:
             shapes = ((shape.shapes, shape.count) for shape in item.shapes)
             found = varying_sizes(shapes, item.tensors)
             if found is not None and len(found.dims) == 1:
-                tensors = {place.rpartition(":")[0] for place in found.dims[0]}
-                return found if finding.variable in tensors else None
+                return found
     return None
 
 
-def _with_buckets(finding: Finding, sizes: VaryingSizes) -> Finding:
+class Padded(NamedTuple):
+    """What was called, and buckets for it."""
+
+    evidence: dict[str, object]
+    told: str
+    """The buckets and their padding."""
+
+
+def padded_to(sizes: VaryingSizes) -> Padded | None:
+    """The fewest buckets that pad little; None where nothing has rows."""
+    counts, evidence = _called(sizes)
+    if not any(counts):
+        return None
+    found = fewest(counts, _MOST_BUCKETS, _MOST_WASTE)
+    evidence |= {"buckets": list(found.buckets), "padding": found.waste}
+    listed = ", ".join(map(str, found.buckets))
+    return Padded(evidence, f"{listed} ({found.waste:.0%} padding)")
+
+
+def _called(sizes: VaryingSizes) -> tuple[dict[int, int], dict[str, object]]:
     counts = {size[0]: count for size, count in zip(sizes.sizes, sizes.counts, strict=True)}
     seen = sorted(counts.items(), key=lambda item: -item[1])[:_MOST_SIZES]
-    evidence: dict[str, object] = {
-        **finding.evidence,
+    return counts, {
         "sizes": [size for size, _ in seen],
         "calls": [count for _, count in seen],
         "distinct_sizes": len(counts),
     }
-    if finding.count < 2 or not any(counts):
-        return replace(finding, evidence=evidence)
-    found = fewest(counts, _MOST_BUCKETS, _MOST_WASTE)
-    evidence |= {"buckets": list(found.buckets), "padding": found.waste}
-    listed = ", ".join(map(str, found.buckets))
-    padded = f"; or pad to {listed} ({found.waste:.0%} padding): compilediag plan"
-    summary = finding.fix.summary.partition("; or pad to")[0] + padded
-    return replace(finding, evidence=evidence, fix=replace(finding.fix, summary=summary))
+
+
+def _with_buckets(finding: Finding, sizes: VaryingSizes) -> Finding:
+    padded = padded_to(sizes) if finding.count > 1 else None
+    if padded is None:
+        return replace(finding, evidence={**finding.evidence, **_called(sizes)[1]})
+    told = f"; or pad to {padded.told}: compilediag plan"
+    summary = finding.fix.summary.partition("; or pad to")[0] + told
+    fix = replace(finding.fix, summary=summary)
+    return replace(finding, evidence={**finding.evidence, **padded.evidence}, fix=fix)
 
 
 RULES: tuple[Rule, ...] = (

@@ -6,7 +6,7 @@ import keyword
 from collections.abc import Mapping, Sequence
 
 from compilediag.size_histogram import Histogram, Range, histogram
-from compilediag.size_plan import SizePlan
+from compilediag.size_plan import FixedSizes, SizePlan
 from compilediag.views.look import Look
 from compilediag.views.table import table
 from compilediag.views.text import hang
@@ -73,6 +73,11 @@ def _missing(item: SizePlan) -> list[str]:
     if not item.counted:
         return ["the sizes are of recompiles, each counted once: how often they come is not known"]
     missing: list[str] = []
+    if item.padded_calls:
+        missing.append(
+            f"{count(item.padded_calls, 'call')} of these came from a FixedShape, at sizes that it "
+            "had padded to: the plan takes them for sizes that are needed"
+        )
     if not item.complete:
         missing.append(
             "most brief steps were only counted: a size that came in no other step is missing "
@@ -166,6 +171,8 @@ def _code(item: SizePlan, look: Look) -> list[str]:
     if any(len(tensors) < len(dims) for tensors, dims in zip(axes, item.varying.dims, strict=True)):
         told = "one tensor has this size in two dims: name one of them in FixedShape by hand"
         return hang(told, look.width, "  ", "  ")
+    if item.fixed is not None:
+        return _changed(item, item.fixed, look)
     name = _variable(item.name)
     if item.grid is not None:
         dims, sizes = _two_axes(axes), _listed_axes(item)
@@ -179,6 +186,26 @@ def _code(item: SizePlan, look: Look) -> list[str]:
         f"{name}.warmup(example)  # once, before the first batch: every bucket is compiled here",
     )
     return [f"  {look.text(line, 4000)}" if line else "" for line in lines]
+
+
+def _changed(item: SizePlan, fixed: FixedSizes, look: Look) -> list[str]:
+    """The setting of a FixedShape that is there."""
+    if item.grid is not None:
+        new = _listed_axes(item, fixed.axes)
+        now = _literal(
+            {axis: _listed(its) for axis, its in zip(fixed.axes, fixed.buckets, strict=False)}
+        )
+    else:
+        new = _listed(item.buckets.buckets if item.buckets else ())
+        now = _listed(fixed.buckets[0])
+    said = f"FixedShape({_variable(item.name)}, ...) pads to {now} now"
+    if new == now:
+        return hang(f"{said}: as planned", look.width, "  ", "    ")
+    return [
+        *hang(f"{said}; write instead", look.width, "  ", "    "),
+        "",
+        f"  {look.text(f'buckets={new}', 4000)}",
+    ]
 
 
 def _arguments(dims: Sequence[str]) -> dict[str, int]:
@@ -201,9 +228,9 @@ def _two_axes(axes: Sequence[Mapping[str, int]]) -> str:
     return _literal({tensor: _literal(dims) for tensor, dims in by_tensor.items()})
 
 
-def _listed_axes(item: SizePlan) -> str:
+def _listed_axes(item: SizePlan, axes: Sequence[str] = _AXES) -> str:
     sizes = (item.grid.first, item.grid.second) if item.grid else ((), ())
-    return _literal({axis: _listed(one) for axis, one in zip(_AXES, sizes, strict=True)})
+    return _literal({axis: _listed(one) for axis, one in zip(axes, sizes, strict=True)})
 
 
 def _listed(sizes: Sequence[int]) -> str:

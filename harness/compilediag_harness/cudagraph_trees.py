@@ -6,7 +6,9 @@ Nothing here changes a tree or an input. The names are torch's own; `torch_cudag
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,7 +28,7 @@ MOST_MOVED = 8
 MOST_SIZES = 16
 """Tensors of one recording whose sizes are told."""
 
-_LAST_PLACE = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)')
+_PLACE = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)')
 
 
 class Moved(NamedTuple):
@@ -162,14 +164,21 @@ def _moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tuple[Mo
 
 
 def _named(placeholder: Any) -> Moved:
-    """An input with the line of the program that uses it, where torch knows it."""
+    """An input with the innermost line of the program that uses it, where torch knows it; a line of
+    torch's own where there is no other."""
     stacks = [placeholder.stack_trace, *(user.stack_trace for user in placeholder.users or ())]
     for stack in stacks:
-        places = _LAST_PLACE.findall(stack or "")
+        places = _PLACE.findall(stack or "")
         if places:
-            file, line, function = places[-1]
+            own = [place for place in places if not place[0].startswith(_folder_of_torch())]
+            file, line, function = (own or places)[-1]
             return Moved(placeholder.name, Location(file, int(line), function.strip()))
     return Moved(placeholder.name, None)
+
+
+def _folder_of_torch() -> str:
+    file = getattr(sys.modules.get("torch"), "__file__", None)
+    return os.path.join(os.path.dirname(file or __file__), "")
 
 
 def live_graphs() -> int:

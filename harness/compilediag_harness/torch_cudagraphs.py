@@ -39,13 +39,22 @@ class Listener(Protocol):
 
 
 class _Checks(threading.local):
-    """Graphs that torch found not to fit in this thread since the last run, with torch's names."""
+    """Graphs that torch found not to fit in this thread since the last run, with torch's names, and
+    how many it recorded or replayed here."""
 
     def __init__(self) -> None:
         self.failed: list[tuple[Any, str]] = []
+        self.run = 0
 
 
 _checks = _Checks()
+
+
+def run_in_this_thread() -> int:
+    """CUDA graphs that were recorded or replayed in this thread, while anybody listened."""
+    return _checks.run
+
+
 _listeners: list[Listener] = []
 _originals: list[tuple[Any, str, Any]] = []
 
@@ -107,6 +116,7 @@ def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
         started = time.monotonic()
         result = original(self, new_inputs, function_id)
         seconds = time.monotonic() - started
+        _checks.run += 1
         if begun is not None:
             cudagraph_trees.tree_of(self).recorded.add(function_id.id)
             for listener in tuple(_listeners):
@@ -164,6 +174,7 @@ def _shielded(read: Callable[[], Any]) -> Any:
 
 def _told(manager: Any, function_id: Any, *, replay: bool) -> None:
     _checks.failed.clear()
+    _checks.run += replay
     key = (cudagraph_trees.tree_of(manager).number, function_id.id)
     compile_id = manager.id_to_compile_id.get(function_id)
     for listener in tuple(_listeners):

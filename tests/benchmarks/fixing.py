@@ -54,6 +54,28 @@ def stream(folder: Path, way: str) -> tuple[int, float]:
     return int(found["compiles"]), float(found["wall_s"])
 
 
+def recording(bench: Bench) -> Iterator[Row]:
+    """On a CUDA device: graphs, and milliseconds a batch once all are recorded; one run each."""
+    import torch
+
+    if not torch.cuda.is_available():
+        yield Row("CUDA graphs of 32 sizes", "needs a CUDA device", "not run", "", "")
+        return
+    for way in ("static", "automatic", "four"):
+        out = bench.folder / f"graphs-{way}.json"
+        fresh = {**environment(), "TORCHINDUCTOR_CACHE_DIR": str(bench.folder / f"graphs-{way}")}
+        command = [sys.executable, str(PROGRAMS / "graphs_of_sizes.py"), way, str(out)]
+        subprocess.run(command, env=fresh, check=True, capture_output=True)
+        found = json.loads(out.read_text(encoding="utf-8"))
+        yield Row(
+            f"CUDA graphs, 40 batches, 32 sizes: {WAYS[way]}",
+            f"{found['recordings']} recordings, ready after {found['ready_s']:.1f} s",
+            f"{found['batch_ms']:.3f} ms a batch",
+            "",
+            "",
+        )
+
+
 def warming(bench: Bench) -> Iterator[Row]:
     """Graphs that inductor's cache on disk did not hold, in two processes that warm up the same."""
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(bench.folder / "cache-warm")}
@@ -71,5 +93,6 @@ def warming(bench: Bench) -> Iterator[Row]:
 BENCHMARKS: dict[str, Benchmark] = {
     "fixed_shape": calling,
     "stream_of_sizes": streaming,
+    "graphs_of_sizes": recording,
     "warm_cache": warming,
 }

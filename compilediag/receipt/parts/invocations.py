@@ -42,6 +42,7 @@ class Invocation(Record, frozen=True, kw_only=True):
     samples: int | None = None
     elements: int | None = None
     varying: VaryingSizesRecord | None = None
+    padded_calls: int = 0
 
 
 class Throughput(Record, frozen=True, kw_only=True):

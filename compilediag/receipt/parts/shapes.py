@@ -1,5 +1,6 @@
 """Callables that run at fixed sizes: which, how often, how much padding, and whether it harms."""
 
+from compilediag.receipt.parts.invocations import VaryingSizesRecord
 from compilediag.receipt.record import Record
 
 
@@ -43,6 +44,25 @@ class RowLoops(Record, frozen=True, kw_only=True):
     compacted: int
 
 
+class KneeSize(Record, frozen=True, kw_only=True):
+    """One size that was measured for the knee."""
+
+    size: int
+    call_s: float | None = None
+    slow_call_s: float | None = None
+    rows_per_s: float | None = None
+    problem: str | None = None
+
+
+class KneeRecord(Record, frozen=True, kw_only=True):
+    """The knee of throughput, as the program had it measured last."""
+
+    size: int | None = None
+    reason: str | None = None
+    backward: bool
+    measured: tuple[KneeSize, ...] = ()
+
+
 class FixedShapeRecord(Record, frozen=True, kw_only=True):
     """One callable."""
 
@@ -60,6 +80,10 @@ class FixedShapeRecord(Record, frozen=True, kw_only=True):
     rows: RowLoops | None = None
     planned_buckets: tuple[tuple[int, ...], ...] = ()
     planned_waste_fraction: float | None = None
+    asked: VaryingSizesRecord | None = None
+    cudagraph_calls: int | None = None
+    cudagraph_padding_fraction: float | None = None
+    knee: KneeRecord | None = None
 
 
 class ShapesSection(Record, frozen=True, kw_only=True):

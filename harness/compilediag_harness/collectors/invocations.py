@@ -17,6 +17,7 @@ from compilediag_harness import torch_api
 from compilediag_harness.collectors.code_places import of_code
 from compilediag_harness.collectors.shapes import ShapeReader, Shapes, elements, samples, spelled
 from compilediag_harness.session import Session
+from compilediag_harness.shapes import shape_log
 from compilediag_harness.wire import CompiledCallsMade, Location
 
 TOLD_ONE_BY_ONE = 50_000
@@ -50,6 +51,7 @@ class Invocations:
         self._places: list[Location] = []
         self._tensors: list[tuple[str, ...]] = []
         self._sums: dict[tuple[int, Shapes | None], list[int]] = {}
+        self._padded: dict[int, int] = {}
         self._order: list[tuple[int, float]] = []
         self._left = TOLD_ONE_BY_ONE
         self._written = 0.0
@@ -62,7 +64,10 @@ class Invocations:
                 return
             shapes = self._reader.read(call.args, call.kwargs)
             with self._lock:
-                self._add(self._number(key, call), shapes)
+                number = self._number(key, call)
+                self._add(number, shapes)
+                if shape_log.inside.depth:
+                    self._padded[number] = self._padded.get(number, 0) + 1
             if len(self._order) >= MOST_ROWS:
                 self.write()
         except Exception as error:
@@ -78,6 +83,7 @@ class Invocations:
         with self._lock:
             sums, self._sums = self._sums, {}
             order, self._order = self._order, []
+            padded, self._padded = self._padded, {}
             places, tensors = list(self._places), list(self._tensors)
         now = self._written = self.session.now()
         if not sums:
@@ -98,13 +104,14 @@ class Invocations:
                 order=tuple(place for place, _ in order),
                 at=tuple(self.session.at(moment) for _, moment in order),
                 tensors=tuple(tensors[number] for number in numbers),
+                padded=tuple(padded.get(number, 0) for number in numbers),
             )
         )
 
     def discard(self) -> None:
         """This process is a fork: what is not written belongs to the parent."""
         self._lock = threading.RLock()  # a thread that is not here may have held it
-        self._sums, self._order = {}, []
+        self._sums, self._order, self._padded = {}, [], {}
 
     def _add(self, number: int, shapes: Shapes | None) -> None:
         row = (number, shapes)

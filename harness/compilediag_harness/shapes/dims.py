@@ -29,6 +29,15 @@ class Dims:
     def place(self, axis: str) -> int:
         return self.axes.index(axis)
 
+    def by_axis(self) -> tuple[tuple[str, ...], ...]:
+        """Of each axis the places that have it: "obs:0"."""
+        return tuple(
+            tuple(
+                f"{path}:{dim}" for path, named in self.paths for its, dim in named if its == axis
+            )
+            for axis in self.axes
+        )
+
     def of_leaf(self, path: str) -> tuple[str, tuple[tuple[str, int], ...]] | None:
         """The longest named path that `path` is, or is below."""
         fitting = [item for item in self.paths if path == item[0] or path.startswith(f"{item[0]}.")]

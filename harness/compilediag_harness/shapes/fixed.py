@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from compilediag_harness import torch_api, undisturbed
 from compilediag_harness.collectors.code_places import of_code
@@ -25,6 +25,9 @@ from compilediag_harness.shapes.shape_log import Declared
 from compilediag_harness.shapes.sizes import Cost, read_buckets
 from compilediag_harness.shapes.warming import warm
 from compilediag_harness.wire import Location
+
+if TYPE_CHECKING:
+    from compilediag_harness.shapes.knee import Knee
 
 _numbers = itertools.count()
 
@@ -166,6 +169,17 @@ class FixedShape:
         self._report = check_padding(self._ready(), args, kwargs, gradients=gradients)
         return self._report
 
+    def knee(self, *args: Any, cap: int | None = None, rounds: int = 5, **kwargs: Any) -> Knee:
+        """Measures this example at every size up to `cap`, in turn, `rounds` times: the smallest
+        size within 5 % of the best throughput. Calls beyond it are a finding (CD409).
+
+        Raises:
+            ShapeUnusable: the example has no rows, or there are several axes.
+        """
+        from compilediag_harness.shapes.knee_search import knee_of
+
+        return knee_of(self._ready(), args, kwargs, cap=cap, rounds=rounds)
+
     def until_done(
         self,
         state: Any,
@@ -233,6 +247,7 @@ class FixedShape:
             self._given.dims.axes,
             sizes,
             priced or self._given.cost is not None,
+            self._given.dims.by_axis(),
         )
         self._calls = PaddedCalls(self._torch, replace(self._given, buckets=sizes), of)
 

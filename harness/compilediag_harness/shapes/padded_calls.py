@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from compilediag_harness import torch_api
+from compilediag_harness import torch_api, torch_cudagraphs
 from compilediag_harness.shapes import compile_watch, output_search, shape_log, unpadding
 from compilediag_harness.shapes.call_parts import Call, Part, Settings, Sizes
 from compilediag_harness.shapes.layouts import (
@@ -145,6 +145,7 @@ class PaddedCalls:
         # Autograd keeps what it was given: a buffer must not be written to before the backward.
         fresh = local.busy or self.torch.is_grad_enabled()
         before = compile_watch.begun() if self.frozen and compile_watch.listen() else None
+        graphs = torch_cudagraphs.run_in_this_thread()
         was_busy, local.busy = local.busy, True
         try:
             given, buffers = self._padded_leaves(call, start, sizes, bucket, fresh=fresh)
@@ -155,7 +156,9 @@ class PaddedCalls:
         if before is not None and compile_watch.begun() != before:
             self._check_compiles(before, sizes, bucket)
         if counted and shape_log.writers:
-            shape_log.called(self.declared, sizes, bucket)
+            ran = torch_cudagraphs.run_in_this_thread() != graphs
+            asked = () if start else call.sizes
+            shape_log.called(self.declared, sizes, bucket, asked, in_graphs=ran)
         leaves: list[Any] = []
         if flatten(result, leaves) != outputs.structure:
             raise ShapeUnusable(
@@ -169,7 +172,11 @@ class PaddedCalls:
         args, kwargs = self.arguments(call, leaves)
         if self.settings.mask is not None:
             kwargs[self.settings.mask] = self.mask(call, real, bucket, fresh=fresh)
-        return self.settings.function(*args, **kwargs)
+        shape_log.inside.depth += 1
+        try:
+            return self.settings.function(*args, **kwargs)
+        finally:
+            shape_log.inside.depth -= 1
 
     def arguments(self, call: Call, leaves: list[Any]) -> tuple[Any, dict[str, Any]]:
         """The arguments of a call with other leaves."""

@@ -29,6 +29,18 @@ class Declared(NamedTuple):
     buckets: tuple[Sizes, ...]
     priced: bool = False
     """The sizes were chosen, or large batches are split, by a cost that the program gave."""
+    dims: tuple[tuple[str, ...], ...] = ()
+    """Of each axis, the dimensions of arguments: "obs:0"."""
+
+
+class _Inside(threading.local):
+    """How many calls of `FixedShape`s this thread is in."""
+
+    depth = 0
+
+
+inside = _Inside()
+"""What is called in there gets padded tensors."""
 
 
 class _Writer:
@@ -42,14 +54,16 @@ class _Writer:
         """Drops what is not written: this process is a fork."""
         self._lock = threading.RLock()
         self._declared: dict[int, Declared] = {}
-        self._counts: dict[tuple[int, Sizes, Sizes], int] = {}
+        self._counts: dict[tuple[int, Sizes, Sizes, Sizes], list[int]] = {}
         self._written = 0.0
 
-    def add(self, of: Declared, sizes: Sizes, run: Sizes) -> None:
-        key = (of.number, sizes, run)
+    def add(self, of: Declared, sizes: Sizes, run: Sizes, asked: Sizes, in_graphs: bool) -> None:
+        key = (of.number, sizes, run, asked)
         with self._lock:
             self._declared[of.number] = of
-            self._counts[key] = self._counts.get(key, 0) + 1
+            counts = self._counts.setdefault(key, [0, 0])
+            counts[0] += 1
+            counts[1] += in_graphs
             at = time.monotonic()
             if at - self._written < BATCH_S and len(self._counts) < BATCH_SIZES:
                 return
@@ -58,9 +72,9 @@ class _Writer:
     def flush(self, at: float) -> None:
         with self._lock:
             counts, self._counts, self._written = self._counts, {}, at
-        of_each: dict[int, list[tuple[Sizes, Sizes, int]]] = {}
-        for (number, sizes, run), count in counts.items():
-            of_each.setdefault(number, []).append((sizes, run, count))
+        of_each: dict[int, list[tuple[Sizes, Sizes, Sizes, int, int]]] = {}
+        for (number, sizes, run, asked), (count, in_graphs) in counts.items():
+            of_each.setdefault(number, []).append((sizes, run, asked, count, in_graphs))
         for number, rows in of_each.items():
             of = self._declared[number]
             self.session.emit(
@@ -70,10 +84,13 @@ class _Writer:
                     of.function,
                     of.axes,
                     of.buckets,
-                    sizes=tuple(sizes for sizes, _, _ in rows),
-                    run=tuple(run for _, run, _ in rows),
-                    counts=tuple(count for _, _, count in rows),
+                    sizes=tuple(row[0] for row in rows),
+                    run=tuple(row[1] for row in rows),
+                    counts=tuple(row[3] for row in rows),
                     priced=of.priced,
+                    asked=tuple(row[2] for row in rows),
+                    in_graphs=tuple(row[4] for row in rows),
+                    dims=of.dims,
                 )
             )
 
@@ -84,10 +101,11 @@ writers: tuple[_Writer, ...] = ()
 _follows_forks = False
 
 
-def called(of: Declared, sizes: Sizes, run: Sizes) -> None:
-    """A call with `sizes` rows ran at `run`."""
+def called(of: Declared, sizes: Sizes, run: Sizes, asked: Sizes, *, in_graphs: bool) -> None:
+    """A call with `sizes` rows ran at `run`, the first of a batch of `asked`, or () for the later
+    ones; `in_graphs`: in a CUDA graph."""
     for writer in writers:
-        writer.add(of, sizes, run)
+        writer.add(of, sizes, run, asked, in_graphs)
 
 
 def tell(event_at: Callable[[float, int], Event]) -> None:

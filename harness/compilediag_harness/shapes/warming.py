@@ -45,12 +45,13 @@ def warm(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> i
     state, random_states = ModuleState(torch, modules), RandomStates.now(torch)
     outputs_of(calls, call)
     listening = compile_watch.listen()
-    began, at, backward = compile_watch.begun(), time.monotonic(), False
+    began, at, seen = compile_watch.begun(), time.monotonic(), False
     calls.frozen = None
     try:
         for bucket in _largest_first(settings.buckets):
-            for _ in range(_times(torch, call)):
-                backward = _once(calls, call, bucket) or backward
+            given = repeated(calls, call, bucket)
+            for _ in range(times_to_warm(torch, call)):
+                seen = backward(torch, calls.run(*given, counted=False)) or seen
     finally:
         state.put_back()
         random_states.put_back(torch)
@@ -59,7 +60,7 @@ def warm(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> i
     of, took_s = calls.declared, time.monotonic() - at
     shape_log.tell(
         lambda t, step: FixedShapeWarmed(
-            t, step, of.number, of.function, graphs, begun, backward, t - took_s
+            t, step, of.number, of.function, graphs, begun, seen, t - took_s
         )
     )
     return begun
@@ -94,13 +95,16 @@ def _largest_first(buckets: tuple[tuple[int, ...], ...]) -> list[tuple[int, ...]
     return sorted(itertools.product(*buckets), key=lambda its: (math.prod(its), its), reverse=True)
 
 
-def _times(torch: Any, call: Call) -> int:
+def times_to_warm(torch: Any, call: Call) -> int:
+    """Calls after which nothing more is compiled or recorded at a size."""
     tensors = (leaf for leaf in call.leaves if isinstance(leaf, torch.Tensor))
     return CUDA_CALLS if any(leaf.is_cuda for leaf in tensors) else CALLS
 
 
-def _once(calls: PaddedCalls, call: Call, bucket: tuple[int, ...]) -> bool:
-    """One call at exactly one size; whether there was a backward pass."""
+def repeated(
+    calls: PaddedCalls, call: Call, bucket: tuple[int, ...]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call at exactly one size, with rows of `call` as often as needed."""
     torch, leaves = calls.torch, list(call.leaves)
     for leaf in call.layout.padded:
         rows = leaves[leaf.place]
@@ -109,16 +113,16 @@ def _once(calls: PaddedCalls, call: Call, bucket: tuple[int, ...]) -> bool:
             again = torch.arange(bucket[axis], device=rows.device) % call.sizes[axis]
             rows = rows.index_select(dim, again)
         leaves[leaf.place] = rows
-    args, kwargs = calls.arguments(call, leaves)
-    outputs: list[Any] = []
-    flatten(calls.run(args, kwargs, counted=False), outputs)
-    return _backward(torch, outputs)
+    return calls.arguments(call, leaves)
 
 
-def _backward(torch: Any, outputs: list[Any]) -> bool:
-    """The backward pass of the sum of all outputs, whose gradients are thrown away."""
+def backward(torch: Any, result: Any) -> bool:
+    """The backward pass of the sum of all outputs, whose gradients are thrown away; whether there
+    was one."""
     if not torch.is_grad_enabled():
         return False
+    outputs: list[Any] = []
+    flatten(result, outputs)
     tensors = (leaf for leaf in outputs if isinstance(leaf, torch.Tensor))
     losses = [leaf for leaf in tensors if leaf.requires_grad]
     inputs = leaves_behind(losses)
