@@ -21,21 +21,29 @@ class SyncLine:
     """In the step that held most."""
     steps: tuple[int, ...]
     """Sampled steps that held any."""
+    seconds: float | None = None
+    """Inside the calls, in all of these steps; None where they were not timed in one of them."""
 
 
 def sample_of(process: int, event: SyncsSampled) -> SyncSample:
     """One step. Tuples of different lengths come from a doctored record: what all tell is kept."""
-    rows = zip(event.places, event.kinds, event.loops, event.spans, event.counts, strict=False)
+    told = event.places, event.kinds, event.loops, event.spans, event.counts
+    rows = list(zip(*told, strict=False))
+    timed = len(event.seconds) == len(rows)
+    seconds = event.seconds if timed else (None,) * len(rows)
     return SyncSample(
         process,
         event.step,
         event.on_device,
         event.complete,
         tuple(
-            SyncSite(place, kind, loop or None, names, count)
-            for place, kind, loop, names, count in rows
+            SyncSite(place, kind, loop or None, names, count, spent)
+            for (place, kind, loop, names, count), spent in zip(rows, seconds, strict=True)
             if count > 0
         ),
+        sum(event.seconds) if timed and event.complete else None,
+        event.noting_s,
+        event.packed,
     )
 
 
@@ -45,6 +53,7 @@ def lines_of(
     """The lines of the samples of one process, those with most reads first."""
     by_step: dict[tuple[Location, str], dict[int, int]] = {}
     loops: dict[tuple[Location, str], int] = {}
+    spent: dict[tuple[Location, str], list[float | None]] = {}
     for sample in samples:
         for site in sample.sites:
             if not wanted(site):
@@ -52,6 +61,7 @@ def lines_of(
             key = (site.place, site.kind)
             steps = by_step.setdefault(key, {})
             steps[sample.step] = steps.get(sample.step, 0) + site.count
+            spent.setdefault(key, []).append(site.seconds)
             if site.loop is not None:
                 loops[key] = site.loop
     lines = [
@@ -62,7 +72,15 @@ def lines_of(
             count=sum(steps.values()),
             most=max(steps.values()),
             steps=tuple(sorted(steps)),
+            seconds=_sum(spent[key]),
         )
         for key, steps in by_step.items()
     ]
     return tuple(sorted(lines, key=lambda line: -line.count))
+
+
+def _sum(seconds: Iterable[float | None]) -> float | None:
+    """None as soon as one of them is not known."""
+    known = list(seconds)
+    told = [item for item in known if item is not None]
+    return sum(told) if len(told) == len(known) else None

@@ -17,7 +17,8 @@ from compilediag.probing.extra_compiles import extra_compiles, recompiles_among
 from compilediag.probing.groups import Group
 from compilediag.probing.plan import Plan, Variant
 from compilediag.probing.samples import Evidence, Sample, evidence_of
-from compilediag.timeline import Compile, Step, Timeline
+from compilediag.timeline import Compile, Step, SyncSample, SyncSite, Timeline
+from compilediag_harness.wire import Location
 
 PLAN = Plan(steps=60, warmup=3, every=7, first=6)
 FIRES = tuple(range(6, 60, 7))
@@ -73,6 +74,70 @@ def test_a_metrics_cost_is_told_apart_from_its_compile() -> None:
     assert cost.recurring.by_phase["rest"] is None
     assert (cost.compile_s, cost.after_warmup) == (pytest.approx(0.5), len(FIRES))
     assert cost.metric_s == pytest.approx(len(FIRES) * 5e-3, rel=0.1)
+
+
+def synchronising(extra: Mapping[int, float]) -> Evidence:
+    """Steps that read tensors for a millisecond each, and for half of what is extra."""
+    steps, chance = variant(extra), random.Random(7)
+    samples = tuple(
+        replace(item, sync_s=1e-3 + abs(chance.gauss(0, 1e-5)) + extra.get(item.number, 0.0) / 2)
+        for item in steps.samples
+    )
+    return replace(steps, samples=samples)
+
+
+def test_synchronising_is_told_apart_from_the_metric() -> None:
+    """Half of what a firing takes longer lies inside of reads, beyond those of every step; the
+    parts add up to the whole."""
+    cost = attribute(synchronising(dict.fromkeys(FIRES, 8e-3)), variant(seed=1), FIRES, 3)
+    for split in (cost.first_hit, cost.recurring):
+        assert split is not None
+        assert split.sync_s == pytest.approx(4e-3, rel=0.05)
+        assert split.metric_s == pytest.approx(4e-3, rel=0.1)
+        assert split.total_s == pytest.approx(
+            split.metric_s + split.sync_s + (split.compile_s or 0)
+        )
+    assert cost.sync_s == pytest.approx(len(FIRES) * 4e-3, rel=0.05)
+
+
+def test_reads_that_every_step_makes_are_no_groups_cost() -> None:
+    """They were measured, and nothing is beyond the noise: zero, not unknown."""
+    cost = attribute(synchronising({}), variant(seed=1), FIRES, 3)
+    assert cost.recurring is not None
+    assert (cost.recurring.sync_s, cost.recurring.metric_s) == (0.0, None)
+
+
+def test_synchronising_needs_most_firings_sampled() -> None:
+    """Half of them are too few; then it is a part of the metric. Most of them are enough."""
+    extra = dict.fromkeys(FIRES, 8e-3)
+    for missing, known in ((FIRES[1::2], False), (FIRES[1:3], True)):
+        run = synchronising(extra)
+        samples = tuple(
+            replace(item, sync_s=None) if item.number in missing else item for item in run.samples
+        )
+        cost = attribute(replace(run, samples=samples), variant(seed=1), FIRES, 3)
+        assert cost.recurring is not None
+        assert (cost.recurring.sync_s is not None) is known
+        assert cost.recurring.total_s == pytest.approx(8e-3, rel=0.1)
+
+
+def test_what_noting_costs_is_nobodys() -> None:
+    """It is taken out of the step and of the phase it was in; a step that was not sampled has no
+    seconds, one without reads has none, and reads out of sight make them unknown."""
+    steps = tuple(
+        Step(0, n, n + 1.0, 0.01, None, None, None, 0.0, forward_s=4e-3) for n in range(3)
+    )
+    place = Location("/job/model.py", 9, "metric")
+    noted = SyncSample(
+        *(0, 1, False, True, (SyncSite(place, "item", None, (), 50, 2e-3),), 2e-3),
+        {"forward": 1e-3, "spans": 0.5e-3},
+    )
+    run = Timeline(steps=steps, syncs=(noted, SyncSample(0, 2, False, True, (), 0.0)))
+    found = evidence_of(run)
+    assert [item.sync_s for item in found.samples] == [None, 2e-3, 0.0]
+    assert found.samples[1].work_s == pytest.approx(8.5e-3)
+    assert found.samples[1].phases == pytest.approx({"forward": 3e-3, "rest": 5.5e-3})
+    assert [item.sync_s for item in found.without_syncs().samples] == [None] * 3
 
 
 def test_what_noise_explains_is_no_cost() -> None:

@@ -11,17 +11,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 
 DECLARES = """
-import time, torch
+import json, time, torch
 import compilediag as cd
 
 torch.set_num_threads(1)
 entropy, norms = cd.cadence("entropy", every=4), cd.cadence("norms", every=6)
-capture, history = False, []
+capture, spent = False, []
+rows = torch.rand(16, 20_000)
 
 @torch.compile(backend="eager")
 def forward(x):
@@ -36,11 +38,18 @@ def train(step):
     forward(weight).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-    end = time.perf_counter() + (0.04 if norms.due(step) else 0.002)
-    while time.perf_counter() < end:
+    began, reading, fires = time.perf_counter(), 0.0, norms.due(step)
+    while time.perf_counter() < began + (0.04 if fires else 0.002):
         pass
+    for row in rows if fires else ():
+        before = time.perf_counter()
+        values = row.tolist()
+        reading += time.perf_counter() - before
+    if fires:
+        spent.append((reading, time.perf_counter() - began - 0.002))
 
 cd.drive(train, steps=24)
+print(json.dumps(spent))
 """
 
 UNMODIFIED = """
@@ -73,8 +82,8 @@ for step in range(1, 200):
 COUNTS = ("frames", "compiles", "recompiles", "graphs", "graph_breaks", "eager_fallbacks")
 
 
-def probe(folder: Path, *words: str) -> tuple[dict[str, Any], str]:
-    """The receipt of a probe, and what it printed."""
+def probe(folder: Path, *words: str) -> tuple[dict[str, Any], str, str]:
+    """The receipt of a probe, its screen, and what the program printed."""
     done = subprocess.run(
         [sys.executable, "-m", "compilediag", "probe", "--no-live", "--output", "out", *words],
         cwd=folder,
@@ -84,7 +93,8 @@ def probe(folder: Path, *words: str) -> tuple[dict[str, Any], str]:
         timeout=280,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads((folder / "out/receipt.json").read_text(encoding="utf-8")), done.stderr
+    receipt = json.loads((folder / "out/receipt.json").read_text(encoding="utf-8"))
+    return receipt, done.stderr, done.stdout
 
 
 def counted_by_torch(program: Path, variables: dict[str, str], *words: str) -> dict[str, int]:
@@ -105,10 +115,11 @@ def counted_by_torch(program: Path, variables: dict[str, str], *words: str) -> d
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_groups_of_the_code(tmp_path: Path) -> None:
-    """Every variant's counts are torch's own; the flag's group compiles, the other does not."""
+    """Every variant's counts are torch's own; the flag's group compiles, the other does not, but
+    it works and reads tensors, and each of the two has its seconds."""
     program = tmp_path / "model.py"
     program.write_text(DECLARES)
-    receipt, screen = probe(tmp_path, "model.py")
+    receipt, screen, printed = probe(tmp_path, "model.py")
     found = receipt["cadence"]
     for variant in found["variants"]:
         settings = {**variant["settings"], "COMPILEDIAG_STEPS": str(found["steps"])}
@@ -122,7 +133,17 @@ def test_groups_of_the_code(tmp_path: Path) -> None:
     assert entropy["compile_s"] > 0
     assert norms["compile_s"] == 0
     assert norms["fires"] >= 3
-    assert norms["recurring"]["metric_s"] == pytest.approx(0.038, rel=0.5)
+    recurring = norms["recurring"]
+    # What the program measured itself: around each read, and of the whole firing.
+    reading, firing = (
+        median(part) for part in zip(*json.loads(printed.splitlines()[3]), strict=True)
+    )
+    assert 0.5 * reading < recurring["sync_s"] < 1.1 * reading
+    assert recurring["total_s"] == pytest.approx(firing, rel=0.3)
+    assert recurring["metric_s"] == pytest.approx(firing - reading, rel=0.3)
+    assert recurring["total_s"] == pytest.approx(recurring["metric_s"] + recurring["sync_s"])
+    assert entropy["recurring"]["sync_s"] == 0.0
+    assert norms["sync_s"] > recurring["sync_s"]
     assert "entropy" in screen
 
 
@@ -133,7 +154,7 @@ def test_an_unmodified_program(tmp_path: Path) -> None:
     """Both forms of a template at once; what a program that counts from 1 fires in is found."""
     program = tmp_path / "model.py"
     program.write_text(UNMODIFIED)
-    receipt, _ = probe(
+    receipt, _, _ = probe(
         tmp_path,
         *("--group", "entropy=--entropy-every {n}", "--group", "norms=env:NORMS_EVERY={n}"),
         "model.py",
@@ -163,7 +184,7 @@ def test_the_motivating_story(
     """Broken, each metric's first firing compiles, with its cause by name. Fixed, nothing is
     compiled twice at any cadence: one frame on each side of the two disabled hooks."""
     program = Path(__file__).parents[1] / "scenarios" / "metric_cadence" / f"{side}.py"
-    receipt, _ = probe(tmp_path, str(program), "--backend", "eager")
+    receipt, _, _ = probe(tmp_path, str(program), "--backend", "eager")
     found = receipt["cadence"]
     counts = [variant["counts"] for variant in found["variants"]]
     assert [item["recompiles"] for item in counts] == recompiles
@@ -183,7 +204,7 @@ def test_a_planted_period_without_groups(tmp_path: Path) -> None:
     """The configured program alone, and its rhythm by name."""
     program = tmp_path / "model.py"
     program.write_text(UNMODIFIED)
-    receipt, screen = probe(tmp_path, "model.py", "--entropy-every", "9")
+    receipt, screen, _ = probe(tmp_path, "model.py", "--entropy-every", "9")
     found = receipt["cadence"]
     assert [item["kind"] for item in found["variants"]] == ["configured"]
     assert 9 in [item["every"] for item in found["periods"]]

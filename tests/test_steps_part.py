@@ -16,6 +16,7 @@ from compilediag.receipt.record import from_plain
 from compilediag.receipt.run_facts import RunFacts
 from compilediag.receipt.schema import Receipt
 from compilediag.receipt.steps_part import steps_section
+from compilediag.receipt.syncs_part import syncs_section
 from compilediag.receipt.timing_part import timings_of
 from compilediag.span_seconds import by_step
 from compilediag.timeline import (
@@ -25,6 +26,8 @@ from compilediag.timeline import (
     PartialPhase,
     Process,
     Step,
+    SyncSample,
+    SyncSite,
     Timeline,
 )
 from compilediag.views.look import Look
@@ -173,6 +176,34 @@ def test_a_spike_that_nothing_explains() -> None:
     assert why(replace(step(5, 4.0, data_wait_s=1.0), compile_s=1.0)) == "unexplained"
 
 
+@pytest.mark.parametrize(
+    ("reads_s", "noting_s", "spans", "sync_s", "reason"),
+    [
+        (2.5, 0.0, (), 2.5, "sync"),
+        (2.5, 0.0, (("metrics", 2.75),), 2.5, "metric"),
+        (0.75, 0.0, (), 0.75, "unexplained"),
+        (0.5, 2.0, (), 0.5, "measuring"),
+        (None, 0.0, (), None, "unexplained"),
+    ],
+    ids=["reads", "reads in a metric", "few reads", "our noting", "not timed"],
+)
+def test_a_spike_that_synchronised(
+    reads_s: float | None,
+    noting_s: float,
+    spans: tuple[tuple[str, float], ...],
+    sync_s: float | None,
+    reason: str,
+) -> None:
+    """Beyond the reads of the other sampled steps, half a second each; a metric has the time of
+    what it reads, and its reads are told beside it."""
+    steps = tuple(step(number, 4.0 if number == 5 else 1.0) for number in range(10))
+    usual = tuple(SyncSample(0, number, False, True, (), 0.5) for number in (3, 4, 6))
+    long = SyncSample(0, 5, False, True, (), reads_s, {"rest": noting_s})
+    told = tuple(span(name, 5.0, seconds, 5) for name, seconds in spans)
+    (spike,) = section(Timeline(steps=steps, spans=told, syncs=(*usual, long))).spikes
+    assert (spike.sync_s, spike.why) == (sync_s, reason)
+
+
 def test_nested_spans_are_told_once() -> None:
     """A metric inside of an evaluation is the metric's; other threads take none of the step."""
     timeline = Timeline(
@@ -242,6 +273,7 @@ def shown(timeline: Timeline, look: Look = LOOK) -> str:
         whole,
         steps=steps_section(timeline, (), RUN),
         timings=timings_of(timeline, Places(timeline)),
+        syncs=syncs_section(timeline, Places(timeline)),
     )
     return render_steps(made, look)
 
@@ -264,6 +296,21 @@ def test_the_view_has_phases_spikes_and_timings() -> None:
     assert (
         "forward hook traced on encoder.1  /job/train.py:9: inside compiled code: not timed" in told
     )
+
+
+def test_the_view_has_the_lines_that_read_tensors() -> None:
+    """How often in a step, and for how long; without a device nobody waits, and it says so."""
+    site = SyncSite(Location("/job/metrics.py", 40, "Meter.log"), "tolist", 39, (), 3, 0.25)
+    steps = tuple(step(number) for number in range(4))
+    for on_device, what in ((True, "synchronisations"), (False, "reads of tensors (no device")):
+        samples = (
+            SyncSample(0, 2, on_device, True, (site,), 0.25),
+            SyncSample(0, 3, on_device, True, (), 0.0),
+        )
+        text = shown(Timeline(steps=steps, syncs=samples))
+        told = [line.split() for line in text.splitlines() if "metrics.py:40" in line]
+        assert [row[-7:] for row in told] == [["tolist", "3", "1", "of", "2", "0.25", "s"]]
+        assert what in text
 
 
 def test_the_view_of_a_run_without_steps() -> None:

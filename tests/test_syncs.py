@@ -21,7 +21,12 @@ torch = pytest.importorskip("torch")
 
 from compilediag.fold import fold  # noqa: E402
 from compilediag_harness import attach, spans, steps  # noqa: E402
-from compilediag_harness.collectors import syncs, tensor_reads  # noqa: E402
+from compilediag_harness.collectors import (  # noqa: E402
+    sync_sample,
+    sync_turns,
+    syncs,
+    tensor_reads,
+)
 from compilediag_harness.collectors.loops_in_source import loop_around  # noqa: E402
 from compilediag_harness.session import Session  # noqa: E402
 from compilediag_harness.wire import Event, FaultOccurred, SyncsSampled  # noqa: E402
@@ -135,6 +140,157 @@ def test_open_spans_are_told() -> None:
     assert [site.spans for site in sample.sites] == [("outer", "inner")]
 
 
+class Clock:
+    """Goes on by as many seconds as it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """In place of the clock of reads: nothing takes time but what says so."""
+    clock = Clock()
+    monkeypatch.setattr(tensor_reads, "_clock", clock)
+    monkeypatch.setattr(tensor_reads, "_unread_s", 0.0)
+    return clock
+
+
+class Slow(torch.Tensor):
+    """A tensor whose reads take so many seconds, and that reads another one while it is read."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        slow = args[0]
+        if type(slow) is not Slow or not hasattr(slow, "takes"):
+            return super().__torch_function__(func, types, args, kwargs)
+        slow.clock.now += slow.takes
+        if slow.other is not None:
+            slow.other.item()
+        return 1 if func is torch.Tensor.item else True
+
+
+def slow(clock: Clock, takes: float, other: Any = None) -> Any:
+    tensor = torch.ones(()).as_subclass(Slow)
+    vars(tensor).update(clock=clock, takes=takes, other=other)
+    return tensor
+
+
+def test_the_seconds_of_a_read_are_those_of_the_call(clock: Clock) -> None:
+    """By line, of methods and of truth values, whether the call returns or raises; not those of
+    what comes between two reads, nor twice where one read is a part of another."""
+    inner = slow(clock, 4.0)
+    outer, quick = slow(clock, 8.0, inner), slow(clock, 1.0)
+    with observed() as events:
+        warm_up()
+        for _ in range(3):
+            quick.item()
+            clock.now += 100.0
+        if quick:
+            outer.item()
+        with pytest.raises(RuntimeError):
+            torch.rand(2).item()
+        steps.step()
+    (told,) = (event for event in events if isinstance(event, SyncsSampled))
+    assert told.seconds == (3.0, 1.0, 8.0, 4.0, 0.0)
+    assert told.counts == (3, 1, 1, 1, 1)
+
+
+def test_a_read_whose_begin_is_not_known_is_not_timed(clock: Clock) -> None:
+    """Arguments that are computed between the look-up and the call, and a method that is kept:
+    they are counted, and the step has no seconds, rather than wrong ones."""
+    value = slow(clock, 1.0)
+
+    def later() -> str:
+        clock.now += 50.0
+        return "cpu"
+
+    def reads() -> None:
+        value.nonzero(as_tuple=later() == "")
+
+    def keeps() -> None:
+        kept = value.__bool__
+        clock.now += 50.0
+        assert kept()
+
+    for work in (reads, keeps):
+        with observed() as events:
+            warm_up()
+            work()
+            steps.step()
+        (told,) = (event for event in events if isinstance(event, SyncsSampled))
+        assert (sum(told.counts), told.seconds) == (1, ())
+
+
+def test_functions_that_are_not_compiled_are_seen_inside_of_compiled_calls() -> None:
+    """What a hook behind `torch.compiler.disable` reads is told, in the phase it runs in; nothing
+    is compiled again for it, and torch's class is its own while a guard is evaluated."""
+    compiled: list[int] = []
+    met: list[str] = []
+
+    def backend(graph: Any, _inputs: Any) -> Any:
+        compiled.append(1)
+
+        def run(*arguments: Any) -> Any:
+            return graph.forward(*arguments)
+
+        return run
+
+    class Watched(torch.nn.Module):
+        def __bool__(self) -> bool:
+            met.extend(tensor_reads.names_of(torch.Tensor))
+            return True
+
+    flag = Watched()
+
+    @torch.compiler.disable
+    def metric(batch: Any) -> None:
+        for value in batch:
+            value.item()
+        doubled(batch)
+
+    @torch.compile(backend=backend)
+    def doubled(batch: Any) -> Any:
+        return batch * 2
+
+    @torch.compile(backend=backend)
+    def forward(batch: Any) -> Any:
+        hidden = batch + 1
+        metric(hidden)
+        return hidden * 2 if flag else hidden
+
+    torch._dynamo.reset()
+    batch = torch.rand(8)
+    forward(batch)
+    before = len(compiled)
+    with observed() as events:
+        warm_up()
+        forward(batch)
+        steps.step()
+    torch._dynamo.reset()
+    (told,) = (event for event in events if isinstance(event, SyncsSampled))
+    assert (told.kinds, told.counts, told.complete) == (("item",), (8,), True)
+    assert list(told.noting_s) == ["forward"]
+    assert len(told.seconds) == 1
+    assert (len(compiled), met) == (before, [])
+    assert not tensor_reads.names_of(torch.Tensor)
+
+
+def test_a_probe_samples_where_its_groups_fire(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of the period and three on each side, counted from the first one and from 0."""
+    monkeypatch.setenv(sync_turns.STEPS_VARIABLE, "20+15")
+    with observed() as events:
+        for _ in range(60):
+            steps.step()
+    told = [event.step for event in events if isinstance(event, SyncsSampled)]
+    near = {place + beside for place in range(0, 60, 20) for beside in range(-3, 4)}
+    near |= {place + beside for place in range(15, 60, 20) for beside in range(-3, 4)}
+    assert told == sorted(step for step in near | {57, 58, 59} if QUIET <= step < 60)
+
+
 def test_other_threads_are_left_alone() -> None:
     """Reads of a thread that is not the one whose steps are counted are not told."""
     value = torch.rand(())
@@ -161,7 +317,7 @@ def test_samples_thin_out() -> None:
 
 def test_a_step_with_too_many_reads_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """The count stops at the budget, and says so."""
-    monkeypatch.setattr(syncs, "MOST_READS", 8)
+    monkeypatch.setattr(sync_turns.Turns, "reads", 8)
     value = torch.rand(())
     with observed() as events:
         warm_up()
@@ -184,7 +340,7 @@ def test_a_fault_of_ours_is_told_and_the_sample_is_not(monkeypatch: pytest.Monke
     attach.install(session)
     try:
         warm_up()
-        monkeypatch.setattr(syncs._Sample, "_would_wait", broken)
+        monkeypatch.setattr(sync_sample.Sample, "_would_wait", broken)
         assert value.item() == float(value)
         steps.step()
         attach.finish(session)
@@ -198,7 +354,7 @@ def test_a_fault_of_ours_is_told_and_the_sample_is_not(monkeypatch: pytest.Monke
 
 def test_the_class_is_changed_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that would need more windows than are left is not told: a part of it went by."""
-    monkeypatch.setattr(syncs, "MOST_WINDOWS", 3)
+    monkeypatch.setattr(sync_turns.Turns, "windows", 3)
     double = torch.compile(lambda x: x * 2, backend="eager")
     batch = torch.rand(4)
     double(batch)
@@ -297,8 +453,8 @@ def test_methods_of_the_program_are_left_alone() -> None:
     own = lambda _: 7.0
     torch.Tensor.item = own
     try:
-        tensor_reads.put(torch.Tensor, lambda *_: None)
-        listener = tensor_reads._listeners[-1]
+        listener = sync_sample.Sample(0, 8, lambda: "rest", on_device=False)
+        tensor_reads.put(torch.Tensor, listener)
         assert torch.rand(()).item() == 7.0
         tensor_reads.take_away(torch.Tensor, listener)
         assert vars(torch.Tensor)["item"] is own
@@ -317,7 +473,7 @@ def test_nothing_is_sampled_where_calls_cannot_be_seen(monkeypatch: pytest.Monke
 
 def test_on_a_device_only_its_tensors_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """With CUDA in use a tensor on the host makes nobody wait."""
-    sample = syncs._Sample(threading.get_ident(), True, lambda: False)
+    sample = sync_sample.Sample(threading.get_ident(), 8, lambda: "rest", on_device=True)
     monkeypatch.setattr(syncs.torch_api, "is_on_host", lambda tensor: tensor is not elsewhere)
     elsewhere = SimpleNamespace()
     frame = sys._getframe()

@@ -179,13 +179,18 @@ def _work_split(steps: Sequence[int], against: _Comparison) -> tuple[float | Non
     """Metric and sync seconds of a firing: the sync part where it was measured, the rest metric."""
     samples = [against.by_number[step] for step in steps]
     work = median(against.work.excess(sample.number, sample.work_s) for sample in samples)
-    sync = None
-    if against.sync is not None and all(sample.sync_s is not None for sample in samples):
-        usual = against.sync
-        sync = median(usual.excess(sample.number, sample.sync_s or 0.0) for sample in samples)
-        sync = sync if sync > against.sync.bound(len(steps)) else 0.0
+    sync = _sync(samples, against.sync)
     metric = work - (sync or 0.0)
     return (metric if metric > against.work.bound(len(steps)) else None), sync
+
+
+def _sync(samples: Sequence[Sample], usual: Baseline | None) -> float | None:
+    """Sync seconds of a firing; 0 within the noise, None unless it was measured in most of them."""
+    known = [(s.number, s.sync_s) for s in samples if s.sync_s is not None]
+    if usual is None or 2 * len(known) <= len(samples):
+        return None
+    sync = median(usual.excess(number, seconds) for number, seconds in known)
+    return sync if sync > usual.bound(len(known)) else 0.0
 
 
 def _phase_split(steps: Sequence[int], against: _Comparison) -> dict[str, float | None]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 from compilediag.cadence_groups import CadenceGroup
 from compilediag.lead_process import lead_process
-from compilediag.timeline import Compile, Step, Timeline
+from compilediag.timeline import Compile, Step, SyncSample, Timeline
+from compilediag_harness.lazy_dataclasses import dataclass
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans")
 """Phases of a step that may be measured; what they leave is "rest"."""
@@ -22,8 +23,9 @@ class Sample:
     wall_s: float
     compile_s: float
     analysis_s: float
-    """Our own analysis of its recompiles: no cost of the program."""
+    """Our own work in it, of analysing recompiles and noting reads: no cost of the program."""
     sync_s: float | None
+    """Inside reads of tensors that make the host wait; None: not measured in this step."""
     phases: Mapping[str, float]
     """The measured ones, and "rest"; compiling is in them, our analysis is not."""
 
@@ -47,6 +49,11 @@ class Evidence:
         found = next((group for group in self.groups if group.name == name), None)
         return tuple(step for step in found.fires if step in finished) if found else ()
 
+    def without_syncs(self) -> Evidence:
+        """The same where synchronisations were not measured, or not all of them."""
+        samples = tuple(replace(sample, sync_s=None) for sample in self.samples)
+        return replace(self, samples=samples)
+
     @property
     def compiled_steps(self) -> tuple[int, ...]:
         return tuple(sorted({item.step for item in self.compiles}))
@@ -59,9 +66,10 @@ def evidence_of(timeline: Timeline) -> Evidence:
     for item in timeline.recompiles:
         if item.process == process:
             analysis_s[item.step] = analysis_s.get(item.step, 0.0) + item.analysis_s
+    reads = {item.step: item for item in timeline.syncs if item.process == process}
     return Evidence(
         samples=tuple(
-            _sample(step, analysis_s.get(step.number, 0.0))
+            _sample(step, analysis_s.get(step.number, 0.0), reads.get(step.number))
             for step in timeline.steps
             if step.process == process and math.isfinite(step.wall_s)
         ),
@@ -70,7 +78,7 @@ def evidence_of(timeline: Timeline) -> Evidence:
     )
 
 
-def _sample(step: Step, analysis_s: float) -> Sample:
+def _sample(step: Step, analysis_s: float, reads: SyncSample | None) -> Sample:
     measured = {
         "data_wait": step.data_wait_s,
         "forward": step.forward_s,
@@ -84,16 +92,15 @@ def _sample(step: Step, analysis_s: float) -> Sample:
         # It lies where torch compiles, which is what makes a phase the longest of such a step.
         longest = max(phases, key=lambda name: phases[name])
         phases[longest] = max(0.0, phases[longest] - analysis_s)
+    noting_s = dict(reads.noting_s) if reads is not None else {}
+    for name, seconds in noting_s.items():
+        place = name if name in phases else "rest"
+        phases[place] = max(0.0, phases[place] - seconds)
     return Sample(
         number=step.number,
         wall_s=step.wall_s,
         compile_s=step.compile_s,
-        analysis_s=analysis_s,
-        sync_s=_sync_s(step),
+        analysis_s=analysis_s + sum(noting_s.values()),
+        sync_s=reads.seconds if reads is not None else None,
         phases=phases,
     )
-
-
-def _sync_s(step: Step) -> float | None:
-    """Seconds of the step in synchronisations: nothing measures them yet."""
-    return None

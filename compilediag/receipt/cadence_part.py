@@ -15,7 +15,6 @@ from compilediag.probing.groups import Group
 from compilediag.probing.periods import longest_period
 from compilediag.probing.plan import Plan, Variant
 from compilediag.probing.samples import Evidence
-from compilediag.receipt.build import bounded
 from compilediag.receipt.parts.cadence import (
     Attribution,
     CadenceCause,
@@ -30,7 +29,8 @@ from compilediag.receipt.parts.cadence import (
     VariantRecord,
     VariantSteps,
 )
-from compilediag.receipt.record import as_plain, from_plain
+from compilediag.receipt.record import from_plain
+from compilediag.receipt.safe import safe_tree
 from compilediag.receipt.schema import Receipt
 from compilediag.redact import Redactor
 from compilediag.timeline import Compile
@@ -75,7 +75,7 @@ def probe_receipt(configured: Receipt, facts: ProbeFacts, conclusion: Conclusion
     uri = next((run.uri for run in facts.runs if run.variant.kind == "configured"), None)
     folder = uri.rpartition("/")[0] + "/" if uri else ""
     section = cadence_section(facts, conclusion)
-    plain, finite = bounded(Redactor(facts.secret_values).tree(as_plain(section)))
+    plain, finite = safe_tree(section, Redactor(facts.secret_values))
     run = msgspec.structs.replace(configured.header.run, run_id=facts.run_id)
     checks = configured.checks
     return msgspec.structs.replace(

@@ -81,7 +81,15 @@ def cudagraph_section(timeline: Timeline) -> CudagraphSection:
         live_graphs=run.live_graphs,
         threads=len({item.thread for item in run.recorded}),
         pool_bytes=run.pool_bytes,
+        padding_waste_fraction=_padding_in_graphs(timeline, lead),
     )
+
+
+def _padding_in_graphs(timeline: Timeline, process: int) -> float | None:
+    """Of one callable: rows of two may cost very different work, and are not added up."""
+    own = [item for item in timeline.fixed_shapes if item.process == process]
+    padded = [item.graph_padding for item in own if item.graph_calls]
+    return padded[0] if len(padded) == 1 else None
 
 
 def _skips_by_reason(timeline: Timeline) -> dict[str, int]:

@@ -19,7 +19,7 @@ from compilediag.receipt.parts.running import (
 from compilediag.receipt.run_facts import RunFacts
 from compilediag.span_seconds import by_step, spans_of
 from compilediag.step_stats import RELATIVE_ERROR, Sketch, figures_of, spike_positions, warmup_of
-from compilediag.timeline import Compile, Step, Timeline
+from compilediag.timeline import Compile, Step, SyncSample, Timeline
 
 UNEXPLAINED = "unexplained"
 
@@ -159,21 +159,31 @@ def _spikes(
     usual_s = median(walls[warmup:])
     usual_wait_s = median(step.data_wait_s or 0.0 for step in steps[warmup:])
     spans = by_step(timeline, steps[0].process)
+    samples = {item.step: item for item in timeline.syncs if item.process == steps[0].process}
+    usual_sync_s = median(item.seconds or 0.0 for item in samples.values()) if samples else 0.0
     spikes: list[Spike] = []
     for place in places:
         step = steps[place]
-        inside = spans.get(step.number, {})
+        inside = dict(spans.get(step.number, {}))
+        sample = samples.get(step.number)
+        sync_s = sample.seconds if sample is not None else None
+        inside["sync"] = max(0.0, (sync_s or 0.0) - usual_sync_s)
+        inside["measuring"] = step.measuring_s + _noting_s(sample)
         spikes.append(
             Spike(
                 step=step.number,
                 wall_s=step.wall_s,
                 compile_s=step.compile_s,
                 metric_s=inside.get("metrics", 0.0),
-                sync_s=None,
+                sync_s=sync_s,
                 why=_why(step, step.wall_s - usual_s, usual_wait_s, inside, findings),
             )
         )
     return tuple(spikes)
+
+
+def _noting_s(sample: SyncSample | None) -> float:
+    return sum(sample.noting_s.values()) if sample is not None else 0.0
 
 
 def _why(
@@ -184,8 +194,9 @@ def _why(
     findings: Sequence[Finding],
 ) -> str:
     """What took most of the time that the step has too much: the id of the finding behind a
-    compile, a category of spans, or waiting for data."""
-    causes = {**inside, "compile": step.compile_s, "measuring": step.measuring_s}
+    compile, a category of spans, reads of tensors, or waiting for data. A span that holds reads has
+    their time too."""
+    causes = {**inside, "compile": step.compile_s}
     waited_s = (step.data_wait_s or 0.0) - usual_wait_s
     causes["data_wait"] = max(waited_s, causes.get("data_wait", 0.0))
     name = max(causes, key=lambda cause: causes[cause])

@@ -20,11 +20,13 @@ def syncs_section(timeline: Timeline, places: Places) -> SyncsSection | None:
     if not samples:
         return None
     lines = lines_of(samples)
+    timed = [sample.seconds for sample in samples if sample.seconds is not None]
     return SyncsSection(
         sampled_steps=len(samples),
         on_device=any(sample.on_device for sample in samples),
         complete=all(sample.complete for sample in samples) and len(lines) <= MOST,
         lines=tuple(_line(line, timeline, places) for line in lines[:MOST]),
+        seconds=sum(timed) if len(timed) == len(samples) else None,
     )
 
 
@@ -39,4 +41,5 @@ def _line(line: SyncLine, timeline: Timeline, places: Places) -> SyncLineRecord:
         count=line.count,
         most_in_a_step=line.most,
         steps=len(line.steps),
+        seconds=line.seconds,
     )

@@ -121,6 +121,7 @@ def _finding(loop: _Loop, samples: Sequence[SyncSample], user_roots: tuple[str, 
                     "function": line.place.function,
                     "kind": line.kind,
                     "count": line.count,
+                    "seconds": line.seconds,
                 }
                 for line in loop.lines
             ],

@@ -118,7 +118,7 @@ def _run(
     settings: Mapping[str, str],
 ) -> Outcome:
     running.announce(number, total, variant)
-    outcome, told = run_variant(running.ground, variant, number, words, settings)
+    outcome, told = run_variant(running.ground, variant, number, words, settings, running.plan)
     running.runs.append(told)
     return outcome
 

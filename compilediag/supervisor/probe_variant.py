@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from compilediag.probing.groups import Group, variable_of, with_argument
 from compilediag.probing.plan import OFF_TEMPLATE, Plan, Variant
@@ -16,8 +17,14 @@ from compilediag.receipt.cadence_part import VariantRun
 from compilediag.supervisor.options import Options, Outcome
 from compilediag.supervisor.run import run
 from compilediag_harness.cadence import variable
+from compilediag_harness.collectors.sync_turns import STEPS_VARIABLE
+
+if TYPE_CHECKING:
+    from compilediag.receipt.schema import Receipt
 
 VARIANTS = "variants"
+READ_BREAKS = frozenset({"CD201", "CD202"})
+"""Graph breaks that read the values of a tensor."""
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
@@ -60,13 +67,16 @@ def run_variant(
     number: int,
     words: Sequence[str],
     settings: Mapping[str, str],
+    plan: Plan | None = None,
 ) -> tuple[Outcome, VariantRun]:
-    """One supervised run; its directory has a number for a name, since groups have any name."""
+    """One supervised run; its directory has a number for a name, since groups have any name. With
+    a plan, synchronisations are sampled where a group may fire, in all variants alike."""
     output = os.path.join(ground.folder, VARIANTS, f"{number}-{variant.kind}")
     label = f"{variant.kind} {variant.name}" if variant.kind == "alone" else variant.kind
     options = replace(ground.options, output=output, label=f"variant {number}, {label}")
     with _caches(keep=ground.keep_caches) as caches:
-        outcome = run(words, options, {**ground.variables, **caches, **settings})
+        sampling = {STEPS_VARIABLE: f"{plan.every}+{plan.first}"} if plan is not None else {}
+        outcome = run(words, options, {**ground.variables, **caches, **sampling, **settings})
     return outcome, _told(ground, variant, words, settings, outcome)
 
 
@@ -90,6 +100,8 @@ def _told(
     outcome: Outcome,
 ) -> VariantRun:
     evidence = evidence_of(outcome.timeline) if outcome.timeline is not None else Evidence()
+    if outcome.receipt is not None and _reads_out_of_sight(outcome.receipt):
+        evidence = evidence.without_syncs()
     uri = None
     if outcome.receipt_path is not None:
         uri = Path(outcome.receipt_path).relative_to(ground.folder).as_posix()
@@ -108,6 +120,13 @@ def _told(
         uri=uri,
         problem=_problem(outcome, evidence),
     )
+
+
+def _reads_out_of_sight(receipt: Receipt) -> bool:
+    """Whether tensors may be read inside of compiled calls, where reads cannot be timed: at graph
+    breaks that are such reads, and in frames that run eagerly."""
+    rules = {finding.rule for finding in receipt.findings}
+    return bool(receipt.compile.eager_fallbacks or not READ_BREAKS.isdisjoint(rules))
 
 
 def _problem(outcome: Outcome, evidence: Evidence) -> str | None:

@@ -1,4 +1,4 @@
-"""Where the steps' time went: phases, the steps that took long, and spans and hooks by phase."""
+"""Where the steps' time went: phases, long steps, reads of tensors, spans and hooks by phase."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from compilediag.views.words import NOT_MEASURED, count, percent, seconds
 
 if TYPE_CHECKING:
     from compilediag.receipt.parts.running import Phases, Spike, StepsSection, Timing
+    from compilediag.receipt.parts.syncs import SyncLineRecord, SyncsSection
     from compilediag.receipt.schema import Receipt
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans", "rest")
@@ -20,6 +21,7 @@ WIDE_ONLY = frozenset({"mean", "what"})
 """Columns left out of a narrower terminal."""
 MOST_SPIKES = 20
 MOST_TIMINGS = 40
+MOST_READS = 12
 """Rows drawn; `show --json` has the others."""
 
 _SPOKEN = {
@@ -32,7 +34,7 @@ _SPOKEN = {
 
 
 def render_steps(receipt: Receipt, look: Look) -> str:
-    """Phases, spikes and timings of the lead process, as tables."""
+    """Phases, spikes, synchronisations and timings of the lead process, as tables."""
     steps = receipt.steps
     if steps is None and not receipt.timings:
         nothing = "no step was seen: mark steps with compilediag.step()"
@@ -41,6 +43,8 @@ def render_steps(receipt: Receipt, look: Look) -> str:
     if steps is not None:
         lines += [_headline(steps), "", *_phases(steps.phases, look)]
         lines += _spikes(steps, look) if steps.median is not None else []
+    if receipt.syncs is not None and receipt.syncs.lines:
+        lines += ["", *_syncs(receipt.syncs, look)]
     if receipt.timings:
         lines += ["", *_timings(receipt.timings, look)]
     return "\n".join(lines) + "\n"
@@ -86,20 +90,42 @@ def _phases(phases: Phases, look: Look) -> list[str]:
 def _spikes(steps: StepsSection, look: Look) -> list[str]:
     if not steps.spikes:
         return ["", "  no step after warm-up took more than twice the median"]
-    head = ("long step", "took", "compiling", "metrics", "why")
+    head = ("long step", "took", "compiling", "metrics", "sync", "why")
     rows = [_spike(item, look) for item in steps.spikes[:MOST_SPIKES]]
-    lines = ["", *table(head, rows, look, right=head[1:4], shrink="why")]
+    lines = ["", *table(head, rows, look, right=head[1:5], shrink="why")]
     return lines + _more(len(steps.spikes) - MOST_SPIKES)
 
 
 def _spike(item: Spike, look: Look) -> tuple[str, ...]:
     why = NOT_MEASURED if item.why is None else _SPOKEN.get(item.why, item.why)
-    taken = (item.compile_s, item.metric_s)
+    taken = (item.compile_s, item.metric_s, item.sync_s or 0)
     return (
         f"step {item.step}",
         seconds(item.wall_s),
         *("" if value == 0 else seconds(value) for value in taken),
         look.text(why, 60),
+    )
+
+
+# --- synchronisations --------------------------------------------------------------------------
+
+
+def _syncs(syncs: SyncsSection, look: Look) -> list[str]:
+    """The lines that read tensors most often in a step."""
+    what = "synchronisations" if syncs.on_device else "reads of tensors (no device: none waits)"
+    head = (what, "kind", "most in a step", "sampled steps", "seconds")
+    rows = [_sync(item, syncs.sampled_steps, look) for item in syncs.lines[:MOST_READS]]
+    lines = table(head, rows, look, right=head[2:], shrink=what)
+    return lines + _more(len(syncs.lines) - MOST_READS)
+
+
+def _sync(item: SyncLineRecord, sampled: int, look: Look) -> tuple[str, ...]:
+    return (
+        f"{look.path(item.file, 60)}:{item.line} {look.text(item.function, 40)}",
+        look.text(item.kind, 20),
+        f"{item.most_in_a_step:,}",
+        f"{item.steps:,} of {sampled:,}",
+        seconds(item.seconds),
     )
 
 

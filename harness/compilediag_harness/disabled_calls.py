@@ -31,6 +31,15 @@ def code_of(function: Any) -> Any:
     return code
 
 
+def own_code_of(function: Any) -> Any:
+    """The same of a function that the program itself put behind `torch.compiler.disable`: neither
+    torch's own nor a graph that the program's backend has compiled."""
+    code = code_of(function)
+    if code is None or torch_api.disabled_by_torch(code):
+        return None
+    return None if code_places.is_library(code.co_filename) else code
+
+
 class DisabledCalls:
     """The sums of one session that are not written yet."""
 
@@ -44,8 +53,8 @@ class DisabledCalls:
 
     def ended(self, function: Any, began: float, ended: float) -> None:
         """A call has ended; times are `time.monotonic()` readings."""
-        code = code_of(function)
-        if code is None or code_places.is_library(code.co_filename):
+        code = own_code_of(function)
+        if code is None:
             return
         self.seen = True
         key = (code, self._phase_at(began))

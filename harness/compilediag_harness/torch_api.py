@@ -439,6 +439,10 @@ _disabling_listeners: list[Callable[[], None]] = []
 _functions_disabled = False
 """A function that is not torch's own was put behind `torch.compiler.disable`."""
 _disabled_listeners: list[Callable[[Any, float, float], None]] = []
+_disabled_begins: list[Callable[[Any], None]] = []
+_disabled_by_torch: set[Any] = set()
+"""Code of functions that are not torch's own and that torch put behind `torch.compiler.disable`:
+graphs that a backend of the program's has compiled."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -520,16 +524,22 @@ def on_outermost_call(
     return remove
 
 
-def on_disabled_call(ended: Callable[[Any, float, float], None]) -> Remover:
+def on_disabled_call(
+    ended: Callable[[Any, float, float], None], begins: Callable[[Any], None] | None = None
+) -> Remover:
     """Calls `ended(function, began, ended)`, in `time.monotonic()`, after each call of a function
     behind `torch.compiler.disable`, torch's own ones included; on 2.15 only of those that compiled
-    code calls."""
+    code calls. `begins(function)` before it: Dynamo is not asked about frames then any more."""
     _disabled_listeners.append(ended)
+    if begins is not None:
+        _disabled_begins.append(begins)
     watch_compiled_calls()
 
     def remove() -> None:
         if ended in _disabled_listeners:
             _disabled_listeners.remove(ended)
+        if begins is not None and begins in _disabled_begins:
+            _disabled_begins.remove(begins)
 
     return remove
 
@@ -568,11 +578,13 @@ def _watch_disabling() -> bool | None:
 
     def disable(self: Any, function: Any) -> Any:
         global _functions_disabled
-        own = str(getattr(function, "__module__", "")).startswith("torch")
-        if not own and not _for_torch(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
-            _functions_disabled = True
-            for listener in tuple(_disabling_listeners):
-                listener()
+        if not str(getattr(function, "__module__", "")).startswith("torch"):
+            if _for_torch(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+                _disabled_by_torch.add(getattr(function, "__code__", None))
+            else:
+                _functions_disabled = True
+                for listener in tuple(_disabling_listeners):
+                    listener()
         return original(self, function)
 
     # In place before the module's import is over: nothing of the program was disabled before.
@@ -681,6 +693,8 @@ def _asked(callback: Any, caller: types.FrameType) -> None:
             if not sets_once or names.get("prior") is not None:
                 call = _Call(caller, names.get("fn"), 0, time.monotonic(), entered=sets_once)
                 _calls.open.append(call)
+                for begins in tuple(_disabled_begins):
+                    begins(call.function)
         return
     names = caller.f_locals if in_wrapper else {"prior": callback}
     if names.get("prior") in (None, False):
@@ -748,6 +762,18 @@ def in_compiled_call() -> bool:
     """Whether a call of a compiled callable is in progress in this thread."""
     calls = _calls.open
     return bool(calls) and any(call.key for call in calls)
+
+
+def disabled_by_torch(code: Any) -> bool:
+    """Whether a function was seen to be put behind `torch.compiler.disable` by torch itself."""
+    return code in _disabled_by_torch
+
+
+def disabled_function() -> Any:
+    """The function behind `torch.compiler.disable` that this thread is in, with no compiled call in
+    progress inside of it; None where there is none. Only while somebody listens to such calls."""
+    calls = _calls.open
+    return calls[-1].function if calls and not calls[-1].key else None
 
 
 def frames_are_offered() -> bool:
@@ -1058,6 +1084,47 @@ def storage_of(tensor: Any) -> int | None:
         with below():
             return int(tensor.untyped_storage()._cdata)
     except (RuntimeError, NotImplementedError, AttributeError):
+        return None
+
+
+class TensorMemory(NamedTuple):
+    """Where a tensor lies, and how much it is."""
+
+    storage: int
+    """Tells apart the memory of tensors that are views of one another."""
+    storage_bytes: int
+    element_bytes: int
+    elements: int
+    shape: tuple[int, ...]
+    fresh: bool
+    """Nothing has been written into it since it was made."""
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether something is a tensor."""
+    tensor = getattr(loaded("torch"), "Tensor", None)
+    return tensor is not None and isinstance(value, tensor)
+
+
+def memory_of(tensor: Any) -> TensorMemory | None:
+    """Where a tensor lies; None for one without memory of its own. Asked below every
+    `__torch_function__`; nothing of its data is read."""
+    below = getattr(loaded("torch._C"), "DisableTorchFunction", None)
+    if below is None:
+        return None
+    try:
+        with below():
+            storage = tensor.untyped_storage()
+            shape = tuple(int(size) for size in tensor.shape)
+            return TensorMemory(
+                storage=int(storage._cdata),
+                storage_bytes=int(storage.nbytes()),
+                element_bytes=int(tensor.element_size()),
+                elements=int(tensor.numel()),
+                shape=shape,
+                fresh=not tensor.is_inference() and tensor._version == 0,
+            )
+    except (RuntimeError, NotImplementedError, AttributeError, TypeError):
         return None
 
 

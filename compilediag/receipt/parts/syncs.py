@@ -15,12 +15,14 @@ class SyncLineRecord(Record, frozen=True, kw_only=True):
     count: int
     most_in_a_step: int
     steps: int
+    seconds: float | None = None
 
 
 class SyncsSection(Record, frozen=True, kw_only=True):
-    """Counts of the sampled steps; nothing is known of the others."""
+    """Counts and seconds of the sampled steps; nothing is known of the others."""
 
     sampled_steps: int
     on_device: bool
     complete: bool
     lines: tuple[SyncLineRecord, ...] = ()
+    seconds: float | None = None

@@ -1,32 +1,87 @@
-"""Sees the program read tensors, without a frame of ours on the stack while it does.
+"""Sees the program read and write tensors, without a frame of ours on the stack while it does.
 
 `torch.Tensor` gets, for a moment, a descriptor of its own in front of each method of its C base
-class that hands tensor data to Python. Python asks the descriptor for the method, the descriptor
-notes who asks, and what is then called is torch's own method, by the program itself: warnings name
-the program's line, tracebacks have no frame of ours, `torch.Tensor.item` read off the class is
-torch's. `bool(t)`, `if t:`, `float(t)` and `int(t)` pass through the type's slots and are seen too.
+class that hands tensor data to Python, or writes a part of a tensor. Python asks the descriptor for
+the method, the descriptor notes who asks, and what is then called is torch's own method, by the
+program itself: warnings name the program's line, tracebacks have no frame of ours,
+`torch.Tensor.item` read off the class is torch's. `bool(t)`, `if t:`, `float(t)`, `int(t)` and
+`t[0] = 1` pass through the type's slots and are seen too.
+
+A call is timed in the same way: what the descriptor hands out calls torch's method without Python
+in between, and Python drops it as soon as the call is over, which is when the clock is read.
 """
 
 from __future__ import annotations
 
 import dis
+import functools
 import sys
+import time
 import types
-from collections.abc import Callable
-from typing import Any
+from statistics import median
+from typing import Any, Protocol
 
-Listener = Callable[[str, Any, types.FrameType], None]
-"""Called with the kind of read ("item", "bool"...), the tensor, and the frame that reads."""
 
-_METHODS = ("item", "tolist", "cpu", "nonzero")
-_SLOTS = {"__bool__": "bool", "__float__": "float", "__int__": "int", "__index__": "index"}
+class Listener(Protocol):
+    """What is told of reads and writes."""
+
+    def saw(self, kind: str, tensor: Any, frame: types.FrameType) -> Any:
+        """A read or write begins, of a kind ("item", "bool", "setitem"...), asked for by a frame.
+        Anything but None is handed to `over` when the call has ended."""
+
+    def over(self, read: Any, seconds: float | None, noting_s: float) -> None:
+        """What was seen has ended: seconds in torch's method, None where they could not be
+        told, and what noting it took."""
+
+
+_METHODS = ("item", "tolist", "cpu", "nonzero", "copy_")
+_SLOTS = {
+    "__bool__": "bool",
+    "__float__": "float",
+    "__int__": "int",
+    "__index__": "index",
+    "__setitem__": "setitem",
+}
 
 _listeners: tuple[Listener, ...] = ()
 _faults: list[Exception] = []
 
+_BEFORE_CALL = ("KW_NAMES", "PRECALL")
+
 _KINDS_KEPT = 4096
-_kinds: dict[tuple[int, int], tuple[types.CodeType, str]] = {}
+_kinds: dict[tuple[int, int], tuple[types.CodeType, str, bool]] = {}
 """What was found out about instructions, by the code's id: equal code may stand in two files."""
+
+_clock = time.perf_counter
+_get_frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
+
+_SAMPLES = 64
+_unread_s: float | None = None
+"""What the clock tells of a call that does nothing: no part of the seconds of a read."""
+
+
+class _Call(functools.partial[Any]):
+    """One call of torch's method, told when it is dropped: that is when it is over."""
+
+    __slots__ = ("at", "began", "noting_s", "told")
+
+    told: tuple[tuple[Listener, Any], ...]
+    at: int | None
+    """Instruction at which it must end: that of the slot. None for one that is looked up first;
+    -1 where the time between that and the call is not its own."""
+    began: float
+    noting_s: float
+
+    def __del__(self) -> None:
+        ended = _clock()
+        try:
+            at = self.at
+            alone = at is None or _get_frame(1).f_lasti == at
+            seconds = max(0.0, ended - self.began - (_unread_s or 0.0)) if alone else None
+            for listener, read in self.told:
+                listener.over(read, seconds, self.noting_s + _clock() - ended)
+        except Exception as error:  # nothing of ours may reach the program
+            _faults[:] = [error]
 
 
 class _Reading:
@@ -41,24 +96,72 @@ class _Reading:
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is not None and _listeners:
+            began = _clock()
             try:
-                frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-                kind = self._kind or _kind_at(self._name, frame.f_code, frame.f_lasti)
-                if kind:
-                    for listener in _listeners:
-                        listener(kind, instance, frame)
+                frame = _get_frame(1)
+                kind, alone = _kind_at(self._name, frame.f_code, frame.f_lasti)
+                kind = self._kind or kind
+                told: tuple[tuple[Listener, Any], ...] = ()
+                for listener in _listeners if kind else ():
+                    read = listener.saw(kind, instance, frame)
+                    if read is not None:
+                        told += ((listener, read),)
+                if told:
+                    at = frame.f_lasti if self._kind and alone else None if alone else -1
+                    return _timed(self._original.__get__(instance, owner), told, at, began)
             except Exception as error:  # nothing of ours may reach the program
                 _faults[:] = [error]
         return self._original.__get__(instance, owner)
 
 
-def _kind_at(name: str, code: types.CodeType, at: int) -> str:
+def _timed(
+    original: Any, told: tuple[tuple[Listener, Any], ...], at: int | None, began: float
+) -> _Call:
+    call = _Call(original)
+    call.told, call.at = told, at
+    call.began = now = _clock()
+    call.noting_s = now - began
+    return call
+
+
+def _nothing() -> None:
+    pass
+
+
+class _Unread:
+    """Told of calls that do nothing."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def saw(self, kind: str, tensor: Any, frame: types.FrameType) -> Any:
+        """Is never told of one."""
+
+    def over(self, read: Any, seconds: float | None, noting_s: float) -> None:
+        """A call that did nothing has ended."""
+        self.seconds.append(seconds or 0.0)
+
+
+def _measure_unread() -> None:
+    """Once in a process: what lies between the two readings of the clock beside torch's method."""
+    global _unread_s
+    _unread_s = 0.0
+    unread = _Unread()
+    for _ in range(_SAMPLES):
+        _timed(_nothing, ((unread, 0),), None, _clock())()
+    _unread_s = median(unread.seconds)
+
+
+def _kind_at(name: str, code: types.CodeType, at: int) -> tuple[str, bool]:
     known = _kinds.get((id(code), at))
     if known is None:
         if len(_kinds) >= _KINDS_KEPT:
             _kinds.clear()
-        known = _kinds[id(code), at] = (code, kind_of_call(name, code, at))
-    return known[1]
+        slot = name in _SLOTS
+        kind = "" if slot else kind_of_call(name, code, at)
+        alone = not _is_looked_up(code, at) if slot else is_called_at_once(code, at)
+        known = _kinds[id(code), at] = (code, kind, alone)
+    return known[1], known[2]
 
 
 def kind_of_call(name: str, code: types.CodeType, at: int) -> str:
@@ -71,6 +174,30 @@ def kind_of_call(name: str, code: types.CodeType, at: int) -> str:
         return name
     following = found[1]
     return "to_cpu" if following is not None and following.argval == "cpu" else ""
+
+
+def is_called_at_once(code: types.CodeType, at: int) -> bool:
+    """Whether nothing is computed between the look-up of a method at `at` and its call: its
+    arguments, if it has any, are constants and variables."""
+    loaded = 0
+    for instruction in dis.get_instructions(code):
+        if instruction.offset <= at:
+            continue
+        name = instruction.opname
+        if name.startswith("CALL"):
+            # From Python 3.13 on the names of arguments are loaded like one more of them.
+            names = name == "CALL_KW"
+            return name != "CALL_FUNCTION_EX" and (instruction.arg or 0) + names == loaded
+        if name in ("LOAD_ATTR", "LOAD_METHOD") or not name.startswith(("LOAD_", *_BEFORE_CALL)):
+            return False
+        loaded += name.count("LOAD_")  # some load two
+    return False
+
+
+def _is_looked_up(code: types.CodeType, at: int) -> bool:
+    """A slot's method is asked for by name: nobody knows when it is called."""
+    found = _instruction(code, at)
+    return found is None or found[0].opname in ("LOAD_ATTR", "LOAD_METHOD")
 
 
 def _instruction(
@@ -96,6 +223,8 @@ def put(tensor_type: Any, listener: Listener) -> None:
     """Tells `listener` of every read until `take_away`. Nothing may be compiled, and no guard may
     be evaluated, in between. Methods that the program has replaced itself are left alone."""
     global _listeners
+    if _unread_s is None:
+        _measure_unread()
     _listeners = (*_listeners, listener)
     for name in (*_METHODS, "to", *_SLOTS):
         original = _inherited(tensor_type, name)
@@ -111,7 +240,7 @@ def take_fault() -> Exception | None:
 def take_away(tensor_type: Any, listener: Listener) -> None:
     """Tells `listener` nothing more; without another one the class is as it was."""
     global _listeners
-    _listeners = tuple(one for one in _listeners if one != listener)
+    _listeners = tuple(one for one in _listeners if one is not listener)
     if not _listeners:
         for name in names_of(tensor_type):
             delattr(tensor_type, name)

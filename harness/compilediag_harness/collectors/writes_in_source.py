@@ -20,7 +20,7 @@ _MUTATORS = frozenset({
 def mutation_line(code: types.CodeType, name: str) -> int | None:
     """First line in `code` that changes the container called `name`: an item stored or deleted, a
     mutating method called, `+=`."""
-    for node in _statements(code):
+    for node in statements(code):
         target: ast.expr | None = None
         if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
             target = node.value
@@ -37,16 +37,16 @@ def mutation_line(code: types.CodeType, name: str) -> int | None:
 def attribute_stores(code: types.CodeType, attribute: str) -> tuple[tuple[str, int], ...]:
     """(dotted base, line) of every `base.attribute = ...` in `code`, such as ("model.pos", 12)."""
     found: list[tuple[str, int]] = []
-    for node in _statements(code):
+    for node in statements(code):
         if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
             continue
-        base = _dotted(node.value) if node.attr == attribute else None
+        base = dotted(node.value) if node.attr == attribute else None
         if base is not None:
             found.append((base, node.lineno))
     return tuple(found)
 
 
-def _dotted(node: ast.expr) -> str | None:
+def dotted(node: ast.expr) -> str | None:
     """The text "a.b.c" of a chain of plain names; None for what would have to be computed."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
@@ -57,7 +57,7 @@ def _dotted(node: ast.expr) -> str | None:
     return ".".join([node.id, *reversed(names)])
 
 
-def _statements(code: types.CodeType) -> Iterator[ast.AST]:
+def statements(code: types.CodeType) -> Iterator[ast.AST]:
     """Every node of the function itself in source order, those of functions inside it left out."""
     tree = tree_of(code)
     if tree is None:

@@ -1,0 +1,202 @@
+"""Where a function fills a buffer with one value and then writes into it: read from its syntax
+tree, with the sizes of what is written where names and whole numbers tell them."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compilediag_harness import torch_api
+from compilediag_harness.collectors.loops_in_source import loop_around
+from compilediag_harness.collectors.writes_in_source import dotted, statements, tree_of
+
+_FILLING = frozenset({"zeros", "zeros_like", "full", "full_like", "new_zeros", "new_full"})
+_REFILLING = frozenset({"zero_", "fill_"})
+_MOVING = frozenset({"to", "cuda", "cpu", "float", "half", "double", "bfloat16", "type"})
+"""Methods that hand on what a filling call made."""
+
+_BRANCHES = (ast.If, ast.Try, ast.While)
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """A statement that writes a part of a buffer which the function has filled before."""
+
+    name: str
+    """The buffer, such as "batch" or "self.batch"."""
+    fill: str
+    """How it was filled: "zeros", "new_full", "zero_"."""
+    fill_line: int
+    index: ast.expr
+    value: str | None
+    """Name of the value that is written, where it is one."""
+
+
+@functools.lru_cache(maxsize=1024)
+def packing_at(code: types.CodeType, line: int) -> Packing | None:
+    """The packing whose store is on `line`; None where it is none, or the filling is not certain to
+    run as often as the store: it stands behind a condition, or runs once in a program."""
+    store = _store_at(code, line)
+    if store is None:
+        return None
+    name = dotted(store.target.value)
+    filled = _last_filling(code, name, line) if name is not None else None
+    if name is None or filled is None or _adds_up(code, name):
+        return None
+    fill, fill_line = filled
+    if code.co_name == "<module>" and loop_around(code, fill_line) is None:
+        return None
+    return Packing(name, fill, fill_line, store.target.slice, store.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    target: ast.Subscript
+    value: str | None
+
+
+def _store_at(code: types.CodeType, line: int) -> _Store | None:
+    """`name[...] = value` or `name[...].copy_(value)`."""
+    for node in statements(code):
+        covers = isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
+        if covers and isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            return _Store(node.targets[0], dotted(node.value))
+        if covers and isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            copied_to = _copied_to(node.value.func)
+            if copied_to is not None:
+                return _Store(copied_to, None)
+    return None
+
+
+def _copied_to(called: ast.expr) -> ast.Subscript | None:
+    if isinstance(called, ast.Attribute) and called.attr == "copy_":
+        return called.value if isinstance(called.value, ast.Subscript) else None
+    return None
+
+
+def _last_filling(code: types.CodeType, name: str, before: int) -> tuple[str, int] | None:
+    """How and where the buffer is filled, when that is the last thing that happens to its name."""
+    found: tuple[str, int] | None = None
+    conditional = _conditional_lines(code, before)
+    for node in statements(code):
+        if not isinstance(node, ast.stmt) or node.lineno >= before:
+            continue
+        filled = _assigned(node, name)
+        if filled is not None:
+            certain = filled and node.lineno not in conditional
+            found = (filled, node.lineno) if certain else None
+    return found
+
+
+def _assigned(node: ast.stmt, name: str) -> str | None:
+    """The filling call that a statement gives the name; "" for anything else it gets."""
+    if isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets):
+        return _filling_call(node.value)
+    if isinstance(node, ast.AnnAssign) and dotted(node.target) == name:
+        return _filling_call(node.value)
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        called = node.value.func
+        if isinstance(called, ast.Attribute) and dotted(called.value) == name:
+            return called.attr if called.attr in _REFILLING else None
+    return None
+
+
+def _filling_call(value: ast.expr | None) -> str:
+    while isinstance(value, ast.Call):
+        called = value.func
+        word = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+        if word in _FILLING:
+            return str(word)
+        value = called.value if isinstance(called, ast.Attribute) and word in _MOVING else None
+    return ""
+
+
+def _adds_up(code: types.CodeType, name: str) -> bool:
+    """`name[...] += value`: it needs what it was filled with."""
+    return any(
+        isinstance(node, ast.AugAssign)
+        and isinstance(node.target, ast.Subscript)
+        and dotted(node.target.value) == name
+        for node in statements(code)
+    )
+
+
+def _conditional_lines(code: types.CodeType, store: int) -> frozenset[int]:
+    """Lines of branches that the store is not in itself."""
+    tree = tree_of(code)
+    lines: set[int] = set()
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, _BRANCHES) and not node.lineno <= store <= (node.end_lineno or 0):
+            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return frozenset(lines)
+
+
+# --- how much is written -------------------------------------------------------------------------
+
+
+def elements_at(index: ast.expr, shape: Sequence[int], names: Mapping[str, Any]) -> int | None:
+    """How many elements of a tensor an index means; None where constants, whole numbers by name
+    and lengths do not tell. Nothing of the program is called."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    if len(parts) > len(shape):
+        return None
+    count = 1
+    for part, size in zip(parts, shape, strict=False):
+        length = _length(part, size, names)
+        if length is None:
+            return None
+        count *= length
+    for size in shape[len(parts) :]:
+        count *= size
+    return count
+
+
+def _length(part: ast.expr, size: int, names: Mapping[str, Any]) -> int | None:
+    if not isinstance(part, ast.Slice):
+        return 1 if _number(part, names) is not None else None
+    if part.step is not None:
+        return None
+    lower = 0 if part.lower is None else _number(part.lower, names)
+    upper = size if part.upper is None else _number(part.upper, names)
+    if lower is None or upper is None:
+        return None
+    return len(range(*slice(lower, upper).indices(size)))
+
+
+def _number(node: ast.expr, names: Mapping[str, Any]) -> int | None:
+    """A constant, a whole number by name, `len(name)`, and sums and differences of them."""
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    if isinstance(node, ast.Name):
+        value = names.get(node.id)
+        return value if type(value) is int else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        left, right = _number(node.left, names), _number(node.right, names)
+        if left is None or right is None:
+            return None
+        return left + right if isinstance(node.op, ast.Add) else left - right
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _number(node.operand, names)
+        return None if value is None else -value
+    return _size_of(node, names)
+
+
+def _size_of(node: ast.expr, names: Mapping[str, Any]) -> int | None:
+    """`len(name)` of a list, a tuple, text, an array or a tensor."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or len(node.args) != 1:
+        return None
+    argument = node.args[0]
+    if node.func.id != "len" or "len" in names or not isinstance(argument, ast.Name):
+        return None
+    value: Any = names.get(argument.id)
+    kind: type[Any] = value.__class__
+    if kind in (list, tuple, str, bytes, range, dict):
+        return len(value)
+    if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
+        return len(value)
+    facts = torch_api.memory_of(value) if torch_api.is_tensor(value) else None
+    return facts.shape[0] if facts is not None and facts.shape else None
