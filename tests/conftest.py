@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,16 +13,22 @@ ANNOUNCING = ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITLAB_CI")
 
 
 def pytest_configure() -> None:
-    """A job in the background, or one that `nohup` started, ignores what a terminal would send, and
-    so would the programs that tests interrupt."""
+    """What programs that tests start inherit: the signals of a terminal, and one thread each."""
+    # A job in the background, or one that `nohup` started, ignores what a terminal would send, and
+    # so would the programs that tests interrupt.
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
             signal.signal(number, default)
+    # Several programs compute at a time: on cores that are taken, the threads of OpenMP wait for
+    # one another in a busy loop.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-@pytest.fixture(autouse=True)
-def _at_a_desk(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+@pytest.fixture(scope="session", autouse=True)
+def _at_a_desk() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     """A continuous integration service announces itself; what pytest and we print then differs."""
-    for name in ANNOUNCING:
-        monkeypatch.delenv(name, raising=False)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ANNOUNCING:
+            patch.delenv(name, raising=False)
+        yield

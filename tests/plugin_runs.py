@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
+
+ALONE = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:anyio")
+"""Without plugins that write, or that no test here needs."""
 
 HEAD = '''
 import pytest
@@ -35,7 +40,27 @@ def run(pytester: pytest.Pytester, text: str, *options: str) -> pytest.RunResult
 def again(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
     """Runs what is there once more."""
     forget_our_cache()
-    return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error", *options)
+    return pytester.runpytest_subprocess(*ALONE, "-W", "error", *options)
+
+
+def together(folder: Path, **texts: str) -> pytest.RunResult:
+    """Runs several test files in one session, in this order: `name` and its text make `name.py`, as
+    in `run`. Names of tests must differ between the files."""
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(HEAD + dedent(text), encoding="utf-8")
+    forget_our_cache()
+    command = [sys.executable, "-m", "pytest", *ALONE, "-W", "error", "-rA"]
+    done = subprocess.run(
+        [*command, *(f"{name}.py" for name in texts)],
+        cwd=folder,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return pytest.RunResult(
+        done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), 0.0
+    )
 
 
 def forget_our_cache() -> None:
@@ -45,15 +70,17 @@ def forget_our_cache() -> None:
         os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
 
 
-def outcomes(result: pytest.RunResult) -> dict[str, str]:
-    """Each test's outcome by what follows the file's name, from the lines of `-rA`."""
+def outcomes(result: pytest.RunResult, file: str = "") -> dict[str, str]:
+    """Each test's outcome by what follows the file's name, from the lines of `-rA`; of one file,
+    or of all."""
     words = ("PASSED", "FAILED", "ERROR", "SKIPPED", "XFAIL", "XPASS")
     found: dict[str, str] = {}
     for line in result.outlines:
         word, _, rest = line.partition(" ")
         if word in words and "::" in rest:
-            name = rest.split(" - ")[0].strip().partition("::")[2]
-            found[name] = word
+            of, _, name = rest.split(" - ")[0].strip().partition("::")
+            if file in ("", of):
+                found[name] = word
     return found
 
 

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from plugin_runs import ALONE
 
 pytest_plugins = ["pytester"]
 pytestmark = [
@@ -48,7 +49,7 @@ def test_everything_it_shows(pytester: pytest.Pytester, monkeypatch: pytest.Monk
         command, _, output = body.partition("\n")
         program, *options = command.removeprefix("$ ").split()
         assert program == "pytest"
-        done = pytester.runpytest_subprocess(*options, "-p", "no:cacheprovider")
+        done = pytester.runpytest_subprocess(*options, *ALONE)
         assert settled(done.stdout.str()) == settled(output), command
         shown += 1
     assert shown == 5

@@ -3,50 +3,54 @@
 from __future__ import annotations
 
 import pytest
-from plugin_runs import failure_of, outcomes, run
+from plugin_runs import again, failure_of, outcomes, run, together
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
-def test_blind_tests_fail(pytester: pytest.Pytester) -> None:
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> pytest.RunResult:
+    """Those that leave torch switched off come last."""
+    return together(tmp_path_factory.mktemp("blind"), test_earlier=EARLIER, test_blind=BLIND)
+
+
+BLIND = """
+    import logging
+    pytestmark = pytest.mark.zero_recompiles
+
+    def test_no_compile(): torch.ones(2) * 2
+
+    def test_not_called(): fresh()
+
+    def test_stance():
+        torch.compiler.set_stance("force_eager")
+        sizes(2)
+
+    def test_disabled():
+        torch.compiler.set_stance("default")
+        torch._dynamo.config.disable = True
+        sizes(2)
+
+    def test_no_graph():
+        torch._dynamo.config.disable = False
+        @torch.compile(backend="eager")
+        def loop(x):
+            for _ in range(2):
+                torch._dynamo.graph_break()
+                x = x + 1
+            return x
+        loop(torch.ones(2))
+
+    def test_silenced():
+        logging.getLogger("torch._dynamo.guards.__recompiles").disabled = True
+        sizes(2)
+    """
+
+
+def test_blind_tests_fail(done: pytest.RunResult) -> None:
     """Each with the reason that can be seen, and with what to do."""
-    done = run(
-        pytester,
-        """
-        import logging
-        pytestmark = pytest.mark.zero_recompiles
-
-        def test_no_compile(): torch.ones(2) * 2
-
-        def test_not_called(): fresh()
-
-        def test_stance():
-            torch.compiler.set_stance("force_eager")
-            sizes(2)
-
-        def test_disabled():
-            torch.compiler.set_stance("default")
-            torch._dynamo.config.disable = True
-            sizes(2)
-
-        def test_no_graph():
-            torch._dynamo.config.disable = False
-            @torch.compile(backend="eager")
-            def loop(x):
-                for _ in range(2):
-                    torch._dynamo.graph_break()
-                    x = x + 1
-                return x
-            loop(torch.ones(2))
-
-        def test_silenced():
-            logging.getLogger("torch._dynamo.guards.__recompiles").disabled = True
-            sizes(2)
-        """,
-        "-rA",
-    )
-    assert set(outcomes(done).values()) == {"FAILED"}
+    assert set(outcomes(done, "test_blind.py").values()) == {"FAILED"}
     expected = {
         "test_no_compile": "no compiled callable was called: is torch.compile reached",
         "test_not_called": "no compiled callable was called: is torch.compile reached",
@@ -71,26 +75,24 @@ def test_switched_off_by_the_environment(
     assert "TORCH_COMPILE_DISABLE or TORCHDYNAMO_DISABLE is set" in failure_of(done, "test_it")
 
 
-def test_compiled_by_an_earlier_test(pytester: pytest.Pytester) -> None:
+EARLIER = """
+    compiled = fresh()
+
+    @pytest.mark.compile_budget(frames=1)
+    def test_first(): sizes(2, 2, compiled=compiled)
+    @pytest.mark.compile_budget(frames=1, recompiles=0)
+    def test_second(): sizes(3, 3, compiled=compiled)
+    def test_unmarked_first(): sizes(4, compiled=compiled)
+    def test_unmarked_second():
+        assert len(torch._dynamo.eval_frame._debug_get_cache_entry_list(
+            compiled._torchdynamo_orig_callable.__code__)) == 2
+    """
+
+
+def test_compiled_by_an_earlier_test(done: pytest.RunResult) -> None:
     """What earlier tests compiled is forgotten before a judged test, so order decides nothing; what
     a test without a marker compiles is left alone."""
-    done = run(
-        pytester,
-        """
-        compiled = fresh()
-
-        @pytest.mark.compile_budget(frames=1)
-        def test_first(): sizes(2, 2, compiled=compiled)
-        @pytest.mark.compile_budget(frames=1, recompiles=0)
-        def test_second(): sizes(3, 3, compiled=compiled)
-        def test_unmarked_first(): sizes(4, compiled=compiled)
-        def test_unmarked_second():
-            assert len(torch._dynamo.eval_frame._debug_get_cache_entry_list(
-                compiled._torchdynamo_orig_callable.__code__)) == 2
-        """,
-        "-rA",
-    )
-    assert set(outcomes(done).values()) == {"PASSED"}
+    assert set(outcomes(done, "test_earlier.py").values()) == {"PASSED"}
 
 
 def test_torch_is_never_imported(pytester: pytest.Pytester) -> None:
@@ -107,7 +109,7 @@ def test_torch_is_never_imported(pytester: pytest.Pytester) -> None:
             assert "torch" not in sys.modules
         """
     )
-    done = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    done = again(pytester)
     done.assert_outcomes(failed=1, passed=1)
     assert "torch was not imported by the end of the test" in failure_of(done, "test_it")
 

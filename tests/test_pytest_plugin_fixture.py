@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from plugin_runs import failure_of, outcomes, run
+from plugin_runs import failure_of, outcomes, together
 
-pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> pytest.RunResult:
+    """One session of both files."""
+    folder = tmp_path_factory.mktemp("fixture")
+    return together(folder, test_steady=STEADY, test_exact=EXACT)
+
 
 STEADY = """
     import threading
@@ -77,17 +84,16 @@ STEADY = """
 """
 
 
-def test_steady(pytester: pytest.Pytester) -> None:
+def test_steady(done: pytest.RunResult) -> None:
     """Nothing compiles, in any thread, and something could have: only that passes."""
-    done = run(pytester, STEADY, "-rA")
-    found = outcomes(done)
+    found = outcomes(done, "test_steady.py")
     assert {name for name, word in found.items() if word == "PASSED"} == {
         "test_quiet",
         "test_warm_thread",
     }
     assert len(found) == 11
     two = failure_of(done, "test_two_sizes")
-    assert "steady() at test_user.py:" in two
+    assert "steady() at test_steady.py:" in two
     assert "2 compiles where nothing may compile" in two
     assert "0/1 compiled again" in two
     assert "0/2 compiled again" in two
@@ -166,8 +172,8 @@ EXACT = """
         assert [one.rule for one in compilediag.findings] == ["CD105"]
         sizes(4, compiled=compiled)
         assert compilediag.receipt.compile.recompiles == 2
-        assert compilediag.receipt.header.lane.name == "test_user.py::test_receipt_so_far"
-        assert compilediag.receipt.compile.events[0].frame.file == "test_user.py"
+        assert compilediag.receipt.header.lane.name == "test_exact.py::test_receipt_so_far"
+        assert compilediag.receipt.compile.events[0].frame.file == "test_exact.py"
 
     @pytest.fixture
     def model(compilediag):
@@ -183,15 +189,14 @@ EXACT = """
 """
 
 
-def test_exact_blocks_frames_and_the_receipt(pytester: pytest.Pytester) -> None:
+def test_exact_blocks_frames_and_the_receipt(done: pytest.RunResult) -> None:
     """Too few is as wrong as too many; every count that is wrong is told, with its causes."""
-    done = run(pytester, EXACT, "-rA")
-    found = outcomes(done)
+    found = outcomes(done, "test_exact.py")
     passed = {"test_exact", "test_frames", "test_receipt_so_far", "test_in_a_fixture"}
     assert {name for name, word in found.items() if word == "PASSED"} == passed
     assert len(found) == 13
     more = failure_of(done, "test_more")
-    assert "expect(recompiles=1, graph_breaks=1) at test_user.py:" in more
+    assert "expect(recompiles=1, graph_breaks=1) at test_exact.py:" in more
     assert "2 recompiles, expected 1" in more
     assert "0 graph breaks, expected 1" in more
     expected = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from plugin_runs import ALONE
 
 from compilediag.pytest_plugin import hooks
 from compilediag.pytest_plugin.marks import Demands
@@ -77,7 +78,7 @@ def test_a_worker_of_xdist_tells_it_too(pytester: pytest.Pytester) -> None:
         "@pytest.mark.compile_budget(recompile=1)\ndef test_wrong(): open('ran', 'w')\n"
         "def test_other(): open('ran', 'w')\n"
     )
-    done = pytester.runpytest_subprocess("-n2", "-p", "no:cacheprovider")
+    done = pytester.runpytest_subprocess(*ALONE, "-n2")
     done.stdout.fnmatch_lines(["*no count called recompile; did you mean recompiles?"])
     done.assert_outcomes(errors=1)
     assert done.ret == pytest.ExitCode.TESTS_FAILED

@@ -7,7 +7,7 @@ import os
 import xml.etree.ElementTree as ET
 
 import pytest
-from plugin_runs import again, outcomes, run
+from plugin_runs import ALONE, again, outcomes, run
 
 from compilediag.pytest_plugin.isolation import CACHE_VARIABLE
 from compilediag.pytest_plugin.reports import file_name
@@ -133,7 +133,7 @@ def test_a_chosen_cache_folder_stays(
             assert os.environ["TORCHINDUCTOR_CACHE_DIR"].endswith("mine")
         """
     )
-    done = pytester.runpytest_subprocess("--compilediag", "-n1", "-p", "no:cacheprovider")
+    done = pytester.runpytest_subprocess(*ALONE, "--compilediag", "-n1")
     done.assert_outcomes(passed=1)
 
 

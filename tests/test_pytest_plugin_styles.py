@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from plugin_runs import failure_of, outcomes, run
+from plugin_runs import failure_of, outcomes, run, together
 
 pytest_plugins = ["pytester"]
 pytestmark = [
@@ -11,6 +11,13 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="subtests came with pytest 9"),
 ]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> pytest.RunResult:
+    """One session of both files."""
+    return together(tmp_path_factory.mktemp("styles"), test_styles=STYLES, test_logs=LOGS)
+
 
 STYLES = """
     import asyncio
@@ -123,12 +130,11 @@ STYLES = """
 """
 
 
-def test_every_style(pytester: pytest.Pytester) -> None:
+def test_every_style(done: pytest.RunResult) -> None:
     """Marked, watched and judged alike; the test's own failure is shown first, and one failure is
     told for each test."""
-    done = run(pytester, STYLES, "-rA")
     text = done.stdout.str()
-    found = outcomes(done)
+    found = outcomes(done, "test_styles.py")
     assert {name: word for name, word in found.items() if word not in {"PASSED", "FAILED"}} == {
         "test_ratchet_holds": "XFAIL",
         "test_setup_fails": "ERROR",
@@ -143,8 +149,8 @@ def test_every_style(pytester: pytest.Pytester) -> None:
         "test_parameter[4]",
     }
     assert "contains 1 failed subtest" in failure_of(done, "test_subtests")
-    assert "steady() at test_user.py" in text.partition("(number=3) __")[2]
-    assert "SUBFAILED(number=1) test_user.py::TestUnit::test_unit_subtests" in text
+    assert "steady() at test_styles.py" in text.partition("(number=3) __")[2]
+    assert "SUBFAILED(number=1) test_styles.py::TestUnit::test_unit_subtests" in text
     red = "1 recompile after a warm-up of 1 step; zero_recompiles allows none"
     judged = ("test_unit_red", "test_unit_async", "test_asyncio", "test_class", "test_parameter[3]")
     for name in judged:
@@ -153,7 +159,7 @@ def test_every_style(pytester: pytest.Pytester) -> None:
         told = failure_of(done, name)
         assert told.index("mine") < told.index("Captured compilediag call") < told.index(red)
     assert "[XPASS(strict)]" in failure_of(done, "test_ratchet_broken")
-    assert "steady() at test_user.py" in failure_of(done, "test_unit_fixture")
+    assert "steady() at test_styles.py" in failure_of(done, "test_unit_fixture")
     assert "2 skipped" in done.outlines[-1]
     summary = text.rpartition(" compilediag ==")[2].partition("short test summary")[0]
     assert "test_own_failure: 1 recompile · 0 graph breaks · 1 frame · 2 compiles" in summary
@@ -176,13 +182,13 @@ LOGS = """
 
 
 def test_nothing_of_torch_in_captured_logs(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, done: pytest.RunResult
 ) -> None:
     """Not its structured trace, not the artifacts that watching puts in force: not in `caplog`, in
     the sections of a failure, nor in those of a subtest. What the user asks torch to log stays."""
     plain = run(pytester, LOGS, "-p", "no:compilediag", "-W", "default").stdout.str()
     assert "torch.__trace" in plain
-    quiet = run(pytester, LOGS).stdout.str()
+    quiet = done.stdout.str()
     assert "loggers: ['mine']" in quiet
     assert "SUBFAILED[inner]" in quiet
     assert "torch." not in "".join(line for line in quiet.splitlines() if "DEBUG" in line)

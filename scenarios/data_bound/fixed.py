@@ -33,7 +33,7 @@ class Texts(Dataset):
 torch.manual_seed(0)
 torch.set_num_threads(1)  # so small a model gains nothing from more
 model = nn.Sequential(nn.Linear(WIDTH, 64), nn.GELU(), nn.Linear(64, 1))
-compiled = torch.compile(model, backend="aot_eager")
+compiled = torch.compile(model, backend="eager")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 for batch in DataLoader(Texts(), batch_size=BATCH):
