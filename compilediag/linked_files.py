@@ -1,4 +1,7 @@
-"""The files that a receipt was made of, as links from where it will lie."""
+"""The files that a receipt was made of, as links from where it will lie.
+
+What lies at a URI is linked by it and by its size: a digest would fetch it once more.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from compilediag.readers.inputs import TEXT, TRACE, TRAIN, Source
 from compilediag.receipt.run_facts import ArtifactFacts
+from compilediag.storage import is_uri, size_of
 
 DIGEST_LIMIT_BYTES = 64 << 20
 ARTIFACT_LIMIT = 256
@@ -20,15 +24,16 @@ def links_to(sources: Sequence[Source], folder: str) -> Iterator[ArtifactFacts]:
     read = [source for source in sources if source.kind in _ROLES]
     for source in read[:ARTIFACT_LIMIT]:
         try:
-            size = os.path.getsize(source.path)
+            size = size_of(source.path)
         except OSError:
             continue
+        here = not is_uri(source.path)
         yield ArtifactFacts(
             role=_ROLES[source.kind],
-            uri=os.path.relpath(source.path, folder),
+            uri=os.path.relpath(source.path, folder) if here else source.path,
             media_type="text/plain",
             bytes=size,
-            sha256=_digest(source.path) if size <= DIGEST_LIMIT_BYTES else None,
+            sha256=_digest(source.path) if here and size <= DIGEST_LIMIT_BYTES else None,
         )
 
 

@@ -9,150 +9,53 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from compilediag.diagnose import diagnose
-from compilediag.errors import UsageError
 from compilediag.fold import fold
 from compilediag.linked_files import links_to
-from compilediag.pooled import cores, each
+from compilediag.pooled import each
+from compilediag.rank_choice import Others, brief_in, others_of, parts_of, summary_in
+from compilediag.ranks.brief import RankBrief
+from compilediag.ranks.divergence import SummaryOf, compare_briefs
 from compilediag.ranks.summary import RankSummary, summaries_of
-from compilediag.readers.inputs import FOREIGN, RUN, TEXT, TRACE, TRAIN, Source, sources_of
-from compilediag.readers.journal import Journal, read_run
-from compilediag.readers.openers import Opened
-from compilediag.readers.text import read_text_log
-from compilediag.readers.text_events import read_text_events
-from compilediag.readers.trace import rank_in_name, read_trace
-from compilediag.readers.train_shapes import LineShape, built_in
-from compilediag.readers.train_sources import known, logs_in, together
+from compilediag.ranks.told import Told, has_room, told_of
+from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Source
+from compilediag.readers.journal import Journal
 from compilediag.receipt.build import build
 from compilediag.receipt.run_facts import JournalFacts, RunFacts
 from compilediag.receipt.schema import Receipt, Status
 from compilediag.receipt.ulid import ulid
-from compilediag.timeline import TextLog
-from compilediag.train_log import TrainLog
+from compilediag.records import (
+    Record,
+    find_sources,
+    rank_of,
+    read_record,
+    read_source,
+    read_sources,
+    workers_worth,
+)
 from compilediag_harness.wire import EvidenceLost
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+__all__ = [
+    "find_sources",
+    "merged_receipt",
+    "rank_receipt",
+    "rank_receipts",
+    "read_record",
+    "read_source",
+    "read_sources",
+    "summarise",
+    "workers_worth",
+]
+
 NAMES_SHOWN = 20
-
-WORTH_BYTES = 32 << 20
-"""Less than this is read sooner than worker processes start."""
-
-WORTH_SOURCES = 32
-"""As many sources are worth workers however small they are: each rank gets a receipt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Everything that was read, before it is folded."""
-
-    journals: tuple[Journal, ...]
-    """One a process, ordered by rank."""
-    text_log: TextLog | None
-    """A second opinion, where text logs lie beside traces or journals."""
-    sources: tuple[Source, ...]
-    named: frozenset[int]
-    """Ranks that file names tell, also of files that hold nothing."""
-    root: str = field(default_factory=os.getcwd)
-    """The working directory: files below it are the user's own."""
-    train_log: TrainLog | None = None
-    """What a trainer printed of its steps."""
-    warmup: int | None = None
-    """Steps of it that were called warm-up."""
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The ranks of which something was read."""
-        return tuple(sorted({rank for item in self.journals if (rank := _rank(item)) is not None}))
-
-
-def read_record(paths: Sequence[str], executor: Executor | None = None) -> Record:
-    """Reads whatever lies at and below the paths.
-
-    Raises:
-        UsageError: a path does not exist, or nothing of torch's lies there.
-    """
-    return read_sources(find_sources(paths), executor)
-
-
-def find_sources(
-    paths: Sequence[str], shapes: Sequence[LineShape] | None = None
-) -> tuple[Source, ...]:
-    """What lies at and below the paths; `shapes` are the lines that trainers print.
-
-    Raises:
-        UsageError: a path does not exist, or nothing of torch's lies there.
-    """
-    for path in paths:
-        if not os.path.exists(path):
-            raise UsageError(f"there is no file or folder {path}")
-    sources = sources_of(paths, shapes)
-    if all(source.kind == FOREIGN for source in sources):
-        why = next((f" ({source.why})" for source in sources if source.why), "")
-        raise UsageError(
-            f"no trace, text log or journal lies in {', '.join(paths)}{why}: give the folder that "
-            "TORCH_TRACE named, a file of TORCH_LOGS, a run directory of compilediag, or what a "
-            "trainer printed"
-        )
-    return sources
-
-
-def read_sources(
-    sources: tuple[Source, ...],
-    executor: Executor | None = None,
-    shapes: Sequence[LineShape] | None = None,
-) -> Record:
-    """The record that the sources are; one task a source where there is an executor."""
-    readable = [source for source in sources if source.kind in {TRACE, RUN}]
-    journals = [item for found in each(read_source, readable, executor) for item in found]
-    return record_of(sources, journals, shapes=shapes)
-
-
-def record_of(
-    sources: tuple[Source, ...],
-    journals: Sequence[Journal],
-    root: str | None = None,
-    shapes: Sequence[LineShape] | None = None,
-) -> Record:
-    """The record of sources whose journals were read, in the order of the sources."""
-    logs = logs_in(sources, built_in() if shapes is None else shapes)
-    sources = known(sources, logs)
-    texts = [source for source in sources if source.kind == TEXT]
-    text_log = None
-    if not journals:
-        journals = [item for source in texts for item in read_text_events(source.path)]
-    elif texts or any(source.kind == RUN for source in sources):
-        text_log = _text_log([*texts, *(item for item in sources if item.kind == RUN)])
-    named = {
-        rank
-        for source in sources
-        if source.kind == TRACE
-        and (rank := rank_in_name(os.path.basename(source.path))) is not None
-    }
-    ordered = sorted(journals, key=lambda item: (_rank(item) is None, _rank(item) or 0))
-    root = os.getcwd() if root is None else root
-    return Record(tuple(ordered), text_log, sources, frozenset(named), root, together(logs))
-
-
-def workers_worth(sources: Sequence[Source]) -> int:
-    """How many processes should read the sources: one a core, and one where they are little."""
-    paths = [source.path for source in sources if source.kind in {TRACE, RUN}]
-    if len(paths) < WORTH_SOURCES and sum(map(_size, paths)) < WORTH_BYTES:
-        return 1
-    return max(1, min(cores(), len(paths)))
-
-
-def read_source(source: Source) -> tuple[Journal, ...]:
-    """The processes of one trace or run directory: one task of many. Picklable both ways."""
-    if source.kind == TRACE:
-        return read_trace(source.path)
-    if source.kind == RUN:
-        return read_run(source.path)
-    return ()
 
 
 def summarise(source: Source) -> tuple[RankSummary, ...]:
@@ -167,9 +70,62 @@ def summarise(source: Source) -> tuple[RankSummary, ...]:
 def merged_receipt(
     record: Record, name: str | None, world_size: int | None, out: str | None = None
 ) -> Receipt:
-    """One receipt of all ranks; `out` is the folder it is to lie in, for the links to the files."""
-    expected = _expected(record, world_size)
-    return _receipt(record, record.journals, name, expected, out)
+    """One receipt of all ranks; `out` is the folder it is to lie in, for the links to the files.
+
+    Of a run of many ranks, `ranks.told` of them are told; see `compilediag.ranks.told`.
+    """
+    parts = parts_of(record.journals)
+    if has_room(len(parts), sum(len(item.events) for item in record.journals)):
+        sizes = [item.started.world_size for item in record.journals if item.started is not None]
+        expected = expected_ranks(world_size, sizes, {*record.ranks, *record.named})
+        return told_receipt(record, name, expected, out)
+    briefs = [brief_in(part, record.root) for part in parts]
+    by_rank = {item.rank: part for item, part in zip(briefs, parts, strict=True)}
+    chosen = choice_of(briefs, world_size, record.named, lambda rank: summary_in(by_rank[rank]))
+    if chosen.told is None:
+        return told_receipt(record, name, chosen.expected, out)
+    journals = tuple(
+        item for place, part in enumerate(parts) if place in chosen.told.places for item in part
+    )
+    kept = replace(record, journals=journals)
+    return told_receipt(kept, name, chosen.expected, out, chosen.others)
+
+
+class Choice(NamedTuple):
+    """What the receipt of all ranks is made of."""
+
+    expected: int | None
+    """The world size."""
+    told: Told | None
+    """None: all that was read."""
+    others: Others | None
+
+
+def choice_of(
+    briefs: Sequence[RankBrief],
+    world_size: int | None,
+    named: Collection[int],
+    summary_of: SummaryOf,
+) -> Choice:
+    """Which of the briefs are told, in the order of `parts_of`; `named` are ranks that files are
+    named after, and `summary_of` is asked for the ranks that are named in the receipt."""
+    ranks = {item.rank for item in briefs if item.rank is not None}
+    expected = expected_ranks(world_size, [item.world_size for item in briefs], {*ranks, *named})
+    told = told_of(briefs)
+    if told is None:
+        return Choice(expected, None, None)
+    comparison = compare_briefs(briefs, expected, summary_of)
+    return Choice(expected, told, others_of(briefs, told, comparison))
+
+
+def expected_ranks(
+    world_size: int | None, told: Iterable[int | None], ranks: Iterable[int]
+) -> int | None:
+    """The world size: as the user told, as processes tell it, or as the highest rank implies."""
+    if world_size is not None:
+        return world_size
+    sizes = [size for size in told if size is not None]
+    return max([*sizes, *(rank + 1 for rank in ranks)], default=None)
 
 
 def rank_receipts(
@@ -178,7 +134,7 @@ def rank_receipts(
     """A receipt of each rank alone, ascending, made one at a time or one task a rank."""
     by_rank: dict[int, list[Journal]] = {}
     for item in record.journals:
-        rank = _rank(item)
+        rank = rank_of(item)
         if rank is not None:
             by_rank.setdefault(rank, []).append(item)
     ranks = sorted(by_rank)
@@ -188,45 +144,88 @@ def rank_receipts(
 
 def rank_receipt(record: Record, name: str | None) -> Receipt:
     """The receipt of one rank, from a record that holds nothing else. Picklable both ways."""
-    return _receipt(record, record.journals, name, None, None)
+    return told_receipt(record, name, None, None)
 
 
-def _receipt(
+def told_receipt(
     record: Record,
-    journals: Sequence[Journal],
     name: str | None,
     expected: int | None,
     out: str | None,
+    others: Others | None = None,
 ) -> Receipt:
-    events = [item.events for item in journals]
-    missing = sorted(set(range(expected or 0)) - set(record.ranks))
-    if missing and record.ranks:
+    """The receipt of the ranks of a record, which says of `others` what it can."""
+    events = [item.events for item in record.journals]
+    if others is not None and others.losses:
+        events.append(others.losses)
+    if unread := tuple(_unread(record.sources)):
+        events.append(unread)
+    ranks = {*record.ranks, *(() if others is None else others.ranks)}
+    missing = sorted(set(range(expected or 0)) - ranks)
+    if missing and ranks:
         told = ", ".join(str(rank) for rank in missing[:NAMES_SHOWN])
         more = f" and {len(missing) - NAMES_SHOWN} more" if len(missing) > NAMES_SHOWN else ""
         lost = EvidenceLost(0.0, 0, "ranks", f"nothing was found of rank {told}{more}")
         events.append((lost,))
-    timeline = fold(events, record.text_log, (record.root,), record.train_log)
-    facts = _facts(record, journals, name, expected, out)
+    # A log of all ranks is no second opinion of some.
+    text_log = record.text_log if others is None else None
+    timeline = fold(events, text_log, (record.root,), record.train_log)
+    facts = _facts(record, name, expected, out)
+    if others is not None:
+        timeline = replace(timeline, counted_ranks=others.ranks)
+        facts = _with_others(facts, others)
     return build(timeline, diagnose(timeline), facts)
+
+
+def _with_others(facts: RunFacts, others: Others) -> RunFacts:
+    """The facts with what was read of ranks that are not told."""
+    journal = facts.journal or JournalFacts(0)
+    lost = dict(journal.records_lost)
+    for reason, count in others.lost.items():
+        lost[reason] = lost.get(reason, 0) + count
+    torn = journal.torn_tail or others.torn
+    partial_now = facts.status == "complete" and (lost or torn)
+    return replace(
+        facts,
+        status="partial" if partial_now and facts.exit_code is None else facts.status,
+        journal=JournalFacts(journal.records + others.events, torn, lost),
+        ranks=others.comparison,
+    )
+
+
+def _unread(sources: Sequence[Source]) -> Iterator[EvidenceLost]:
+    """What may have held a part of the run, and was not looked into."""
+    closed = [item for item in sources if item.kind == UNREADABLE]
+    for item in closed[:NAMES_SHOWN]:
+        yield EvidenceLost(0.0, 0, "files", f"{os.path.basename(item.path)}: {item.why}")
+    if len(closed) > NAMES_SHOWN:
+        more = len(closed) - NAMES_SHOWN
+        yield EvidenceLost(0.0, 0, "files", f"{more} more files could not be read")
+    for item in sources:
+        if item.kind == BEYOND:
+            why = f"{item.count} files were not looked at: {item.why}"
+            yield EvidenceLost(0.0, 0, "files", why)
 
 
 def _facts(
     record: Record,
-    journals: Sequence[Journal],
     name: str | None,
     expected: int | None,
     out: str | None,
 ) -> RunFacts:
     now = time.time()
     lost: dict[str, int] = {}
-    for journal in journals:
+    for journal in record.journals:
         for reason, count in journal.lost.items():
             lost[reason] = lost.get(reason, 0) + count
+    for source in record.sources:
+        if source.kind in {UNREADABLE, BEYOND}:
+            lost[source.kind] = lost.get(source.kind, 0) + source.count
     log = record.train_log
     if log is not None and log.counts.get("unread"):
         lost["train_log_unread"] = log.counts["unread"]
     ending = None if log is None else log.ending
-    torn = any(journal.torn_tail for journal in journals)
+    torn = any(journal.torn_tail for journal in record.journals)
     left_out = [item.path for item in record.sources if item.kind == FOREIGN]
     return RunFacts(
         receipt_id=ulid(int(now * 1000), os.urandom(10)),
@@ -240,7 +239,7 @@ def _facts(
         warmup=record.warmup,
         lane_name=name,
         ranks_expected=expected if record.ranks else None,
-        journal=JournalFacts(sum(len(item.events) for item in journals), torn, lost),
+        journal=JournalFacts(sum(len(item.events) for item in record.journals), torn, lost),
         artifacts=() if out is None else tuple(links_to(record.sources, out)),
         extensions={
             "analyze": {
@@ -253,43 +252,3 @@ def _facts(
             }
         },
     )
-
-
-def _expected(record: Record, world_size: int | None) -> int | None:
-    """The world size: as told, as the processes tell it, or as the highest rank implies."""
-    if world_size is not None:
-        return world_size
-    told = [
-        item.started.world_size
-        for item in record.journals
-        if item.started is not None and item.started.world_size is not None
-    ]
-    ranks = {*record.ranks, *record.named}
-    return max([*told, *(rank + 1 for rank in ranks)], default=None)
-
-
-def _rank(journal: Journal) -> int | None:
-    return journal.started.rank if journal.started is not None else None
-
-
-def _text_log(sources: Sequence[Source]) -> TextLog | None:
-    """All text logs as one second opinion: those named, and those of run directories."""
-    paths = [source.path for source in sources if source.kind == TEXT]
-    for source in sources:
-        if source.kind == RUN:
-            names = sorted(n for n in os.listdir(source.path) if n.startswith("torch_logs"))
-            paths += [os.path.join(source.path, name) for name in names]
-    return read_text_log(_joined(paths)) if paths else None
-
-
-def _joined(paths: Sequence[str]) -> Iterator[bytes]:
-    for path in paths:
-        yield from Opened(path).pieces()
-        yield b"\n"  # a torn end must not run into the next file
-
-
-def _size(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0

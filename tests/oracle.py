@@ -181,7 +181,13 @@ def observe(program: str, arguments: list[str]) -> dict[str, Any]:
         os.environ.update(TORCH_TRACE=folder, TORCH_LOGS="graph_breaks", TORCH_LOGS_OUT=str(log))
         exit_code = _run(program)
         rows, texts = read_rows(resets), [*read_break_texts(Path(folder)), read_log(log)]
-    return {"exit_code": exit_code, "counts": counts(rows, texts), "rows": rows, "breaks": texts}
+    return {
+        "exit_code": exit_code,
+        "counts": counts(rows, texts),
+        "rows": rows,
+        "breaks": texts,
+        "sites": sorted(break_sites(texts)),
+    }
 
 
 def _run(program: str) -> int:

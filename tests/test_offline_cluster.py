@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rank_folders import folder_of_ranks, receipts, told
@@ -19,7 +19,6 @@ from compilediag.commands.analyze_cluster import (
     Asked,
     asked_here,
     connected,
-    ranks_in,
     receipts_on,
 )
 from compilediag.errors import UsageError
@@ -45,11 +44,8 @@ class Direct:
 
     def _plain(self, item: Any) -> Any:
         if isinstance(item, list):
-            return [self._plain(each) for each in item]
+            return [self._plain(each) for each in cast(list[Any], item)]
         return item.result() if isinstance(item, Done) else item
-
-    def gather(self, futures: list[Any]) -> list[Any]:
-        return [item.result() for item in futures]
 
 
 class Done:
@@ -83,13 +79,6 @@ def test_the_tree_gives_the_receipts_of_one_process(tmp_path: Path) -> None:
     client = Direct()
     assert on(client, folder) == expected(folder)
     assert client.joined == [JOINED, JOINED, 4, 3]
-
-
-def test_ranks_of_journals() -> None:
-    """A process without a rank is none."""
-    data = Path(__file__).parent / "data" / "traces"
-    assert ranks_in(read_source(find_sources([str(data / "inductor.log.gz")])[0])) == ()
-    assert ranks_in(read_record([str(data / "ranks")]).journals) == (0, 1)
 
 
 def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +128,23 @@ def test_two_workers(cluster: Any, tmp_path: Path) -> None:
     wrote = {"all": told(read_receipt(out))}
     wrote |= {rank: told(read_receipt(out / f"rank-{rank}")) for rank in (0, 1, 3, 4)}
     assert wrote == expected(folder)
+
+
+@needs_dask
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_workers_open_uris_themselves(cluster: Any, tmp_path: Path) -> None:
+    """Through fsspec: what comes here is never the content of a file."""
+    folder = folder_of_ranks(tmp_path / "in")
+    uri = f"simplecache::file://{folder}"
+    asked = Asked("lane", None, str(tmp_path / "out"), os.getcwd())
+    with connected(cluster.scheduler_address) as client:
+        made = dict(receipts_on(client, find_sources([uri]), asked))
+    links = {item.uri for item in made[None].artifacts}
+    assert f"{uri}/dedicated_log_torch_trace_rank_0_x.log" in links
+    assert {rank: told(receipt) for rank, receipt in made.items() if rank is not None} == {
+        rank: raw for rank, raw in expected(folder).items() if rank != "all"
+    }
 
 
 def killed_once(source: Source, *, marker: str) -> Any:

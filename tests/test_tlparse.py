@@ -13,6 +13,7 @@ import json
 import os
 import select
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from timelines import attempt, process, recompile, timeline
 from compilediag import cli
 from compilediag.receipt.file import read_receipt
 from compilediag.supervisor.reports import NO_TRACE, link_reports, linked_files, role_of, traces_in
+from compilediag.timeline import BreakSite
 from compilediag.tools import tlparse_log
 from compilediag.tools.limited import Limits, run_limited
 from compilediag.tools.tlparse import Report, find_tlparse, reports_of
@@ -277,6 +279,7 @@ def test_the_real_program_counts_what_we_count(log: str, tmp_path: Path) -> None
     assert counted is not None
     assert counted.rows == {(100, "0/0"): 1, (100, "0/1"): 1}
     assert counted.questions == {(100, "0/1"): 1}
+    assert counted.breaks == frozenset()
     assert differences([counted], run_of_two()) == []
 
 
@@ -320,6 +323,22 @@ def test_disagreement_is_named(tmp_path: Path) -> None:
     assert differences([counted], other) == [
         "tlparse counts 1 compiles, compilediag 1: 0/0 only in tlparse; 0/0 only in compilediag"
     ]
+
+
+def test_a_break_that_only_tlparse_has_is_named(tmp_path: Path) -> None:
+    """By its compile; one that only we have may come from torch's log, and is none."""
+    artifact = {"artifact": {"name": "dynamo_graph_break_reason", "encoding": "string"}}
+    line = {**artifact, "thread": 100, **ids(0, 1)}
+    (tmp_path / "raw.jsonl").write_text(json.dumps(line), encoding="utf-8")
+    (tmp_path / "compile_directory.json").write_text('{"[0/1]": {}}', encoding="utf-8")
+    counted = counted_in(str(tmp_path))
+    assert counted is not None
+    told = "tlparse has graph breaks that compilediag has not, in 0/1"
+    assert told in differences([counted], run_of_two())
+    site = BreakSite("train.py", 3, "step", "Graph break", 1, ("0/1_1",), 0, (0,))
+    for breaks in ((site,), (site, replace(site, line=4, compile_ids=("0/0",)))):
+        found = differences([counted], replace(run_of_two(), breaks=breaks))
+        assert not [item for item in found if "graph breaks" in item]
 
 
 def test_garbage_is_not_counted(tmp_path: Path) -> None:

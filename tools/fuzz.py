@@ -66,7 +66,7 @@ def main() -> int:
     """0 when no input raised, 1 after the first that did."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=600.0, help="stop after so much CPU time")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="stop after so much CPU time")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     targets = _targets()
@@ -102,7 +102,7 @@ def mutated(source: random.Random, content: bytes) -> bytes:
 
 
 def _targets() -> list[tuple[str, Reader, bytes]]:
-    traces = [gzip.decompress(path.read_bytes()) for path in sorted(DATA.glob("traces/*.gz"))]
+    traces = [gzip.decompress(path.read_bytes()) for path in sorted(DATA.glob("traces*/*.gz"))]
     logs = [path.read_bytes() for path in sorted(DATA.glob("torch_logs*.txt"))]
     found: list[tuple[str, Reader, bytes]] = []
     found += [("trace", _trace, item) for item in traces]

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
-    from compilediag.offline import Record
     from compilediag.readers.inputs import Source
+    from compilediag.records import Record
 
 
 @click.command(
@@ -34,6 +34,7 @@ Examples:
   compilediag analyze rank_0.log.gz rank_1.log.zst --ranks
   compilediag analyze torch_logs.txt                the output of TORCH_LOGS=recompiles
   compilediag analyze train.log --steps             what a trainer printed: steps, throughput
+  compilediag analyze s3://bucket/traces            whatever fsspec knows: s3, gs, hf, https
 """,
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=PATH)
@@ -98,8 +99,8 @@ def command(
     """Explain traces and logs of runs that are over, from any machine.
 
     PATH is a file of TORCH_TRACE or TORCH_LOGS (plain, .gz or .zst), what a trainer printed, a run
-    directory of compilediag, or a folder that holds any of them. Ranks get a receipt each and one
-    together.
+    directory of compilediag, or a folder that holds any of them; or the URI of one, with the extra
+    `store`. Ranks get a receipt each and one together.
     """
     chosen = [view for view, asked in views.items() if asked]
     if len(chosen) > 1:

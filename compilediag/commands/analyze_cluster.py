@@ -1,22 +1,31 @@
 """`analyze --cluster`: one task a trace on the workers of a Dask cluster, merged by a tree.
 
-Events stay on the workers. What comes here is the receipt of all ranks, which is bounded, and then
-the receipt of one rank after the other.
+Events stay on the workers that read them. What the tree brings here is each rank in some hundred
+bytes; by them is chosen which ranks the receipt of all tells, and only the events of these go to
+one worker. Then the receipts of single ranks come, a few at a time.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from compilediag.errors import UsageError
-from compilediag.offline import Record, merged_receipt, rank_receipt, read_source, record_of
+from compilediag.offline import Choice, choice_of, merged_receipt, rank_receipt, told_receipt
+from compilediag.pooled import AHEAD
+from compilediag.rank_choice import brief_in, parts_of, summary_in
+from compilediag.ranks.brief import RankBrief
+from compilediag.ranks.summary import RankSummary
 from compilediag.readers.inputs import RUN, TRACE, Source
 from compilediag.readers.journal import Journal
 from compilediag.receipt.schema import Receipt
+from compilediag.records import Record, rank_of, ranks_named, read_source, record_of
 
 JOINED = 16
 """Results that one task of the tree puts together."""
@@ -70,53 +79,151 @@ def receipts_on(
 ) -> Iterator[tuple[int | None, Receipt]]:
     """The receipt of all ranks, with None for its rank; then that of each, where there are several.
 
-    The workers must see the sources under the same paths.
+    The workers must see the sources under the same paths, or open their URIs.
     """
     readable = [source for source in sources if source.kind in {TRACE, RUN}]
     found = [client.submit(read, source, pure=False, retries=RETRIES) for source in readable]
-    every = _tree(client, found)
-    yield None, client.submit(_merged, sources, every, asked, pure=False).result()
-    of_rank: dict[int, list[Any]] = {}
-    told = client.gather([client.submit(ranks_in, item, pure=False) for item in found])
-    for item, ranks in zip(found, told, strict=True):
-        for rank in ranks:
-            of_rank.setdefault(rank, []).append(item)
-    if len(of_rank) > 1:
-        for rank in sorted(of_rank):
-            one = client.submit(_one, rank, of_rank.pop(rank), asked, pure=False)
-            yield rank, one.result()
+    parts, briefs = _parts(client, found, asked)
+    by_rank = {part.rank: part for part in parts if part.rank is not None}
+
+    def summary_of(rank: int) -> RankSummary:
+        part = by_rank[rank]
+        return client.submit(_summary, part, part.of(found), pure=False).result()
+
+    chosen = choice_of(briefs, asked.world_size, ranks_named(sources), cache(summary_of))
+    told = [part for place, part in enumerate(parts) if _is_told(place, chosen)]
+    at = sorted({place for part in told for place in part.sources})
+    wanted = [found[place] for place in at]
+    with warnings.catch_warnings():
+        # The briefs of very many ranks are some megabytes, sent once.
+        warnings.filterwarnings("ignore", message="Sending large graph")
+        merged = client.submit(_merged, sources, at, wanted, told, asked, chosen, pure=False)
+    yield None, merged.result()
+    del merged
+    if len(by_rank) > 1:
+        yield from _each_rank(client, [by_rank[rank] for rank in sorted(by_rank)], found, asked)
 
 
-def ranks_in(journals: Journals) -> tuple[int, ...]:
-    """The ranks of which the journals tell."""
-    return Record(journals, None, (), frozenset()).ranks
+class Part(NamedTuple):
+    """One rank, or one process without a rank, and where its journals are."""
+
+    rank: int | None
+    sources: tuple[int, ...]
+    """Places of its sources among those that were read."""
+    alone: int = 0
+    """Of a process without a rank: which of those of its source it is."""
+
+    def of(self, found: Sequence[Any]) -> list[Any]:
+        """What was read of its sources."""
+        return [found[place] for place in self.sources]
 
 
-def _tree(client: Any, futures: Sequence[Any]) -> Any:
-    """One future of all results in their order; no task takes more than `JOINED` of them."""
+def _parts(client: Any, found: Sequence[Any], asked: Asked) -> tuple[list[Part], list[RankBrief]]:
+    """In the order of `parts_of`: ranks, ascending, then processes that have none."""
+    of_rank: dict[int, list[int]] = {}
+    briefs: dict[int, RankBrief] = {}
+    alone: list[tuple[Part, RankBrief]] = []
+    held = _tree(client, [client.submit(_briefs_in, item, asked, pure=False) for item in found])
+    for place, in_source in enumerate(held):
+        number = 0
+        for brief in in_source:
+            if brief.rank is None:
+                alone.append((Part(None, (place,), number), brief))
+                number += 1
+            else:
+                of_rank.setdefault(brief.rank, []).append(place)
+                briefs[brief.rank] = brief
+    parts = [Part(rank, tuple(of_rank[rank])) for rank in sorted(of_rank)]
+    # A rank with several files did what all of them tell together.
+    several = [part for part in parts if len(part.sources) > 1]
+    again = [client.submit(_brief, part, part.of(found), asked, pure=False) for part in several]
+    briefs.update((brief.rank or 0, brief) for brief in _tree(client, again))
+    return (
+        [*parts, *(part for part, _ in alone)],
+        [*(briefs[rank] for rank in sorted(of_rank)), *(brief for _, brief in alone)],
+    )
+
+
+def _is_told(place: int, chosen: Choice) -> bool:
+    return chosen.told is None or place in chosen.told.places
+
+
+def _each_rank(
+    client: Any, parts: Sequence[Part], found: Sequence[Any], asked: Asked
+) -> Iterator[tuple[int, Receipt]]:
+    """The receipts of single ranks, in order; a few are made ahead, and few wait here."""
+    waiting: deque[tuple[int, Any]] = deque()
+    for part in parts:
+        one = client.submit(_one, part, part.of(found), asked, pure=False)
+        waiting.append((part.rank or 0, one))
+        if len(waiting) >= AHEAD:
+            rank, first = waiting.popleft()
+            yield rank, first.result()
+    for rank, one in waiting:
+        yield rank, one.result()
+
+
+def _tree(client: Any, futures: Sequence[Any]) -> tuple[Any, ...]:
+    """All results, which are tuples, in their order; no task takes more than `JOINED` of them."""
     level = list(futures)
     while len(level) > 1:
         level = [
             client.submit(_joined, level[begin : begin + JOINED], pure=False)
             for begin in range(0, len(level), JOINED)
         ]
-    return level[0] if level else ()
+    return level[0].result() if level else ()
 
 
-def _joined(parts: Sequence[Journals]) -> Journals:
+def _joined(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(item for part in parts for item in part)
 
 
-def _merged(sources: tuple[Source, ...], journals: Journals, asked: Asked) -> Receipt:
+# What follows runs on the workers.
+
+
+def _briefs_in(journals: Journals, asked: Asked) -> tuple[tuple[RankBrief, ...]]:
+    """The ranks of one source, and those of its processes that have none."""
+    return (tuple(brief_in(part, asked.root) for part in parts_of(journals)),)
+
+
+def _journals_of(part: Part, found: Sequence[Journals]) -> Journals:
+    journals = tuple(item for item in _joined(found) if rank_of(item) == part.rank)
+    return journals if part.rank is not None else journals[part.alone : part.alone + 1]
+
+
+def _brief(part: Part, found: Sequence[Journals], asked: Asked) -> tuple[RankBrief]:
+    return (brief_in(_journals_of(part, found), asked.root),)
+
+
+def _summary(part: Part, found: Sequence[Journals]) -> RankSummary:
+    return summary_in(_journals_of(part, found))
+
+
+def _merged(
+    sources: tuple[Source, ...],
+    at: Sequence[int],
+    found: Sequence[Journals],
+    told: Sequence[Part],
+    asked: Asked,
+    chosen: Choice,
+) -> Receipt:
+    """The receipt of all ranks; `at` are the places of the sources of which `found` was read."""
+    if chosen.others is None:
+        record = record_of(sources, _joined(found), asked.root)
+        return merged_receipt(record, asked.name, asked.world_size, asked.folder)
+    read = dict(zip(at, found, strict=True))
+    journals = [
+        item
+        for part in told
+        for item in _journals_of(part, [read[place] for place in part.sources])
+    ]
     record = record_of(sources, journals, asked.root)
-    return merged_receipt(record, asked.name, asked.world_size, asked.folder)
+    return told_receipt(record, asked.name, chosen.expected, asked.folder, chosen.others)
 
 
-def _one(rank: int, parts: Sequence[Journals], asked: Asked) -> Receipt:
-    journals = tuple(
-        item for item in _joined(parts) if item.started is not None and item.started.rank == rank
-    )
-    return rank_receipt(Record(journals, None, (), frozenset(), asked.root), asked.name)
+def _one(part: Part, found: Sequence[Journals], asked: Asked) -> Receipt:
+    record = Record(_journals_of(part, found), None, (), frozenset(), asked.root)
+    return rank_receipt(record, asked.name)
 
 
 def asked_here(name: str, world_size: int | None, folder: str) -> Asked:

@@ -15,8 +15,8 @@ from compilediag.supervisor.assemble import artifact_of
 from compilediag.supervisor.reports import link_reports, linked_files
 
 if TYPE_CHECKING:
-    from compilediag.offline import Record
     from compilediag.receipt.schema import Receipt
+    from compilediag.records import Record
 
 
 def with_reports(receipt: Receipt, record: Record, folder: str) -> tuple[Receipt, tuple[str, ...]]:

@@ -6,7 +6,8 @@ import os
 
 from compilediag.fleet.entry import Problem
 from compilediag.fleet.folder import Fleet, Progress, Wanted, every, fleet_of, gathered
-from compilediag.fleet.remote import is_uri, read_remote
+from compilediag.fleet.remote import read_remote
+from compilediag.storage import is_uri
 
 TABLE_SUFFIX = ".parquet"
 

@@ -5,24 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Generator, Iterable, Iterator
-from importlib import import_module
 from typing import Any, NamedTuple, cast
 
-from compilediag.errors import UsageError
 from compilediag.fleet.entry import Entry, Problem
 from compilediag.fleet.reading import read_content
 from compilediag.receipt.file import LARGEST_BYTES
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
-
-_AT_ONCE = 200
-"""Files that are asked for together."""
+from compilediag.storage import AT_ONCE, is_uri, system_of, told
 
 _SUFFIX = ".json"
-
-
-def is_uri(location: str) -> bool:
-    """Whether fsspec is to open it: it names a protocol."""
-    return "://" in location
 
 
 def read_remote(location: str) -> Iterator[Entry | Problem]:
@@ -31,15 +22,15 @@ def read_remote(location: str) -> Iterator[Entry | Problem]:
     Raises:
         UsageError: the place cannot be listed, or fsspec is not installed.
     """
-    system, root = _system(location)
-    with _told(location):
+    system, root = system_of(location)
+    with told(location):
         sizes = _sizes(system, root)
     for paths in _batches(candidates(sizes)):
         small = [path for path in paths if sizes[path] <= LARGEST_BYTES]
         for path in sorted(set(paths) - set(small)):
             yield Problem(path, "foreign", f"larger than {LARGEST_BYTES >> 20} MiB")
         names = {path: f"{root}/{path}" for path in small}
-        with _told(location):
+        with told(location):
             found = cast(dict[str, Any], system.cat(list(names.values()), on_error="return"))
         for path, name in names.items():
             content = found.get(name)
@@ -135,21 +126,9 @@ def file_of(location: str) -> Generator[Target, None, None]:
     if not is_uri(location):
         yield Target(_Local(), location)
         return
-    system, path = _system(location)
-    with _told(location):
+    system, path = system_of(location)
+    with told(location):
         yield Target(system, path)
-
-
-def _system(location: str) -> tuple[Any, str]:
-    try:
-        fsspec = import_module("fsspec.core")
-    except ImportError as error:
-        raise UsageError(
-            f"{location} needs fsspec, and it is not installed: pip install 'compilediag[store]'"
-        ) from error
-    with _told(location):
-        system, path = fsspec.url_to_fs(location)
-        return system, str(path).rstrip("/")
 
 
 def _sizes(system: Any, root: str) -> dict[str, int]:
@@ -163,19 +142,5 @@ def _sizes(system: Any, root: str) -> dict[str, int]:
 
 
 def _batches(paths: list[str]) -> Iterator[list[str]]:
-    for place in range(0, len(paths), _AT_ONCE):
-        yield paths[place : place + _AT_ONCE]
-
-
-@contextlib.contextmanager
-def _told(location: str) -> Generator[None, None, None]:
-    """Whatever a file system of others raises, as one sentence."""
-    from compilediag.errors import CompilediagError
-
-    try:
-        yield
-    except CompilediagError:
-        raise
-    except Exception as error:
-        told = str(error) or type(error).__name__
-        raise UsageError(f"{location} cannot be used: {told}") from error
+    for place in range(0, len(paths), AT_ONCE):
+        yield paths[place : place + AT_ONCE]

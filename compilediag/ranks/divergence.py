@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 
+from compilediag.ranks.brief import ASPECTS, RankBrief, brief_of, values_of
 from compilediag.ranks.summary import RankSummary
+from compilediag_harness.lazy_dataclasses import dataclass
 
 SHOWN = 5
 """Most differences named of one group of ranks."""
+
+GROUPS_KEPT = 200
+"""Most groups of ranks told of one aspect."""
 
 STRAGGLERS_KEPT = 16
 
@@ -53,73 +57,87 @@ class Straggler:
 class Comparison:
     """The ranks of one run, compared."""
 
-    ranks: tuple[RankSummary, ...]
+    ranks: tuple[RankBrief, ...]
     missing: tuple[int, ...]
     """Ranks that were expected and of which nothing was found."""
     divergences: tuple[Divergence, ...]
     stragglers: tuple[Straggler, ...]
     """Slowest first; ranks slower than the median only."""
+    left_out: int = 0
+    """Groups of ranks that differ and are not told."""
+    differing: int = 0
+    """Ranks that differ in any respect, those that are not told included."""
 
 
-_ASPECTS: tuple[tuple[str, Callable[[RankSummary], tuple[str, ...]]], ...] = (
-    ("compile_ids", lambda rank: rank.ids),
-    ("recompile_causes", lambda rank: rank.causes),
-    ("graph_breaks", lambda rank: rank.breaks),
-    ("cache_hits", lambda rank: rank.cached),
-)
+SummaryOf = Callable[[int], RankSummary]
+"""The summary of a rank, which is asked for when it is named."""
 
 
 def compare_ranks(summaries: Iterable[RankSummary], expected: int | None) -> Comparison:
     """Every rank against what most ranks do; `expected` is the world size, where it is known."""
-    ranks = tuple(sorted(summaries, key=lambda summary: summary.rank))
-    present = {summary.rank for summary in ranks}
-    found = [
-        divergence
-        for aspect, values in _ASPECTS
-        for divergence in _differences(aspect, ranks, values, _sets)
-    ]
-    found += _differences("collectives", ranks, lambda rank: rank.collectives, _orders)
+    by_rank = {summary.rank: summary for summary in summaries}
+    return compare_briefs(map(brief_of, by_rank.values()), expected, by_rank.__getitem__)
+
+
+def compare_briefs(
+    briefs: Iterable[RankBrief], expected: int | None, summary_of: SummaryOf
+) -> Comparison:
+    """The same, where only the ranks that are named are summarised."""
+    ranks = tuple(
+        sorted((item for item in briefs if item.rank is not None), key=lambda item: item.rank or 0)
+    )
+    present = {item.rank for item in ranks}
+    found: list[Divergence] = []
+    differing: set[int] = set()
+    left_out = 0
+    for aspect in range(len(ASPECTS)):
+        groups, usual = _groups(ranks, aspect)
+        for members in groups:
+            differing.update(members)
+        told = groups[:GROUPS_KEPT]
+        left_out += len(groups) - len(told)
+        split = _orders if ASPECTS[aspect] == "collectives" else _sets
+        found += [_divergence(aspect, members, usual, summary_of, split) for members in told]
     return Comparison(
         ranks=ranks,
         missing=tuple(sorted(set(range(expected or 0)) - present)),
         divergences=tuple(found),
         stragglers=_stragglers(ranks),
+        left_out=left_out,
+        differing=len(differing),
     )
 
 
 _Split = Callable[[tuple[str, ...], tuple[str, ...]], tuple[list[str], list[str]]]
 
 
-def _differences(
-    aspect: str,
-    ranks: Sequence[RankSummary],
-    values: Callable[[RankSummary], tuple[str, ...]],
-    split: _Split,
-) -> list[Divergence]:
-    """Ranks that have the same are one group; the largest group, the lowest of equals, is right."""
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for summary in ranks:
-        groups.setdefault(values(summary), []).append(summary.rank)
+def _groups(ranks: Sequence[RankBrief], aspect: int) -> tuple[list[list[int]], int]:
+    """Ranks that do not do what most do, in groups that do the same; and the lowest of the most.
+
+    The largest group is right, the lowest of equals.
+    """
+    groups: dict[bytes, list[int]] = {}
+    for item in ranks:
+        groups.setdefault(item.digests[aspect], []).append(item.rank or 0)
     if len(groups) < 2:
-        return []
+        return [], 0
     usual = max(groups, key=lambda value: (len(groups[value]), -groups[value][0]))
-    found: list[Divergence] = []
-    for value, members in groups.items():
-        if value == usual:
-            continue
-        here, there = split(value, usual)
-        left_out = max(0, len(here) - SHOWN) + max(0, len(there) - SHOWN)
-        found.append(
-            Divergence(
-                aspect,
-                tuple(members),
-                groups[usual][0],
-                tuple(here[:SHOWN]),
-                tuple(there[:SHOWN]),
-                left_out,
-            )
-        )
-    return found
+    return [members for value, members in groups.items() if value != usual], groups[usual][0]
+
+
+def _divergence(
+    aspect: int, members: Sequence[int], usual: int, summary_of: SummaryOf, split: _Split
+) -> Divergence:
+    value, most = (values_of(summary_of(rank))[aspect] for rank in (members[0], usual))
+    here, there = split(value, most)
+    return Divergence(
+        ASPECTS[aspect],
+        tuple(members),
+        usual,
+        tuple(here[:SHOWN]),
+        tuple(there[:SHOWN]),
+        max(0, len(here) - SHOWN) + max(0, len(there) - SHOWN),
+    )
 
 
 def _sets(value: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], list[str]]:
@@ -138,12 +156,14 @@ def _orders(value: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], 
     return (told, []) if longer is value else ([], told)
 
 
-def _stragglers(ranks: Sequence[RankSummary]) -> tuple[Straggler, ...]:
+def _stragglers(ranks: Sequence[RankBrief]) -> tuple[Straggler, ...]:
     """By the time of a step where it was measured, else by the seconds of all compiles."""
-    steps = [(rank.rank, rank.step_median_s) for rank in ranks if rank.step_median_s is not None]
+    steps = [
+        (item.rank or 0, item.step_median_s) for item in ranks if item.step_median_s is not None
+    ]
     if len(steps) > 1:
         return _ranked("step", steps)
-    return _ranked("compile", [(rank.rank, rank.compile_s) for rank in ranks])
+    return _ranked("compile", [(item.rank or 0, item.compile_s) for item in ranks])
 
 
 def _ranked(what: str, times: Sequence[tuple[int, float]]) -> tuple[Straggler, ...]:

@@ -7,12 +7,12 @@ meet.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from compilediag.causes import causes_of
 from compilediag.lead_process import rank_of
 from compilediag.timeline import Compile, Timeline
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 
 IDS_KEPT = 2000

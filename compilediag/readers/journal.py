@@ -11,13 +11,15 @@ import binascii
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, BinaryIO
 
 import msgspec
 
 from compilediag.readers import loose_json
-from compilediag_harness.wire import KINDS, Event, ProcessStarted
+from compilediag.storage import below, is_uri, lines_of, names_in, open_uri, sentence
+from compilediag_harness.lazy_dataclasses import dataclass
+from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
 LINE_LIMIT = 1 << 20
 """Longest line in bytes; `compilediag_harness.journal` writes none that is longer."""
@@ -59,6 +61,8 @@ class BadLine:
 def read_journal(path: str) -> Journal:
     """The journal at `path`; empty when the file cannot be opened or is no regular file."""
     name = os.path.basename(path)
+    if is_uri(path):
+        return _read_remote(path, name)
     file = open_regular(path)
     if file is None:
         return Journal(name)
@@ -66,18 +70,39 @@ def read_journal(path: str) -> Journal:
         return _collect(name, _lines(file))
 
 
+def _read_remote(path: str, name: str) -> Journal:
+    """The same at a URI, where a connection may be lost: what came before counts."""
+    broken: list[str] = []
+    try:
+        with lines_of(open_uri(path)) as file:
+            found = _collect(name, _while_readable(_lines(file), broken))
+    except OSError as error:
+        found = Journal(name)
+        broken.append(str(error))
+    if not broken:
+        return found
+    lost = EvidenceLost(0.0, 0, "journal", f"{name}: {broken[0]}")
+    return Journal(name, (*found.events, lost), True, {**found.lost, "unreadable": 1})
+
+
+def _while_readable(
+    lines: Iterator[tuple[bytes, bool]], broken: list[str]
+) -> Iterator[tuple[bytes, bool]]:
+    try:
+        yield from lines
+    except Exception as error:  # whatever a file system of others raises
+        broken.append(sentence(error))
+
+
 def read_run(run_dir: str) -> tuple[Journal, ...]:
     """Every journal of a run directory, ordered by the start of its process."""
-    journals = [read_journal(os.path.join(run_dir, name)) for name in journal_names(run_dir)]
+    journals = [read_journal(below(run_dir, name)) for name in journal_names(run_dir)]
     return tuple(sorted(journals, key=_start_order))
 
 
 def journal_names(run_dir: str) -> list[str]:
     """Names of the journal files in a run directory; empty when it cannot be listed."""
-    try:
-        names = os.listdir(run_dir)
-    except OSError:
-        return []
+    names = names_in(run_dir)
     return sorted(name for name in names if name.startswith("journal-") and name.endswith(".jsonl"))
 
 

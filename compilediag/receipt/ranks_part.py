@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from compilediag.ranks.divergence import compare_ranks
-from compilediag.ranks.summary import RankSummary, summaries_of
+from compilediag.lead_process import ranks_present
+from compilediag.ranks.brief import RankBrief
+from compilediag.ranks.divergence import Comparison, compare_ranks
+from compilediag.ranks.summary import summaries_of
 from compilediag.receipt.parts.ranks import (
     RankDivergence,
     RankRow,
     RanksSection,
     RankStraggler,
+    RankTotals,
 )
 from compilediag.receipt.places import Places
 from compilediag.timeline import Timeline
 
 ROWS_KEPT = 4096
 DIVERGENCES_KEPT = 200
+MISSING_KEPT = 100_000
 RANKS_NAMED = 64
 """Most ranks named of one divergence."""
 
 
-def ranks_section(timeline: Timeline, expected: int | None, places: Places) -> RanksSection | None:
-    """The ranks compared; None where a launcher started fewer than two."""
-    summaries = summaries_of(timeline)
-    if len(summaries) < 2 and (expected or 1) < 2:
-        return None
-    found = compare_ranks(summaries, expected)
+def ranks_section(
+    timeline: Timeline, expected: int | None, places: Places, found: Comparison | None = None
+) -> RanksSection | None:
+    """The ranks compared, as the Timeline tells them, or as they were compared where it does not
+    hold all of them; None where a launcher started fewer than two."""
+    if found is None:
+        summaries = summaries_of(timeline)
+        if len(summaries) < 2 and (expected or 1) < 2:
+            return None
+        found = compare_ranks(summaries, expected)
     measured = timeline.tells("metrics_rows")
+    counted = len(timeline.counted_ranks)
     return RanksSection(
         expected=expected,
-        missing=found.missing,
+        missing=found.missing[:MISSING_KEPT],
+        missing_count=len(found.missing),
         rows=tuple(_row(summary, measured=measured) for summary in found.ranks[:ROWS_KEPT]),
         divergences=tuple(
             RankDivergence(
@@ -38,6 +48,7 @@ def ranks_section(timeline: Timeline, expected: int | None, places: Places) -> R
                 only_here=tuple(places.shorten(each) for each in item.only_here),
                 only_there=tuple(places.shorten(each) for each in item.only_there),
                 more=item.more,
+                count=len(item.ranks),
             )
             for item in found.divergences[:DIVERGENCES_KEPT]
         ),
@@ -47,12 +58,27 @@ def ranks_section(timeline: Timeline, expected: int | None, places: Places) -> R
         )
         if measured
         else (),
+        totals=_totals(found, measured=measured),
+        told=len(ranks_present(timeline)) - counted if counted else None,
+        differing=found.differing,
+        divergences_left_out=found.left_out + max(0, len(found.divergences) - DIVERGENCES_KEPT),
     )
 
 
-def _row(summary: RankSummary, *, measured: bool) -> RankRow:
+def _totals(found: Comparison, *, measured: bool) -> RankTotals:
+    return RankTotals(
+        ranks=len(found.ranks),
+        frames=sum(item.frames for item in found.ranks),
+        compiles=sum(item.compiles for item in found.ranks),
+        recompiles=sum(item.recompiles for item in found.ranks),
+        eager_fallbacks=sum(item.eager_fallbacks for item in found.ranks),
+        compile_s=sum(item.compile_s for item in found.ranks) if measured else None,
+    )
+
+
+def _row(summary: RankBrief, *, measured: bool) -> RankRow:
     return RankRow(
-        rank=summary.rank,
+        rank=summary.rank or 0,
         processes=summary.processes,
         frames=summary.frames,
         compiles=summary.compiles,

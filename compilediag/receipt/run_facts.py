@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import TYPE_CHECKING
 
 from compilediag.prices import PriceTable
 from compilediag.provenance_variables import told_by
 from compilediag.receipt.schema import Status
+from compilediag_harness.lazy_dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from compilediag.ranks.divergence import Comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,8 @@ class RunFacts:
     parent_run_id: str | None = None
     ranks_expected: int | None = None
     """None: the world size the processes tell."""
+    ranks: Comparison | None = None
+    """Of all ranks, where the events are not those of all; None: compared as the events tell."""
     journal: JournalFacts | None = None
     """None: the events never passed through a journal."""
     failure_reason: str | None = None

@@ -10,7 +10,7 @@ from compilediag.views.text import hang
 from compilediag.views.words import NOT_MEASURED, count
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.ranks import RankDivergence, RankRow, RanksSection
+    from compilediag.receipt.parts.ranks import RankDivergence, RankRow, RanksSection, RankTotals
     from compilediag.receipt.schema import Receipt
 
 HEAD = ("rank", "compiles", "recompiles", "breaks", "ran eager", "compile", "cache hits", "step")
@@ -32,10 +32,15 @@ def render_ranks(receipt: Receipt, look: Look) -> str:
         return "this run has no ranks to compare: fewer than two were seen\n"
     shown = section.rows[:ROWS_SHOWN]
     lines = [headline(section), "", *table(HEAD, [_row(row) for row in shown], look, right=HEAD)]
-    if len(section.rows) > ROWS_SHOWN:
-        lines.append(f"  … {len(section.rows) - ROWS_SHOWN} more ranks: compilediag show --json")
+    if section.totals is not None and section.told is not None:
+        lines[1:1] = hang(_counted(section.told, section.totals), look.width, "  ", "  ")
+    if _ranks(section) > ROWS_SHOWN:
+        lines.append(f"  … {_ranks(section) - ROWS_SHOWN} more ranks: compilediag show --json")
     for item in section.divergences:
         lines += ["", *_divergence(item, look)]
+    if section.divergences_left_out:
+        more = count(section.divergences_left_out, "more group")
+        lines += ["", f"  … and {more} of ranks that differ"]
     if section.stragglers:
         lines += ["", *_stragglers(section, look)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -44,13 +49,28 @@ def render_ranks(receipt: Receipt, look: Look) -> str:
 def headline(section: RanksSection) -> str:
     """One sentence on all ranks."""
     expected = "" if section.expected is None else f" of {section.expected}"
-    told = f"{len(section.rows)}{expected} ranks"
+    told = f"{_ranks(section)}{expected} ranks"
     if section.missing:
         told += f", missing: {ranks_named(section.missing)}"
-    differing = {rank for item in section.divergences for rank in item.ranks}
+    differing = section.differing
+    if differing is None:
+        differing = len({rank for item in section.divergences for rank in item.ranks})
     if differing:
-        return f"{told}; {_differ(len(differing))} from the others"
-    return f"{told}; all of them do the same" if len(section.rows) > 1 else told
+        return f"{told}; {_differ(differing)} from the others"
+    return f"{told}; all of them do the same" if _ranks(section) > 1 else told
+
+
+def _ranks(section: RanksSection) -> int:
+    """Ranks of which something arrived; older receipts tell no more of them than they list."""
+    return len(section.rows) if section.totals is None else section.totals.ranks
+
+
+def _counted(told: int, totals: RankTotals) -> str:
+    return (
+        f"all ranks together: {count(totals.compiles, 'compile')}, "
+        f"{count(totals.recompiles, 'recompile')}; the other screens tell {told:,} of the "
+        f"{totals.ranks:,} ranks, one for each behaviour and then the lowest"
+    )
 
 
 def _differ(ranks: int) -> str:
@@ -92,8 +112,9 @@ def _asked(row: RankRow) -> int:
 def _divergence(item: RankDivergence, look: Look) -> list[str]:
     who = "rank" if len(item.ranks) == 1 else "ranks"
     what = _ASPECTS.get(item.aspect, look.text(item.aspect, 60))
+    more = "" if item.count in {None, len(item.ranks)} else f" ({item.count} in all)"
     lines = hang(
-        f"{who} {ranks_named(item.ranks)} {what}, compared with rank {item.like_rank}",
+        f"{who} {ranks_named(item.ranks)}{more} {what}, compared with rank {item.like_rank}",
         look.width,
         look.sign("warn") + " ",
         "  ",

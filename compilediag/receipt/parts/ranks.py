@@ -29,6 +29,7 @@ class RankDivergence(Record, frozen=True, kw_only=True):
     only_here: tuple[str, ...] = ()
     only_there: tuple[str, ...] = ()
     more: int = 0
+    count: int | None = None
 
 
 class RankStraggler(Record, frozen=True, kw_only=True):
@@ -40,6 +41,17 @@ class RankStraggler(Record, frozen=True, kw_only=True):
     ratio: float
 
 
+class RankTotals(Record, frozen=True, kw_only=True):
+    """All ranks, those without a row included."""
+
+    ranks: int
+    frames: int
+    compiles: int
+    recompiles: int
+    eager_fallbacks: int
+    compile_s: float | None
+
+
 class RanksSection(Record, frozen=True, kw_only=True):
     """What the ranks of a run did, and where they did not do the same."""
 
@@ -48,3 +60,8 @@ class RanksSection(Record, frozen=True, kw_only=True):
     rows: tuple[RankRow, ...] = ()
     divergences: tuple[RankDivergence, ...] = ()
     stragglers: tuple[RankStraggler, ...] = ()
+    totals: RankTotals | None = None
+    told: int | None = None
+    differing: int | None = None
+    divergences_left_out: int = 0
+    missing_count: int | None = None

@@ -1,0 +1,128 @@
+"""The ranks of a record in brief, and what stays of those that its receipt does not tell. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from compilediag.diagnose import diagnose
+from compilediag.findings import Finding
+from compilediag.fold import fold
+from compilediag.ranks.brief import RankBrief, brief_of, counted, digest, losses_in
+from compilediag.ranks.divergence import Comparison
+from compilediag.ranks.summary import RankSummary, summaries_of
+from compilediag.ranks.told import Told
+from compilediag.readers.journal import Journal
+from compilediag.records import rank_of
+from compilediag.timeline import Timeline
+from compilediag_harness.wire import EvidenceLost
+
+LOSSES_TOLD = 20
+"""Most losses of ranks that are not told which are told all the same."""
+
+Journals = Sequence[Journal]
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """What a receipt says of ranks whose events it is not made of."""
+
+    comparison: Comparison
+    """Of all ranks."""
+    ranks: tuple[int, ...]
+    events: int
+    torn: bool
+    lost: dict[str, int]
+    """Records lost, by reason."""
+    losses: tuple[EvidenceLost, ...]
+
+
+def parts_of(journals: Journals) -> list[Journals]:
+    """The journals of each rank, ascending, and then each journal that has none."""
+    by_rank: dict[int, list[Journal]] = {}
+    alone: list[Journals] = []
+    for item in journals:
+        rank = rank_of(item)
+        if rank is None:
+            alone.append((item,))
+        else:
+            by_rank.setdefault(rank, []).append(item)
+    return [*(by_rank[rank] for rank in sorted(by_rank)), *alone]
+
+
+def brief_in(journals: Journals, root: str) -> RankBrief:
+    """One rank, of all its journals; or one journal without a rank. Files below `root` are the
+    user's own."""
+    timeline = fold([item.events for item in journals], user_roots=(root,))
+    summaries = summaries_of(timeline)
+    brief = brief_of(summaries[0]) if summaries else _without_rank(timeline)
+    lost: dict[str, int] = {}
+    for item in journals:
+        for reason, count in item.lost.items():
+            lost[reason] = lost.get(reason, 0) + count
+    sizes = [item.started.world_size for item in journals if item.started is not None]
+    return replace(
+        brief,
+        findings=digest(sorted({_named(item) for item in diagnose(timeline).findings})),
+        standing=_standing(timeline),
+        events=sum(len(item.events) for item in journals),
+        world_size=max((size for size in sizes if size is not None), default=None),
+        torn=any(item.torn_tail for item in journals),
+        lost=counted(lost),
+        losses=losses_in((item.source, item.reason) for item in timeline.lost),
+    )
+
+
+def summary_in(journals: Journals) -> RankSummary:
+    """The same rank, summarised."""
+    return summaries_of(fold([item.events for item in journals]))[0]
+
+
+def _without_rank(timeline: Timeline) -> RankBrief:
+    return RankBrief(None, len(timeline.processes), 0, 0, 0, 0, 0, 0.0, None, None, 0, None)
+
+
+def _named(finding: Finding) -> tuple[str, ...]:
+    """A finding without counts and seconds."""
+    place = finding.location
+    where = "" if place is None else f"{place.file}:{place.line}"
+    return (finding.rule, finding.severity, str(finding.variable), where)
+
+
+def _standing(timeline: Timeline) -> int:
+    if timeline.steps:
+        return 3
+    if timeline.compiles:
+        return 2
+    return int(any(process.torch is not None for process in timeline.processes))
+
+
+def others_of(briefs: Sequence[RankBrief], told: Told, comparison: Comparison) -> Others:
+    """What is kept of the briefs that are not told."""
+    left = [item for place, item in enumerate(briefs) if place not in told.places]
+    lost: dict[str, int] = {}
+    for item in left:
+        for reason, count in item.lost:
+            lost[reason] = lost.get(reason, 0) + count
+    return Others(
+        comparison=comparison,
+        ranks=tuple(item.rank for item in left if item.rank is not None),
+        events=sum(item.events for item in left),
+        torn=any(item.torn for item in left),
+        lost=lost,
+        losses=tuple(_losses(left, told.otherwise)),
+    )
+
+
+def _losses(left: Sequence[RankBrief], otherwise: int) -> Iterable[EvidenceLost]:
+    """What was lost of them, and that some of them do what nothing in the receipt shows."""
+    found = dict.fromkeys(loss for item in left for loss in item.losses)
+    for source, reason in list(found)[:LOSSES_TOLD]:
+        yield EvidenceLost(0.0, 0, source, reason)
+    if len(found) > LOSSES_TOLD:
+        more = f"{len(found) - LOSSES_TOLD} more losses: the receipts of the ranks tell them"
+        yield EvidenceLost(0.0, 0, "ranks", more)
+    if otherwise:
+        who = "1 rank does" if otherwise == 1 else f"{otherwise} ranks do"
+        told_here = f"{who} what no rank does that is told here: see their own receipts"
+        yield EvidenceLost(0.0, 0, "ranks", told_here)
