@@ -211,10 +211,7 @@ _CUDA_GRAPHS = (
     CodeInfo("CD407", "padding-waste", "buckets waste work; the plan says which would not"),
     CodeInfo("CD408", "early-exit-waste", "most rows are done and all are still computed"),
     CodeInfo(
-        "CD409",
-        "beyond-knee",
-        "the batch size is past the throughput knee or its memory cap",
-        "info",
+        "CD409", "beyond-knee", "the batch size is past the throughput knee or its memory cap"
     ),
 )
 

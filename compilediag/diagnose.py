@@ -9,6 +9,7 @@ from typing import Literal, cast
 from compilediag.findings import Finding, Rule
 from compilediag.reconcile import Agreement, reconcile
 from compilediag.rules.catalogue import ALL_RULES
+from compilediag.rules.recompiles import forget
 from compilediag.timeline import Timeline
 
 Verdict = Literal["clean", "findings", "blind"]
@@ -34,7 +35,10 @@ class Diagnosis:
 
 def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis:
     """Findings of all rules over a run, and what may be concluded from it."""
-    found = [finding for rule in rules for finding in rule(timeline)]
+    try:
+        found = [finding for rule in rules for finding in rule(timeline)]
+    finally:
+        forget()
     found = _merge_steady(_merge_autograd(found))
     merged = _merge_violations(_merge_eager(_merge_armed(found)))
     merged = _as_far_as_told(merged, timeline)
@@ -76,7 +80,7 @@ def _merge_eager(found: list[Finding]) -> list[Finding]:
 
     Where torch names only the consequence (a break in a loop), the break adds nothing.
     """
-    found = _absorb(found, "CD904", _is_cause_of_eager)
+    found = _absorb(found, "CD904", _is_cause_of_eager, _sends)
     eager = [each for each in found if each.rule == "CD904"]
     return [
         each
@@ -87,6 +91,11 @@ def _merge_eager(found: list[Finding]) -> list[Finding]:
 
 def _is_cause_of_eager(eager: Finding, cause: Finding) -> bool:
     return not _is_consequence(cause) and _sent(eager, cause)
+
+
+def _sends(cause: Finding) -> bool:
+    """Whether it tells of frames that it sent to eager."""
+    return isinstance(cause.evidence.get("eager_frames"), list)
 
 
 def _is_consequence(finding: Finding) -> bool:
@@ -146,25 +155,32 @@ def _merge_violations(found: list[Finding]) -> list[Finding]:
     )
 
 
-def _absorb(found: list[Finding], code: str, explains: _Explains) -> list[Finding]:
+def _absorb(
+    found: list[Finding],
+    code: str,
+    explains: _Explains,
+    may: Callable[[Finding], bool] | None = None,
+) -> list[Finding]:
     """Removes findings of `code` that another finding explains, and names them there."""
     kept = [each for each in found if each.rule != code]
-    return _merged(kept, [each for each in found if each.rule == code], explains)
+    return _merged(kept, [each for each in found if each.rule == code], explains, may)
 
 
-def _merged(kept: list[Finding], symptoms: Iterable[Finding], explains: _Explains) -> list[Finding]:
+def _merged(
+    kept: list[Finding],
+    symptoms: Iterable[Finding],
+    explains: _Explains,
+    may: Callable[[Finding], bool] | None = None,
+) -> list[Finding]:
     """`kept`, each naming the symptoms it explains, and after them the symptoms nothing does.
 
-    All symptoms have one rule, and explain no other: a run may have thousands of them.
+    All symptoms have one rule, and explain no other: a run may have thousands of them. Only
+    findings that `may` be a cause are asked.
     """
-    causes = len(kept)
+    causes = [n for n, each in enumerate(kept) if may is None or may(each)]
     for symptom in symptoms:
         index = next(
-            (
-                n
-                for n in range(causes)
-                if kept[n].rule != symptom.rule and explains(symptom, kept[n])
-            ),
+            (n for n in causes if kept[n].rule != symptom.rule and explains(symptom, kept[n])),
             None,
         )
         if index is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from compilediag import fold_timings
 from compilediag.batches import apart
@@ -57,6 +57,7 @@ from compilediag_harness.wire import (
     GraphBroke,
     HazardsChecked,
     HooksFound,
+    KneeMeasured,
     Location,
     PaddingChecked,
     PipelineWorked,
@@ -168,6 +169,7 @@ class _ProcessFold:
             case (
                 FixedShapeUsed()
                 | FixedShapeWarmed()
+                | KneeMeasured()
                 | FixedShapeCompiled()
                 | PaddingChecked()
                 | RowsRun()
@@ -442,36 +444,38 @@ def _eager_reason(cause: Compile | None) -> str | None:
 
 def _break_sites(folds: Sequence[_ProcessFold]) -> tuple[BreakSite, ...]:
     """Breaks by file and line: repeats at a recompile or a restart are one site."""
-    sites: dict[tuple[str, int], BreakSite] = {}
+    sites: dict[tuple[str, int], _BreakReports] = {}
     for part in folds:
         for event in part.breaks:
             place = break_place(event.text)
-            if place is None:
-                continue
-            known = sites.get((place.file, place.line))
-            if known is None:
-                sites[place.file, place.line] = BreakSite(
-                    place.file,
-                    place.line,
-                    place.function,
-                    event.text,
-                    1,
-                    (event.compile_id,),
-                    event.step,
-                    (part.index,),
-                )
-            else:
-                ids = dict.fromkeys((*known.compile_ids, event.compile_id))
-                sites[place.file, place.line] = replace(
-                    known,
-                    count=known.count + 1,
-                    compile_ids=tuple(ids),
-                    function=known.function or place.function,
-                    processes=known.processes
-                    if part.index in known.processes[-1:]
-                    else (*known.processes, part.index),
-                )
-    return tuple(sites.values())
+            if place is not None:
+                found = sites.setdefault((place.file, place.line), _BreakReports([], {}, {}))
+                found.events.append(event)
+                found.functions[place.function] = None
+                found.processes[part.index] = None
+    return tuple(_break_site(*place, found) for place, found in sites.items())
+
+
+class _BreakReports(NamedTuple):
+    """What was told of one line; mappings are ordered sets."""
+
+    events: list[GraphBroke]
+    functions: dict[str, None]
+    processes: dict[int, None]
+
+
+def _break_site(file: str, line: int, found: _BreakReports) -> BreakSite:
+    first = found.events[0]
+    return BreakSite(
+        file,
+        line,
+        next((name for name in found.functions if name), ""),
+        first.text,
+        len(found.events),
+        tuple(dict.fromkeys(event.compile_id for event in found.events)),
+        first.step,
+        tuple(found.processes),
+    )
 
 
 def _schedules(process: int, events: Iterable[CollectivesPlanned]) -> list[CollectiveSchedule]:

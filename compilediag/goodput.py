@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from compilediag.lead_process import lead_process
 from compilediag.stretches import Stretch, paint
 from compilediag.timeline import Compile, Step, Timeline
+from compilediag_harness.lazy_dataclasses import dataclass
 
 CATEGORIES = (
     "compile_first",

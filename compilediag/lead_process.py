@@ -33,6 +33,7 @@ def ranks_present(timeline: Timeline) -> tuple[int, ...]:
     """The ranks whose journals arrived; without a launcher the one process is rank 0."""
     started = [process for process in timeline.processes if process.started is not None]
     ranks = {rank for process in started if (rank := rank_of(process)) is not None}
+    ranks.update(timeline.counted_ranks)
     if not ranks and started:
         return (0,)
     return tuple(sorted(ranks))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
 from compilediag.lead_process import lead_process
 from compilediag.pipeline_loops import PipelineLoop, Stretch
 from compilediag.timeline import Timeline
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.pipeline_rates import (
     INFER,
     TRAIN,

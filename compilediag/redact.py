@@ -74,23 +74,25 @@ class Redactor:
         """One string; `place` says that it is a path or a name."""
         known = self._seen.get((text, place))
         if known is None:
-            counts: Counter[str] = Counter()
-            known = self._replace(text, place, counts), counts
-            self._seen[text, place] = known
+            known = self._seen[text, place] = self.replaced(text, place)
         if known[1]:
             self.counts.update(known[1])
         return known[0]
 
-    def _replace(self, text: str, place: bool, counts: Counter[str]) -> str:
+    def replaced(self, text: str, place: bool) -> tuple[str, Counter[str]]:
+        """A text without its secrets, and how often which rule saw one; neither remembered nor
+        counted."""
+        look = _recognised if len(text) <= REMEMBERED_LENGTH else _recognised.__wrapped__
+        if not self._known:
+            return look(text, place)
+        known: Counter[str] = Counter()
         for value in self._known:
             if value in text:
-                counts["known_value"] += text.count(value)
+                known["known_value"] += text.count(value)
                 text = text.replace(value, REDACTED)
         look = _recognised if len(text) <= REMEMBERED_LENGTH else _recognised.__wrapped__
-        text, found = look(text, place)
-        if found:
-            counts.update(found)
-        return text
+        told, found = look(text, place)
+        return told, known + found
 
     def value_of(self, name: str, value: str) -> str:
         """The value of a variable, option or setting called `name`."""
@@ -122,7 +124,7 @@ class Redactor:
     def tree(self, value: Any, *, key: str = "", secret: bool = False) -> Any:
         """JSON-ready values, recursively; `secret` says they tell of a variable named like one."""
         if isinstance(value, str):
-            return self._leaf(value, key, secret)
+            return self.leaf(value, key, secret=secret)
         if value is None or isinstance(value, (bool, int, float)):
             return value
         if isinstance(value, (dict, Mapping)):
@@ -144,7 +146,8 @@ class Redactor:
             return item
         return self.tree(item, key=name, secret=secret)
 
-    def _leaf(self, value: str, key: str, secret: bool) -> str:
+    def leaf(self, value: str, key: str, *, secret: bool) -> str:
+        """The text that stands under a key; `secret` as for `tree`."""
         if secret and key not in PLACES:
             if key in SHOWN_VALUES and OPAQUE_WORD.match(value) and REDACTED not in value:
                 self.counts["secret_name"] += 1
@@ -152,6 +155,10 @@ class Redactor:
             value, number = QUOTED_VALUE.subn(rf"\1{REDACTED}\1", value)
             self.counts["secret_name"] += number
         return self.text(value, place=key in PLACES)
+
+
+_NOTHING: Counter[str] = Counter()
+"""One for all texts that stay what they are; nobody writes into it."""
 
 
 @lru_cache(maxsize=4096)
@@ -168,7 +175,7 @@ def _recognised(text: str, place: bool) -> tuple[str, Counter[str]]:
     text = NAMED_VALUE.sub(lambda match: _named(match, counts), text)
     if not place:
         text = RANDOM_RUN.sub(lambda match: _random(match, counts), text)
-    return text, counts
+    return text, counts or _NOTHING
 
 
 def redact_text(text: str, known: Iterable[str] = ()) -> tuple[str, Counter[str]]:

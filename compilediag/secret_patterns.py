@@ -6,6 +6,7 @@ repetition is the last thing in its pattern, or it is bounded.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
@@ -137,7 +138,13 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 
 def is_secret_name(name: str) -> bool:
     """Whether a variable, option or environment name says that its value is secret."""
-    parts = {part.lower() for part in _CAMEL.split(name[-256:]) if part}
+    return _is_secret(name[-256:])
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_secret(name: str) -> bool:
+    """Remembered: the receipts of many ranks ask of the same names."""
+    parts = {part.lower() for part in _CAMEL.split(name) if part}
     if parts & _ALWAYS_SECRET:
         return True
     return bool(parts & _OFTEN_SECRET) and not parts & _HARMLESS_BESIDE

@@ -7,7 +7,8 @@ processes is one Timeline: `process` (an index, 0 for the first) keeps their fra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import field
 
 from compilediag.cadence_groups import CadenceGroup
 from compilediag.cudagraph_runs import CudagraphRun
@@ -17,6 +18,7 @@ from compilediag.invocation_calls import Invocations
 from compilediag.pipeline_loops import PipelineLoop
 from compilediag.tracked_runs import TrackedRun
 from compilediag.train_log import TrainLog
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import (
     AblationWritten,
     EntryDiff,
@@ -24,6 +26,7 @@ from compilediag_harness.wire import (
     FalseGuard,
     FaultOccurred,
     Location,
+    PackedBuffer,
     ProcessEnded,
     ProcessStarted,
     ProfileEnded,
@@ -199,6 +202,8 @@ class SyncSite:
     spans: tuple[str, ...]
     """Names of the spans that were open, outermost first."""
     count: int
+    seconds: float | None = None
+    """Inside the calls, waiting included; None: not timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +217,12 @@ class SyncSample:
     complete: bool
     """False when the step held more than were counted."""
     sites: tuple[SyncSite, ...]
+    seconds: float | None = None
+    """Inside all of the reads; None where not every one was timed."""
+    noting_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What noting them made the step longer by, by phase."""
+    packed: tuple[PackedBuffer, ...] = ()
+    """Buffers that the step filled and then wrote into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +342,8 @@ class Timeline:
     text_log: TextLog | None = None
     train_log: TrainLog | None = None
     """What a trainer printed of its own steps."""
+    counted_ranks: tuple[int, ...] = ()
+    """Ranks that are in no other field, ascending: there was no room for them."""
     user_roots: tuple[str, ...] = ()
     """Folders whose files are the user's own (the working directory, the script's folder)."""
 

@@ -51,6 +51,8 @@ class Case:
     """Expected findings; anchors are resolved to lines."""
     skip: str | None
     """Why the case does not apply to the installed torch."""
+    needs: str | None = None
+    """"cuda": the program runs on a CUDA device only."""
 
     @property
     def id(self) -> str:
@@ -95,6 +97,7 @@ def case(name: str, side: str, torch: Version) -> Case:
         counts=dict(table.get("counts", {})),
         findings=tuple(_resolved(item, source) for item in table.get("findings", ())),
         skip=_skip(document, torch),
+        needs=document.get("needs"),
     )
 
 

@@ -125,6 +125,7 @@ PURE = tuple(
         "fleet.trend",
         "receipt.build",
         "receipt.cadence_part",
+        "receipt.safe",
         "receipt.train_log_part",
         "train_log",
         "receipt.schema",

@@ -6,11 +6,23 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from timelines import FILE, at_limit, attempt, false_guard, hazards, log, process, site, timeline
+from timelines import (
+    FILE,
+    at_limit,
+    attempt,
+    false_guard,
+    hazards,
+    log,
+    process,
+    recompile,
+    site,
+    timeline,
+)
 
 from compilediag.diagnose import diagnose
 from compilediag.findings import Finding, Fix, Severity
 from compilediag.rules.catalogue import ALL_RULES
+from compilediag.rules.recompiles import groups_of
 from compilediag.timeline import BreakSite, Timeline
 from compilediag_harness.wire import EvidenceLost, Location
 
@@ -66,6 +78,20 @@ def test_a_clean_run() -> None:
     diagnosis = diagnose(CLEAN)
     assert (diagnosis.findings, diagnosis.verdict) == ((), "clean")
     assert diagnosis.agreement.agree is True
+
+
+def test_causes_are_those_of_the_run_that_is_asked_of() -> None:
+    """Groups are remembered from rule to rule, never from one run to another, nor afterwards."""
+    first = timeline(
+        [attempt("0/0"), attempt("0/1", kind="recompile", cause=recompile(guards=[false_guard()]))]
+    )
+    again, others = groups_of(first), groups_of(CLEAN)
+    assert groups_of(first) is not again
+    assert groups_of(first) is groups_of(first)
+    assert (len(again), len(others)) == (1, 0)
+    kept = groups_of(first)
+    diagnose(first)
+    assert groups_of(first) is not kept
 
 
 def test_nothing_seen_is_never_clean() -> None:

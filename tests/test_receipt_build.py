@@ -16,10 +16,11 @@ from compilediag.diagnose import Diagnosis, diagnose
 from compilediag.findings import Finding, Fix
 from compilediag.fold import fold
 from compilediag.prices import Price, PriceTable
-from compilediag.receipt.build import TAIL_BYTES, TEXT_KEPT, bounded, build
+from compilediag.receipt.build import TAIL_BYTES, build
 from compilediag.receipt.compile_part import EVENTS_KEPT
 from compilediag.receipt.file import encoded
 from compilediag.receipt.run_facts import ArtifactFacts, JournalFacts, ProvenanceFacts, RunFacts
+from compilediag.receipt.safe import TEXT_KEPT
 from compilediag.receipt.schema import Receipt
 from compilediag.receipt.schema_page import json_schema
 from compilediag.reconcile import Agreement
@@ -534,12 +535,6 @@ def test_odd_text() -> None:
     assert receipt.findings[0].title == "a?b"
     assert receipt.findings[0].evidence["text"].endswith("more characters]")
     encoded(receipt).decode("utf-8")
-
-
-def test_bounded_leaves_the_rest() -> None:
-    """Other values pass through."""
-    value = {"a": [1, 2.5, None, True, "x"], "b": {"c": []}}
-    assert bounded(value) == (value, True)
 
 
 CANARIES = {

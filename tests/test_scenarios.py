@@ -50,7 +50,10 @@ ASKED_AGAIN = (
 )
 """Scenarios whose counts are easy to get wrong: compared with torch on the running version."""
 
-WARMED_SIZES = ("early_exit", "padding_waste", "varied_batches")
+WARMED_SIZES = (
+    *("beyond_knee", "early_exit", "padding_contaminates", "padding_waste", "too_many_sizes"),
+    "varied_batches",
+)
 """Scenarios whose fixed program compiles for several sizes in a warm-up: recompiles to torch."""
 
 OF_THE_ENVIRONMENT = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_JOB_ID", "COMPILEDIAG")
@@ -62,8 +65,9 @@ OF_THE_STEPS = ("CD301", "CD302", "CD303", "CD304", "CD307")
 
 
 def codes_with_scenarios() -> list[str]:
-    """The codes of everything a run can find by itself: recompiles, forecasts, breaks, evidence."""
-    wanted = ("CD10", "CD11", "CD15", "CD19", "CD20", "CD21", "CD29", "CD90")
+    """The codes of everything a run can find by itself: recompiles, forecasts, breaks, evidence,
+    CUDA graphs and fixed sizes."""
+    wanted = ("CD10", "CD11", "CD15", "CD19", "CD20", "CD21", "CD29", "CD40", "CD90")
     return [code for code in REGISTER if code.startswith(wanted) or code in OF_THE_STEPS]
 
 
@@ -122,10 +126,21 @@ def runner(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 
 def parameters() -> list[Any]:
     """One parameter a program; those that do not apply to this torch are skipped with a reason."""
-    return [
-        pytest.param(item, id=item.id, marks=[pytest.mark.skip(item.skip)] if item.skip else [])
-        for item in cases()
-    ]
+    return [pytest.param(item, id=item.id, marks=marks_of(item)) for item in cases()]
+
+
+def marks_of(item: Case) -> list[pytest.MarkDecorator]:
+    """Those that need a device can be chosen with `-m gpu`."""
+    marks = [pytest.mark.skip(item.skip)] if item.skip else []
+    return [*marks, pytest.mark.gpu] if item.needs == "cuda" else marks
+
+
+def why_without_device() -> str | None:
+    """Why programs for a CUDA device cannot run here; torch is asked where there is a driver."""
+    if not Path("/proc/driver/nvidia").exists():
+        return "needs a CUDA device: this machine has no NVIDIA driver"
+    torch: Any = pytest.importorskip("torch")
+    return None if torch.cuda.is_available() else "needs a CUDA device: torch finds none"
 
 
 @pytest.mark.torch
@@ -135,6 +150,8 @@ def parameters() -> list[Any]:
 def test_program_gives_the_expected_receipt(item: Case, runner: Runner) -> None:
     """Exit code, status, verdict, counts and findings are the ones of expected.toml; where counts
     are easy to get wrong, they are those that torch itself counts in a plain run."""
+    if item.needs == "cuda" and (why := why_without_device()):
+        pytest.skip(why)
     exit_code, receipt, said = runner.receipt_of(item.program)
     wrong = [
         f"{key}: expected {value}, found {receipt['compile'][key]}"
@@ -162,7 +179,8 @@ def test_program_gives_the_expected_receipt(item: Case, runner: Runner) -> None:
 def test_scenario_is_complete_and_readable(name: str) -> None:
     """Both programs tell their story in a docstring, and expected.toml holds known keys only."""
     document = read(name)
-    assert set(document) <= {"story", "min_torch", "max_torch", "torch", *SIDES}
+    assert set(document) <= {"story", "needs", "min_torch", "max_torch", "torch", *SIDES}
+    assert document.get("needs", "cuda") == "cuda"
     assert document["story"].endswith((".", ":"))
     for side in SIDES:
         item = case(name, side, torch_version())

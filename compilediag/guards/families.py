@@ -7,7 +7,7 @@ makes most likely; `needs_facts` in the tests lists where a text cannot tell.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from compilediag.guards.brackets import unquoted
 from compilediag.guards.checks import guard_of
@@ -15,6 +15,7 @@ from compilediag.guards.guard import Guard
 from compilediag.guards.owners import owner_of
 from compilediag.guards.reason import Reason
 from compilediag.guards.source import Hop
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import GuardFacts, Location
 
 _CONTAINERS = (

@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from compilediag.guards.brackets import closing, split_outside, unquoted
+from compilediag_harness.lazy_dataclasses import dataclass
 
 Scope = Literal["local", "global", "state"]
 HopKind = Literal["attr", "item", "key", "call"]

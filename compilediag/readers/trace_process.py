@@ -7,7 +7,6 @@ second time, in its first attempt, begins an epoch.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 from compilediag.readers import loose_json
 from compilediag.readers.journal import Journal
@@ -27,7 +26,6 @@ from compilediag.readers.trace_records import TraceRecord
 from compilediag_harness.wire import (
     WIRE_VERSION,
     CollectivesPlanned,
-    Compiled,
     DynamoReset,
     Event,
     EvidenceLost,
@@ -156,12 +154,12 @@ class TraceProcess:
         self._row_count += 1
         if self._row_count > ROWS_KEPT:
             return "over_limit"
-        row = compiled_of(metrics, line, self._t, 0, self._epoch)
+        row = compiled_of(metrics, line, self._t, self._epoch, self._text)
         key = (self._epoch, row.compile_id)
         if row.forward and key in self._rows and not self._begun:
             # A trace without records of starts: only rows can tell that ids began again.
             self._reset_by_row()
-            row = compiled_of(metrics, line, self._t, 0, self._epoch)
+            row = compiled_of(metrics, line, self._t, self._epoch, self._text)
             key = (self._epoch, row.compile_id)
         self._versions(metrics)
         if row.forward:
@@ -172,7 +170,7 @@ class TraceProcess:
             if key in self._questions:
                 self._events.append(self._question(*key, row.frame))
                 del self._questions[key]
-        self._events.append(self._shared(row))
+        self._events.append(row)
         return None
 
     def _reset_by_row(self) -> None:
@@ -247,17 +245,8 @@ class TraceProcess:
             self._strings[number] = clip(text, 4096)
         return None
 
-    def _shared(self, row: Compiled) -> Compiled:
-        """The row; texts that rows repeat are kept once."""
-        if not row.restart_reasons and row.fail_reason is None:
-            return row
-        return replace(
-            row,
-            restart_reasons=tuple(self._text(item) for item in row.restart_reasons),
-            fail_reason=None if row.fail_reason is None else self._text(row.fail_reason),
-        )
-
     def _text(self, text: str) -> str:
+        """The same text; what records repeat is kept once."""
         if len(self._texts) >= STRINGS_KEPT:
             return text
         return self._texts.setdefault(text, text)

@@ -14,6 +14,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 LINE_LIMIT = 8 << 20
 """Longest line of metadata in bytes. torch's own are 40 kB, of large graphs some MB."""
@@ -35,8 +36,7 @@ _PAYLOAD = re.compile(rb"(?:\n\t[^\n]*)*")
 _HASH = re.compile(rb'"has_payload": ?"([0-9a-f]{32})"')
 
 
-@dataclass(frozen=True, slots=True)
-class TraceRecord:
+class TraceRecord(NamedTuple):
     """One wanted record."""
 
     kind: str
@@ -163,8 +163,7 @@ class TraceScanner:
             else:
                 self.losses.add("bad_payload_hash")
             return
-        kept = opened.record
-        yield TraceRecord(kept.kind, kept.at_s, kept.pid, kept.metadata, payload)
+        yield opened.record._replace(payload=payload)
 
     def _too_long(self, line: bytes) -> Iterator[TraceRecord]:
         """A line over the limit, of which only the beginning is there."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from compilediag import __version__
@@ -22,7 +20,7 @@ from compilediag.receipt.pipeline_part import pipeline_section
 from compilediag.receipt.places import Places
 from compilediag.receipt.profiles_part import profiles_section
 from compilediag.receipt.ranks_part import ranks_section
-from compilediag.receipt.record import as_plain, from_plain
+from compilediag.receipt.record import from_plain
 from compilediag.receipt.run_facts import RunFacts
 from compilediag.receipt.running_part import (
     checks_of,
@@ -30,6 +28,7 @@ from compilediag.receipt.running_part import (
     goodput_section,
     overhead_of,
 )
+from compilediag.receipt.safe import safe_tree
 from compilediag.receipt.schema import (
     MIN_READER_VERSION,
     SCHEMA,
@@ -50,7 +49,7 @@ from compilediag.receipt.tracked_part import (
 from compilediag.receipt.train_log_part import logged_steps, with_logged
 from compilediag.redact import Redactor, secret_values
 from compilediag.timeline import Timeline
-from compilediag_harness.wire import clip, plain
+from compilediag_harness.wire import plain
 
 if TYPE_CHECKING:
     from compilediag.diagnose import Diagnosis
@@ -58,19 +57,27 @@ if TYPE_CHECKING:
 TAIL_BYTES = 8 * 1024
 """Longest log tail and failure reason kept."""
 
-TEXT_KEPT = 8 * 1024
-"""Longest text of any field, in characters."""
-
-_WHOLE = frozenset({int, bool, type(None)})
-"""Types of values that any JSON reader takes as they are."""
-
 
 def build(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> Receipt:
     """The receipt of one run. No string in it holds a secret that `redact` recognises."""
     redactor = Redactor(_known_secrets(timeline, run))
+    # What it is made of is not kept: the same receipt three times is what memory is needed for.
+    raw, finite = safe_tree(_as_told(timeline, diagnosis, run, redactor), redactor)
+    raw["header"]["run"]["redactions"] = {
+        "count": sum(redactor.counts.values()),
+        "rules": sorted(redactor.counts),
+    }
+    raw["checks"]["values_finite"] = finite
+    return from_plain(Receipt, raw)
+
+
+def _as_told(
+    timeline: Timeline, diagnosis: Diagnosis, run: RunFacts, redactor: Redactor
+) -> Receipt:
+    """The receipt before it is made safe to write."""
     places = Places(timeline)
     time = goodput_section(timeline, run)
-    receipt = Receipt(
+    return Receipt(
         schema=SCHEMA,
         schema_version=SCHEMA_VERSION,
         min_reader_version=MIN_READER_VERSION,
@@ -94,7 +101,7 @@ def build(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> Receipt:
         shapes=shapes_section(timeline, places),
         pipeline=pipeline_section(timeline),
         profiles=profiles_section(timeline),
-        ranks=ranks_section(timeline, ranks_expected(timeline, run), places),
+        ranks=ranks_section(timeline, ranks_expected(timeline, run), places, run.ranks),
         tracked=tracked_section(timeline),
         ablations=ablations_section(timeline),
         cost=cost_section(timeline, run.prices, run.wall_s, time),
@@ -116,7 +123,6 @@ def build(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> Receipt:
         ),
         extensions=plain(dict(run.extensions)),
     )
-    return _safe(receipt, redactor)
 
 
 def _known_secrets(timeline: Timeline, run: RunFacts) -> list[str]:
@@ -150,41 +156,3 @@ def _last(text: str) -> str:
     tail = encoded[-TAIL_BYTES:].decode("utf-8", "ignore")
     _, newline, rest = tail.partition("\n")
     return rest if newline and rest else tail
-
-
-def _safe(receipt: Receipt, redactor: Redactor) -> Receipt:
-    """Redacted, bounded, finite: what is wrong with a value is told in the checks."""
-    raw = redactor.tree(as_plain(receipt))
-    raw, finite = bounded(raw)
-    raw["header"]["run"]["redactions"] = {
-        "count": sum(redactor.counts.values()),
-        "rules": sorted(redactor.counts),
-    }
-    raw["checks"]["values_finite"] = finite
-    return from_plain(Receipt, raw)
-
-
-def bounded(value: Any) -> tuple[Any, bool]:
-    """JSON-ready values that any JSON reader takes: NaN and infinities become None (then the
-    second result is False), lone surrogates are replaced, long texts cut with the loss said."""
-    if value is None or isinstance(value, (bool, int)):
-        return value, True
-    if isinstance(value, float):
-        return (value, True) if math.isfinite(value) else (None, False)
-    if isinstance(value, str):
-        if value.isascii() and len(value) <= TEXT_KEPT:
-            return value, True
-        return clip(value.encode("utf-8", "replace").decode("utf-8"), TEXT_KEPT), True
-    if isinstance(value, (dict, Mapping)):
-        kept: dict[str, Any] = {}
-        finite = True
-        for key, item in cast(Mapping[str, Any], value).items():
-            # Most values are numbers, and a call for each of them adds up.
-            told, good = (item, True) if type(item) in _WHOLE else bounded(item)
-            kept[bounded(key)[0]] = told
-            finite = finite and good
-        return kept, finite
-    if isinstance(value, (list, tuple)):
-        results = [bounded(item) for item in cast(Sequence[Any], value)]
-        return [item for item, _ in results], all(good for _, good in results)
-    return value, True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from compilediag.findings import Cause, Finding
 from compilediag.goodput import is_recompile_time, recompile_ids
@@ -26,10 +25,14 @@ from compilediag.receipt.parts.compiles import (
 from compilediag.receipt.places import Places
 from compilediag.rules.break_text import read_break
 from compilediag.timeline import BreakSite, Compile, Frame, Recompile, Timeline
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location, plain
 
 EVENTS_KEPT = 5_000
 """More compile events than this belong into a trace, not into a receipt; counts stay whole."""
+
+FRAMES_KEPT = 50_000
+"""Most frames listed, so that `show` can read the receipt; counts stay whole."""
 
 CausesOf = Callable[[Recompile], Sequence[Cause]]
 
@@ -71,7 +74,7 @@ def compile_section(timeline: Timeline, causes: Causes, places: Places) -> Compi
         recompiles_by_family=dict(causes.by_family),
         events=tuple(_event(item, causes, places, told) for item in guarded[:EVENTS_KEPT]),
         breaks=tuple(_break(site, timeline, places) for site in timeline.breaks),
-        frames_detail=tuple(_frame(item, places) for item in timeline.frames),
+        frames_detail=tuple(_frame(item, places) for item in timeline.frames[:FRAMES_KEPT]),
     )
 
 

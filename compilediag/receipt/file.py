@@ -18,7 +18,7 @@ import msgspec
 from compilediag.errors import OutputUnwritable, ReceiptUnreadable
 from compilediag.receipt.history import is_older, is_present, receipt_of
 from compilediag.receipt.locate import AnyPath, find_receipt
-from compilediag.receipt.record import as_plain
+from compilediag.receipt.record import to_json
 from compilediag.receipt.schema import MIN_READER_VERSION, SCHEMA_VERSION, Receipt
 
 LARGEST_BYTES = 64 * 1024 * 1024
@@ -28,6 +28,7 @@ STALE_S = 3600.0
 """A temporary file this old was left by a writer that was killed."""
 
 _TEMPORARY = ".receipt-"
+_END = b"\n"
 
 
 def write_receipt(receipt: Receipt, path: AnyPath, *, now_s: float | None = None) -> int:
@@ -39,7 +40,7 @@ def write_receipt(receipt: Receipt, path: AnyPath, *, now_s: float | None = None
     Raises:
         OutputUnwritable: the folder or the disk does not take it; an older file is left as it was.
     """
-    content = encoded(receipt)
+    content = _formatted(receipt)
     folder = os.path.dirname(os.path.abspath(path))
     try:
         os.makedirs(folder, exist_ok=True)
@@ -49,7 +50,7 @@ def write_receipt(receipt: Receipt, path: AnyPath, *, now_s: float | None = None
         raise OutputUnwritable(
             f"The receipt cannot be written to {path}: {error.strerror or error}."
         ) from error
-    return len(content)
+    return len(content) + len(_END)
 
 
 def encoded(receipt: Receipt) -> bytes:
@@ -58,10 +59,16 @@ def encoded(receipt: Receipt) -> bytes:
     A receipt of an older version is spelled as this one spells it, and says so; one of a newer
     version stays what it is.
     """
-    raw = as_plain(receipt)
+    return _formatted(receipt) + _END
+
+
+def _formatted(receipt: Receipt) -> bytes:
+    """All but the end: a large receipt would be there a second time for one character more."""
     if is_older(receipt):
-        raw |= {"schema_version": SCHEMA_VERSION, "min_reader_version": MIN_READER_VERSION}
-    return msgspec.json.format(msgspec.json.encode(raw), indent=1) + b"\n"
+        receipt = msgspec.structs.replace(
+            receipt, schema_version=SCHEMA_VERSION, min_reader_version=MIN_READER_VERSION
+        )
+    return msgspec.json.format(to_json(receipt), indent=1)
 
 
 def _replace(path: str, folder: str, content: bytes) -> None:
@@ -69,6 +76,7 @@ def _replace(path: str, folder: str, content: bytes) -> None:
     try:
         with open(temporary, "xb") as stream:
             stream.write(content)
+            stream.write(_END)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from compilediag.lead_process import lead_process, rank_of, ranks_present, world_size
-from compilediag.receipt.compile_part import events_left_out
+from compilediag.receipt.compile_part import FRAMES_KEPT, events_left_out
 from compilediag.receipt.parts.identity import (
     Completeness,
     Environment,
@@ -86,6 +86,11 @@ def missing_evidence(timeline: Timeline) -> list[str]:
     left_out = events_left_out(timeline)
     if left_out:
         found[f"compile.events: {left_out} later compiles are counted and not listed"] = None
+    if (frames := len(timeline.frames) - FRAMES_KEPT) > 0:
+        found[f"compile.frames_detail: {frames} more frames are counted and not listed"] = None
+    if timeline.counted_ranks:
+        counted = len(timeline.counted_ranks)
+        found[f"ranks: {counted} ranks are in the section of ranks, and in no other"] = None
     return list(found)
 
 

@@ -32,6 +32,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     decoder's: a file that spells our own key has no influence on it."""
 
 
+_UNKNOWN = b'"%b"' % UNKNOWN_FIELD.encode()
+_NOTHING_UNKNOWN = b"{%b:{}," % _UNKNOWN
+
 LEAVES = frozenset({str, int, float, bool, type(None)})
 """Types of JSON-ready values that hold no other."""
 
@@ -73,6 +76,16 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [as_plain(item) for item in cast(Sequence[Any], value)]
     return value
+
+
+def to_json(record: Record) -> bytes:
+    """The JSON of `as_plain(record)`, in a fraction of its time."""
+    try:
+        content = msgspec.json.encode(record).replace(_NOTHING_UNKNOWN, b"{")
+    except TypeError:
+        # A mapping that is no dictionary; in a text our key would have escaped quotation marks.
+        return msgspec.json.encode(as_plain(record))
+    return msgspec.json.encode(as_plain(record)) if _UNKNOWN in content else content
 
 
 def has_unknown(value: Any) -> bool:

@@ -7,14 +7,15 @@ cost alone nobody measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from compilediag.causes import causes_of
 from compilediag.codes import info
 from compilediag.findings import Cause, Confidence, Finding, Fix, Rule
 from compilediag.ownership import ownership_of
 from compilediag.timeline import Recompile, Timeline
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 
 _BY_KIND = frozenset(("CD105", "CD110", "CD111", "CD118"))
@@ -93,29 +94,56 @@ def recompile_rule(code: str, word: Callable[[Group], Wording]) -> Rule:
     """The rule of one code: its groups, in the family's words."""
 
     def rule(timeline: Timeline) -> Iterable[Finding]:
-        for group in groups_of(timeline, code):
+        for group in groups_of(timeline).get(code, ()):
             yield _finding(group, _PLANNED if group.planned else word(group), timeline.user_roots)
 
     return rule
 
 
-def groups_of(timeline: Timeline, code: str) -> Iterator[Group]:
-    """The groups of one code, in the order of their first recompile."""
+class _Grouped(NamedTuple):
+    """The groups of one timeline by code."""
+
+    timeline: Timeline
+    groups: Mapping[str, Sequence[Group]]
+
+
+_last: _Grouped | None = None
+"""Two dozen rules ask of the same timeline, one after the other; `diagnose` ends with `forget`."""
+
+
+def groups_of(timeline: Timeline) -> Mapping[str, Sequence[Group]]:
+    """The groups of every code, in the order of their first recompile."""
+    global _last
+    known = _last
+    if known is None or known.timeline is not timeline:
+        known = _last = _Grouped(timeline, _grouped(timeline))
+    return known.groups
+
+
+def forget() -> None:
+    """Lets go of the timeline that was asked of last."""
+    global _last
+    _last = None
+
+
+def _grouped(timeline: Timeline) -> dict[str, list[Group]]:
     members: dict[tuple[Hashable, ...], list[tuple[Cause, Recompile, Location]]] = {}
     for recompile in timeline.counted_recompiles:
         seen: set[Hashable] = set()
         for cause in causes_of(recompile):
-            if cause.rule != code:
-                continue
+            code = cause.rule
             place = blamed(cause, recompile.frame, timeline.user_roots)
             planned = code == "CD105" and _in_warmup(recompile, timeline)
-            key = (cause.variable, place.file, place.function, _kind_of(cause), planned)
+            key = (code, cause.variable, place.file, place.function, _kind_of(cause), planned)
             if key not in seen:
                 seen.add(key)
                 members.setdefault(key, []).append((cause, recompile, place))
-    for (*_, planned), found in members.items():
+    groups: dict[str, list[Group]] = {}
+    for (code, *_, planned), found in members.items():
         causes, recompiles, places = zip(*found, strict=True)
-        yield Group(code, causes, recompiles, places[0], bool(planned))
+        group = Group(str(code), causes, recompiles, places[0], bool(planned))
+        groups.setdefault(group.code, []).append(group)
+    return groups
 
 
 def _in_warmup(recompile: Recompile, timeline: Timeline) -> bool:

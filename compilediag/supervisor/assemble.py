@@ -8,7 +8,6 @@ import mimetypes
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compilediag.readers.journal import Journal, read_run
@@ -18,6 +17,7 @@ from compilediag.supervisor.ending import TAIL_LIMIT, notes_on_attachment, tell_
 from compilediag.supervisor.options import Options
 from compilediag.supervisor.output import ARTIFACTS
 from compilediag.supervisor.target import Target
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Event, EvidenceLost, TorchSeen
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from compilediag.storage import is_uri
 from compilediag.supervisor.output import ARTIFACTS
 from compilediag.tools.tlparse import INDEX, LINKED, reports_of
 from compilediag.tools.tlparse_counts import counted_in, differences
@@ -97,7 +98,7 @@ def _compared(reports: Sequence[Report], timeline: Timeline) -> list[str] | None
 
 def _told(report: Report, run_dir: str) -> dict[str, object]:
     return {
-        "trace": os.path.relpath(report.log, run_dir),
+        "trace": report.log if is_uri(report.log) else os.path.relpath(report.log, run_dir),
         "report": report.folder and os.path.relpath(report.folder, run_dir),
         "problem": report.problem,
         "records_left_out": report.left_out,

@@ -11,8 +11,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
+
+from compilediag_harness.lazy_dataclasses import dataclass
 
 WIRE_VERSION = 1
 
@@ -436,9 +438,32 @@ class DeviceStepsTimed:
 
 
 @dataclass(frozen=True, slots=True)
+class PackedBuffer:
+    """A buffer that one step filled with one value, and then wrote into."""
+
+    place: Location
+    """The first line that writes into it."""
+    name: str
+    """Its name there, such as "batch"."""
+    fill: str
+    """What filled it: "zeros", "new_full", "zero_"."""
+    fill_line: int
+    buffers: int
+    """How often it was filled."""
+    stores: int
+    buffer_bytes: int
+    """Filled, each time added up."""
+    written_bytes: int | None
+    """Written afterwards, at least; None where it is not known of every store."""
+    seconds: float | None
+    """Inside of the stores; None where not all were timed."""
+
+
+@dataclass(frozen=True, slots=True)
 class SyncsSampled:
     """Where the program made the host wait for tensor data, in one whole step; sampled, and only in
-    steps in which nothing compiled. Calls inside of compiled callables are not seen."""
+    steps in which nothing compiled. Inside of compiled callables only the program's functions
+    behind `torch.compiler.disable` are seen."""
 
     t: float
     step: int
@@ -448,7 +473,8 @@ class SyncsSampled:
     complete: bool
     """False when the step held more than were counted."""
     places: tuple[Location, ...]
-    """The user's line; this tuple and the next four are parallel, one place a kind and line."""
+    """The user's line; this tuple and those up to `seconds` are parallel, one place a kind and
+    line."""
     kinds: tuple[str, ...]
     """"item", "tolist", "bool", "float", "int", "index", "cpu", "to_cpu", "numpy", "nonzero"."""
     loops: tuple[int, ...]
@@ -456,6 +482,11 @@ class SyncsSampled:
     spans: tuple[tuple[str, ...], ...]
     """Names of the spans that were open, outermost first."""
     counts: tuple[int, ...]
+    seconds: tuple[float, ...] = ()
+    """Inside the calls themselves, what one waited for included; empty where not all were timed."""
+    noting_s: dict[str, float] = field(default_factory=dict[str, float])
+    """What noting the reads made the step longer by, by phase."""
+    packed: tuple[PackedBuffer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,6 +560,8 @@ class CompiledCallsMade:
     tensors: tuple[tuple[str, ...], ...] = ()
     """Parallel to `functions`: the tensors of its first call by parameter and key ("batch.ids"), in
     the order of `shapes`; empty where the parameters are not known."""
+    padded: tuple[int, ...] = ()
+    """Parallel to `functions`: calls that a `FixedShape` made, at its own sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -622,6 +655,13 @@ class FixedShapeUsed:
     counts: tuple[int, ...]
     priced: bool = False
     """The program said what a call at a size costs, so padding is not what counts."""
+    asked: tuple[tuple[int, ...], ...] = ()
+    """Sizes of the batch, as it came, that a call is the first of: `sizes`, unless the batch was
+    split. () for the later calls of a batch; parallel to `sizes`, as the next one."""
+    in_graphs: tuple[int, ...] = ()
+    """Calls among `counts` in which a CUDA graph was recorded or replayed."""
+    dims: tuple[tuple[str, ...], ...] = ()
+    """Dimensions of each axis by the arguments that have it: "obs:0"; parallel to `axes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -696,6 +736,29 @@ class RowsRun:
     """How often the rows that were left moved to a smaller size."""
     compaction: bool
     """False: it was switched off, or what was called has no fixed sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KneeMeasured:
+    """A `FixedShape` was measured at its sizes, for the knee of its throughput."""
+
+    t: float
+    step: int
+    number: int
+    function: Location
+    sizes: tuple[int, ...]
+    """Ascending; the others are parallel to it."""
+    call_s: tuple[float | None, ...]
+    """Lower quartile of the seconds of a call; None where there was none."""
+    slow_call_s: tuple[float | None, ...]
+    """Upper quartile."""
+    problems: tuple[str | None, ...]
+    """Why sizes from here on were not considered."""
+    knee: int | None
+    reason: str | None
+    """Why no knee was named."""
+    backward: bool
+    """Gradients were enabled."""
 
 
 # --- what the program itself measured ----------------------------------------------------------
@@ -834,6 +897,7 @@ Event = (
     | PipelineWorked
     | FixedShapeUsed
     | FixedShapeWarmed
+    | KneeMeasured
     | FixedShapeCompiled
     | PaddingChecked
     | RowsRun
@@ -879,6 +943,7 @@ KINDS: dict[str, type[Any]] = {
         PipelineWorked,
         FixedShapeUsed,
         FixedShapeWarmed,
+        KneeMeasured,
         FixedShapeCompiled,
         PaddingChecked,
         RowsRun,

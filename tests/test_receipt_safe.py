@@ -1,0 +1,123 @@
+"""Receipts made safe in one walk: the same as redaction, and bounds, one after the other."""
+
+from __future__ import annotations
+
+import math
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import pytest
+
+from compilediag.receipt.record import UNKNOWN_FIELD, Record, as_plain, to_json
+from compilediag.receipt.safe import TEXT_KEPT, safe_tree
+from compilediag.redact import REDACTED, Redactor
+from compilediag_harness.wire import clip
+
+TOKEN = "hf_ABCDEFGHIJ0123456789"
+
+
+class Leaf(Record, frozen=True):
+    """What a finding has."""
+
+    variable: str | None = None
+    source: str | None = None
+    value: Any = None
+    compile_id: str = "0/1"
+    file: str = "a.py"
+
+
+class Tree(Record, frozen=True):
+    """What a receipt has."""
+
+    title: str = ""
+    leaves: tuple[Leaf, ...] = ()
+    evidence: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    seconds: float | None = None
+
+
+def reference(value: Any) -> Any:
+    """Values that any JSON reader takes, told the long way."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return clip(value.encode("utf-8", "replace").decode(), TEXT_KEPT)
+    if isinstance(value, dict):
+        return {reference(key): reference(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list):
+        return [reference(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+TREES = {
+    "nothing to do": Tree(title="x", leaves=(Leaf(value=1), Leaf(value="a")), seconds=1.5),
+    "a secret, twice": Tree(title=TOKEN, leaves=(Leaf(value=TOKEN), Leaf(value=f"a {TOKEN}"))),
+    "a secret in a list": Tree(evidence={"a": [1, (TOKEN, [TOKEN, 2.5])], "b": ({"c": TOKEN},)}),
+    "a secret as a name": Tree(evidence={TOKEN: {TOKEN: 1}, "z": 2}),
+    "a variable's value": Tree(leaves=(Leaf(variable="api_key", value="abc123def"), Leaf())),
+    "a source's value": Tree(evidence={"source": "L['password']", "deep": {"value": "abc123def"}}),
+    "a quoted value": Tree(leaves=(Leaf(variable="token", value="x == 'secret words'"),)),
+    "an id of ours": Tree(leaves=(Leaf(compile_id=TOKEN),), evidence={"sha256": [TOKEN]}),
+    "a path": Tree(leaves=(Leaf(file="q7Zt2Lk9Vb4Xn6Rm1Pw8Ys3Dc5Fg0Hj"),)),
+    "no random path": Tree(title="q7Zt2Lk9Vb4Xn6Rm1Pw8Ys3Dc5Fg0Hj"),
+    "a known value": Tree(title="the swordfish is known", evidence={"k": ["swordfish"]}),
+    "numbers": Tree(seconds=float("nan"), evidence={"a": [float("inf"), 1.0], "b": -math.inf}),
+    "odd text": Tree(title="a\ud800b", evidence={"\udfff": "\ud801", "c": ["\ud800"]}),
+    "long text": Tree(title="x y " * TEXT_KEPT, leaves=(Leaf(compile_id="z " * TEXT_KEPT),)),
+    "numbers as names": Tree(evidence={"a": {1: "x", 2: TOKEN}}),
+    "unknown": Tree(unknown={"later": TOKEN, TOKEN: [1.5]}, leaves=(Leaf(unknown={"x": [1]}),)),
+    "another mapping": Tree(evidence={"a": MappingProxyType({"b": TOKEN})}),
+}
+
+
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+def test_one_walk_is_the_same_as_two(tree: Tree) -> None:
+    """The tree, its counts, and whether all was finite."""
+    apart, together = Redactor(["swordfish"]), Redactor(["swordfish"])
+    before = apart.tree(as_plain(tree))
+    raw, finite = safe_tree(tree, together)
+    assert raw == reference(before)
+    assert finite == _finite(before)
+    assert together.counts == apart.counts
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_finite(item) for item in value.values())  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list):
+        return all(_finite(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def test_what_was_given_is_left_alone() -> None:
+    """The walk changes a tree of its own."""
+    given = Tree(title=TOKEN, evidence={"a": [TOKEN, {"b": float("nan")}]})
+    raw, _ = safe_tree(given, Redactor())
+    assert raw["evidence"]["a"][0] == REDACTED
+    assert given.evidence["a"][0] == TOKEN
+    assert math.isnan(given.evidence["a"][1]["b"])
+
+
+def test_a_name_of_ours_is_no_secret() -> None:
+    """A password that is called like a field does not take the field away."""
+    raw, _ = safe_tree(Tree(title="the seconds"), Redactor(["seconds"]))
+    assert set(raw) == {"title", "leaves", "evidence", "seconds"}
+    assert raw["title"] == f"the {REDACTED}"
+
+
+WRITTEN = {
+    **TREES,
+    "our key in a text": Tree(title=f'{{"{UNKNOWN_FIELD}":{{}},'),
+}
+
+
+@pytest.mark.parametrize("tree", WRITTEN.values(), ids=WRITTEN)
+def test_json_without_a_detour_is_the_same(tree: Tree) -> None:
+    """`to_json` gives what `as_plain` holds; what no JSON can hold is refused by both."""
+    try:
+        told = msgspec.json.encode(as_plain(tree))
+    except UnicodeEncodeError:
+        with pytest.raises(UnicodeEncodeError):
+            to_json(tree)
+    else:
+        assert to_json(tree) == told
