@@ -210,7 +210,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         self._forget_calls: Callable[[], None] | None = None
 
     def __enter__(self) -> Seen:
-        from compilediag_harness import attach, torch_api
+        from compilediag_harness import attach, torch_calls
 
         if self._session is not None:
             raise RuntimeError("this watch() is in use: make one for each block")
@@ -223,7 +223,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         self._seen, self._session = seen, session
         session.emit(_process_started(self._root or os.getcwd()))
         attach.install(session)
-        self._forget_calls = torch_api.on_outermost_call(seen.called)
+        self._forget_calls = torch_calls.on_outermost_call(seen.called)
         return seen
 
     def __exit__(

@@ -290,9 +290,9 @@ def pure_is_pure(source: Source) -> Iterator[str]:
 
 
 def private_torch_in_one_place(source: Source) -> Iterator[str]:
-    """In the harness only `torch_api` and, for CUDA graphs, `torch_cudagraphs` spell a private name
-    of torch, as code or as a string."""
-    if not is_inside(source) or source.name.endswith((".torch_api", ".torch_cudagraphs")):
+    """In the harness only the modules called `torch_` spell a private name of torch, as code or as
+    a string."""
+    if not is_inside(source) or source.name.rpartition(".")[2].startswith("torch_"):
         return
     for item in imports(source):
         if PRIVATE_TORCH.fullmatch(item.name):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness import attach, brief_steps, steps, torch_api
+from compilediag_harness import attach, brief_steps, steps, torch_calls
 from compilediag_harness.session import Session
 from compilediag_harness.step_source import CALL, EXPLICIT, OPTIMIZER
 from compilediag_harness.wire import (
@@ -40,7 +40,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
     monkeypatch.setattr(brief_steps, "FIRST_STEPS", FIRST)
     monkeypatch.setattr(brief_steps, "RETRY_STEPS", FIRST // 2)
     monkeypatch.setattr(brief_steps, "NOTED_S", 0.05)
-    monkeypatch.setattr(torch_api, "_functions_disabled", False)  # by tests before this one
+    monkeypatch.setattr(torch_calls, "_functions_disabled", False)  # by tests before this one
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
     attach.install(session)
@@ -67,7 +67,9 @@ def numbers(batches: list[StepsEnded], *, noted: bool) -> list[int]:
 
 def ours() -> list[bool]:
     """Which of torch's two functions around a call are ours now."""
-    return [getattr(eval_frame, name) is mine for name, (_, mine) in torch_api._call_hooks.items()]
+    return [
+        getattr(eval_frame, name) is mine for name, (_, mine) in torch_calls._call_hooks.items()
+    ]
 
 
 def training() -> Callable[[int], Any]:
@@ -228,4 +230,4 @@ def test_what_dynamo_disables_is_not_the_programs(told: list[Event]) -> None:
 
     compiled = torch.compile(lambda x: x * 2, backend=backend)
     compiled(torch.ones(2))
-    assert not torch_api.functions_disabled()
+    assert not torch_calls.functions_disabled()

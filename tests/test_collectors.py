@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
 from compilediag.fold import fold  # noqa: E402
-from compilediag_harness import attach, steps, torch_api  # noqa: E402
+from compilediag_harness import attach, steps, torch_guards  # noqa: E402
 from compilediag_harness.session import Session  # noqa: E402
 from compilediag_harness.wire import (  # noqa: E402
     Compiled,
@@ -351,7 +351,7 @@ def test_a_dead_cache_entry_does_not_disarm_a_hazard(monkeypatch):
     with observed() as seen:
         function(torch.ones(2))
         steps.step()
-        monkeypatch.setattr(torch_api, "cache_entries", lambda code: [dead])
+        monkeypatch.setattr(torch_guards, "cache_entries", lambda code: [dead])
     (hazards,) = fold([seen]).hazards
     assert hazards.guards, module
 

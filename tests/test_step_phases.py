@@ -15,7 +15,7 @@ import pytest
 
 from compilediag.fold import fold
 from compilediag.timeline import Step, Timeline
-from compilediag_harness import checkpoints, spans, steps, torch_api
+from compilediag_harness import checkpoints, spans, steps, torch_calls
 from compilediag_harness.session import Session
 from compilediag_harness.spans import span
 from compilediag_harness.wire import Event
@@ -119,7 +119,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
     monkeypatch.setattr(steps, "_monotonic", lambda: made.now)
     monkeypatch.setattr(spans, "_monotonic", lambda: made.now)
     steps.install(made.session, torch)
-    torch_api.watch_compiled_calls()
+    torch_calls.watch_compiled_calls()
     yield made
     steps.uninstall(made.session)
     torch._dynamo.reset()

@@ -175,7 +175,7 @@ PROGRAM = """
 import json, sys
 import torch
 if sys.argv[1] == "on":
-    from compilediag_harness import spans, steps, torch_api
+    from compilediag_harness import spans, steps, torch_calls
     from compilediag_harness.session import Session
     events = []
     session = Session(events.append)
@@ -183,7 +183,7 @@ if sys.argv[1] == "on":
 assert "torch._dynamo" not in sys.modules
 from torch._dynamo import utils
 if sys.argv[1] == "on":
-    torch_api.watch_compiled_calls()
+    torch_calls.watch_compiled_calls()
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 update = torch.compile(lambda: optimizer.step(), backend="eager")

@@ -20,7 +20,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from compilediag.fold import fold  # noqa: E402
-from compilediag_harness import attach, spans, steps  # noqa: E402
+from compilediag_harness import attach, spans, steps, torch_calls, torch_guards  # noqa: E402
 from compilediag_harness.collectors import (  # noqa: E402
     sync_sample,
     sync_turns,
@@ -464,7 +464,7 @@ def test_methods_of_the_program_are_left_alone() -> None:
 
 def test_nothing_is_sampled_where_calls_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a torch that does not tell when a compiled call ends, silence is safe."""
-    monkeypatch.setattr(syncs.torch_api, "sees_compiled_calls", lambda: False)
+    monkeypatch.setattr(torch_calls, "sees_compiled_calls", lambda: False)
     with observed() as events:
         warm_up()
         steps.step()
@@ -474,7 +474,7 @@ def test_nothing_is_sampled_where_calls_cannot_be_seen(monkeypatch: pytest.Monke
 def test_on_a_device_only_its_tensors_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """With CUDA in use a tensor on the host makes nobody wait."""
     sample = sync_sample.Sample(threading.get_ident(), 8, lambda: "rest", on_device=True)
-    monkeypatch.setattr(syncs.torch_api, "is_on_host", lambda tensor: tensor is not elsewhere)
+    monkeypatch.setattr(torch_guards, "is_on_host", lambda tensor: tensor is not elsewhere)
     elsewhere = SimpleNamespace()
     frame = sys._getframe()
     sample.saw("item", SimpleNamespace(), frame)
@@ -484,8 +484,8 @@ def test_on_a_device_only_its_tensors_count(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_where_a_tensor_is_can_be_asked() -> None:
     """The contract with torch that the device mode rests on."""
-    assert syncs.torch_api.is_on_host(torch.rand(1)) is True
-    assert syncs.torch_api.is_on_host(torch.rand(1, device="meta")) is False
+    assert syncs.torch_guards.is_on_host(torch.rand(1)) is True
+    assert syncs.torch_guards.is_on_host(torch.rand(1, device="meta")) is False
 
 
 def test_loops_are_found_in_source() -> None:

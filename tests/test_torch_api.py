@@ -1,4 +1,4 @@
-"""The contract between torch_api.py and torch: run on every supported version by `make matrix`.
+"""The contract between the harness's torch_*.py and torch: run on every supported version.
 
 Each test uses torch itself as the witness: what a hook tells is compared with torch's metrics,
 its counters or its own printed text.
@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
-from compilediag_harness import torch_api  # noqa: E402
+from compilediag_harness import torch_api, torch_calls, torch_compiles, torch_guards, torch_names  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,
@@ -36,7 +36,7 @@ def compiled(function, **options):
 
 def test_every_private_name_exists_on_this_torch():
     """A missing name is how a new torch release announces itself."""
-    missing = [(name, lost) for name, ok, lost in torch_api.probe() if not ok]
+    missing = [(name, lost) for name, ok, lost in torch_names.probe() if not ok]
     assert missing == []
 
 
@@ -47,7 +47,7 @@ def test_metrics_rows_are_all_seen_beyond_the_64_that_torch_keeps():
     def listener(row):
         seen.append(str(row.compile_id))
 
-    assert torch_api.on_metrics_row(listener)
+    assert torch_compiles.on_metrics_row(listener)
     functions = []
     for n in range(70):
         namespace: dict = {}
@@ -58,7 +58,7 @@ def test_metrics_rows_are_all_seen_beyond_the_64_that_torch_keeps():
         for function in functions:
             function(torch.ones(2))
     finally:
-        torch_api.forget_metrics_rows(listener)
+        torch_compiles.forget_metrics_rows(listener)
     assert len(seen) == 70
     assert len(dynamo_utils.get_compilation_metrics()) == 64
     assert seen[-64:] == [str(row.compile_id) for row in dynamo_utils.get_compilation_metrics()]
@@ -67,28 +67,28 @@ def test_metrics_rows_are_all_seen_beyond_the_64_that_torch_keeps():
 def test_metrics_rows_survive_a_change_of_the_limit():
     """`set_compilation_metrics_limit` replaces torch's list; asking again repairs that."""
     seen: list[object] = []
-    torch_api.on_metrics_row(seen.append)
+    torch_compiles.on_metrics_row(seen.append)
     dynamo_utils.set_compilation_metrics_limit(64)
-    torch_api.on_metrics_row(seen.append)
+    torch_compiles.on_metrics_row(seen.append)
     try:
         compiled(lambda x: x + 1)(torch.ones(2))
     finally:
-        torch_api.forget_metrics_rows(seen.append)
+        torch_compiles.forget_metrics_rows(seen.append)
     assert len(seen) == 1
 
 
 def test_forgetting_leaves_torch_a_plain_list():
     """Nothing of ours stays in torch after the last listener went."""
     listener = [].append
-    torch_api.on_metrics_row(listener)
-    torch_api.forget_metrics_rows(listener)
+    torch_compiles.on_metrics_row(listener)
+    torch_compiles.forget_metrics_rows(listener)
     assert type(dynamo_utils._compilation_metrics).__module__ == "collections"
 
 
 def test_the_question_why_is_heard_once_per_recompile_with_torchs_reasons():
     """One question per recompile, with the live frame and the reasons torch prints."""
     heard = []
-    remove = torch_api.on_recompile_question(
+    remove = torch_guards.on_recompile_question(
         lambda entries, frame, reasons: heard.append(
             (len(entries), frame.f_code.co_name, dict(frame.f_locals), reasons)
         )
@@ -118,11 +118,11 @@ def test_leaves_of_an_entry_can_be_called_and_the_false_one_is_found():
         return x * n
 
     compiled(scale, dynamic=False)(torch.ones(2), 2)
-    entry = torch_api.cache_entries(scale.__code__)[0]
-    scope = torch_api.scope_of(entry, {"x": torch.ones(2), "n": 3})
+    entry = torch_guards.cache_entries(scale.__code__)[0]
+    scope = torch_guards.scope_of(entry, {"x": torch.ones(2), "n": 3})
     false = [
         leaf
-        for leaf in torch_api.leaves_of(entry)
+        for leaf in torch_guards.leaves_of(entry)
         if leaf.check is not None
         and leaf.source not in ("L", "G", "")
         and not leaf.check(eval(leaf.source, dict(scope)))
@@ -139,15 +139,15 @@ def test_shape_conditions_are_among_the_leaves_or_in_torchs_reason():
 
     function = compiled(double, dynamic=True)
     function(torch.ones(4))
-    entry = torch_api.cache_entries(double.__code__)[0]
-    texts = [part for leaf in torch_api.leaves_of(entry) for part in leaf.parts]
+    entry = torch_guards.cache_entries(double.__code__)[0]
+    texts = [part for leaf in torch_guards.leaves_of(entry) for part in leaf.parts]
     assert any("size()[0]" in text for text in texts)
 
 
 def test_guards_built_tells_code_scope_and_user_lines():
     """Each compile tells its code object, its locals and guards that know the user's line."""
     built = []
-    remove = torch_api.on_guards_built(
+    remove = torch_guards.on_guards_built(
         lambda code, compile_id, scope, guards: built.append((code, compile_id, scope, guards))
     )
     assert remove is not None
@@ -162,16 +162,16 @@ def test_guards_built_tells_code_scope_and_user_lines():
     code, compile_id, scope, guards = built[0]
     assert (code, compile_id) == (scale.__code__, "0/0")
     assert set(scope) == {"x", "n"}
-    assert {torch_api.guard_kind(guard) for guard in guards} >= {"TENSOR_MATCH"}
+    assert {torch_guards.guard_kind(guard) for guard in guards} >= {"TENSOR_MATCH"}
 
 
 def test_compile_start_reset_and_calls_are_told():
     """Starts come before rows, resets after they happened, calls once per outermost call."""
     starts, resets, calls = [], [], []
     undo = [
-        torch_api.on_compile_start(lambda trigger, compile_id: starts.append(trigger)),
-        torch_api.on_reset(lambda: resets.append(1)),
-        torch_api.on_outermost_call(calls.append),
+        torch_compiles.on_compile_start(lambda trigger, compile_id: starts.append(trigger)),
+        torch_compiles.on_reset(lambda: resets.append(1)),
+        torch_calls.on_outermost_call(calls.append),
     ]
     inner = compiled(lambda x: x + 1)
 
@@ -198,7 +198,7 @@ def test_replaced_names_are_restored():
     import torch._dynamo.convert_frame as convert_frame
 
     before = convert_frame.get_and_maybe_log_recompilation_reasons
-    remove = torch_api.on_recompile_question(lambda *_: None)
+    remove = torch_guards.on_recompile_question(lambda *_: None)
     assert convert_frame.get_and_maybe_log_recompilation_reasons is not before
     remove()
     assert convert_frame.get_and_maybe_log_recompilation_reasons is before
@@ -206,9 +206,9 @@ def test_replaced_names_are_restored():
 
 def test_totals_match_torchs_counters():
     """The totals are torch's own."""
-    before = torch_api.totals()
+    before = torch_compiles.totals()
     compiled(lambda x: x - 1)(torch.ones(2))
-    after = torch_api.totals()
+    after = torch_compiles.totals()
     assert after["unique_graphs"] - before["unique_graphs"] == 1
     assert after["frames_ok"] - before["frames_ok"] == 1
 
@@ -216,14 +216,14 @@ def test_totals_match_torchs_counters():
 def test_the_recompile_limit_is_read_live():
     """The limit in force now, not the one at import."""
     with torch._dynamo.config.patch(recompile_limit=3):
-        assert torch_api.recompile_limit() == 3
-    assert torch_api.recompile_limit() == 8
+        assert torch_compiles.recompile_limit() == 3
+    assert torch_compiles.recompile_limit() == 8
 
 
 def test_the_arguments_of_torch_compile_are_told():
     """Backend, mode and flags as they were asked for; nothing is compiled for it."""
     asked = []
-    remove = torch_api.on_compile_request(asked.append)
+    remove = torch_compiles.on_compile_request(asked.append)
     assert remove is not None
     try:
         torch.compile(lambda x: x, backend="eager", fullgraph=True, dynamic=False)
@@ -244,7 +244,7 @@ def test_the_arguments_of_torch_compile_are_told():
 def test_the_end_of_a_compiled_call_is_told_however_it_ends():
     """Each outermost call has one end, when it returns and when it raises."""
     told: list[str] = []
-    remove = torch_api.on_outermost_call(
+    remove = torch_calls.on_outermost_call(
         lambda key: told.append("begin"), lambda key: told.append("end")
     )
 
@@ -275,7 +275,7 @@ def test_calls_of_disabled_functions_are_told_with_their_function():
     def listen(function, began, ended):
         told.append((function.__name__, ended >= began))
 
-    remove = torch_api.on_disabled_call(listen)
+    remove = torch_calls.on_disabled_call(listen)
 
     @torch.compiler.disable
     def inner():
@@ -306,7 +306,7 @@ def test_calls_of_disabled_functions_are_told_with_their_function():
 def test_where_a_compiled_call_comes_from():
     """The function, and the eager module around it if there is one."""
     found = []
-    remove = torch_api.on_outermost_call(lambda key: found.append(torch_api.called_from()))
+    remove = torch_calls.on_outermost_call(lambda key: found.append(torch_calls.called_from()))
     inner = compiled(torch.nn.Linear(2, 2))
 
     class Net(torch.nn.Module):

@@ -30,13 +30,13 @@ _PACKAGES = ("torch", "tlparse", "depyf", "triton", "rich", "rich-click", "click
 _PROBE = """
 import json, sys
 import torch
-from compilediag_harness import torch_api
+from compilediag_harness import torch_names
 answer = {
     "torch": torch.__version__,
     "git": torch.version.git_version,
     "cuda": torch.version.cuda,
     "devices": torch.cuda.device_count() if torch.cuda.is_available() else 0,
-    "hooks": torch_api.probe(),
+    "hooks": torch_names.probe(),
 }
 print("\\ncompilediag-probe " + json.dumps(answer))
 """

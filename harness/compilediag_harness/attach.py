@@ -22,7 +22,12 @@ from compilediag_harness import (
     profiling,
     steps,
     torch_api,
+    torch_calls,
+    torch_compiles,
     torch_cudagraphs,
+    torch_guards,
+    torch_logs,
+    torch_names,
     tracker,
     tracker_log,
 )
@@ -72,11 +77,11 @@ class Attachment:
         """Arms every hook for the moment its module is imported."""
         for module, action in (
             ("torch", self._torch_imported),
-            (torch_api.UTILS, self._utils_imported),
-            (torch_api.GUARDS, self._guards_imported),
-            (torch_api.CONVERT_FRAME, self._convert_frame_imported),
-            (torch_api.EVAL_FRAME, self._eval_frame_imported),
-            (torch_api.DYNAMO, self._dynamo_imported),
+            (torch_names.UTILS, self._utils_imported),
+            (torch_names.GUARDS, self._guards_imported),
+            (torch_names.CONVERT_FRAME, self._convert_frame_imported),
+            (torch_names.EVAL_FRAME, self._eval_frame_imported),
+            (torch_names.DYNAMO, self._dynamo_imported),
             (torch_api.DISTRIBUTED_SAVER, self._saver_imported),
             (torch_cudagraphs.TREES, self._trees_imported),
         ):
@@ -101,7 +106,7 @@ class Attachment:
         self._make_collectors(torch)
         self._logs = LogCollector(session, session.text_log)
         self._logs.arm()
-        self._keep(torch_api.on_logs_initialised(self._rearm_logs))
+        self._keep(torch_logs.on_logs_initialised(self._rearm_logs))
         self._tell_torch()
         self._read_environment()
         steps.install(session, torch)
@@ -125,18 +130,18 @@ class Attachment:
 
     def _utils_imported(self) -> None:
         if self._compiles is not None:
-            torch_api.on_metrics_row(self._compiles.row)
-            self._totals_at_start = torch_api.totals()
+            torch_compiles.on_metrics_row(self._compiles.row)
+            self._totals_at_start = torch_compiles.totals()
 
     def _guards_imported(self) -> None:
-        self._keep(torch_api.on_guards_built(self._guards_built))
+        self._keep(torch_guards.on_guards_built(self._guards_built))
 
     def _convert_frame_imported(self) -> None:
         if self._recompiles is not None:
-            self._keep(torch_api.on_recompile_question(self._recompiles.asked))
+            self._keep(torch_guards.on_recompile_question(self._recompiles.asked))
 
     def _eval_frame_imported(self) -> None:
-        torch_api.watch_compiled_calls()
+        torch_calls.watch_compiled_calls()
 
     def _trees_imported(self) -> None:
         self._cudagraphs = CudagraphCollector(self.session)
@@ -148,15 +153,15 @@ class Attachment:
 
     def _dynamo_imported(self) -> None:
         self._watch_starts()
-        self._keep(torch_api.on_reset(self._reset))
-        self._keep(torch_api.on_compile_request(self._compile_requested))
+        self._keep(torch_compiles.on_reset(self._reset))
+        self._keep(torch_compiles.on_compile_request(self._compile_requested))
         self._tell_torch()
 
     def _watch_starts(self) -> None:
         if self._compiles is not None:
-            self._keep(torch_api.on_compile_start(self._started))
+            self._keep(torch_compiles.on_compile_start(self._started))
 
-    def _keep(self, remover: torch_api.Remover | None) -> None:
+    def _keep(self, remover: torch_names.Remover | None) -> None:
         if remover is not None:
             self._undo.append(remover)
 
@@ -166,7 +171,7 @@ class Attachment:
         if self._syncs is not None:
             self._syncs.stop()
         if self._compiles is not None:
-            torch_api.on_metrics_row(self._compiles.row)
+            torch_compiles.on_metrics_row(self._compiles.row)
             self._compiles.started(trigger, compile_id)
 
     def _compile_requested(self, request: dict[str, Any]) -> None:
@@ -215,14 +220,14 @@ class Attachment:
 
     def _tell_torch(self) -> None:
         torch = self._torch
-        hooks = {hook.name: torch_api.available(hook) for hook in torch_api.HOOKS}
+        hooks = {hook.name: torch_names.available(hook) for hook in torch_names.HOOKS}
         self.session.emit(
             TorchSeen(
                 self.session.now(),
                 str(torch.__version__),
                 getattr(torch.version, "git_version", None),
                 {name: ok for name, ok in hooks.items() if ok is not None},
-                {hook.name: hook.lost for hook in torch_api.HOOKS if hooks[hook.name] is False},
+                {hook.name: hook.lost for hook in torch_names.HOOKS if hooks[hook.name] is False},
             )
         )
 
@@ -277,8 +282,8 @@ class Attachment:
             self._hazards.step_ended(session.step, session.compiled_in_step)
         if self._unguarded is not None:
             self._unguarded.look(session.step)
-        dynamo_seen = torch_api.loaded(torch_api.UTILS) is not None
-        if dynamo_seen and self._compiles and not torch_api.on_metrics_row(self._compiles.row):
+        dynamo_seen = torch_names.loaded(torch_names.UTILS) is not None
+        if dynamo_seen and self._compiles and not torch_compiles.on_metrics_row(self._compiles.row):
             lost = "torch keeps no metrics rows"
             session.emit(EvidenceLost(session.now(), session.step, "metrics", lost))
 
@@ -289,7 +294,7 @@ class Attachment:
                 self.session.emit(found)
 
     def _counters(self) -> dict[str, int]:
-        now = torch_api.totals()
+        now = torch_compiles.totals()
         counters = {name: now[name] - self._totals_at_start.get(name, 0) for name in now}
         if self._compiles is not None:
             counters["metrics_rows"] = self._compiles.rows
@@ -306,7 +311,7 @@ class Attachment:
         while self._undo:
             self._undo.pop()()
         if self._compiles is not None:
-            torch_api.forget_metrics_rows(self._compiles.row)
+            torch_compiles.forget_metrics_rows(self._compiles.row)
         if self._logs is not None:
             self._logs.disarm()
         if self._syncs is not None:

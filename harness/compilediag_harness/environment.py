@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness import torch_api
+from compilediag_harness import torch_api, torch_names
 from compilediag_harness.wire import clip
 
 Facts = dict[str, Any]
@@ -227,7 +227,7 @@ def _compile_flags() -> Facts:
     """Flags of torch.compile. Those of Dynamo's config are null until the program loads Dynamo."""
     facts: Facts = {name: _plain(torch_api.config_flag(name)) for name in _DYNAMO_FLAGS}
     environ = os.environ
-    facts["dynamo_loaded"] = torch_api.loaded(torch_api.DYNAMO) is not None
+    facts["dynamo_loaded"] = torch_names.loaded(torch_names.DYNAMO) is not None
     facts["disabled_by_environment"] = environ.get("TORCHDYNAMO_DISABLE", "0") == "1" or (
         environ.get("TORCH_COMPILE_DISABLE", "0") == "1"
     )

@@ -22,6 +22,10 @@ from compilediag_harness import (
     disabled_calls,
     spans,
     torch_api,
+    torch_calls,
+    torch_compiles,
+    torch_guards,
+    torch_names,
     undisturbed,
 )
 from compilediag_harness.brief_steps import BriefSteps
@@ -165,9 +169,9 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
     global _hooked, _callables, _forget_calls, _forget_disabling
     _callables = _callables or CompiledCallables(torch_module)
     if _forget_calls is None:
-        _forget_calls = torch_api.on_outermost_call(_call_begins, _call_ends)
+        _forget_calls = torch_calls.on_outermost_call(_call_begins, _call_ends)
         # Of a function that is disabled while steps are noted each call is to be told, too.
-        _forget_disabling = torch_api.on_function_disabled(_watch_again)
+        _forget_disabling = torch_calls.on_function_disabled(_watch_again)
     if _hooked:
         return
     undisturbed.never_compiled(
@@ -186,7 +190,7 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
         session.fault("data loader hook", error)
     backward = torch_api.around_backward(torch_module, _backward_begins, _backward_ends)
     undisturbed.never_compiled(torch_module, backward, callees=True)
-    optimizers: Any = torch_api.loaded("torch.optim.optimizer")  # no attribute of torch.optim
+    optimizers: Any = torch_names.loaded("torch.optim.optimizer")  # no attribute of torch.optim
     optimizers.register_optimizer_step_pre_hook(_optimizer_begins)
     optimizers.register_optimizer_step_post_hook(_optimizer_ends)
 
@@ -204,7 +208,7 @@ def _pause(source: StepSource, by_calls: bool) -> bool:
     """Nobody is told of calls any more, unless they mark the steps."""
     global _noting
     # The calls of the program's own disabled functions are counted, each of them.
-    if disabled_calls.watching() or not torch_api.pause_calls(_call_noted if by_calls else None):
+    if disabled_calls.watching() or not torch_calls.pause_calls(_call_noted if by_calls else None):
         return False
     _noting = source.brief
     return True
@@ -213,7 +217,7 @@ def _pause(source: StepSource, by_calls: bool) -> bool:
 def _resume() -> None:
     global _noting
     _noting = None
-    torch_api.resume_calls()
+    torch_calls.resume_calls()
 
 
 def _watch_again() -> None:
@@ -233,7 +237,7 @@ def _step_is_compiled_already(torch_module: Any) -> bool:
     """Whether `Optimizer.step` of any class has a cache entry: all share one wrapper's code."""
     wrapped = getattr(torch_module.optim.Optimizer, "profile_hook_step", None)
     codes = getattr(getattr(wrapped, "__code__", None), "co_consts", ())
-    return any(torch_api.cache_entries(code) for code in codes if hasattr(code, "co_code"))
+    return any(torch_guards.cache_entries(code) for code in codes if hasattr(code, "co_code"))
 
 
 def _watch_loaders(torch_module: Any) -> None:
@@ -343,7 +347,7 @@ def _backward_begins() -> list[StepClock]:
         return []
     for source in _active:
         # A compile runs the engine too, to trace it; only inside of a forward or a backward.
-        if source.clock.phases.nested and torch_api.compiling():
+        if source.clock.phases.nested and torch_compiles.compiling():
             return []
     return _entered(BACKWARD)
 

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 from compilediag_harness import cudagraph_trees
 from compilediag_harness.cudagraph_trees import Recording
-from compilediag_harness.torch_api import Remover, loaded, never_compile
+from compilediag_harness.torch_api import never_compile
+from compilediag_harness.torch_names import Remover, loaded
 
 TREES = "torch._inductor.cudagraph_trees"
 

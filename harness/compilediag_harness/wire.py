@@ -116,7 +116,7 @@ class TorchSeen:
     torch: str
     torch_git: str | None
     hooks: dict[str, bool]
-    """Hook name to available, for every private name `torch_api` knows."""
+    """Hook name to available, for every private name of `torch_names`."""
     lost: dict[str, str]
     """For each missing hook, what cannot be observed without it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from compilediag_harness import torch_api
+from compilediag_harness import torch_compiles
 from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.session import Session
 from compilediag_harness.wire import Compiled, CompileStarted, DynamoReset, Location, clip
@@ -77,7 +77,7 @@ class CompileCollector:
             restart_reasons=tuple(
                 sorted(clip(str(item)) for item in _field(metrics, "restart_reasons") or ())
             ),
-            limit=torch_api.recompile_limit(),
+            limit=torch_compiles.recompile_limit(),
             guard_eval_us=_field(metrics, "guard_latency_us"),
             cache_hits=_cache_answers(metrics, "hit"),
             cache_misses=_cache_answers(metrics, "miss"),

@@ -13,7 +13,7 @@ from collections.abc import Sized
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from compilediag_harness import torch_api
+from compilediag_harness import torch_guards
 from compilediag_harness.collectors import code_places, guard_facts, tensor_checks, writers
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location, clip
@@ -49,12 +49,12 @@ class Answer:
 
 def false_guards(entry: Any, question: Question) -> Answer:
     """Every false leaf guard and shape condition of `entry`, in guard order."""
-    scope = torch_api.scope_of(entry, question.f_locals)
+    scope = torch_guards.scope_of(entry, question.f_locals)
     compile_id = str(entry.compile_id)
     values: dict[str, Any] = {"L": question.f_locals, "G": scope["G"]}
     false: list[FalseGuard] = []
     checked = unevaluated = 0
-    for leaf in torch_api.leaves_of(entry):
+    for leaf in torch_guards.leaves_of(entry):
         checked += 1
         late = question.deadline is not None and not checked % 64
         if late and time.monotonic() > cast(float, question.deadline):
@@ -69,7 +69,7 @@ def false_guards(entry: Any, question: Question) -> Answer:
 
 
 def _holds(
-    leaf: torch_api.Leaf, entry: Any, scope: dict[str, Any], values: dict[str, Any]
+    leaf: torch_guards.Leaf, entry: Any, scope: dict[str, Any], values: dict[str, Any]
 ) -> bool | None:
     """Whether a leaf is true now; None when it cannot be evaluated (a missing argument, an object
     whose attribute access fails)."""
@@ -100,7 +100,7 @@ def expression_of(text: str) -> str:
 
 
 def _describe(
-    leaf: torch_api.Leaf, value: Any, scope: dict[str, Any], compile_id: str, question: Question
+    leaf: torch_guards.Leaf, value: Any, scope: dict[str, Any], compile_id: str, question: Question
 ) -> FalseGuard:
     parts = leaf.parts or [""]  # asked for once: torch makes them anew each time
     text, expected, actual = expression_of(parts[0]), None, None
@@ -128,7 +128,7 @@ def _describe(
 
 
 def _writers(
-    leaf: torch_api.Leaf, value: Any, scope: dict[str, Any], question: Question
+    leaf: torch_guards.Leaf, value: Any, scope: dict[str, Any], question: Question
 ) -> tuple[Location, ...]:
     member = guard_facts.member_of(leaf.parts[0]) if leaf.kind == "NO_HASATTR" else None
     if member is not None:
@@ -137,7 +137,7 @@ def _writers(
 
 
 def _facts(
-    leaf: torch_api.Leaf, value: Any, scope: dict[str, Any], compile_id: str, question: Question
+    leaf: torch_guards.Leaf, value: Any, scope: dict[str, Any], compile_id: str, question: Question
 ) -> GuardFacts:
     if value is _MISSING:
         return GuardFacts()
@@ -188,7 +188,7 @@ def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str 
 
 
 def _user_line(
-    leaf: torch_api.Leaf, compile_id: str, question: Question, scope: dict[str, Any]
+    leaf: torch_guards.Leaf, compile_id: str, question: Question, scope: dict[str, Any]
 ) -> Location | None:
     """The line to blame: of this very guard where torch says it, else of any guard of its source;
     a line inside torch gives way to the user's line that called it."""

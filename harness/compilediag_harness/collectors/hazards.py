@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import types
 
-from compilediag_harness import torch_api
+from compilediag_harness import torch_guards
 from compilediag_harness.collectors import code_places
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.false_guards import Question, false_guards
@@ -55,7 +55,7 @@ class HazardCollector:
                 )
             )
             return False
-        entries = torch_api.cache_entries(code)
+        entries = torch_guards.cache_entries(code)
         if not entries:
             return False
         f_locals = {name: v for name, ref in baseline.roots.items() if (v := ref()) is not None}

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable
 
-from compilediag_harness import torch_api
+from compilediag_harness import torch_compiles, torch_logs, torch_names
 from compilediag_harness.collectors.artifact_loggers import (
     ArtifactLoggers,
     artifact_of,
@@ -87,7 +87,7 @@ class LogCollector:
     def arm(self) -> None:
         """Puts the artifacts in force and the handlers in place; again after torch re-initialised
         its loggers. Whatever the user asked for stays on the user's terminal."""
-        internals = torch_api.log_internals()
+        internals = torch_logs.log_internals()
         if internals is None:
             self._lose("text_log", "this torch has no log registry we know")
             return
@@ -99,15 +99,15 @@ class LogCollector:
         for qualified in registry.get_log_qnames():
             self._watch(logging.getLogger(qualified), unasked)
         for qualified in registry.get_artifact_log_qnames():
-            torch_api.configure_artifact(logging.getLogger(qualified))
-        if torch_api.guard_lines_need_logger():
+            torch_logs.configure_artifact(logging.getLogger(qualified))
+        if torch_logs.guard_lines_need_logger():
             self._collect_guard_lines()
         self._watch_refusals()
 
     def _collect_guard_lines(self) -> None:
         """2.7 and 2.8 remember the user's line of a guard only while the `guards` artifact is
         logged; unless the user logs it, it is logged to nowhere."""
-        logger = logging.getLogger(torch_api.GUARDS_LOG)
+        logger = logging.getLogger(torch_names.GUARDS_LOG)
         if logger.isEnabledFor(logging.DEBUG):
             return
         self._silent = (logger, logger.level, logger.propagate)
@@ -120,10 +120,10 @@ class LogCollector:
         for logger in self._watched:
             logger.removeHandler(self._handler)
         for name in self._enabled:
-            torch_api.disable_artifact(name)
+            torch_logs.disable_artifact(name)
             for logger in self._artifacts.of(name):
                 logger.setLevel(logging.NOTSET)
-                torch_api.configure_artifact(logger)
+                torch_logs.configure_artifact(logger)
         for handler, own in self._filters:
             handler.removeFilter(own)
         if self._refusals is not None:
@@ -176,7 +176,7 @@ class LogCollector:
         that logger reads them and keeps them from going further."""
         if self._refusals is not None:
             return
-        logger = logging.getLogger(torch_api.CONVERT_FRAME)
+        logger = logging.getLogger(torch_names.CONVERT_FRAME)
         level = logger.getEffectiveLevel()
         own = RefusalFilter(level, self._refused, self._session.fault)
         self._refusals = (logger, own, logger.level)
@@ -195,7 +195,7 @@ class LogCollector:
             session.emit(EvidenceLost(session.now(), session.step, source, reason))
 
     def _seen(self, record: logging.LogRecord) -> None:
-        if self._file is not None and record.name != torch_api.CONVERT_FRAME:
+        if self._file is not None and record.name != torch_names.CONVERT_FRAME:
             self._keep(record)
         message = record.getMessage()
         if artifact_of(record.name) == "graph_breaks" and _BREAK.match(message):
@@ -206,16 +206,16 @@ class LogCollector:
                 WarningSeen(
                     session.now(),
                     session.step,
-                    torch_api.current_compile_id(),
+                    torch_compiles.current_compile_id(),
                     record.name,
                     clip(message, 4096),
                 )
             )
-            if self._file is not None and record.name == torch_api.CONVERT_FRAME:
+            if self._file is not None and record.name == torch_names.CONVERT_FRAME:
                 self._keep(record)
 
     def _keep(self, record: logging.LogRecord) -> None:
-        formatter = torch_api.torch_formatter() or logging.Formatter()
+        formatter = torch_logs.torch_formatter() or logging.Formatter()
         assert self._file is not None
         self._file.write(formatter.format(record))
 
@@ -226,7 +226,7 @@ class LogCollector:
             GraphBroke(
                 session.now(),
                 session.step,
-                torch_api.current_compile_id(),
+                torch_compiles.current_compile_id(),
                 session.epoch,
                 clip(message),
                 repeated=_REPEATED in message,
@@ -239,7 +239,7 @@ class LogCollector:
             return
         line = found.line
         if line is None:
-            line = torch_api.first_line_of_refused_frame(found.function)
+            line = torch_logs.first_line_of_refused_frame(found.function)
         session = self._session
         session.emit(
             FrameSkipped(

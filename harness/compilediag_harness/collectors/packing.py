@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from compilediag_harness import torch_api
+from compilediag_harness import torch_guards
 from compilediag_harness.collectors import code_places
 from compilediag_harness.collectors.packing_source import Packing, elements_at, packing_at
 from compilediag_harness.wire import Location, PackedBuffer
@@ -62,7 +62,7 @@ class PackingSample:
         if buffer is None:
             buffer = self._buffers[key] = Buffer(packing, line)
         buffer.stores += 1
-        facts = torch_api.memory_of(tensor)
+        facts = torch_guards.memory_of(tensor)
         if facts is None:
             buffer.written_bytes = None
             return buffer
@@ -109,5 +109,5 @@ def _elements(packing: Packing, shape: tuple[int, ...], frame: types.FrameType) 
     if elements is not None or packing.value is None:
         return elements
     value = names.get(packing.value)
-    facts = torch_api.memory_of(value) if torch_api.is_tensor(value) else None
+    facts = torch_guards.memory_of(value) if torch_guards.is_tensor(value) else None
     return facts.elements if facts is not None else None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compilediag_harness import torch_api
+from compilediag_harness import torch_guards
 from compilediag_harness.collectors.loops_in_source import loop_around
 from compilediag_harness.collectors.writes_in_source import dotted, statements, tree_of
 
@@ -198,5 +198,5 @@ def _size_of(node: ast.expr, names: Mapping[str, Any]) -> int | None:
         return len(value)
     if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
         return len(value)
-    facts = torch_api.memory_of(value) if torch_api.is_tensor(value) else None
+    facts = torch_guards.memory_of(value) if torch_guards.is_tensor(value) else None
     return facts.shape[0] if facts is not None and facts.shape else None

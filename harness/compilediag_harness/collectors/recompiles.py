@@ -6,7 +6,7 @@ import re
 import time
 from typing import Any
 
-from compilediag_harness import torch_api
+from compilediag_harness import torch_compiles
 from compilediag_harness.collectors import code_places
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.false_guards import Question, expression_of, false_guards
@@ -46,7 +46,7 @@ class RecompileCollector:
             problem = f"{type(error).__name__}: {error}"
             self._session.fault("recompile analysis", error)
         spent = time.monotonic() - started
-        compile_id = torch_api.current_compile_id()
+        compile_id = torch_compiles.current_compile_id()
         self.analysis_s[compile_id] = self.analysis_s.get(compile_id, 0.0) + spent
         self._session.charge(spent)
         self._session.emit(

@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness import spans, torch_api
+from compilediag_harness import spans, torch_guards
 from compilediag_harness.collectors import code_places
 from compilediag_harness.collectors.loops_in_source import loop_around
 from compilediag_harness.collectors.packing import KINDS, Buffer, PackingSample
@@ -145,13 +145,13 @@ class Sample:
 
     def _would_wait(self, kind: str, tensor: Any, file: str, phase: str) -> bool:
         if self.on_device:
-            return torch_api.is_on_host(tensor) is False
+            return torch_guards.is_on_host(tensor) is False
         if _is_torchs_own(file):
             return False
         if kind == "index" or phase == NAMES[DATA_WAIT]:
             return False
         if kind in _TO_HOST or self._on_host:
-            storage = torch_api.storage_of(tensor)
+            storage = torch_guards.storage_of(tensor)
             if storage is None:
                 return True
             if storage in self._on_host:

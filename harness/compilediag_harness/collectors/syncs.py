@@ -28,7 +28,7 @@ import threading
 import time
 from typing import Any
 
-from compilediag_harness import disabled_calls, steps, torch_api
+from compilediag_harness import disabled_calls, steps, torch_calls
 from compilediag_harness.collectors import tensor_reads
 from compilediag_harness.collectors.sync_sample import Sample
 from compilediag_harness.collectors.sync_turns import turns_of
@@ -62,8 +62,8 @@ class SyncCollector:
         """Threads in which a compiled callable is called."""
         self._quiet = 0
         self._windows = 0
-        self._forget = [torch_api.on_outermost_call(self._call_begins, self._call_ends)]
-        self._forget.append(torch_api.on_function_disabled(self._watch_disabled))
+        self._forget = [torch_calls.on_outermost_call(self._call_begins, self._call_ends)]
+        self._forget.append(torch_calls.on_function_disabled(self._watch_disabled))
         _live = (*_live, self)
         if hasattr(os, "register_at_fork") and not _watches_forks:
             _watches_forks = True
@@ -112,7 +112,7 @@ class SyncCollector:
         clock, turns = steps.clock_of(self._session), self._turns
         if clock is None or turns.told >= turns.samples or self._windows >= turns.windows:
             return
-        if not torch_api.sees_compiled_calls() or not clock.here:
+        if not torch_calls.sees_compiled_calls() or not clock.here:
             return
         phases = clock.phases
         sample = Sample(
@@ -129,8 +129,8 @@ class SyncCollector:
         sample = self._sample
         if sample is None or self._placed is not None or self._calling:
             return
-        inside = torch_api.in_compiled_call()
-        if (inside and not _in_own_function()) or torch_api.frames_are_offered():
+        inside = torch_calls.in_compiled_call()
+        if (inside and not _in_own_function()) or torch_calls.frames_are_offered():
             return
         # Half of them are kept for what is outside of compiled calls.
         if self._windows >= self._turns.windows // (2 if inside else 1):
@@ -153,7 +153,7 @@ class SyncCollector:
                 self._take_away()
 
     def _call_ends(self, _key: int) -> None:
-        if torch_api.in_compiled_call() and not _in_own_function():
+        if torch_calls.in_compiled_call() and not _in_own_function():
             return
         with _lock:
             self._calling.discard(_get_ident())
@@ -164,7 +164,7 @@ class SyncCollector:
         """The program has functions that are not compiled on purpose."""
         if len(self._forget) < 3:
             self._forget.append(
-                torch_api.on_disabled_call(self._disabled_ends, self._disabled_begins)
+                torch_calls.on_disabled_call(self._disabled_ends, self._disabled_begins)
             )
 
     def _disabled_begins(self, _function: Any) -> None:
@@ -176,7 +176,7 @@ class SyncCollector:
             self._put()
 
     def _disabled_ends(self, _function: Any, _began: float, _ended: float) -> None:
-        if not torch_api.in_compiled_call() or _in_own_function():
+        if not torch_calls.in_compiled_call() or _in_own_function():
             return
         with _lock:
             self._calling.add(_get_ident())
@@ -207,7 +207,7 @@ class SyncCollector:
 
 def _in_own_function() -> bool:
     """Whether this thread is in a function of the program's that is not compiled on purpose."""
-    return disabled_calls.own_code_of(torch_api.disabled_function()) is not None
+    return disabled_calls.own_code_of(torch_calls.disabled_function()) is not None
 
 
 def _forked() -> None:

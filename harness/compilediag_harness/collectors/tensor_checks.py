@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from compilediag_harness import torch_api
+from compilediag_harness import torch_guards
 
 _CHECK = re.compile(
     r"check_tensor\((?P<source>.*), (?P<type>[\w.]+), (?P<keys>DispatchKeySet\([^)]*\)), "
@@ -138,7 +138,7 @@ def _sizes(source: str, guard: re.Match[str], value: Any) -> Mismatch | None:
 def _keys(source: str, guard: re.Match[str], value: Any) -> Mismatch | None:
     """What is left when all else is equal: the dispatch keys (device type, inference mode,
     autocast, functorch, subclass)."""
-    actual = torch_api.dispatch_keys(value)
+    actual = torch_guards.dispatch_keys(value)
     if actual is None:
         return None
     text = f"tensor '{source}' dispatch key set mismatch. expected {guard['keys']}, actual {actual}"

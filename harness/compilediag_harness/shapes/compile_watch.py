@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from compilediag_harness import torch_api
+from compilediag_harness import torch_compiles
 
 _begun: dict[int, list[str]] = {}
 """What began, by thread, in order."""
@@ -27,8 +27,8 @@ def listen() -> bool:
     global _handler, _mine
     if _handler is not None and _mine in _handler.start_callbacks:
         return True
-    _handler = torch_api.compile_callbacks()
-    if _handler is None or torch_api.on_compile_start(_started) is None:
+    _handler = torch_compiles.compile_callbacks()
+    if _handler is None or torch_compiles.on_compile_start(_started) is None:
         return False
     _mine = _handler.start_callbacks[-1]
     return True

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-from compilediag_harness import torch_api
+from compilediag_harness import torch_api, torch_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def unnoticed(torch: Any, function: Any) -> Generator[ModuleState]:
 
 def eager(torch: Any) -> AbstractContextManager[Any]:
     """Compiled callables run as they were written in here."""
-    if torch_api.loaded(torch_api.EVAL_FRAME) is None:
+    if torch_names.loaded(torch_names.EVAL_FRAME) is None:
         return ExitStack()
     return _everything_eager(torch)
 

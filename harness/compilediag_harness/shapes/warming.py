@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from compilediag_harness import torch_api
+from compilediag_harness import torch_api, torch_compiles
 from compilediag_harness.shapes import compile_watch, shape_log
 from compilediag_harness.shapes.call_parts import Call
 from compilediag_harness.shapes.output_search import outputs_of
@@ -77,7 +77,7 @@ def _check_limit(calls: PaddedCalls, graphs: int, mode: frozenset[Any]) -> None:
     function = calls.settings.function
     if torch_api.original_of(function) is function:
         return
-    limit = torch_api.recompile_limit_of(function)
+    limit = torch_compiles.recompile_limit_of(function)
     needed = graphs * len(calls.warmed_modes)
     if limit is None or needed <= limit:
         return

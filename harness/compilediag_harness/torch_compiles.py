@@ -1,0 +1,211 @@
+"""torch's compiles: every row of its metrics, starts, resets, what `torch.compile` is asked for."""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from compilediag_harness.torch_names import Remover, loaded, lookup, replace_with
+
+
+class _Rows(collections.deque[Any]):
+    """torch's own list of metrics rows, which also tells of each row as it is added.
+
+    torch keeps 64 rows and forgets the rest; nothing public announces a new one.
+    """
+
+    listeners: list[Callable[[Any], None]]
+
+    def append(self, row: Any, /) -> None:
+        super().append(row)
+        for listener in self.listeners:
+            listener(row)
+
+
+def _replace_rows(listeners: list[Callable[[Any], None]]) -> None:
+    utils = loaded("torch._dynamo.utils")
+    rows = utils._compilation_metrics  # type: ignore[union-attr]
+    if listeners:
+        watched = _Rows(rows, rows.maxlen)
+        watched.listeners = listeners
+    else:
+        watched = collections.deque(rows, rows.maxlen)
+    utils._compilation_metrics = watched  # type: ignore[union-attr]
+
+
+def on_metrics_row(listener: Callable[[Any], None]) -> bool:
+    """Calls `listener` with every compilation metrics row from now on; True when in place.
+
+    `set_compilation_metrics_limit` replaces the list and with it the listeners: call again now and
+    then, it is cheap and idempotent.
+    """
+    rows = getattr(loaded("torch._dynamo.utils"), "_compilation_metrics", None)
+    if not isinstance(rows, collections.deque):
+        return False
+    if isinstance(rows, _Rows):
+        if listener not in rows.listeners:
+            rows.listeners.append(listener)
+    else:
+        _replace_rows([listener])
+    return True
+
+
+def forget_metrics_rows(listener: Callable[[Any], None]) -> None:
+    """Undoes `on_metrics_row`; the last listener to go leaves torch a plain list again."""
+    rows = getattr(loaded("torch._dynamo.utils"), "_compilation_metrics", None)
+    if isinstance(rows, _Rows) and listener in rows.listeners:
+        rows.listeners.remove(listener)
+        if not rows.listeners:
+            _replace_rows([])
+
+
+def on_compile_start(callback: Callable[[str, str], None]) -> Remover | None:
+    """Calls `callback(trigger, compile_id)` when a compile begins (2.8+ names both; 2.7 neither).
+    `torch._dynamo.reset()` forgets it: install again."""
+    handler = lookup(loaded("torch._dynamo.callback"), "callback_handler")
+    if handler is None or not hasattr(handler, "register_start_callback"):
+        return None
+
+    def started(*args: Any) -> None:
+        if args:
+            trigger = getattr(getattr(args[0], "callback_trigger", None), "name", "DYNAMO")
+            callback(trigger, str(getattr(args[0], "compile_id", "") or ""))
+        else:
+            callback("DYNAMO", current_compile_id())
+
+    handler.register_start_callback(started)
+
+    def remove() -> None:
+        if started in handler.start_callbacks:
+            handler.remove_start_callback(started)
+
+    return remove
+
+
+def compile_callbacks() -> Any | None:
+    """Torch's object whose list `start_callbacks` holds what is called when a compile begins; a
+    reset empties the list."""
+    handler = lookup(loaded("torch._dynamo.callback"), "callback_handler")
+    return handler if isinstance(getattr(handler, "start_callbacks", None), list) else None
+
+
+def on_reset(callback: Callable[[], None]) -> Remover | None:
+    """Calls `callback` after `torch._dynamo.reset()`."""
+    dynamo = loaded("torch._dynamo")
+    original = getattr(dynamo, "reset", None)
+    if dynamo is None or original is None:
+        return None
+
+    @functools.wraps(original)
+    def reset(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        finally:
+            callback()
+
+    return replace_with(dynamo, "reset", reset)
+
+
+def on_compile_request(callback: Callable[[dict[str, Any]], None]) -> Remover | None:
+    """Calls `callback` with backend, mode, dynamic, fullgraph and cudagraphs of each
+    `torch.compile(...)`, which hands them to `torch._dynamo.optimize`."""
+    dynamo = loaded("torch._dynamo")
+    original = getattr(dynamo, "optimize", None)
+    if dynamo is None or original is None:
+        return None
+
+    @functools.wraps(original)
+    def optimize(*args: Any, **kwargs: Any) -> Any:
+        callback(_request_of(*args, **kwargs))
+        return original(*args, **kwargs)
+
+    return replace_with(dynamo, "optimize", optimize)
+
+
+def _request_of(
+    backend: Any = "inductor", nopython: Any = False, dynamic: Any = None, **rest: Any
+) -> dict[str, Any]:
+    """What was asked for. `torch.compile` turns a mode into options of its inductor wrapper."""
+    options: dict[str, Any] | None = getattr(backend, "config", None)
+    name = backend if isinstance(backend, str) else getattr(backend, "compiler_name", None)
+    is_inductor = name == "inductor"
+    return {
+        "backend": str(name or getattr(backend, "__name__", None) or type(backend).__name__),
+        "mode": _mode_of(options) if is_inductor and options is not None else None,
+        "dynamic": dynamic if isinstance(dynamic, bool) else None,
+        "fullgraph": bool(nopython or rest.get("fullgraph")),
+        "cudagraphs": bool(options.get("triton.cudagraphs")) if options is not None else None,
+    }
+
+
+_MODES = {
+    (): "default",
+    ("triton.cudagraphs",): "reduce-overhead",
+    ("coordinate_descent_tuning", "max_autotune"): "max-autotune-no-cudagraphs",
+    ("coordinate_descent_tuning", "max_autotune", "triton.cudagraphs"): "max-autotune",
+}
+
+
+def _mode_of(options: dict[str, Any]) -> str:
+    """The mode that sets just these options, "options" when none does."""
+    return _MODES.get(tuple(sorted(name for name, value in options.items() if value)), "options")
+
+
+def current_compile_id() -> str:
+    """The compile in progress in this thread, "" outside of one."""
+    context = lookup(loaded("torch._guards"), "CompileContext")
+    if context is None:
+        return ""
+    try:
+        return str(context.current_compile_id() or "")
+    except Exception:
+        return ""
+
+
+def recompile_limit() -> int | None:
+    """`torch._dynamo.config.recompile_limit` in force now."""
+    config = loaded("torch._dynamo.config")
+    limit = getattr(config, "recompile_limit", None)
+    return limit if isinstance(limit, int) else None
+
+
+def recompile_limit_of(function: Any) -> int | None:
+    """How often torch compiles a compiled callable before it runs it eagerly: what
+    `torch.compile(recompile_limit=...)` was given, else what the config says. None while Dynamo is
+    not imported."""
+    own = _own_recompile_limit(function)
+    return recompile_limit() if own is None else own
+
+
+def _own_recompile_limit(function: Any) -> int | None:
+    """None also where this torch does not let it be seen."""
+    try:
+        if "dynamo_ctx" in vars(function):
+            callback = function.dynamo_ctx.callback
+        else:
+            variables = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+            callback = dict(variables)["callback"].cell_contents
+        limit = callback._torchdynamo_orig_backend._recompile_limit
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return limit if isinstance(limit, int) else None
+
+
+def totals() -> dict[str, int]:
+    """torch's own totals: frames_total, frames_ok, unique_graphs, break_events."""
+    counters = getattr(loaded("torch._dynamo.utils"), "counters", None)
+    if counters is None:
+        return {}
+    return {
+        "frames_total": int(counters["frames"]["total"]),
+        "frames_ok": int(counters["frames"]["ok"]),
+        "unique_graphs": int(counters["stats"]["unique_graphs"]),
+        "break_events": sum(counters["graph_break"].values()),
+    }
+
+
+def compiling() -> bool:
+    """Whether a compile is in progress in this thread: what runs then is torch's own work."""
+    return current_compile_id() != ""

@@ -1,0 +1,207 @@
+"""torch's guards: the question why nothing fits, cache entries with their leaves, and the facts of
+tensors that guards are about."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from compilediag_harness.torch_compiles import current_compile_id
+from compilediag_harness.torch_names import Remover, loaded, lookup, replace_with
+
+
+def on_recompile_question(
+    callback: Callable[[list[Any], Any, list[str]], None],
+) -> Remover | None:
+    """Calls `callback(cache_entries, frame, reasons)` each time torch asks why no cache entry of a
+    frame fits. `frame` has `f_locals` and `f_code`. Calls made with `skip_logging` are repeats of
+    the same event (2.9 to 2.11) or questions of a stance, and are left out."""
+    convert_frame = loaded("torch._dynamo.convert_frame")
+    original = getattr(convert_frame, "get_and_maybe_log_recompilation_reasons", None)
+    if convert_frame is None or original is None:
+        return None
+
+    @functools.wraps(original)
+    def ask(entries: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+        repeat = bool(kwargs.get("skip_logging")) or (len(args) > 1 and bool(args[1]))
+        reasons: list[str] = []
+        try:
+            reasons = original(entries, frame, *args, **kwargs)
+            return reasons
+        finally:
+            if not repeat:
+                callback(entries_of(entries), frame, list(reasons or ()))
+
+    return replace_with(convert_frame, "get_and_maybe_log_recompilation_reasons", ask)
+
+
+def entries_of(first: Any) -> list[Any]:
+    """torch <= 2.12 passes the head of a linked list of cache entries, later versions a list."""
+    if first is None:
+        return []
+    if isinstance(first, (list, tuple)):
+        return list(first)  # pyright: ignore[reportUnknownArgumentType]
+    entries: list[Any] = []
+    while first is not None:
+        entries.append(first)
+        first = first.next
+    return entries
+
+
+def on_guards_built(
+    callback: Callable[[Any, str, dict[str, Any], Iterable[Any]], None],
+) -> Remover | None:
+    """Calls `callback(code, compile_id, local_scope, guards)` after each compile built its guards.
+    `local_scope` is the frame's locals at compile time, `guards` torch's Guard objects."""
+    manager = lookup(loaded("torch._dynamo.guards"), "CheckFunctionManager")
+    original = getattr(manager, "__init__", None)
+    if manager is None or original is None:
+        return None
+
+    @functools.wraps(original)
+    def build(self: Any, f_code: Any, output_graph: Any, *args: Any, **kwargs: Any) -> None:
+        scope = dict(getattr(output_graph, "local_scope", None) or {})
+        guards = list(getattr(output_graph, "guards", None) or ())
+        original(self, f_code, output_graph, *args, **kwargs)
+        callback(f_code, current_compile_id(), scope, guards)
+
+    return replace_with(manager, "__init__", build)
+
+
+def cache_entries(code: Any) -> list[Any]:
+    """The live cache entries of a code object, most recently used first."""
+    ask = getattr(loaded("torch._C._dynamo.eval_frame"), "_debug_get_cache_entry_list", None)
+    return [] if ask is None else list(ask(code))
+
+
+def _relational_types() -> tuple[type, ...]:
+    """Guards over several values: they cannot be called from Python. 2.7 has no common base."""
+    native = loaded("torch._C._dynamo.guards")
+    names = ("RelationalGuard", "NO_TENSOR_ALIASING", "OBJECT_ALIASING", "STORAGE_OVERLAPPING")
+    return tuple(t for name in names if isinstance(t := getattr(native, name, None), type))
+
+
+class Leaf(NamedTuple):
+    """One leaf guard: `check` is callable with the value that `source` evaluates to."""
+
+    source: str
+    kind: str
+    check: Any
+    condition: str = ""
+    """Text of a shape condition, which has no `check`."""
+
+    @property
+    def parts(self) -> list[str]:
+        """Texts of the guard, with the trailing comments. torch makes them anew each time."""
+        return [self.condition] if self.check is None else self.check.verbose_code_parts()
+
+
+def leaves_of(entry: Any) -> Iterator[Leaf]:
+    """Every callable leaf guard of a cache entry, in guard order, and its symbolic shape
+    conditions last (kind "SHAPE", `check` None, one leaf per condition)."""
+    root = getattr(entry.guard_manager, "root", None)
+    if root is None:
+        return
+    relational = _relational_types()
+    stack = [root]
+    while stack:
+        manager = stack.pop()
+        if manager is None:
+            continue
+        for leaf in manager.get_leaf_guards():
+            if not isinstance(leaf, relational):
+                yield Leaf(manager.get_source(), type(leaf).__name__, leaf)
+        if hasattr(manager, "get_key_value_managers"):
+            for key_manager, value_manager in manager.get_key_value_managers().values():
+                stack += [value_manager, key_manager]
+        stack.extend(reversed(manager.get_child_managers()))
+    epilogue = getattr(root, "get_epilogue_lambda_guards", lambda: ())()
+    for leaf in epilogue:
+        for part in leaf.verbose_code_parts():
+            yield Leaf("", "SHAPE", None, part)
+
+
+def scope_of(entry: Any, f_locals: dict[str, Any]) -> dict[str, Any]:
+    """The names a guard's source is written in: L, G and torch's closure helpers."""
+    manager = entry.guard_manager
+    scope = dict(getattr(manager, "closure_vars", None) or {})
+    scope["L"] = f_locals
+    global_scope: dict[str, Any] = getattr(manager, "global_scope", None) or {}
+    scope["G"] = global_scope.get("G", {})
+    return scope
+
+
+def guard_kind(guard: Any) -> str:
+    """The kind of a Guard object, such as "TENSOR_MATCH"."""
+    if hasattr(guard, "create_fn_name"):
+        return str(guard.create_fn_name())
+    return str(getattr(guard.inner_create_fn(), "__name__", ""))  # 2.7
+
+
+def dispatch_keys(tensor: Any) -> str | None:
+    """The dispatch key set of a tensor as guards print it."""
+    ask = getattr(loaded("torch._C"), "_dispatch_keys", None)
+    return None if ask is None else str(ask(tensor))
+
+
+def is_on_host(tensor: Any) -> bool | None:
+    """Whether a tensor is on the CPU, asked below every `__torch_function__`; None if not known."""
+    native = loaded("torch._C")
+    ask, key = getattr(native, "_dispatch_keys", None), lookup(native, "DispatchKey.CPU")
+    return None if ask is None or key is None else bool(ask(tensor).has(key))
+
+
+def storage_of(tensor: Any) -> int | None:
+    """What tells apart the memory of tensors that are views of one another; None where a tensor
+    has none. Asked below every `__torch_function__`."""
+    native = loaded("torch._C")
+    below = getattr(native, "DisableTorchFunction", None)
+    if below is None:
+        return None
+    try:
+        with below():
+            return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError, AttributeError):
+        return None
+
+
+class TensorMemory(NamedTuple):
+    """Where a tensor lies, and how much it is."""
+
+    storage: int
+    """Tells apart the memory of tensors that are views of one another."""
+    storage_bytes: int
+    element_bytes: int
+    elements: int
+    shape: tuple[int, ...]
+    fresh: bool
+    """Nothing has been written into it since it was made."""
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether something is a tensor."""
+    tensor = getattr(loaded("torch"), "Tensor", None)
+    return tensor is not None and isinstance(value, tensor)
+
+
+def memory_of(tensor: Any) -> TensorMemory | None:
+    """Where a tensor lies; None for one without memory of its own. Asked below every
+    `__torch_function__`; nothing of its data is read."""
+    below = getattr(loaded("torch._C"), "DisableTorchFunction", None)
+    if below is None:
+        return None
+    try:
+        with below():
+            storage = tensor.untyped_storage()
+            shape = tuple(int(size) for size in tensor.shape)
+            return TensorMemory(
+                storage=int(storage._cdata),
+                storage_bytes=int(storage.nbytes()),
+                element_bytes=int(tensor.element_size()),
+                elements=int(tensor.numel()),
+                shape=shape,
+                fresh=not tensor.is_inference() and tensor._version == 0,
+            )
+    except (RuntimeError, NotImplementedError, AttributeError, TypeError):
+        return None
