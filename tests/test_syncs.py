@@ -484,8 +484,8 @@ def test_on_a_device_only_its_tensors_count(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_where_a_tensor_is_can_be_asked() -> None:
     """The contract with torch that the device mode rests on."""
-    assert syncs.torch_guards.is_on_host(torch.rand(1)) is True
-    assert syncs.torch_guards.is_on_host(torch.rand(1, device="meta")) is False
+    assert torch_guards.is_on_host(torch.rand(1)) is True
+    assert torch_guards.is_on_host(torch.rand(1, device="meta")) is False
 
 
 def test_loops_are_found_in_source() -> None:
