@@ -8,6 +8,7 @@ module's, which takes its place then.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import types
 import typing
@@ -17,11 +18,14 @@ _OF_MSGSPEC = ("get_type_hints", "NotRequired", "Required")
 
 
 def put_in_place() -> None:
-    """For a process of our own only, before it imports click and msgspec. Costs of the modules:
+    """For a process of our own only, before it imports click and msgspec. What the modules cost:
     `inspect`, with all it imports, a tenth of a command; `typing_extensions` 4 milliseconds;
-    `textwrap` half of one."""
+    `platform` one, `gettext` and `textwrap` half of one each."""
     _stand_in("inspect", cleandoc=_cleandoc)  # click: for the help of each option
+    _stand_in("gettext", gettext=_untranslated, ngettext=_untranslated_number)  # click
     _stand_in("textwrap")  # msgspec: for schemas
+    if hasattr(os, "uname"):
+        _stand_in("platform", system=_system)  # uuid, which both import: whether this is AIX
     if sys.version_info >= (3, 11):
         _stand_in("typing_extensions", **{name: getattr(typing, name) for name in _OF_MSGSPEC})
 
@@ -54,3 +58,18 @@ def _cleandoc(text: str) -> str:
     if "\n" in text or "\t" in text:
         return _module("inspect").cleandoc(text)
     return text.lstrip()
+
+
+def _untranslated(message: str) -> str:
+    """`gettext.gettext`: nobody has translated click for us."""
+    return message
+
+
+def _untranslated_number(one: str, several: str, count: int) -> str:
+    """`gettext.ngettext`."""
+    return one if count == 1 else several
+
+
+def _system() -> str:
+    """`platform.system`."""
+    return os.uname().sysname

@@ -198,3 +198,21 @@ import inspect
 assert ours == [inspect.cleandoc(text) for text in (*lines, *texts)]
 assert stand_in.isfunction is inspect.isfunction
 """)
+
+
+def test_stand_ins_answer_as_the_modules_do() -> None:
+    """What they know is what the module would have said; for the rest it is loaded."""
+    in_a_process_of_ours("""
+import gettext, platform, textwrap
+several = [gettext.ngettext("one", "more", count) for count in range(3)]
+answers = gettext.gettext("message"), several, platform.system()
+stand_ins = [sys.modules[name] for name in ("gettext", "platform", "textwrap")]
+version = platform.python_version()
+gettext.NullTranslations, textwrap.dedent("  x")
+import gettext, platform, textwrap
+assert not any(sys.modules[one.__name__] is one for one in stand_ins)
+several = [gettext.ngettext("one", "more", count) for count in range(3)]
+assert answers == (gettext.gettext("message"), several, platform.system())
+assert version == platform.python_version()
+assert textwrap.dedent("  x") == "x"
+""")

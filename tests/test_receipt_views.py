@@ -94,6 +94,16 @@ def test_finding_quotes_the_guard_and_every_compile() -> None:
     assert "pos.pe" in text.split("also false")[1]
 
 
+def test_facts_of_a_rule_stand_in_their_own_column() -> None:
+    """However long their names are, and without the digits of a float that say nothing."""
+    made = receipt("findings")
+    item = made.findings[0]
+    item = msgspec.structs.replace(item, evidence={"store seconds in a step": 1 / 3})
+    text = render_finding(1, item, made, LOOK)
+    assert re.search(r"^  store seconds in a step  0\.333$", text, re.MULTILINE)
+    assert re.search(r"^  where {20}", text, re.MULTILINE)
+
+
 def test_finding_says_what_is_not_known() -> None:
     """Where the place or the step was not seen, the view says so and guesses nothing."""
     made = receipt("clean")

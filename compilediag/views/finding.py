@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from compilediag.views import facts
 from compilediag.views.finding_rows import place, title_of, when, writer
 from compilediag.views.look import Look
-from compilediag.views.text import hang, pad
+from compilediag.views.text import columns, hang, pad
 from compilediag.views.words import count, seconds
 
 if TYPE_CHECKING:
@@ -35,8 +35,10 @@ def render_finding(number: int, finding: FindingRecord, receipt: Receipt, look: 
     title = look.text(title_of(finding))
     head = hang(f"{look.text(finding.rule, 8)} {title}", look.width, f"finding {number}: ", "  ")
     lines = [look.styled(line, "bold") for line in head] + [""]
-    for label, value in _facts(finding, receipt, look):
-        lines += hang(value, look.width, f"  {pad(label, _LABEL_WIDTH)}", " " * (_LABEL_WIDTH + 2))
+    told = _facts(finding, receipt, look)
+    width = max(_LABEL_WIDTH, *(columns(label) + 2 for label, _ in told))
+    for label, value in told:
+        lines += hang(value, look.width, f"  {pad(label, width)}", " " * (width + 2))
     happened = facts.events(finding, receipt)
     if happened:
         caused = any(facts.causes(finding, receipt))
@@ -86,7 +88,8 @@ def _evidence(key: str, value: object, look: Look) -> list[tuple[str, str]]:
     told: list[tuple[str, str]] = []
     for item in items[:MOST_ITEMS]:
         # A text of torch keeps its lines (a user stack); its padding is no information.
-        for index, line in enumerate(str(item).splitlines()[:MOST_LINES]):
+        text = f"{item:.3g}" if isinstance(item, float) else str(item)
+        for index, line in enumerate(text.splitlines()[:MOST_LINES]):
             told.append(("" if index else label, look.text(" ".join(line.split()), 1000)))
     if len(items) > MOST_ITEMS:
         told.append((label, f"+{len(items) - MOST_ITEMS} more"))
