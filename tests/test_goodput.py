@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from compilediag.goodput import CATEGORIES, MAIN_THREAD, Account, account
 from compilediag.timeline import Compile, Process, Recompile, Step, Timeline
-from compilediag_harness import spans
+from compilediag_harness import span_batches
 from compilediag_harness.wire import Location, ProcessEnded, SpanEnded
 
 WHERE = Location("model.py", 3, "forward")
@@ -114,7 +114,7 @@ def test_spans_of_other_threads_cost_nothing() -> None:
 
 def test_the_main_thread_has_the_harness_s_number() -> None:
     """Both halves mean the same by it."""
-    assert MAIN_THREAD == spans.MAIN_THREAD
+    assert MAIN_THREAD == span_batches.MAIN_THREAD
 
 
 def test_productive_spans_are_no_badput() -> None:

@@ -213,3 +213,67 @@ def test_never_more_than_the_step_took(actions: list[tuple[str, int, int]]) -> N
             else:
                 began = now
     assert sum(phases.cut(now)) <= now - began
+
+
+NESTED = st.lists(
+    st.tuples(
+        st.sampled_from(["phase", "span", "end", "end", "cut"]),
+        st.sampled_from([DATA_WAIT, FORWARD, OPTIMIZER]),
+        st.integers(1, 9),
+    ),
+    max_size=80,
+)
+
+
+def name_of(phases: Phases, span: tuple[int, float, float]) -> str:
+    """The phase that a span was in."""
+    return phases.holding(*span[1:]) or phases.name_at(span[1])
+
+
+@given(NESTED)
+def test_spans_may_be_told_when_the_step_ends(actions: list[tuple[str, int, int]]) -> None:
+    """Told at once or all together before the cut: every phase and every name is the same."""
+    at_once, later = Phases(), Phases()
+    at_once.restart(0.0)
+    later.restart(0.0)
+    now, waiting, names, names_later = 0.0, list[tuple[int, float, float]](), [], []
+    opened: list[tuple[str, int, float]] = []
+
+    def cut() -> None:
+        names_later.extend(name_of(later, span) for span in waiting)
+        later.add_spans(waiting)
+        waiting.clear()
+        assert at_once.cut(now) == pytest.approx(later.cut(now))
+        assert at_once.seen == later.seen
+
+    for action, phase, moments in actions:
+        now += moments
+        if action == "cut":
+            cut()
+        elif action != "end":
+            opened.append((action, phase, now))
+            if action == "phase":
+                at_once.open(phase, now)
+                later.open(phase, now)
+        elif opened:
+            kind, ended, began = opened.pop()
+            if kind == "phase":
+                at_once.close(ended, now)
+                later.close(ended, now)
+            else:
+                span = (SPANS, began, now)
+                names.append(name_of(at_once, span))
+                at_once.add_spans([span])
+                waiting.append(span)
+    cut()
+    assert names == names_later
+
+
+def test_spans_are_asked_for_before_a_long_step_is_taken_apart() -> None:
+    """However many phases end in one step, those in a span are the span's."""
+    phases = Phases()
+    phases.before_taking_apart = lambda: phases.add_spans([(SPANS, 0.0, 2.0)])
+    for number in range(KEPT + 1):
+        phases.open(FORWARD, number)
+        phases.close(FORWARD, number + 0.5)
+    assert seconds(phases, KEPT + 1.0) == {"forward": (KEPT - 1) / 2, "spans": 2.0}

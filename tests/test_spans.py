@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from compilediag.batches import apart
 from compilediag_harness import spans
-from compilediag_harness.phases import DATA_WAIT, FORWARD, SPANS
+from compilediag_harness.phases import DATA_WAIT, FORWARD, HOLDS_PHASES, SPANS
 from compilediag_harness.session import Session
+from compilediag_harness.span_batches import BATCH_SPANS, MAIN_THREAD, Row
 from compilediag_harness.spans import span
 from compilediag_harness.wire import Event, SpanEnded, SpansEnded
 
@@ -20,7 +20,8 @@ from compilediag_harness.wire import Event, SpanEnded, SpansEnded
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, as the test sets it."""
     now = [0.0]
-    monkeypatch.setattr(spans, "_monotonic", lambda: now[0])
+    monkeypatch.setattr(spans, "_monotonic_ns", lambda: round(now[0] * 1e9))
+    monkeypatch.setattr(spans, "_due_ns", spans.BATCH_NS)
     return now
 
 
@@ -120,7 +121,7 @@ def test_threads_are_kept_apart(listening: tuple[Session, list[Event]]) -> None:
     spans.finish(session)
     found = {one.name: one for one in told(events)}
     assert found["other"].depth == found["main"].depth == 0
-    assert found["main"].thread == spans.MAIN_THREAD != found["other"].thread
+    assert found["main"].thread == MAIN_THREAD != found["other"].thread
 
 
 def test_spans_that_end_out_of_order_are_told(
@@ -154,10 +155,10 @@ def test_memory_is_bounded(listening: tuple[Session, list[Event]], clock: list[f
     """However many spans end within a quarter of a second, a full batch is written."""
     _, events = listening
     clock[0] = 1.0
-    for _ in range(spans.BATCH_SPANS + 1):
+    for _ in range(BATCH_SPANS + 1):
         with span("flood"):
             pass
-    assert [len(told([event])) for event in events] == [1, spans.BATCH_SPANS]
+    assert [len(told([event])) for event in events] == [1, BATCH_SPANS]
 
 
 @pytest.mark.parametrize(
@@ -166,26 +167,69 @@ def test_memory_is_bounded(listening: tuple[Session, list[Event]], clock: list[f
         ("metrics", SPANS),
         ("forward", FORWARD),
         ("dataloader", DATA_WAIT),
-        ("train_step", spans.HOLDS_PHASES),
+        ("train_step", HOLDS_PHASES),
     ],
 )
-def test_spans_are_told_to_the_steps(clock: list[float], name: str, phase: int) -> None:
+def test_spans_are_told_to_the_steps(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch, name: str, phase: int
+) -> None:
     """A span has the phase that its name says, and tells the phase of the step it was in."""
-    heard: list[tuple[int, float, float, int]] = []
+    heard: list[tuple[int, int, int, int]] = []
     events: list[Event] = []
 
-    def ended(*row: Any) -> str:
-        heard.append(row)
-        return "backward"
+    def place(rows: Sequence[Row], ending: bool) -> list[str]:
+        heard.extend((row[2].phase, row[0], row[1], row[4]) for row in rows)
+        return ["backward"] * len(rows)
 
+    monkeypatch.setattr(spans, "_place", None)
     session = Session(events.append, origin=0.0)
-    spans.install(session, None, ended)
+    spans.install(session, None, place)
     with span(name):
         clock[0] = 2.0
     spans.finish(session)
     spans.uninstall(session)
-    assert heard == [(phase, 0.0, 2.0, threading.get_ident())]
+    assert heard == [(phase, 0, 2_000_000_000, threading.get_ident())]
     assert [one.phase for one in told(events)] == ["backward"]
+
+
+def test_spans_of_a_thread_that_steps_wait_for_it(
+    listening: tuple[Session, list[Event]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only that thread knows its step; those of other threads go by, and at the end all are told."""
+    session, events = listening
+    stepping = threading.get_ident()
+
+    def place(rows: Sequence[Row], ending: bool) -> list[str | None]:
+        mine = threading.get_ident() == stepping or ending
+        return ["forward" if mine else None if row[4] == stepping else "" for row in rows]
+
+    monkeypatch.setattr(spans, "_place", place)
+    with span("mine"):
+        pass
+    other = threading.Thread(target=lambda: [span("other").__enter__().__exit__(), write()])
+    write = lambda: spans._write(1)  # pyright: ignore[reportPrivateUsage]
+    other.start()
+    other.join()
+    assert [one.name for one in told(events)] == ["other"]
+    spans.catch_up()
+    session.step = 1
+    spans.finish(session)
+    assert [(one.name, one.phase, one.step) for one in told(events)][1:] == [("mine", "forward", 0)]
+
+
+def test_a_span_belongs_to_the_step_that_is_ended_next(
+    listening: tuple[Session, list[Event]],
+) -> None:
+    """`catch_up` comes before the end of the step, however late the spans are written."""
+    session, events = listening
+    for step in range(3):
+        session.step = step
+        with span("work"):
+            pass
+        spans.catch_up()
+    assert told(events) == []
+    spans.finish(session)
+    assert [one.step for one in told(events)] == [0, 1, 2]
 
 
 def test_what_spans_have_in_common_is_written_once(

@@ -4,13 +4,20 @@ Where phases nest, the innermost has the time; a span, and the wait for a batch,
 whatever runs inside of them. A span that holds the end of a step holds steps and is no phase of
 one. What no phase has is the step's rest.
 
+Phases that have ended are kept as they are until the step ends, and taken apart in the order of
+their ends: spans may be told later than what ended after them.
+
 Invariant: the phases of a step never add up to more than its wall time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER, SPANS = range(5)
 NAMES = ("data_wait", "forward", "backward", "optimizer", "spans")
+HOLDS_PHASES = -1
+"""A span of this "phase" is the work itself: the phases inside of it decide, not it."""
 REST = "rest"
 UNMEASURED = "unmeasured"
 """The phase of what happens while not every phase is measured."""
@@ -24,6 +31,9 @@ KEPT = 256
 """Stretches of one step that are kept apart; of more, the oldest are final. Bounds the memory of a
 step with thousands of micro-batches."""
 
+Ended = tuple[int, float, float]
+"""A phase that has ended: which, begin, end."""
+
 _Stretch = tuple[float, float, int, float]
 """Begin, end, phase, and the seconds that are this phase's own."""
 
@@ -34,7 +44,12 @@ class Phases:
     def __init__(self) -> None:
         self.seen = [False] * len(NAMES)
         """Which phases were ever measured."""
+        self.before_taking_apart: Callable[[], None] = _nothing
+        """Called when so much has ended in a step that it will not wait for the end of the step:
+        spans that have ended must be told now."""
         self._open: list[tuple[int, float]] = []
+        self._ended: list[Ended] = []
+        """Phases that are not taken apart yet, in order of their ends."""
         self._stretches: list[_Stretch] = []
         """In order of their ends: what nests in a stretch comes before it and begins after it."""
         self._settled = [0.0] * len(NAMES)
@@ -45,6 +60,7 @@ class Phases:
     def restart(self, at: float) -> None:
         """The first step begins at `at`: what was before is no step's."""
         self._floor = at
+        self._ended.clear()
         self._stretches.clear()
         self._settled = [0.0] * len(NAMES)
 
@@ -87,22 +103,60 @@ class Phases:
                 return NAMES[phase]
         return REST
 
+    @property
+    def some_ended(self) -> bool:
+        """Whether phases have ended that are not taken apart yet."""
+        return bool(self._ended)
+
+    def holding(self, began: float, ended: float) -> str | None:
+        """The name of the innermost phase, spans apart, of those that have ended and held this."""
+        innermost, since = None, float("-inf")
+        for phase, opened, closed in reversed(self._ended):
+            if closed < ended:
+                break
+            if since <= opened <= began and phase != SPANS:
+                innermost, since = NAMES[phase], opened
+        return innermost
+
     def add(self, phase: int, began: float, ended: float) -> None:
-        """A phase has ended. It may nest in an open one, and others in it."""
-        if phase == SPANS and began < self._cut_at:
-            return
+        """A phase has ended, now. It may nest in an open one, and others in it."""
         self.seen[phase] = True
         # Recomputed activations run the forward again: that is the backward's work.
         if phase == FORWARD and self._open and (BACKWARD in (one for one, _ in self._open)):
             return
+        if len(self._ended) >= KEPT:
+            self.before_taking_apart()
+            self._take_apart()
+        self._ended.append((phase, began, ended))
+
+    def add_spans(self, spans: Sequence[Ended]) -> None:
+        """Spans that have ended, in the order of their ends; other phases may have ended since."""
+        for phase in {span[0] for span in spans} - {HOLDS_PHASES, SPANS}:
+            self.seen[phase] = True
+        in_order = not self._ended
+        self._ended.extend(spans)
+        if not in_order:
+            self._ended.sort(key=_innermost_first)
+        if len(self._ended) >= KEPT:
+            self._take_apart()
+
+    def _take_apart(self) -> None:
         stretches = self._stretches
         last = stretches[-1][1] if stretches else self._floor
-        if last <= began < ended:  # after all others: the usual case
-            stretches.append((began, ended, phase, ended - began))
-            if len(stretches) > KEPT:
-                self._settle(KEPT // 2)
-            return
-        self._nest(phase, began, ended)
+        for phase, began, ended in self._ended:
+            if phase == HOLDS_PHASES or (phase == SPANS and began < self._cut_at):
+                continue
+            if phase == SPANS:
+                self.seen[SPANS] = True
+            if last <= began < ended:  # after all others: the usual case
+                stretches.append((began, ended, phase, ended - began))
+                last = ended
+            else:
+                self._nest(phase, began, ended)
+                last = stretches[-1][1] if stretches else self._floor
+        self._ended.clear()
+        if len(stretches) > KEPT:
+            self._settle(len(stretches) - KEPT // 2)
 
     def _nest(self, phase: int, began: float, ended: float) -> None:
         """Adds a phase that others may lie in, or that began before its step."""
@@ -124,6 +178,7 @@ class Phases:
         """The step ends at `at`: its seconds by phase. Open phases go on in the next step."""
         if self._open:
             self._close_all(at)
+        self._take_apart()
         settled, self._settled = self._settled, [0.0] * len(NAMES)
         for _, _, phase, seconds in self._stretches:
             settled[phase] += seconds
@@ -150,3 +205,12 @@ class Phases:
             self._settled[phase] += seconds
         self._floor = max(self._floor, self._stretches[count - 1][1])
         del self._stretches[:count]
+
+
+def _nothing() -> None:
+    pass
+
+
+def _innermost_first(ended: Ended) -> tuple[float, float]:
+    """In the order of their ends; of what ends together, the later it began the further inside."""
+    return ended[2], -ended[1]

@@ -1,8 +1,10 @@
-"""Named stretches of the run ("checkpoint", "eval"), for goodput: no lock but one a batch.
+"""Named stretches of the run ("checkpoint", "eval"), for goodput: no lock but one a step.
 
-A span that is not observed costs one attribute check. Nested spans know their depth; every thread
-has its own nesting. Inside of compiled code a span does nothing, and breaks no graph, unless its
-handle was made outside: Dynamo (2.7 to 2.15) enters no context manager that it did not see made.
+A span that is not observed costs one attribute check, one that is two readings of the clock. Which
+step and phase it belongs to is decided together for all that have ended, before a step ends
+(`catch_up`). Nested spans know their depth; every thread has its own nesting. Inside of compiled
+code a span does nothing, and breaks no graph, unless its handle was made outside: Dynamo (2.7 to
+2.15) enters no context manager that it did not see made.
 """
 
 from __future__ import annotations
@@ -11,35 +13,26 @@ import functools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from compilediag_harness import undisturbed
-from compilediag_harness.phases import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, SPANS
+from compilediag_harness.phases import BACKWARD, DATA_WAIT, FORWARD, HOLDS_PHASES, OPTIMIZER, SPANS
 from compilediag_harness.session import Session
-from compilediag_harness.wire import SpansEnded, clip
+from compilediag_harness.span_batches import BATCH_SPANS, Row, SpanBatches
+from compilediag_harness.wire import clip
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
-BATCH_S = 0.25
-"""Finished spans are written when the last writing is older than this, in seconds."""
-
-BATCH_SPANS = 512
-"""... or when there are so many."""
+BATCH_NS = 250_000_000
+"""Finished spans are written when the last writing is older than this, in nanoseconds."""
 
 NAME_LIMIT = 200
 """Longest name, in characters."""
 
-MAIN_THREAD = 0
-"""What `SpansEnded.threads` says of the main thread; others say their identifier."""
-
-_monotonic = time.monotonic
+_monotonic_ns = time.monotonic_ns
 _get_ident = threading.get_ident
-
-
-HOLDS_PHASES = -1
-"""A span of this "phase" is the work itself: the phases inside of it decide, not it."""
 
 _PHASES = {
     "step": HOLDS_PHASES,
@@ -54,69 +47,36 @@ _PHASES = {
 }
 """Names of spans that say what phase of a step they are; others are the phase "spans"."""
 
-_Row = tuple[float, float, int, "span", int, int, str]
-"""Begin, end, step, handle, depth, thread, phase of the step."""
-
-
-class _Writer:
-    """The finished spans of one session that are not written yet."""
-
-    __slots__ = ("_lock", "rows", "session", "written")
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.rows: deque[_Row] = deque()
-        """Appending to a deque needs no lock of ours."""
-        self.written = 0.0
-        self._lock = threading.Lock()
-
-    def flush(self, at: float) -> None:
-        """Writes what is there, one record for at most `BATCH_SPANS`."""
-        with self._lock:
-            self.written = at
-            rows = [self.rows.popleft() for _ in range(len(self.rows))]
-        for place in range(0, len(rows), BATCH_SPANS):
-            self.session.emit(self._batch(at, rows[place : place + BATCH_SPANS]))
-
-    def discard(self) -> None:
-        """Drops what is not written; a thread that is not here may have held the lock."""
-        self._lock = threading.Lock()
-        self.rows.clear()
-
-    def _batch(self, at: float, rows: list[_Row]) -> SpansEnded:
-        origin = -self.session.at(0.0)
-        places: dict[tuple[str, int, int, str], int] = {}
-        kinds = tuple(
-            places.setdefault((handle.name, depth, thread, phase), len(places))
-            for _, _, _, handle, depth, thread, phase in rows
-        )
-        names, depths, threads, phases = zip(*places, strict=True)
-        return SpansEnded(
-            t=self.session.at(at),
-            names=names,
-            depths=depths,
-            threads=threads,
-            phases=phases,
-            kinds=kinds,
-            steps=tuple(row[2] for row in rows),
-            starts_ns=tuple(round((row[0] - origin) * 1e9) for row in rows),
-            walls_ns=tuple(round((row[1] - row[0]) * 1e9) for row in rows),
-        )
+Placing = Callable[[Sequence[Row], bool], Sequence[str | None]]
+"""Is told spans that ended in the step in progress; answers in what phase each was, "" where that
+is not known, and None where only the thread of the span can tell, unless the session is ending."""
 
 
 class _Nesting(threading.local):
     """The spans open in this thread, outermost first, with the times they began."""
 
     def __init__(self) -> None:
-        self.open: list[tuple[span, float]] = []
+        self.open: list[tuple[span, int]] = []
 
 
 _nesting = _Nesting()
 _main_ident = threading.main_thread().ident
-_ended: Callable[[int, float, float, int], str] | None = None
-_writers: tuple[_Writer, ...] = ()
+_place: Placing | None = None
+_writers: tuple[SpanBatches, ...] = ()
 _ever = False
 """A session has been there: spans may be open that began under it."""
+
+ended_rows: deque[Row] = deque()
+"""Spans that have ended and belong to no step yet. Appending to a deque needs no lock of ours."""
+
+_due_ns = 0
+"""From then on the finished spans are to be written..."""
+
+_most_rows = BATCH_SPANS
+"""... or when so many have ended."""
+
+# Reentrant: a signal handler of the program may end a span meanwhile.
+_lock = threading.RLock()
 
 
 class span:  # noqa: N801  (a context manager reads as a word, like contextlib.suppress)
@@ -135,17 +95,18 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
 
     def __enter__(self) -> span:
         if _writers and not undisturbed.is_traced():
-            _nesting.open.append((self, _monotonic()))
+            _nesting.open.append((self, _monotonic_ns()))
         return self
 
     def __exit__(self, *_exception: object) -> None:
         if _ever and not undisturbed.is_traced():
-            ended, opened = _monotonic(), _nesting.open
+            ended, opened = _monotonic_ns(), _nesting.open
             if opened and opened[-1][0] is self:
-                _, began = opened.pop()
-                _finished(self, began, ended, len(opened))
+                ended_rows.append((opened.pop()[1], ended, self, len(opened), _get_ident()))
             else:
                 _close(self, ended, opened)
+            if ended >= _due_ns or len(ended_rows) >= _most_rows:
+                _write(ended)
 
     def __call__(self, function: Callable[Params, Result]) -> Callable[Params, Result]:
         undisturbed.bind_if_imported()
@@ -164,26 +125,41 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
         return f"span({self.name!r})"
 
 
-def _close(handle: span, ended: float, opened: list[tuple[span, float]]) -> None:
+def _close(handle: span, ended: int, opened: list[tuple[span, int]]) -> None:
     """Ends a span that is not the newest: generators may leave them in another order, and one
     that began before the session did is not there."""
     for depth in range(len(opened) - 1, -1, -1):
         if opened[depth][0] is handle:
             _, began = opened.pop(depth)
-            _finished(handle, began, ended, depth)
+            ended_rows.append((began, ended, handle, depth, _get_ident()))
             return
 
 
-def _finished(handle: span, began: float, ended: float, depth: int) -> None:
-    thread = _get_ident()
-    phase = "" if _ended is None else _ended(handle.phase, began, ended, thread)
-    if thread == _main_ident:
-        thread = MAIN_THREAD
-    for writer in _writers:
-        rows = writer.rows
-        rows.append((began, ended, writer.session.step, handle, depth, thread, phase))
-        if ended - writer.written >= BATCH_S or len(rows) >= BATCH_SPANS:
-            writer.flush(ended)
+def catch_up(*, ending: bool = False) -> None:
+    """Gives the spans that have ended to the step and the phases in progress: to be called before
+    a step ends, where `ended_rows` is not empty. `ending`: those of other threads too, as a
+    session will not be there for long."""
+    global _most_rows
+    with _lock:
+        rows = [ended_rows.popleft() for _ in range(len(ended_rows))]
+        phases: Sequence[Any] = ("",) * len(rows) if _place is None else _place(rows, ending)
+        if None in phases:
+            placed = list(zip(rows, phases, strict=True))
+            ended_rows.extendleft(row for row, phase in reversed(placed) if phase is None)
+            rows = [row for row, phase in placed if phase is not None]
+            phases = [phase for phase in phases if phase is not None]
+        _most_rows = BATCH_SPANS + len(ended_rows)  # those kept are not looked at for every span
+        for writer in _writers:
+            writer.add(rows, phases)
+
+
+def _write(at: int) -> None:
+    global _due_ns
+    with _lock:
+        _due_ns = at + BATCH_NS
+        catch_up()
+        for writer in _writers:
+            writer.write(at, _main_ident)
 
 
 def open_names() -> tuple[str, ...]:
@@ -193,33 +169,37 @@ def open_names() -> tuple[str, ...]:
 
 
 def install(
-    session: Session,
-    torch_module: Any | None = None,
-    ended: Callable[[int, float, float, int], str] | None = None,
+    session: Session, torch_module: Any | None = None, place: Placing | None = None
 ) -> None:
     """Starts writing spans for `session`; a second call, when torch is imported, adds what was
-    missing. `ended` is told the phase, begin, end and thread of each span, in that thread, and
-    answers in what phase of the step it was; "" where that is not known."""
-    global _writers, _ever, _ended, _main_ident
-    _ever = True
-    _main_ident = threading.main_thread().ident
-    _ended = ended or _ended
-    if torch_module is not None:
-        undisturbed.bind(torch_module)
-        undisturbed.never_compiled(torch_module, span.__enter__, span.__exit__)
-    if not any(writer.session is session for writer in _writers):
-        _writers = (*_writers, _Writer(session))
+    missing. `place` is asked for the phases of spans."""
+    global _writers, _ever, _place, _main_ident
+    with _lock:
+        catch_up()
+        _ever = True
+        _main_ident = threading.main_thread().ident
+        _place = place or _place
+        if torch_module is not None:
+            undisturbed.bind(torch_module)
+            undisturbed.never_compiled(torch_module, span.__enter__, span.__exit__)
+        if not any(writer.session is session for writer in _writers):
+            _writers = (*_writers, SpanBatches(session))
 
 
 def finish(session: Session) -> None:
     """Writes the finished spans; those still open are not told of."""
-    for writer in _writers:
-        if writer.session is session:
-            writer.flush(_monotonic())
+    with _lock:
+        catch_up(ending=True)
+        for writer in _writers:
+            if writer.session is session:
+                writer.write(_monotonic_ns(), _main_ident)
 
 
 def forked() -> None:
     """This process is a fork: what is not written belongs to the parent."""
+    global _lock
+    _lock = threading.RLock()  # a thread that is not here may have held it
+    ended_rows.clear()
     for writer in _writers:
         writer.discard()
 
@@ -227,4 +207,6 @@ def forked() -> None:
 def uninstall(session: Session) -> None:
     """Stops writing spans for `session`; call `finish` before."""
     global _writers
-    _writers = tuple(writer for writer in _writers if writer.session is not session)
+    with _lock:
+        catch_up(ending=True)
+        _writers = tuple(writer for writer in _writers if writer.session is not session)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from compilediag_harness import phases
@@ -138,7 +138,7 @@ class StepSource:
 
     def call_began(self, key: int, at: float) -> None:
         """An outermost call of a compiled callable begins; `key` tells callables apart."""
-        if self.source is EXPLICIT or self.source is OPTIMIZER:
+        if not self.ended_by_calls:
             return
         with self._lock:
             if self._ending:
@@ -160,6 +160,11 @@ class StepSource:
             return self._first
         return 0
 
+    @property
+    def ended_by_calls(self) -> bool:
+        """A call may end the step in progress: nothing better is known to."""
+        return self.source is None or self.source is CALL
+
     def phase_at(self, began: float) -> str:
         """The name of the phase that something which began at `began` is in."""
         name = self.clock.phases.name_at(began)
@@ -168,6 +173,18 @@ class StepSource:
         in_optimizer = self._open and self._open_at <= began
         no_other = name in (phases.REST, phases.UNMEASURED)
         return phases.NAMES[phases.OPTIMIZER] if no_other and in_optimizer else name
+
+    def place(self, spans: Sequence[phases.Ended]) -> Sequence[str]:
+        """Counts spans that ended in the step in progress; the phases they were in."""
+        measured = self.clock.phases
+        if measured.nested or self._open or measured.some_ended:
+            names: Sequence[str] = [
+                measured.holding(began, ended) or self.phase_at(began) for _, began, ended in spans
+            ]
+        else:  # no phase but spans since the step began: the answer is the same for all
+            names = (self.phase_at(0.0),) * len(spans)
+        measured.add_spans(spans)
+        return names
 
     def finish(self, at: float) -> None:
         """The process ends, or the session: decides what is open and writes everything."""

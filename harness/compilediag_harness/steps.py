@@ -12,7 +12,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from compilediag_harness import (
@@ -33,6 +33,7 @@ from compilediag_harness.compiled_callables import CompiledCallables
 from compilediag_harness.live_optimizers import LiveOptimizers
 from compilediag_harness.phases import BACKWARD, DATA_WAIT
 from compilediag_harness.session import Session
+from compilediag_harness.span_batches import Row
 from compilediag_harness.step_clock import StepClock
 from compilediag_harness.step_source import CALL, EVERY_MARK, StepSource
 from compilediag_harness.tracebacks import leave_out_this_frame
@@ -74,6 +75,8 @@ def step() -> None:
 def _end_explicitly() -> None:
     global _marks
     _marks += 1
+    if spans.ended_rows:
+        spans.catch_up()
     at = _monotonic()
     if _noting is None or not _noting.took(EVERY_MARK, at):
         _watch_again()
@@ -88,18 +91,38 @@ def marks() -> int:
     return _marks
 
 
-def _span_ended(phase: int, began: float, ended: float, thread: int) -> str:
-    """Counts a span to the step in progress; the phase it began in, "" in another thread."""
-    name = ""
+def _place_spans(rows: Sequence[Row], ending: bool) -> Sequence[str | None]:
+    """Counts spans to the step in progress; the phases they began in, None for those of a thread
+    whose steps this one may not touch unless the session is `ending`."""
+    here = threading.get_ident()
+    if len(_active) == 1 and _active[0].clock.thread == here:
+        for row in rows:
+            if row[4] != here:
+                break
+        else:  # the usual case
+            return _count_spans(_active[0], rows)
+    closed = set[int]() if ending else {source.clock.thread for source in _active} - {here}
+    names: list[str | None] = [None if row[4] in closed else "" for row in rows]
     for source in _active:
-        clock = source.clock
-        if clock.thread == thread:
-            if _noting is not None:
-                _noting.fold()
-            name = source.phase_at(began)
-            if phase != spans.HOLDS_PHASES:
-                clock.phases.add(phase, began, ended)
-    return name
+        thread = source.clock.thread
+        places = [place for place, row in enumerate(rows) if row[4] == thread]
+        if places and thread not in closed:
+            told = _count_spans(source, [rows[place] for place in places])
+            for place, name in zip(places, told, strict=True):
+                names[place] = name
+    return names
+
+
+def _count_spans(source: StepSource, rows: Sequence[Row]) -> Sequence[str]:
+    """Counts spans of the thread that ends the steps; the phases they began in."""
+    if _noting is not None:
+        _noting.fold()
+    return source.place([(row[2].phase, row[0] * 1e-9, row[1] * 1e-9) for row in rows])
+
+
+def _place_ended_spans() -> None:
+    if spans.ended_rows:
+        spans.catch_up()
 
 
 def clock_of(session: Session) -> StepClock | None:
@@ -125,9 +148,10 @@ def install(session: Session, torch_module: Any) -> None:
     _watch_again()
     source = StepSource(session, LiveOptimizers(torch_module), _monotonic(), _pause, _resume)
     _active = (*_active, source)
+    source.clock.phases.before_taking_apart = _place_ended_spans
     source.clock.device = device_clock.watch(session, torch_module)
     disabled_calls.install(session, source.phase_at)
-    spans.install(session, torch_module, _span_ended)
+    spans.install(session, torch_module, _place_spans)
     cadence.install(session, torch_module)
     _put_hooks(session, torch_module)
 
@@ -222,6 +246,7 @@ def _resume() -> None:
 
 def _watch_again() -> None:
     if _noting is not None:
+        _place_ended_spans()
         _noting.stop()
 
 
@@ -290,6 +315,8 @@ def _optimizer_begins(optimizer: Any, _args: Any, _kwargs: Any) -> None:
 def _optimizer_ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
     if undisturbed.is_traced():
         return
+    if spans.ended_rows:
+        spans.catch_up()
     at, key = _monotonic(), id(optimizer)
     if _noting is None or not (_noting.key == EVERY_MARK or _noting.took(key, at)):
         for source in _active:
@@ -303,6 +330,8 @@ def _optimizer_ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
 
 
 def _call_begins(key: int = 0) -> None:
+    if spans.ended_rows and any(source.ended_by_calls for source in _active):
+        spans.catch_up()
     at = _monotonic()
     for source in _active:
         try:
@@ -329,6 +358,8 @@ def _call_ends(key: int = 0) -> None:
 
 def _call_noted(key: int) -> None:
     """A call begins that ends a step which is only noted; or one of another callable."""
+    if spans.ended_rows:
+        spans.catch_up()
     at = _monotonic()
     if _noting is not None and _noting.took(key, at):
         if _limit is not None:
@@ -360,6 +391,7 @@ def _backward_ends(entered: list[StepClock]) -> None:
 def _entered(phase: int) -> list[StepClock]:
     """A phase begins in this thread; the clocks that were told."""
     if _noting is not None:
+        _place_ended_spans()
         _noting.fold()
     at = _monotonic()
     thread = threading.get_ident()
