@@ -195,7 +195,7 @@ def test_spans_are_told_to_the_steps(
 def test_spans_of_a_thread_that_steps_wait_for_it(
     listening: tuple[Session, list[Event]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only that thread knows its step; those of other threads go by, and at the end all are told."""
+    """Only that thread knows its step; those of others go by. At the end all are told."""
     session, events = listening
     stepping = threading.get_ident()
 

@@ -73,7 +73,8 @@ def spans(bench: Bench) -> Iterator[Row]:
 
     try:
         yield _row("span, its handle", bench.median(handles), SPAN_GOAL_US)
-        yield _row("span, placed, encoded and written", bench.median(block), SPAN_GOAL_US)
+        whole = f"{bench.median(block):.1f} µs CPU"
+        yield Row("span, placed, encoded and written", "", whole, "", "")
     finally:
         steps.uninstall(session)
 
