@@ -9,7 +9,7 @@ from typing import Literal, cast
 from compilediag.findings import Finding, Rule
 from compilediag.reconcile import Agreement, reconcile
 from compilediag.rules.catalogue import ALL_RULES
-from compilediag.rules.recompiles import forget
+from compilediag.rules.recompiles import RecompileRule, groups_of
 from compilediag.timeline import Timeline
 
 Verdict = Literal["clean", "findings", "blind"]
@@ -35,10 +35,14 @@ class Diagnosis:
 
 def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis:
     """Findings of all rules over a run, and what may be concluded from it."""
-    try:
-        found = [finding for rule in rules for finding in rule(timeline)]
-    finally:
-        forget()
+    groups = groups_of(timeline)
+    found = [
+        finding
+        for rule in rules
+        for finding in (
+            rule.told(timeline, groups) if isinstance(rule, RecompileRule) else rule(timeline)
+        )
+    ]
     found = _merge_steady(_merge_autograd(found))
     merged = _merge_violations(_merge_eager(_merge_armed(found)))
     merged = _as_far_as_told(merged, timeline)

@@ -22,7 +22,7 @@ from timelines import (
 from compilediag.diagnose import diagnose
 from compilediag.findings import Finding, Fix, Severity
 from compilediag.rules.catalogue import ALL_RULES
-from compilediag.rules.recompiles import groups_of
+from compilediag.rules.recompiles import RecompileRule, groups_of
 from compilediag.timeline import BreakSite, Timeline
 from compilediag_harness.wire import EvidenceLost, Location
 
@@ -80,18 +80,17 @@ def test_a_clean_run() -> None:
     assert diagnosis.agreement.agree is True
 
 
-def test_causes_are_those_of_the_run_that_is_asked_of() -> None:
-    """Groups are remembered from rule to rule, never from one run to another, nor afterwards."""
-    first = timeline(
+def test_rules_say_the_same_of_groups_that_they_share() -> None:
+    """`diagnose` groups the causes once; a rule that is asked alone groups them itself."""
+    run = timeline(
         [attempt("0/0"), attempt("0/1", kind="recompile", cause=recompile(guards=[false_guard()]))]
     )
-    again, others = groups_of(first), groups_of(CLEAN)
-    assert groups_of(first) is not again
-    assert groups_of(first) is groups_of(first)
-    assert (len(again), len(others)) == (1, 0)
-    kept = groups_of(first)
-    diagnose(first)
-    assert groups_of(first) is not kept
+    shared = groups_of(run)
+    rules = [rule for rule in ALL_RULES if isinstance(rule, RecompileRule)]
+    alone = [finding for rule in rules for finding in rule(run)]
+    assert alone == [finding for rule in rules for finding in rule.told(run, shared)]
+    assert [finding.rule for finding in alone] == list(shared) != []
+    assert groups_of(CLEAN) == {}
 
 
 def test_nothing_seen_is_never_clean() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compilediag.findings import Rule
 from compilediag.rules.attributes import is_number
-from compilediag.rules.recompiles import Group, Wording, recompile_rule
+from compilediag.rules.recompiles import Group, RecompileRule, Wording
 
 
 def _scalar(group: Group) -> Wording:
@@ -67,7 +67,7 @@ def _identity(group: Group) -> Wording:
 
 
 RULES: tuple[Rule, ...] = (
-    recompile_rule("CD107", _scalar),
-    recompile_rule("CD108", _structure),
-    recompile_rule("CD110", _identity),
+    RecompileRule("CD107", _scalar),
+    RecompileRule("CD108", _structure),
+    RecompileRule("CD110", _identity),
 )

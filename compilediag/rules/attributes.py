@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compilediag.findings import Cause, Rule
-from compilediag.rules.recompiles import Group, Wording, recompile_rule
+from compilediag.rules.recompiles import Group, RecompileRule, Wording
 
 
 def _attribute(group: Group) -> Wording:
@@ -65,6 +65,6 @@ def is_number(cause: Cause) -> bool:
 
 
 RULES: tuple[Rule, ...] = (
-    recompile_rule("CD104", _attribute),
-    recompile_rule("CD117", _instance),
+    RecompileRule("CD104", _attribute),
+    RecompileRule("CD117", _instance),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compilediag.findings import Rule
-from compilediag.rules.recompiles import Group, Wording, recompile_rule
+from compilediag.rules.recompiles import Group, RecompileRule, Wording
 
 
 def _lazy_buffer(group: Group) -> Wording:
@@ -22,4 +22,4 @@ def _lazy_buffer(group: Group) -> Wording:
     )
 
 
-RULES: tuple[Rule, ...] = (recompile_rule("CD103", _lazy_buffer),)
+RULES: tuple[Rule, ...] = (RecompileRule("CD103", _lazy_buffer),)

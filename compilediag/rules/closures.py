@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compilediag.findings import Rule
-from compilediag.rules.recompiles import Group, Wording, recompile_rule
+from compilediag.rules.recompiles import Group, RecompileRule, Wording
 
 _DISABLE_COST = (
     "costs a kernel each step; disabling the function instead costs a graph break per call site, "
@@ -50,6 +50,6 @@ def _captured_container(group: Group) -> Wording:
 
 
 RULES: tuple[Rule, ...] = (
-    recompile_rule("CD101", _captured_value),
-    recompile_rule("CD102", _captured_container),
+    RecompileRule("CD101", _captured_value),
+    RecompileRule("CD102", _captured_container),
 )

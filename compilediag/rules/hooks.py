@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from compilediag.codes import info
 from compilediag.findings import Finding, Fix, Rule
 from compilediag.ownership import ownership_of
-from compilediag.rules.recompiles import Group, Wording, recompile_rule
+from compilediag.rules.recompiles import Group, RecompileRule, Wording
 from compilediag.timeline import Timeline
 from compilediag_harness.wire import UnguardedChanged
 
@@ -72,4 +72,4 @@ def _stale(
     )
 
 
-RULES: tuple[Rule, ...] = (recompile_rule("CD115", _hook_set), unguarded_change)
+RULES: tuple[Rule, ...] = (RecompileRule("CD115", _hook_set), unguarded_change)

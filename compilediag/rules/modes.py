@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compilediag.findings import Rule
 from compilediag.rules.attributes import is_number
-from compilediag.rules.recompiles import Group, Wording, recompile_rule
+from compilediag.rules.recompiles import Group, RecompileRule, Wording
 
 _SET_ONCE = (
     "matmul_precision", "reduced_precision", "num_threads", "deterministic", "default_dtype",
@@ -75,7 +75,7 @@ def _backend(group: Group) -> Wording:
 
 
 RULES: tuple[Rule, ...] = (
-    recompile_rule("CD109", _global),
-    recompile_rule("CD111", _mode),
-    recompile_rule("CD112", _backend),
+    RecompileRule("CD109", _global),
+    RecompileRule("CD111", _mode),
+    RecompileRule("CD112", _backend),
 )

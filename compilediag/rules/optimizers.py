@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compilediag.findings import Rule
-from compilediag.rules.recompiles import Group, Wording, recompile_rule
+from compilediag.rules.recompiles import Group, RecompileRule, Wording
 
 
 def _state(group: Group) -> Wording:
@@ -27,4 +27,4 @@ def _state(group: Group) -> Wording:
     )
 
 
-RULES: tuple[Rule, ...] = (recompile_rule("CD116", _state),)
+RULES: tuple[Rule, ...] = (RecompileRule("CD116", _state),)

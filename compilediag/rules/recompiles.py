@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from compilediag.causes import causes_of
 from compilediag.codes import info
-from compilediag.findings import Cause, Confidence, Finding, Fix, Rule
+from compilediag.findings import Cause, Confidence, Finding, Fix
 from compilediag.ownership import ownership_of
 from compilediag.timeline import Recompile, Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
@@ -90,43 +90,29 @@ _PLANNED = Wording(
 )
 
 
-def recompile_rule(code: str, word: Callable[[Group], Wording]) -> Rule:
+Groups = Mapping[str, Sequence[Group]]
+"""Groups by code, in the order of their first recompile."""
+
+
+class RecompileRule(NamedTuple):
     """The rule of one code: its groups, in the family's words."""
 
-    def rule(timeline: Timeline) -> Iterable[Finding]:
-        for group in groups_of(timeline).get(code, ()):
-            yield _finding(group, _PLANNED if group.planned else word(group), timeline.user_roots)
+    code: str
+    word: Callable[[Group], Wording]
 
-    return rule
+    def __call__(self, timeline: Timeline) -> Iterable[Finding]:
+        return self.told(timeline, groups_of(timeline))
 
-
-class _Grouped(NamedTuple):
-    """The groups of one timeline by code."""
-
-    timeline: Timeline
-    groups: Mapping[str, Sequence[Group]]
-
-
-_last: _Grouped | None = None
-"""Two dozen rules ask of the same timeline, one after the other; `diagnose` ends with `forget`."""
+    def told(self, timeline: Timeline, groups: Groups) -> Iterable[Finding]:
+        """The findings, where the timeline's groups are there already: two dozen rules share them,
+        and a run may have thousands of recompiles."""
+        for group in groups.get(self.code, ()):
+            words = _PLANNED if group.planned else self.word(group)
+            yield _finding(group, words, timeline.user_roots)
 
 
-def groups_of(timeline: Timeline) -> Mapping[str, Sequence[Group]]:
-    """The groups of every code, in the order of their first recompile."""
-    global _last
-    known = _last
-    if known is None or known.timeline is not timeline:
-        known = _last = _Grouped(timeline, _grouped(timeline))
-    return known.groups
-
-
-def forget() -> None:
-    """Lets go of the timeline that was asked of last."""
-    global _last
-    _last = None
-
-
-def _grouped(timeline: Timeline) -> dict[str, list[Group]]:
+def groups_of(timeline: Timeline) -> Groups:
+    """The groups of every code."""
     members: dict[tuple[Hashable, ...], list[tuple[Cause, Recompile, Location]]] = {}
     for recompile in timeline.counted_recompiles:
         seen: set[Hashable] = set()

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 
 from compilediag.call_sizes import VaryingSizes, varying_sizes
 from compilediag.findings import Finding, Rule
-from compilediag.rules.recompiles import Group, Wording, recompile_rule
+from compilediag.rules.recompiles import Group, RecompileRule, Wording
 from compilediag.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
 
@@ -85,7 +85,7 @@ def _constraint(group: Group) -> Wording:
     )
 
 
-_sizes_alone = recompile_rule("CD105", _size)
+_sizes_alone = RecompileRule("CD105", _size)
 
 
 def dynamic_size(timeline: Timeline) -> Iterable[Finding]:
@@ -167,5 +167,5 @@ def _with_buckets(finding: Finding, sizes: VaryingSizes) -> Finding:
 
 RULES: tuple[Rule, ...] = (
     dynamic_size,
-    recompile_rule("CD118", _constraint),
+    RecompileRule("CD118", _constraint),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compilediag.findings import Rule
-from compilediag.rules.recompiles import Group, Wording, recompile_rule
+from compilediag.rules.recompiles import Group, RecompileRule, Wording
 
 _TITLES = {
     "dtype": "tensor of another dtype",
@@ -59,7 +59,7 @@ def _optional(group: Group) -> Wording:
 
 
 RULES: tuple[Rule, ...] = (
-    recompile_rule("CD106", _metadata),
-    recompile_rule("CD113", _aliasing),
-    recompile_rule("CD114", _optional),
+    RecompileRule("CD106", _metadata),
+    RecompileRule("CD113", _aliasing),
+    RecompileRule("CD114", _optional),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compilediag.findings import Rule
-from compilediag.rules.recompiles import Group, Wording, recompile_rule
+from compilediag.rules.recompiles import Group, RecompileRule, Wording
 
 
 def _unclassified(group: Group) -> Wording:
@@ -18,4 +18,4 @@ def _unclassified(group: Group) -> Wording:
     )
 
 
-RULES: tuple[Rule, ...] = (recompile_rule("CD190", _unclassified),)
+RULES: tuple[Rule, ...] = (RecompileRule("CD190", _unclassified),)
