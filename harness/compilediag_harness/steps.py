@@ -75,8 +75,7 @@ def step() -> None:
 def _end_explicitly() -> None:
     global _marks
     _marks += 1
-    if spans.ended_rows:
-        spans.catch_up()
+    _place_ended_spans()
     at = _monotonic()
     if _noting is None or not _noting.took(EVERY_MARK, at):
         _watch_again()
@@ -121,6 +120,7 @@ def _count_spans(source: StepSource, rows: Sequence[Row]) -> Sequence[str]:
 
 
 def _place_ended_spans() -> None:
+    """Before a step may end: spans belong to the one they ended in."""
     if spans.ended_rows:
         spans.catch_up()
 
@@ -315,8 +315,7 @@ def _optimizer_begins(optimizer: Any, _args: Any, _kwargs: Any) -> None:
 def _optimizer_ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
     if undisturbed.is_traced():
         return
-    if spans.ended_rows:
-        spans.catch_up()
+    _place_ended_spans()
     at, key = _monotonic(), id(optimizer)
     if _noting is None or not (_noting.key == EVERY_MARK or _noting.took(key, at)):
         for source in _active:
@@ -358,8 +357,7 @@ def _call_ends(key: int = 0) -> None:
 
 def _call_noted(key: int) -> None:
     """A call begins that ends a step which is only noted; or one of another callable."""
-    if spans.ended_rows:
-        spans.catch_up()
+    _place_ended_spans()
     at = _monotonic()
     if _noting is not None and _noting.took(key, at):
         if _limit is not None:
