@@ -74,19 +74,10 @@ def write_whole(path: AnyPath, text: str) -> None:
     Raises:
         OutputUnwritable: the folder or the disk does not take it; the file is left as it was.
     """
-    target = os.path.realpath(path)  # a link stays a link
-    folder, name = os.path.split(target)
-    temporary = os.path.join(folder, f".{name}-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    # Whoever only reads a lock does without this.
+    from compilediag_harness import whole_file
+
     try:
-        try:
-            with open(temporary, "x", encoding="utf-8", errors="backslashreplace") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        whole_file.write(path, (text.encode("utf-8", "backslashreplace"),))
     except OSError as error:
         raise OutputUnwritable(f"{path} cannot be written: {error.strerror or error}") from error

@@ -27,7 +27,7 @@ from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._inductor import compile_fx, cudagraph_utils
 
-from compilediag.receipt.file import encoded
+from compilediag.receipt.spelling import encoded
 from compilediag.watching import watch
 from compilediag_harness import environment
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from compilediag.fleet.entry import Entry
 from compilediag.fleet.reading import read_content
-from compilediag.receipt.file import encoded
 from compilediag.receipt.record import from_plain
 from compilediag.receipt.schema import Receipt
+from compilediag.receipt.spelling import encoded
 
 GOLDEN = Path(__file__).parent / "data" / "receipt-1.0.json"
 

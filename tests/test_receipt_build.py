@@ -18,11 +18,11 @@ from compilediag.fold import fold
 from compilediag.prices import Price, PriceTable
 from compilediag.receipt.build import TAIL_BYTES, build
 from compilediag.receipt.compile_part import EVENTS_KEPT
-from compilediag.receipt.file import encoded
 from compilediag.receipt.run_facts import ArtifactFacts, JournalFacts, ProvenanceFacts, RunFacts
 from compilediag.receipt.safe import TEXT_KEPT
 from compilediag.receipt.schema import Receipt
 from compilediag.receipt.schema_page import json_schema
+from compilediag.receipt.spelling import encoded
 from compilediag.reconcile import Agreement
 from compilediag.timeline import Timeline
 from compilediag_harness.wire import (

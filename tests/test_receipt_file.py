@@ -20,7 +20,6 @@ from compilediag.errors import (
 )
 from compilediag.receipt.file import (
     LARGEST_BYTES,
-    encoded,
     read_receipt,
     receipt_from,
     write_receipt,
@@ -29,6 +28,7 @@ from compilediag.receipt.history import receipt_of
 from compilediag.receipt.locate import find_receipt, latest_run, point_latest
 from compilediag.receipt.record import as_plain, from_plain
 from compilediag.receipt.schema import SCHEMA_VERSION, Receipt
+from compilediag.receipt.spelling import encoded
 
 DATA = Path(__file__).parent / "data"
 
@@ -104,7 +104,7 @@ def test_a_killed_writer_leaves_a_whole_receipt(tmp_path: Path, writes: int) -> 
 
 def test_stale_temporaries_are_swept(tmp_path: Path) -> None:
     """A killed writer's old temporary goes; a young one may be a living writer's and stays."""
-    old, young = tmp_path / ".receipt-1-aa.tmp", tmp_path / ".receipt-2-bb.tmp"
+    old, young = tmp_path / ".receipt.json-1-aa.tmp", tmp_path / ".receipt.json-2-bb.tmp"
     for leftover, age_s in ((old, 3601), (young, 10)):
         leftover.write_bytes(b"{")
         os.utime(leftover, (1_000_000 - age_s, 1_000_000 - age_s))

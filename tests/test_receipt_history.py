@@ -11,10 +11,11 @@ import pytest
 
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
 from compilediag.receipt import history
-from compilediag.receipt.file import encoded, receipt_from
+from compilediag.receipt.file import receipt_from
 from compilediag.receipt.history import receipt_of, respelled, upgraded, version_of
 from compilediag.receipt.record import as_plain
 from compilediag.receipt.schema import SCHEMA_VERSION
+from compilediag.receipt.spelling import encoded
 
 DATA = Path(__file__).parent / "data"
 EXAMPLE: dict[str, Any] = json.loads((DATA / "receipt-example.json").read_text(encoding="utf-8"))

@@ -205,7 +205,7 @@ def _live(settings: dict[str, Any]) -> LiveMode | None:
 def report(outcome: Outcome, settings: dict[str, Any]) -> None:
     """The verdict goes to stderr: stdout is the target's, byte for byte."""
     if settings.get("json") and outcome.receipt is not None:
-        from compilediag.receipt.file import encoded
+        from compilediag.receipt.spelling import encoded
 
         sys.stdout.write(encoded(outcome.receipt).decode("utf-8"))
         sys.stdout.flush()

@@ -1,8 +1,5 @@
 """Receipts on disk: written whole or not at all, and read back.
 
-A receipt is written to a temporary file in its own folder, flushed to the disk and renamed, so
-that a reader sees the old file or the new one, whatever kills the writer.
-
 Paths are text here: importing pathlib would cost every command that reads a receipt milliseconds.
 """
 
@@ -16,10 +13,9 @@ from typing import Any
 import msgspec
 
 from compilediag.errors import OutputUnwritable, ReceiptUnreadable
-from compilediag.receipt.history import is_older, is_present, receipt_of
+from compilediag.receipt.history import is_present, receipt_of
 from compilediag.receipt.locate import AnyPath, find_receipt
-from compilediag.receipt.record import to_json
-from compilediag.receipt.schema import MIN_READER_VERSION, SCHEMA_VERSION, Receipt
+from compilediag.receipt.schema import Receipt
 
 LARGEST_BYTES = 64 * 1024 * 1024
 """A larger file is not read: no receipt of ours comes near."""
@@ -27,79 +23,49 @@ LARGEST_BYTES = 64 * 1024 * 1024
 STALE_S = 3600.0
 """A temporary file this old was left by a writer that was killed."""
 
-_TEMPORARY = ".receipt-"
-_END = b"\n"
 
-
-def write_receipt(receipt: Receipt, path: AnyPath, *, now_s: float | None = None) -> int:
+def write_receipt(
+    receipt: Receipt, path: AnyPath, *, now_s: float | None = None, flushed: bool = True
+) -> int:
     """Writes `receipt` to `path`, atomically, and returns its size in bytes.
 
     Temporary files of killed writers in the same folder are removed when they are an hour old at
-    `now_s` (seconds since the epoch, as file times are).
+    `now_s` (seconds since the epoch, as file times are). `flushed` makes it outlive a power
+    failure: without, it is to be one of many that can be made again from what they were made of.
 
     Raises:
         OutputUnwritable: the folder or the disk does not take it; an older file is left as it was.
     """
-    content = _formatted(receipt)
-    folder = os.path.dirname(os.path.abspath(path))
+    # Whoever only reads receipts does without these.
+    from compilediag.receipt.spelling import pieces_of
+    from compilediag_harness import whole_file
+
+    folder, name = os.path.split(os.path.abspath(path))
     try:
-        os.makedirs(folder, exist_ok=True)
-        _sweep(folder, time.time() if now_s is None else now_s)
-        _replace(os.fspath(path), folder, content)
+        if not _made(folder):
+            start = whole_file.temporary_start(name)
+            _sweep(folder, start, time.time() if now_s is None else now_s)
+        return whole_file.write(path, pieces_of(receipt), flushed=flushed)
     except OSError as error:
         raise OutputUnwritable(
             f"The receipt cannot be written to {path}: {error.strerror or error}."
         ) from error
-    return len(content) + len(_END)
 
 
-def encoded(receipt: Receipt) -> bytes:
-    """The bytes of the file: JSON, one space of indentation, a newline at the end.
-
-    A receipt of an older version is spelled as this one spells it, and says so; one of a newer
-    version stays what it is.
-    """
-    return _formatted(receipt) + _END
-
-
-def _formatted(receipt: Receipt) -> bytes:
-    """All but the end: a large receipt would be there a second time for one character more."""
-    if is_older(receipt):
-        receipt = msgspec.structs.replace(
-            receipt, schema_version=SCHEMA_VERSION, min_reader_version=MIN_READER_VERSION
-        )
-    return msgspec.json.format(to_json(receipt), indent=1)
-
-
-def _replace(path: str, folder: str, content: bytes) -> None:
-    temporary = os.path.join(folder, f"{_TEMPORARY}{os.getpid()}-{os.urandom(4).hex()}.tmp")
+def _made(folder: str) -> bool:
+    """Whether the folder is new."""
     try:
-        with open(temporary, "xb") as stream:
-            stream.write(content)
-            stream.write(_END)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    _flush_folder(folder)
+        os.mkdir(folder)
+    except FileNotFoundError:
+        os.makedirs(folder, exist_ok=True)
+    except FileExistsError:
+        return False
+    return True
 
 
-def _flush_folder(folder: str) -> None:
-    """The rename itself reaches the disk; not every file system lets a folder be flushed."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _sweep(folder: str, now_s: float) -> None:
+def _sweep(folder: str, start: str, now_s: float) -> None:
     with os.scandir(folder) as entries:
-        found = [item for item in entries if item.name.startswith(_TEMPORARY)]
+        found = [item for item in entries if item.name.startswith(start)]
     for leftover in found:
         with contextlib.suppress(OSError):
             if leftover.name.endswith(".tmp") and now_s - leftover.stat().st_mtime > STALE_S:

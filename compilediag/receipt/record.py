@@ -78,8 +78,8 @@ def as_plain(value: Any) -> Any:
     return value
 
 
-def to_json(record: Record) -> bytes:
-    """The JSON of `as_plain(record)`, in a fraction of its time."""
+def to_json(record: Any) -> bytes:
+    """The JSON of `as_plain(record)`, in a fraction of its time; of several records, their list."""
     try:
         content = msgspec.json.encode(record).replace(_NOTHING_UNKNOWN, b"{")
     except TypeError:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from typing import Any
+
+from compilediag_harness import whole_file
 
 LARGEST_BYTES = 64 << 20
 """A larger file is not read."""
@@ -23,20 +24,8 @@ def write(path: str | os.PathLike[str], content: bytes) -> None:
     Raises:
         OSError: the folder or the disk does not take it; the file is left as it was.
     """
-    target = os.path.realpath(path)  # a link stays a link
-    folder, name = os.path.split(target)
-    os.makedirs(folder, exist_ok=True)
-    temporary = os.path.join(folder, f".{name[:100]}-{os.getpid()}-{os.urandom(4).hex()}.tmp")
-    try:
-        with open(temporary, "xb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
+    whole_file.write(path, (content,))
 
 
 def read(path: str | os.PathLike[str], schema: str, major: int) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from typing import Any
 
 from bench import Bench, Benchmark, Row
 
-from compilediag.receipt.file import encoded, receipt_from
+from compilediag.receipt.file import receipt_from
 from compilediag.receipt.history import receipt_of
+from compilediag.receipt.spelling import encoded
 from compilediag_harness import tracker_log
 from compilediag_harness.session import Session
 from compilediag_harness.tracker import tracker

@@ -1,0 +1,62 @@
+"""A file written whole or not at all: readers see the old one or the new one, whatever kills the
+writer.
+
+The content goes to a temporary file in the same folder, which then takes the place of the file in
+one move.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+
+TEMPORARY_END = ".tmp"
+
+_NAME_KEPT = 100
+
+
+def write(path: str | os.PathLike[str], pieces: Iterable[bytes], *, flushed: bool = True) -> int:
+    """Puts the pieces, one after the other, in the place of a file; the number of bytes.
+
+    `flushed` makes the file outlive a power failure from now on, which costs a wait for the disk:
+    without it, a file that was not there before may be missing or empty after one.
+
+    Raises:
+        OSError: the folder or the disk does not take it; the file is left as it was.
+    """
+    target = os.path.realpath(path)  # a link stays a link
+    folder, name = os.path.split(target)
+    unique = f"{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY_END}"
+    temporary = os.path.join(folder, temporary_start(name) + unique)
+    size = 0
+    try:
+        with open(temporary, "xb") as stream:
+            for piece in pieces:
+                size += stream.write(piece)
+            if flushed:
+                stream.flush()
+                os.fsync(stream.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    if flushed:
+        _flush_folder(folder)
+    return size
+
+
+def temporary_start(name: str) -> str:
+    """How the names of temporary files for a file of that name begin."""
+    return f".{name[:_NAME_KEPT]}-"
+
+
+def _flush_folder(folder: str) -> None:
+    """The move itself reaches the disk; not every file system lets a folder be flushed."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
