@@ -7,6 +7,7 @@ depend on where it was made.
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
@@ -20,8 +21,8 @@ Result = TypeVar("Result")
 AHEAD = 64
 """Most tasks handed out before their results are taken: results wait in memory."""
 
-PRELOADED = ("compilediag.offline",)
-"""What workers import once, in the server that they are forked from."""
+PRELOADED = ("compilediag.offline.many_ranks",)
+"""What workers import once, in the server that they are forked from, where there is one."""
 
 
 def cores() -> int:
@@ -34,17 +35,30 @@ def cores() -> int:
 def pool_of(workers: int) -> ProcessPoolExecutor:
     """Worker processes of this machine, started when the first task comes.
 
-    They are not forked from this process: it may have threads, whose locks a fork would copy.
+    They are forked from this process only where it has no other thread, whose locks a fork would
+    copy as they are: this saves them the imports.
     """
     # Who reads a small trace pays neither the time nor the memory of these.
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
     methods = multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
-    if "forkserver" in methods:
+    method = "fork" if _is_alone() else "forkserver" if "forkserver" in methods else "spawn"
+    context = multiprocessing.get_context(method)
+    if method == "forkserver":
         context.set_forkserver_preload(list(PRELOADED))
     return ProcessPoolExecutor(workers, mp_context=context)
+
+
+def _is_alone() -> bool:
+    """Whether the system says that this process has one thread; elsewhere than on Linux it is not
+    asked. Before 3.11 a pool forks again when its own thread is there."""
+    if sys.platform != "linux" or sys.version_info < (3, 11):
+        return False
+    try:
+        return len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return False
 
 
 def each(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from compilediag.diagnose import diagnose
 from compilediag.findings import Finding
 from compilediag.fold import fold
 from compilediag.ranks.brief import RankBrief, brief_of, counted, digest, losses_in
-from compilediag.ranks.divergence import Comparison
+from compilediag.ranks.divergence import Comparison, SummaryOf, compare_briefs
 from compilediag.ranks.summary import RankSummary, summaries_of
-from compilediag.ranks.told import Told
+from compilediag.ranks.told import Told, told_of
 from compilediag.readers.journal import Journal
 from compilediag.records import rank_of
 from compilediag.timeline import Timeline
@@ -54,6 +55,11 @@ def brief_in(journals: Journals, root: str) -> RankBrief:
     """One rank, of all its journals; or one journal without a rank. Files below `root` are the
     user's own."""
     timeline = fold([item.events for item in journals], user_roots=(root,))
+    return brief_from(journals, timeline, diagnose(timeline).findings)
+
+
+def brief_from(journals: Journals, timeline: Timeline, findings: Iterable[Finding]) -> RankBrief:
+    """The same of its journals, folded and diagnosed."""
     summaries = summaries_of(timeline)
     brief = brief_of(summaries[0]) if summaries else _without_rank(timeline)
     lost: dict[str, int] = {}
@@ -63,7 +69,7 @@ def brief_in(journals: Journals, root: str) -> RankBrief:
     sizes = [item.started.world_size for item in journals if item.started is not None]
     return replace(
         brief,
-        findings=digest(sorted({_named(item) for item in diagnose(timeline).findings})),
+        findings=digest(sorted({_named(item) for item in findings})),
         standing=_standing(timeline),
         events=sum(len(item.events) for item in journals),
         world_size=max((size for size in sizes if size is not None), default=None),
@@ -95,6 +101,43 @@ def _standing(timeline: Timeline) -> int:
     if timeline.compiles:
         return 2
     return int(any(process.torch is not None for process in timeline.processes))
+
+
+class Choice(NamedTuple):
+    """What the receipt of all ranks is made of."""
+
+    expected: int | None
+    """The world size."""
+    told: Told | None
+    """None: all that was read."""
+    others: Others | None
+
+
+def choice_of(
+    briefs: Sequence[RankBrief],
+    world_size: int | None,
+    named: Collection[int],
+    summary_of: SummaryOf,
+) -> Choice:
+    """Which of the briefs are told, in the order of `parts_of`; `named` are ranks that files are
+    named after, and `summary_of` is asked for the ranks that are named in the receipt."""
+    ranks = {item.rank for item in briefs if item.rank is not None}
+    expected = expected_ranks(world_size, [item.world_size for item in briefs], {*ranks, *named})
+    told = told_of(briefs)
+    if told is None:
+        return Choice(expected, None, None)
+    comparison = compare_briefs(briefs, expected, summary_of)
+    return Choice(expected, told, others_of(briefs, told, comparison))
+
+
+def expected_ranks(
+    world_size: int | None, told: Iterable[int | None], ranks: Iterable[int]
+) -> int | None:
+    """The world size: as the user told, as processes tell it, or as the highest rank implies."""
+    if world_size is not None:
+        return world_size
+    sizes = [size for size in told if size is not None]
+    return max([*sizes, *(rank + 1 for rank in ranks)], default=None)
 
 
 def others_of(briefs: Sequence[RankBrief], told: Told, comparison: Comparison) -> Others:

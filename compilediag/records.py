@@ -98,8 +98,8 @@ def read_sources(
     shapes: Sequence[LineShape] | None = None,
 ) -> Record:
     """The record that the sources are; one task a source where there is an executor."""
-    readable = [source for source in sources if source.kind in {TRACE, RUN}]
-    journals = [item for found in each(read_source, readable, executor) for item in found]
+    found = each(read_source, readable_in(sources), executor)
+    journals = [item for read in found for item in read]
     return record_of(sources, journals, shapes=shapes)
 
 
@@ -126,10 +126,15 @@ def record_of(
 
 def workers_worth(sources: Sequence[Source]) -> int:
     """How many processes should read the sources: one a core, and one where they are little."""
-    paths = [source.path for source in sources if source.kind in {TRACE, RUN}]
+    paths = [source.path for source in readable_in(sources)]
     if len(paths) < WORTH_SOURCES and sum(map(_size, paths)) < WORTH_BYTES:
         return 1
     return max(1, min(cores(), len(paths)))
+
+
+def readable_in(sources: Sequence[Source]) -> list[Source]:
+    """Those that `read_source` reads: each holds processes of its own."""
+    return [source for source in sources if source.kind in {TRACE, RUN}]
 
 
 def read_source(source: Source) -> tuple[Journal, ...]:

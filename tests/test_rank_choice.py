@@ -12,9 +12,10 @@ from rank_folders import folder_of_ranks, told
 from test_offline_cluster import Direct
 
 from compilediag import cli
-from compilediag.commands.analyze_cluster import Asked, receipts_on
+from compilediag.commands.analyze_cluster import receipts_on
 from compilediag.gate.doubts import doubts_of
 from compilediag.offline import find_sources, merged_receipt, read_record
+from compilediag.offline.many_ranks import Asked
 from compilediag.ranks import told as choice
 from compilediag.ranks.brief import LOSS_LENGTH, RankBrief, brief_of, losses_in
 from compilediag.ranks.divergence import GROUPS_KEPT, compare_briefs, compare_ranks

@@ -7,7 +7,7 @@ import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,11 +18,13 @@ from compilediag.errors import UsageError
 from compilediag.views.text import clean
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
+    from compilediag.offline.many_ranks import Asked
     from compilediag.readers.inputs import Source
-    from compilediag.records import Record
+    from compilediag.readers.train_shapes import LineShape
 
 
 @click.command(
@@ -115,19 +117,25 @@ def command(
             "give one"
         )
     from compilediag.commands.show import drawn
-    from compilediag.offline import find_sources, read_sources, workers_worth
+    from compilediag.offline import find_sources, workers_worth
     from compilediag.readers.train_shapes import shapes_with
 
     shapes = shapes_with(patterns)
     sources = find_sources(paths, shapes)
     lane = name or _lane(paths)
+    from compilediag.offline.many_ranks import asked_here
+
     if cluster is not None:
-        folder = _on_cluster(cluster, sources, output, lane, world_size)
+        from compilediag.commands.analyze_cluster import connected
+
+        with connected(cluster) as client:
+            folder = _folder(output)
+            _on_cluster(client, sources, asked_here(lane, world_size, folder))
     else:
+        folder = _folder(output)
+        asked = asked_here(lane, world_size, folder, warmup)
         with _workers(jobs or workers_worth(sources)) as executor:
-            record = read_sources(sources, executor, shapes)
-            record = replace(record, warmup=warmup)
-            folder = _here(record, output, lane, world_size, executor, tlparse=tlparse)
+            _here(sources, asked, executor, shapes, tlparse=tlparse)
     if output is None:
         from compilediag.receipt.locate import point_latest
 
@@ -155,49 +163,43 @@ def _workers(number: int) -> AbstractContextManager[Executor | None]:
 
 
 def _here(
-    record: Record,
-    output: str | None,
-    name: str,
-    world_size: int | None,
+    sources: tuple[Source, ...],
+    asked: Asked,
     executor: Executor | None,
+    shapes: Sequence[LineShape],
     *,
     tlparse: bool,
-) -> str:
-    """Writes the receipts: all ranks together, and each where there are several; their folder."""
-    from compilediag.offline import merged_receipt, rank_receipts
+) -> None:
+    """Writes the receipts: all ranks together, and each where there are several."""
+    from compilediag.offline.many_ranks import are_many, receipt_of_many
     from compilediag.receipt.file import write_receipt
-    from compilediag.receipt.locate import RECEIPT_NAME
+    from compilediag.receipt.locate import receipt_in
 
-    folder = _folder(output)
-    receipt = merged_receipt(record, name, world_size, folder)
+    if are_many(sources) and not tlparse:
+        receipt = receipt_of_many(sources, asked, executor, shapes)
+        write_receipt(receipt, receipt_in(asked.folder))
+        return
+    from compilediag.offline import merged_receipt, rank_receipts, read_sources
+
+    record = replace(read_sources(sources, executor, shapes), warmup=asked.warmup)
+    receipt = merged_receipt(record, asked.name, asked.world_size, asked.folder)
     if tlparse:
         from compilediag.commands.analyze_tlparse import with_reports
 
-        receipt, notes = with_reports(receipt, record, folder)
+        receipt, notes = with_reports(receipt, record, asked.folder)
         for note in notes:
             print(f"compilediag: {clean(note, limit=2000)}", file=sys.stderr)
-    write_receipt(receipt, os.path.join(folder, RECEIPT_NAME))
+    write_receipt(receipt, receipt_in(asked.folder))
     if len(record.ranks) > 1:
-        for rank, receipt in rank_receipts(record, name, executor):
-            write_receipt(receipt, os.path.join(folder, f"rank-{rank}", RECEIPT_NAME))
-    return folder
+        for rank, receipt in rank_receipts(record, asked.name, executor):
+            write_receipt(receipt, receipt_in(asked.folder, rank), flushed=False)
 
 
-def _on_cluster(
-    address: str,
-    sources: tuple[Source, ...],
-    output: str | None,
-    name: str,
-    world_size: int | None,
-) -> str:
-    """Writes the same receipts as they come from the workers; the folder they lie in."""
-    from compilediag.commands.analyze_cluster import asked_here, connected, receipts_on
+def _on_cluster(client: Any, sources: tuple[Source, ...], asked: Asked) -> None:
+    """Writes the same receipts as they come from the workers."""
+    from compilediag.commands.analyze_cluster import receipts_on
     from compilediag.receipt.file import write_receipt
-    from compilediag.receipt.locate import RECEIPT_NAME
+    from compilediag.receipt.locate import receipt_in
 
-    with connected(address) as client:
-        folder = _folder(output)
-        for rank, receipt in receipts_on(client, sources, asked_here(name, world_size, folder)):
-            part = "" if rank is None else f"rank-{rank}"
-            write_receipt(receipt, os.path.join(folder, part, RECEIPT_NAME))
-    return folder
+    for rank, receipt in receipts_on(client, sources, asked):
+        write_receipt(receipt, receipt_in(asked.folder, rank), flushed=rank is None)

@@ -8,24 +8,23 @@ one worker. Then the receipts of single ranks come, a few at a time.
 from __future__ import annotations
 
 import importlib
-import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from compilediag.errors import UsageError
-from compilediag.offline import Choice, choice_of, merged_receipt, rank_receipt, told_receipt
+from compilediag.offline import rank_receipt
+from compilediag.offline.many_ranks import Asked, receipt_of_chosen, told_journals
+from compilediag.offline.rank_parts import Journals, Part, journals_of, parts_in, told_in
 from compilediag.pooled import AHEAD
-from compilediag.rank_choice import brief_in, parts_of, summary_in
+from compilediag.rank_choice import Choice, brief_in, choice_of, parts_of, summary_in
 from compilediag.ranks.brief import RankBrief
 from compilediag.ranks.summary import RankSummary
-from compilediag.readers.inputs import RUN, TRACE, Source
-from compilediag.readers.journal import Journal
+from compilediag.readers.inputs import Source
 from compilediag.receipt.schema import Receipt
-from compilediag.records import Record, rank_of, ranks_named, read_source, record_of
+from compilediag.records import Record, ranks_named, read_source, readable_in, record_of
 
 JOINED = 16
 """Results that one task of the tree puts together."""
@@ -35,20 +34,6 @@ CONNECT_S = 20
 
 RETRIES = 3
 """How often a task is tried again, beside those that a lost worker had: they are never lost."""
-
-Journals = tuple[Journal, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the receipts are to say, beside what the traces hold."""
-
-    name: str
-    world_size: int | None
-    folder: str
-    """Where the receipts will lie: files are linked from there."""
-    root: str
-    """The working directory: files below it are the user's own."""
 
 
 def connected(address: str) -> Any:
@@ -81,17 +66,25 @@ def receipts_on(
 
     The workers must see the sources under the same paths, or open their URIs.
     """
-    readable = [source for source in sources if source.kind in {TRACE, RUN}]
+    readable = readable_in(sources)
     found = [client.submit(read, source, pure=False, retries=RETRIES) for source in readable]
-    parts, briefs = _parts(client, found, asked)
+
+    def together(several: Sequence[Part]) -> tuple[RankBrief, ...]:
+        tasks = [
+            client.submit(_brief, part, _of(part, found), asked, pure=False) for part in several
+        ]
+        return _tree(client, tasks)
+
+    held = _tree(client, [client.submit(_briefs_in, item, asked, pure=False) for item in found])
+    parts, briefs = parts_in(held, together)
     by_rank = {part.rank: part for part in parts if part.rank is not None}
 
     def summary_of(rank: int) -> RankSummary:
         part = by_rank[rank]
-        return client.submit(_summary, part, part.of(found), pure=False).result()
+        return client.submit(_summary, part, _of(part, found), pure=False).result()
 
     chosen = choice_of(briefs, asked.world_size, ranks_named(sources), cache(summary_of))
-    told = [part for place, part in enumerate(parts) if _is_told(place, chosen)]
+    told = told_in(parts, chosen)
     at = sorted({place for part in told for place in part.sources})
     wanted = [found[place] for place in at]
     with warnings.catch_warnings():
@@ -104,48 +97,9 @@ def receipts_on(
         yield from _each_rank(client, [by_rank[rank] for rank in sorted(by_rank)], found, asked)
 
 
-class Part(NamedTuple):
-    """One rank, or one process without a rank, and where its journals are."""
-
-    rank: int | None
-    sources: tuple[int, ...]
-    """Places of its sources among those that were read."""
-    alone: int = 0
-    """Of a process without a rank: which of those of its source it is."""
-
-    def of(self, found: Sequence[Any]) -> list[Any]:
-        """What was read of its sources."""
-        return [found[place] for place in self.sources]
-
-
-def _parts(client: Any, found: Sequence[Any], asked: Asked) -> tuple[list[Part], list[RankBrief]]:
-    """In the order of `parts_of`: ranks, ascending, then processes that have none."""
-    of_rank: dict[int, list[int]] = {}
-    briefs: dict[int, RankBrief] = {}
-    alone: list[tuple[Part, RankBrief]] = []
-    held = _tree(client, [client.submit(_briefs_in, item, asked, pure=False) for item in found])
-    for place, in_source in enumerate(held):
-        number = 0
-        for brief in in_source:
-            if brief.rank is None:
-                alone.append((Part(None, (place,), number), brief))
-                number += 1
-            else:
-                of_rank.setdefault(brief.rank, []).append(place)
-                briefs[brief.rank] = brief
-    parts = [Part(rank, tuple(of_rank[rank])) for rank in sorted(of_rank)]
-    # A rank with several files did what all of them tell together.
-    several = [part for part in parts if len(part.sources) > 1]
-    again = [client.submit(_brief, part, part.of(found), asked, pure=False) for part in several]
-    briefs.update((brief.rank or 0, brief) for brief in _tree(client, again))
-    return (
-        [*parts, *(part for part, _ in alone)],
-        [*(briefs[rank] for rank in sorted(of_rank)), *(brief for _, brief in alone)],
-    )
-
-
-def _is_told(place: int, chosen: Choice) -> bool:
-    return chosen.told is None or place in chosen.told.places
+def _of(part: Part, found: Sequence[Any]) -> list[Any]:
+    """What was read of its sources."""
+    return [found[place] for place in part.sources]
 
 
 def _each_rank(
@@ -154,7 +108,7 @@ def _each_rank(
     """The receipts of single ranks, in order; a few are made ahead, and few wait here."""
     waiting: deque[tuple[int, Any]] = deque()
     for part in parts:
-        one = client.submit(_one, part, part.of(found), asked, pure=False)
+        one = client.submit(_one, part, _of(part, found), asked, pure=False)
         waiting.append((part.rank or 0, one))
         if len(waiting) >= AHEAD:
             rank, first = waiting.popleft()
@@ -186,17 +140,12 @@ def _briefs_in(journals: Journals, asked: Asked) -> tuple[tuple[RankBrief, ...]]
     return (tuple(brief_in(part, asked.root) for part in parts_of(journals)),)
 
 
-def _journals_of(part: Part, found: Sequence[Journals]) -> Journals:
-    journals = tuple(item for item in _joined(found) if rank_of(item) == part.rank)
-    return journals if part.rank is not None else journals[part.alone : part.alone + 1]
-
-
 def _brief(part: Part, found: Sequence[Journals], asked: Asked) -> tuple[RankBrief]:
-    return (brief_in(_journals_of(part, found), asked.root),)
+    return (brief_in(journals_of(part, found), asked.root),)
 
 
 def _summary(part: Part, found: Sequence[Journals]) -> RankSummary:
-    return summary_in(_journals_of(part, found))
+    return summary_in(journals_of(part, found))
 
 
 def _merged(
@@ -208,24 +157,11 @@ def _merged(
     chosen: Choice,
 ) -> Receipt:
     """The receipt of all ranks; `at` are the places of the sources of which `found` was read."""
-    if chosen.others is None:
-        record = record_of(sources, _joined(found), asked.root)
-        return merged_receipt(record, asked.name, asked.world_size, asked.folder)
     read = dict(zip(at, found, strict=True))
-    journals = [
-        item
-        for part in told
-        for item in _journals_of(part, [read[place] for place in part.sources])
-    ]
-    record = record_of(sources, journals, asked.root)
-    return told_receipt(record, asked.name, chosen.expected, asked.folder, chosen.others)
+    record = record_of(sources, list(told_journals(told, read)), asked.root)
+    return receipt_of_chosen(record, asked, chosen)
 
 
 def _one(part: Part, found: Sequence[Journals], asked: Asked) -> Receipt:
-    record = Record(_journals_of(part, found), None, (), frozenset(), asked.root)
+    record = Record(journals_of(part, found), None, (), frozenset(), asked.root)
     return rank_receipt(record, asked.name)
-
-
-def asked_here(name: str, world_size: int | None, folder: str) -> Asked:
-    """What a command asks for in this working directory."""
-    return Asked(name, world_size, os.path.abspath(folder), os.getcwd())

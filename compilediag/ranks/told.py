@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from compilediag.ranks.brief import RankBrief
 
-RANKS_TOLD = 1024
+RANKS_TOLD = 256
 """Most ranks that are told one by one."""
 
 EVENTS_TOLD = 200_000

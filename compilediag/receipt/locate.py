@@ -44,6 +44,13 @@ def find_receipt(argument: AnyPath | None = None, cwd: AnyPath | None = None) ->
     raise ReceiptNotFound(f"There is no {RECEIPT_NAME} in {os.fspath(argument)}.")
 
 
+def receipt_in(folder: str, rank: int | None = None) -> str:
+    """Where the receipt of a run lies in its directory, or that of one rank."""
+    return (
+        join(folder, RECEIPT_NAME) if rank is None else join(folder, f"rank-{rank}", RECEIPT_NAME)
+    )
+
+
 def _without_dots(path: str) -> str:
     """Without "." and empty parts, so that its last part is a name; ".." stays, for links."""
     parts = [part for part in path.split(os.sep) if part not in ("", ".")]

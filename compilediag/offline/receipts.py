@@ -1,59 +1,41 @@
-"""Records of runs from anywhere made into receipts: traces, text logs, run directories, and the
-output of trainers.
-
-The way is that of a live run: events, Timeline, rules, receipt. What a record cannot tell is null
-or said in `completeness`; what is lost makes the verdict blind.
-"""
+"""The receipts of a record: of all its ranks together, and of each alone."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from compilediag.diagnose import diagnose
 from compilediag.fold import fold
 from compilediag.linked_files import links_to
 from compilediag.pooled import each
-from compilediag.rank_choice import Others, brief_in, others_of, parts_of, summary_in
+from compilediag.rank_choice import (
+    Others,
+    brief_from,
+    brief_in,
+    choice_of,
+    expected_ranks,
+    parts_of,
+    summary_in,
+)
 from compilediag.ranks.brief import RankBrief
-from compilediag.ranks.divergence import SummaryOf, compare_briefs
 from compilediag.ranks.summary import RankSummary, summaries_of
-from compilediag.ranks.told import Told, has_room, told_of
+from compilediag.ranks.told import has_room
 from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Source
 from compilediag.readers.journal import Journal
 from compilediag.receipt.build import build
 from compilediag.receipt.run_facts import JournalFacts, RunFacts
 from compilediag.receipt.schema import Receipt, Status
 from compilediag.receipt.ulid import ulid
-from compilediag.records import (
-    Record,
-    find_sources,
-    rank_of,
-    read_record,
-    read_source,
-    read_sources,
-    workers_worth,
-)
+from compilediag.records import Record, rank_of, read_source
 from compilediag_harness.wire import EvidenceLost
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-__all__ = [
-    "find_sources",
-    "merged_receipt",
-    "rank_receipt",
-    "rank_receipts",
-    "read_record",
-    "read_source",
-    "read_sources",
-    "summarise",
-    "workers_worth",
-]
 
 NAMES_SHOWN = 20
 
@@ -91,43 +73,6 @@ def merged_receipt(
     return told_receipt(kept, name, chosen.expected, out, chosen.others)
 
 
-class Choice(NamedTuple):
-    """What the receipt of all ranks is made of."""
-
-    expected: int | None
-    """The world size."""
-    told: Told | None
-    """None: all that was read."""
-    others: Others | None
-
-
-def choice_of(
-    briefs: Sequence[RankBrief],
-    world_size: int | None,
-    named: Collection[int],
-    summary_of: SummaryOf,
-) -> Choice:
-    """Which of the briefs are told, in the order of `parts_of`; `named` are ranks that files are
-    named after, and `summary_of` is asked for the ranks that are named in the receipt."""
-    ranks = {item.rank for item in briefs if item.rank is not None}
-    expected = expected_ranks(world_size, [item.world_size for item in briefs], {*ranks, *named})
-    told = told_of(briefs)
-    if told is None:
-        return Choice(expected, None, None)
-    comparison = compare_briefs(briefs, expected, summary_of)
-    return Choice(expected, told, others_of(briefs, told, comparison))
-
-
-def expected_ranks(
-    world_size: int | None, told: Iterable[int | None], ranks: Iterable[int]
-) -> int | None:
-    """The world size: as the user told, as processes tell it, or as the highest rank implies."""
-    if world_size is not None:
-        return world_size
-    sizes = [size for size in told if size is not None]
-    return max([*sizes, *(rank + 1 for rank in ranks)], default=None)
-
-
 def rank_receipts(
     record: Record, name: str | None, executor: Executor | None = None
 ) -> Iterator[tuple[int, Receipt]]:
@@ -144,7 +89,15 @@ def rank_receipts(
 
 def rank_receipt(record: Record, name: str | None) -> Receipt:
     """The receipt of one rank, from a record that holds nothing else. Picklable both ways."""
-    return told_receipt(record, name, None, None)
+    return told_alone(record, name)[1]
+
+
+def told_alone(record: Record, name: str | None) -> tuple[RankBrief, Receipt]:
+    """One rank, or one process without a rank, by itself: in brief, and its receipt."""
+    timeline = fold([item.events for item in record.journals], user_roots=(record.root,))
+    diagnosis = diagnose(timeline)
+    brief = brief_from(record.journals, timeline, diagnosis.findings)
+    return brief, build(timeline, diagnosis, _facts(record, name, None, None))
 
 
 def told_receipt(

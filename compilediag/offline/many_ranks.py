@@ -1,0 +1,146 @@
+"""Traces of many ranks on this machine: read a few to a task, and each rank's receipt written where
+it was read.
+
+What a task gives back is each rank in brief. By the briefs is chosen which ranks the receipt of all
+tells, and only these are read again: no process ever holds the events of all ranks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from compilediag.offline.rank_parts import Journals, Part, journals_of, parts_in, told_in
+from compilediag.offline.receipts import merged_receipt, told_alone, told_receipt
+from compilediag.pooled import each
+from compilediag.rank_choice import Choice, choice_of, parts_of, summary_in
+from compilediag.ranks.brief import RankBrief
+from compilediag.ranks.summary import RankSummary
+from compilediag.ranks.told import FEWEST_TOLD
+from compilediag.readers.inputs import Source
+from compilediag.readers.journal import Journal
+from compilediag.receipt.file import write_receipt
+from compilediag.receipt.locate import receipt_in
+from compilediag.receipt.schema import Receipt
+from compilediag.records import Record, ranks_named, read_source, readable_in, record_of
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from compilediag.readers.train_shapes import LineShape
+
+TOGETHER = 8
+"""Sources that one task reads. Handing a task to a worker and taking its result costs half of what
+reading a small trace does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the receipts are to say, beside what the traces hold."""
+
+    name: str
+    world_size: int | None
+    folder: str
+    """Where the receipts lie: files are linked from there."""
+    root: str
+    """The working directory: files below it are the user's own."""
+    warmup: int | None = None
+    """Steps of a trainer's output that are warm-up, where the user says so."""
+
+
+def asked_here(name: str, world_size: int | None, folder: str, warmup: int | None = None) -> Asked:
+    """What a command asks for in this working directory."""
+    return Asked(name, world_size, os.path.abspath(folder), os.getcwd(), warmup)
+
+
+def are_many(sources: Sequence[Source]) -> bool:
+    """Whether there are more ranks than are all told, whatever they did."""
+    return len(readable_in(sources)) > FEWEST_TOLD
+
+
+def receipt_of_many(
+    sources: tuple[Source, ...],
+    asked: Asked,
+    executor: Executor | None = None,
+    shapes: Sequence[LineShape] | None = None,
+) -> Receipt:
+    """The receipt of all ranks; that of each rank is in the folder when this returns.
+
+    Raises:
+        OutputUnwritable: the folder or the disk does not take them.
+    """
+    readable = readable_in(sources)
+    groups = (readable[begin : begin + TOGETHER] for begin in range(0, len(readable), TOGETHER))
+    held = [
+        briefs
+        for found in each(partial(_each_source, asked=asked), groups, executor)
+        for briefs in found
+    ]
+
+    def together(several: Sequence[Part]) -> Iterable[RankBrief]:
+        tasks = ((part, _sources_of(part, readable)) for part in several)
+        return each(partial(_rank_of_several, asked=asked), tasks, executor)
+
+    parts, briefs = parts_in(held, together)
+    by_rank = {part.rank: part for part in parts if part.rank is not None}
+
+    @cache
+    def summary_of(rank: int) -> RankSummary:
+        part = by_rank[rank]
+        return summary_in(journals_of(part, map(read_source, _sources_of(part, readable))))
+
+    chosen = choice_of(briefs, asked.world_size, ranks_named(sources), summary_of)
+    told = told_in(parts, chosen)
+    at = sorted({place for part in told for place in part.sources})
+    found = each(read_source, [readable[place] for place in at], executor)
+    read = dict(zip(at, found, strict=True))
+    record = record_of(sources, list(told_journals(told, read)), asked.root, shapes)
+    return receipt_of_chosen(replace(record, warmup=asked.warmup), asked, chosen)
+
+
+def receipt_of_chosen(record: Record, asked: Asked, chosen: Choice) -> Receipt:
+    """The receipt of all ranks, from a record of those that it tells."""
+    if chosen.others is None:
+        return merged_receipt(record, asked.name, asked.world_size, asked.folder)
+    return told_receipt(record, asked.name, chosen.expected, asked.folder, chosen.others)
+
+
+def told_journals(told: Iterable[Part], read: Mapping[int, Journals]) -> Iterator[Journal]:
+    """The journals of the parts, out of what was read of each source."""
+    for part in told:
+        yield from journals_of(part, (read[place] for place in part.sources))
+
+
+def _sources_of(part: Part, readable: Sequence[Source]) -> tuple[Source, ...]:
+    return tuple(readable[place] for place in part.sources)
+
+
+# What follows runs in workers.
+
+
+def _each_source(sources: Sequence[Source], asked: Asked) -> list[tuple[RankBrief, ...]]:
+    """The ranks and processes of each source, as if it were all there is of them."""
+    return [
+        tuple(_written(part, asked) for part in parts_of(read_source(source))) for source in sources
+    ]
+
+
+def _rank_of_several(task: tuple[Part, tuple[Source, ...]], asked: Asked) -> RankBrief:
+    """A rank with several sources."""
+    part, sources = task
+    return _written(journals_of(part, map(read_source, sources)), asked)
+
+
+def _written(journals: Sequence[Journal], asked: Asked) -> RankBrief:
+    """A part in brief; its receipt is written where it has a rank.
+
+    It is not waited for until the disk has it: after a power failure all is read again.
+    """
+    record = Record(tuple(journals), None, (), frozenset(), asked.root)
+    brief, receipt = told_alone(record, asked.name)
+    if brief.rank is not None:
+        write_receipt(receipt, receipt_in(asked.folder, brief.rank), flushed=False)
+    return brief

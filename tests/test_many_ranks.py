@@ -1,0 +1,111 @@
+"""Traces of many ranks, read a few to a task: the receipts of a run that is held as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rank_folders import folder_of_ranks, told
+
+from compilediag import cli, pooled
+from compilediag.offline import find_sources, many_ranks, merged_receipt, rank_receipts, read_record
+from compilediag.offline.many_ranks import are_many, asked_here, receipt_of_many
+from compilediag.pooled import pool_of
+from compilediag.ranks import told as choice
+from compilediag.ranks.told import FEWEST_TOLD
+from compilediag.readers.inputs import FOREIGN, RUN, TRACE, Source
+from compilediag.readers.journal import Journal
+from compilediag.receipt.file import read_receipt
+from compilediag.records import read_source
+
+
+def mixed_folder(folder: Path) -> Path:
+    """Four ranks, one of them with two files, a process without a rank, and an empty file."""
+    folder_of_ranks(folder)
+    again = next(folder.glob("*rank_1_*")).read_bytes().replace(b'"rank": 1', b'"rank": 0')
+    (folder / "dedicated_log_torch_trace_rank_0_again.log").write_bytes(again)
+    alone = next(folder.glob("*rank_3_*")).read_bytes().replace(b'"rank": 3, ', b"")
+    (folder / "dedicated_log_torch_trace_alone.log").write_bytes(alone)
+    (folder / "empty.log").touch()
+    return folder
+
+
+@pytest.mark.parametrize("room", [1, 2, 256])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_receipts_of_a_record_that_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, workers: int
+) -> None:
+    """Of all ranks and of each, whether or not all of them are told, in this process or in two."""
+    monkeypatch.setattr(choice, "RANKS_TOLD", room)
+    monkeypatch.setattr(choice, "FEWEST_TOLD", 0)
+    monkeypatch.setattr(many_ranks, "TOGETHER", 2)
+    folder, out = mixed_folder(tmp_path / "in"), tmp_path / "out"
+    asked = asked_here("lane", 7, str(out))
+    sources = find_sources([str(folder)])
+    if workers:
+        with pool_of(workers) as pool:
+            made = receipt_of_many(sources, asked, pool)
+    else:
+        made = receipt_of_many(sources, asked)
+    record = read_record([str(folder)])
+    assert told(made) == told(merged_receipt(record, "lane", 7, str(out)))
+    each = dict(rank_receipts(record, "lane"))
+    assert sorted(each) == [0, 1, 3, 4]
+    for rank, expected in each.items():
+        assert told(read_receipt(out / f"rank-{rank}")) == told(expected)
+
+
+def test_only_what_is_told_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each trace once, and once more those of the two ranks that are told and of the one that is
+    named as different: no more than these is ever held."""
+    monkeypatch.setattr(choice, "RANKS_TOLD", 2)
+    monkeypatch.setattr(choice, "FEWEST_TOLD", 0)
+    read: list[str] = []
+
+    def counted(source: Source) -> tuple[Journal, ...]:
+        read.append(Path(source.path).name.removeprefix("dedicated_log_torch_trace_"))
+        return read_source(source)
+
+    monkeypatch.setattr(many_ranks, "read_source", counted)
+    sources = find_sources([str(folder_of_ranks(tmp_path / "in"))])
+    receipt_of_many(sources, asked_here("lane", None, str(tmp_path / "out")))
+    assert read[:4] == [f"rank_{rank}_x.log" for rank in (0, 1, 3, 4)]
+    assert set(read[4:]) == {"rank_0_x.log", "rank_1_x.log"}
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it writes and draws is the same whichever way it goes."""
+    folder = folder_of_ranks(tmp_path / "in")
+    drawn: list[str] = []
+    for way, fewest in (("held", FEWEST_TOLD), ("many", 1)):
+        monkeypatch.setattr(many_ranks, "FEWEST_TOLD", fewest)
+        out = tmp_path / way
+        assert cli.main(["analyze", str(folder), "--ranks", "-o", str(out)]) == 0
+        drawn.append(capsys.readouterr().out.replace(str(out), "OUT"))
+    assert drawn[0] == drawn[1]
+    names = [
+        [str(path.relative_to(tmp_path / way)) for path in sorted((tmp_path / way).rglob("*"))]
+        for way in ("held", "many")
+    ]
+    assert names[0] == names[1]
+    assert "rank-4/receipt.json" in names[0]
+
+
+def test_many_are_more_than_are_always_told() -> None:
+    """Only what holds processes counts."""
+    traces = [Source(f"{number}", TRACE if number % 2 else RUN) for number in range(FEWEST_TOLD)]
+    foreign = [Source("x", FOREIGN)] * 1000
+    assert not are_many([*traces, *foreign])
+    assert are_many([*traces, Source("one more", TRACE)])
+
+
+def test_a_process_with_threads_is_not_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork copies locks as they are, held by threads that it does not copy."""
+    for threads, alone in ((["1"], True), (["1", "2"], False)):
+        monkeypatch.setattr(pooled.os, "listdir", lambda _, found=threads: found)
+        monkeypatch.setattr(pooled.sys, "platform", "linux")
+        monkeypatch.setattr(pooled.sys, "version_info", (3, 12))
+        method = pool_of(1)._mp_context.get_start_method()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        assert (method == "fork") == alone
