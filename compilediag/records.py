@@ -148,8 +148,13 @@ def read_source(source: Source) -> tuple[Journal, ...]:
 
 def ranks_named(sources: Sequence[Source]) -> frozenset[int]:
     """Ranks that the names of traces tell, also of traces that hold nothing."""
-    named = (rank_in_name(os.path.basename(item.path)) for item in sources if item.kind == TRACE)
+    named = (rank_named(item) for item in sources)
     return frozenset(rank for rank in named if rank is not None)
+
+
+def rank_named(source: Source) -> int | None:
+    """The rank that the name of a trace tells."""
+    return rank_in_name(os.path.basename(source.path)) if source.kind == TRACE else None
 
 
 def rank_of(journal: Journal) -> int | None:

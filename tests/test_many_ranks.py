@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rank_folders import folder_of_ranks, told
 
 from compilediag import cli, pooled
 from compilediag.offline import find_sources, many_ranks, merged_receipt, rank_receipts, read_record
-from compilediag.offline.many_ranks import are_many, asked_here, receipt_of_many
+from compilediag.offline.many_ranks import are_many, asked_here, lowest, receipt_of_many
 from compilediag.pooled import pool_of
 from compilediag.ranks import told as choice
 from compilediag.ranks.told import FEWEST_TOLD
 from compilediag.readers.inputs import FOREIGN, RUN, TRACE, Source
 from compilediag.readers.journal import Journal
 from compilediag.receipt.file import read_receipt
-from compilediag.records import read_source
+from compilediag.records import rank_named, read_source
 
 
 def mixed_folder(folder: Path) -> Path:
@@ -55,22 +56,38 @@ def test_the_receipts_of_a_record_that_is_held(
         assert told(read_receipt(out / f"rank-{rank}")) == told(expected)
 
 
-def test_only_what_is_told_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each trace once, and once more those of the two ranks that are told and of the one that is
-    named as different: no more than these is ever held."""
+@pytest.mark.parametrize(("kept", "told_again"), [(0, [0, 1]), (4096, [1])])
+def test_only_what_is_told_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, told_again: list[int]
+) -> None:
+    """Each trace once; those of the ranks that are told, unless they are few events of a low rank;
+    and for what differs, the rank that does and one that it is compared with."""
+    for module in (choice, many_ranks):
+        monkeypatch.setattr(module, "FEWEST_TOLD", 0)
     monkeypatch.setattr(choice, "RANKS_TOLD", 2)
-    monkeypatch.setattr(choice, "FEWEST_TOLD", 0)
-    read: list[str] = []
+    monkeypatch.setattr(many_ranks, "RANKS_TOLD", 1)
+    monkeypatch.setattr(many_ranks, "KEPT_OF_SOURCE", kept)
+    read: list[int | None] = []
 
     def counted(source: Source) -> tuple[Journal, ...]:
-        read.append(Path(source.path).name.removeprefix("dedicated_log_torch_trace_"))
+        read.append(rank_named(source))
         return read_source(source)
 
     monkeypatch.setattr(many_ranks, "read_source", counted)
     sources = find_sources([str(folder_of_ranks(tmp_path / "in"))])
-    receipt_of_many(sources, asked_here("lane", None, str(tmp_path / "out")))
-    assert read[:4] == [f"rank_{rank}_x.log" for rank in (0, 1, 3, 4)]
-    assert set(read[4:]) == {"rank_0_x.log", "rank_1_x.log"}
+    made = receipt_of_many(sources, asked_here("lane", None, str(tmp_path / "out")))
+    assert made.ranks is not None
+    assert made.ranks.told == 2
+    assert read[:4] == [0, 1, 3, 4]
+    assert sorted(read[4:], key=str) == sorted([0, 1, *told_again])
+
+
+def test_the_lowest_ranks_are_kept_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those without a rank last, as the receipt tells them."""
+    monkeypatch.setattr(many_ranks, "RANKS_TOLD", 3)
+    names = ["x.log", "trace_rank_10_a.log", "trace_rank_2_a.log", "y.log", "trace_rank_1_a.log"]
+    assert lowest([Source(f"in/{name}", TRACE) for name in names]) == {4, 2, 1}
+    assert lowest([Source(f"in/{name}", TRACE) for name in names[:2]]) == {0, 1}
 
 
 def test_the_command(
@@ -101,11 +118,18 @@ def test_many_are_more_than_are_always_told() -> None:
     assert are_many([*traces, Source("one more", TRACE)])
 
 
-def test_a_process_with_threads_is_not_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("threads", "method"), [(["7"], "fork"), (["7", "8"], "forkserver")])
+def test_a_process_with_threads_is_not_forked(
+    monkeypatch: pytest.MonkeyPatch, threads: list[str], method: str
+) -> None:
     """A fork copies locks as they are, held by threads that it does not copy."""
-    for threads, alone in ((["1"], True), (["1", "2"], False)):
-        monkeypatch.setattr(pooled.os, "listdir", lambda _, found=threads: found)
-        monkeypatch.setattr(pooled.sys, "platform", "linux")
-        monkeypatch.setattr(pooled.sys, "version_info", (3, 12))
-        method = pool_of(1)._mp_context.get_start_method()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
-        assert (method == "fork") == alone
+
+    def tasks(folder: str) -> list[str]:
+        assert folder == "/proc/self/task"
+        return threads
+
+    monkeypatch.setattr(pooled.os, "listdir", tasks)
+    monkeypatch.setattr(pooled.sys, "platform", "linux")
+    monkeypatch.setattr(pooled.sys, "version_info", (3, 11))
+    pool: Any = pool_of(1)
+    assert pool._mp_context.get_start_method() == method

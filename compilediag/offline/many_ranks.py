@@ -1,8 +1,9 @@
 """Traces of many ranks on this machine: read a few to a task, and each rank's receipt written where
 it was read.
 
-What a task gives back is each rank in brief. By the briefs is chosen which ranks the receipt of all
-tells, and only these are read again: no process ever holds the events of all ranks.
+What a task gives back is each rank in brief, and the events of the lowest ranks where they are few.
+By the briefs is chosen which ranks the receipt of all tells, and what is not there of these is read
+again: no process ever holds the events of all ranks.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from compilediag.offline.rank_parts import Journals, Part, journals_of, parts_in, told_in
 from compilediag.offline.receipts import merged_receipt, told_alone, told_receipt
@@ -19,13 +20,20 @@ from compilediag.pooled import each
 from compilediag.rank_choice import Choice, choice_of, parts_of, summary_in
 from compilediag.ranks.brief import RankBrief
 from compilediag.ranks.summary import RankSummary
-from compilediag.ranks.told import FEWEST_TOLD
+from compilediag.ranks.told import EVENTS_TOLD, FEWEST_TOLD, RANKS_TOLD
 from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import receipt_in
 from compilediag.receipt.schema import Receipt
-from compilediag.records import Record, ranks_named, read_source, readable_in, record_of
+from compilediag.records import (
+    Record,
+    rank_named,
+    ranks_named,
+    read_source,
+    readable_in,
+    record_of,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -35,6 +43,10 @@ if TYPE_CHECKING:
 TOGETHER = 8
 """Sources that one task reads. Handing a task to a worker and taking its result costs half of what
 reading a small trace does."""
+
+
+KEPT_OF_SOURCE = EVENTS_TOLD // RANKS_TOLD
+"""Most events that a task gives back of a source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +85,13 @@ def receipt_of_many(
         OutputUnwritable: the folder or the disk does not take them.
     """
     readable = readable_in(sources)
-    groups = (readable[begin : begin + TOGETHER] for begin in range(0, len(readable), TOGETHER))
-    held = [
-        briefs
-        for found in each(partial(_each_source, asked=asked), groups, executor)
-        for briefs in found
-    ]
+    held = list(_each_read(readable, asked, executor))
 
     def together(several: Sequence[Part]) -> Iterable[RankBrief]:
         tasks = ((part, _sources_of(part, readable)) for part in several)
         return each(partial(_rank_of_several, asked=asked), tasks, executor)
 
-    parts, briefs = parts_in(held, together)
+    parts, briefs = parts_in([found.briefs for found in held], together)
     by_rank = {part.rank: part for part in parts if part.rank is not None}
 
     @cache
@@ -94,11 +101,45 @@ def receipt_of_many(
 
     chosen = choice_of(briefs, asked.world_size, ranks_named(sources), summary_of)
     told = told_in(parts, chosen)
-    at = sorted({place for part in told for place in part.sources})
-    found = each(read_source, [readable[place] for place in at], executor)
-    read = dict(zip(at, found, strict=True))
+    at = {place for part in told for place in part.sources}
+    read = {place: held[place].journals for place in at}
+    again = sorted(place for place, journals in read.items() if not journals)
+    read.update(
+        zip(again, each(read_source, [readable[place] for place in again], executor), strict=True)
+    )
     record = record_of(sources, list(told_journals(told, read)), asked.root, shapes)
     return receipt_of_chosen(replace(record, warmup=asked.warmup), asked, chosen)
+
+
+class Found(NamedTuple):
+    """What was read of one source."""
+
+    briefs: tuple[RankBrief, ...]
+    """Of its ranks and processes, as if it were all there is of them."""
+    journals: Journals
+    """Empty where they are too many to be kept, or probably not told."""
+
+
+def _each_read(
+    readable: Sequence[Source], asked: Asked, executor: Executor | None
+) -> Iterator[Found]:
+    low = lowest(readable)
+    tasks = (
+        [
+            (source, begin + place in low)
+            for place, source in enumerate(readable[begin : begin + TOGETHER])
+        ]
+        for begin in range(0, len(readable), TOGETHER)
+    )
+    for found in each(partial(_read, asked=asked), tasks, executor):
+        yield from found
+
+
+def lowest(readable: Sequence[Source]) -> frozenset[int]:
+    """Places of the sources that are probably told: those of the lowest ranks, by their names."""
+    ranks = [rank_named(source) for source in readable]
+    order = sorted(range(len(readable)), key=lambda at: (ranks[at] is None, ranks[at] or 0, at))
+    return frozenset(order[:RANKS_TOLD])
 
 
 def receipt_of_chosen(record: Record, asked: Asked, chosen: Choice) -> Receipt:
@@ -121,11 +162,15 @@ def _sources_of(part: Part, readable: Sequence[Source]) -> tuple[Source, ...]:
 # What follows runs in workers.
 
 
-def _each_source(sources: Sequence[Source], asked: Asked) -> list[tuple[RankBrief, ...]]:
-    """The ranks and processes of each source, as if it were all there is of them."""
-    return [
-        tuple(_written(part, asked) for part in parts_of(read_source(source))) for source in sources
-    ]
+def _read(tasks: Sequence[tuple[Source, bool]], asked: Asked) -> list[Found]:
+    """Sources, each with whether its journals are wanted."""
+    found: list[Found] = []
+    for source, wanted in tasks:
+        journals = read_source(source)
+        briefs = tuple(_written(part, asked) for part in parts_of(journals))
+        few = sum(len(item.events) for item in journals) <= KEPT_OF_SOURCE
+        found.append(Found(briefs, journals if wanted and few else ()))
+    return found
 
 
 def _rank_of_several(task: tuple[Part, tuple[Source, ...]], asked: Asked) -> RankBrief:

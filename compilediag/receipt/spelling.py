@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from compilediag.receipt.history import is_older
-from compilediag.receipt.record import Record, attributes, to_json
+from compilediag.receipt.record import LEAVES, Record, attributes, to_json
 from compilediag.receipt.schema import MIN_READER_VERSION, SCHEMA_VERSION, Receipt
 
 ITEMS_TOGETHER = 256
@@ -56,7 +56,12 @@ def _is_long(value: Any) -> bool:
     return (
         isinstance(value, Record)
         and not value.unknown
-        and any(_is_long(getattr(value, name)) for name in value.__struct_fields__)
+        and any(
+            # A call for every number and text would be most of the time of a small receipt.
+            type(item) not in LEAVES and _is_long(item)
+            for name in value.__struct_fields__
+            for item in (getattr(value, name),)
+        )
     )
 
 
