@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness import attach, brief_steps, steps, torch_calls
+from compilediag_harness import attach, brief_steps, step_hooks, steps, torch_calls, torch_disabling
 from compilediag_harness.session import Session
 from compilediag_harness.step_source import CALL, EXPLICIT, OPTIMIZER
 from compilediag_harness.wire import (
@@ -36,11 +36,11 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
     """The events of a session whose first steps are few."""
     readings = itertools.count(1)
     torch._dynamo.reset()
-    monkeypatch.setattr(steps, "_monotonic", lambda: next(readings) * READING_S)
+    monkeypatch.setattr(step_hooks, "_monotonic", lambda: next(readings) * READING_S)
     monkeypatch.setattr(brief_steps, "FIRST_STEPS", FIRST)
     monkeypatch.setattr(brief_steps, "RETRY_STEPS", FIRST // 2)
     monkeypatch.setattr(brief_steps, "NOTED_S", 0.05)
-    monkeypatch.setattr(torch_calls, "_functions_disabled", False)  # by tests before this one
+    monkeypatch.setattr(torch_disabling, "_functions_disabled", False)  # by tests before this one
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
     attach.install(session)
@@ -51,7 +51,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
 
 def finish(events: list[Event]) -> list[StepsEnded]:
     """The batches of steps, when the session has ended."""
-    attach.finish(steps._active[-1].clock.session)
+    attach.finish(step_hooks._active[-1].clock.session)
     return [event for event in events if isinstance(event, StepsEnded)]
 
 
@@ -125,7 +125,7 @@ def test_a_loop(
     seen: list[list[bool]] = []
     for _ in range(STEPS):
         run(2)
-        seen.append(ours() if steps._noting is not None else [])
+        seen.append(ours() if step_hooks._noting is not None else [])
     batches = finish(told)
     noted, watched = numbers(batches, noted=True), numbers(batches, noted=False)
     # A call ends a step with its begin, so that the last step ends with the session.
@@ -151,16 +151,16 @@ def test_a_recompile_in_a_noted_step(
     run = program()
     for _ in range(FIRST + 20):
         run(2)
-    assert steps._noting is not None
+    assert step_hooks._noting is not None
     before = torch._dynamo.utils.counters["frames"]["ok"]
-    session = steps._noting._session
+    session = step_hooks._noting._session
     run(3)
     asked = [event for event in told if isinstance(event, Recompiled)]
     assert [event.step for event in asked] == [FIRST + 20]
     assert asked[0].entries
     assert torch._dynamo.utils.counters["frames"]["ok"] == before + 1
     run(2)
-    assert steps._noting is None
+    assert step_hooks._noting is None
     assert session.step >= FIRST + 20
 
 
@@ -170,14 +170,14 @@ def test_a_second_session_watches(told: list[Event]) -> None:
     run = training()
     for _ in range(FIRST + 20):
         run(2)
-    assert steps._noting is not None
+    assert step_hooks._noting is not None
     events: list[Event] = []
     second = Session(events.append, origin=0.0)
     attach.install(second)
     try:
         for _ in range(STEPS):
             run(2)
-        assert steps._noting is None
+        assert step_hooks._noting is None
     finally:
         own = finish(events)
         attach.uninstall(second)
@@ -202,7 +202,7 @@ def test_functions_that_are_not_compiled_on_purpose(told: list[Event]) -> None:
     for _ in range(FIRST + 50):
         run(2)
         metric(torch.ones(1))
-    assert steps._noting is None
+    assert step_hooks._noting is None
 
 
 def test_a_function_that_is_disabled_late(told: list[Event]) -> None:
@@ -210,13 +210,13 @@ def test_a_function_that_is_disabled_late(told: list[Event]) -> None:
     run = training()
     for _ in range(FIRST + 20):
         run(2)
-    assert steps._noting is not None
+    assert step_hooks._noting is not None
     metric = torch.compiler.disable(lambda x: x + 1)
-    assert steps._noting is None
+    assert step_hooks._noting is None
     for _ in range(FIRST + 50):
         run(2)
         metric(torch.ones(1))
-    assert steps._noting is None
+    assert step_hooks._noting is None
     finish(told)
     counts = [sum(one.counts) for one in told if isinstance(one, DisabledCallsEnded)]
     assert sum(counts) == FIRST + 50
@@ -230,4 +230,4 @@ def test_what_dynamo_disables_is_not_the_programs(told: list[Event]) -> None:
 
     compiled = torch.compile(lambda x: x * 2, backend=backend)
     compiled(torch.ones(2))
-    assert not torch_calls.functions_disabled()
+    assert not torch_disabling.functions_disabled()

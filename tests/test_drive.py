@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from compilediag_harness import steps
+from compilediag_harness import step_hooks, step_limit
 from compilediag_harness.drive import drive
 from compilediag_harness.session import Session
 from compilediag_harness.step_source import StepSource
@@ -29,7 +29,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> tuple[StepSource, list[Event]]:
     """A session that counts steps, without torch."""
     events: list[Event] = []
     one = StepSource(Session(events.append, origin=0.0), NoOptimizers(), 0.0)
-    monkeypatch.setattr(steps, "_active", (one,))
+    monkeypatch.setattr(step_hooks, "_active", (one,))
     return one, events
 
 
@@ -43,14 +43,14 @@ def test_it_calls_the_function_once_a_step() -> None:
 
 def test_the_run_decides_the_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """`compilediag run --steps N` lengthens and shortens the loop."""
-    monkeypatch.setenv(steps.STEPS_VARIABLE, "5")
+    monkeypatch.setenv(step_limit.STEPS_VARIABLE, "5")
     assert drive(lambda _: None, steps=3) == 5
     assert drive(lambda _: None, steps=60) == 5
 
 
 def test_a_meaningless_number_of_steps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program's own number holds."""
-    monkeypatch.setenv(steps.STEPS_VARIABLE, "many")
+    monkeypatch.setenv(step_limit.STEPS_VARIABLE, "many")
     assert drive(lambda _: None, steps=2) == 2
 
 
@@ -79,7 +79,7 @@ def test_each_call_is_a_step(source: tuple[StepSource, list[Event]]) -> None:
 def test_marks_of_the_function_are_not_doubled(source: tuple[StepSource, list[Event]]) -> None:
     """A function that calls `step()` itself marks its own steps."""
     one, _ = source
-    drive(lambda _: steps.step(), steps=4)
+    drive(lambda _: step_hooks.step(), steps=4)
     assert one.clock.session.step == 4
 
 
@@ -87,8 +87,8 @@ def test_a_limit_does_not_cut_what_follows(
     monkeypatch: pytest.MonkeyPatch, source: tuple[StepSource, list[Event]]
 ) -> None:
     """With `--steps N` the loop ends by itself, and the lines after it run."""
-    monkeypatch.setenv(steps.STEPS_VARIABLE, "2")
-    monkeypatch.setattr(steps, "_limit", 2)
+    monkeypatch.setenv(step_limit.STEPS_VARIABLE, "2")
+    monkeypatch.setattr(step_limit, "limit", 2)
     assert drive(lambda _: None) == 2
 
 
@@ -96,14 +96,14 @@ def test_a_limit_stops_a_plain_loop(
     monkeypatch: pytest.MonkeyPatch, source: tuple[StepSource, list[Event]]
 ) -> None:
     """Like `sys.exit(0)` after the last step allowed: `except Exception` lets it pass."""
-    monkeypatch.setattr(steps, "_limit", 3)
+    monkeypatch.setattr(step_limit, "limit", 3)
     done: list[int] = []
 
     def train() -> None:
         for number in range(10):
             done.append(number)
             with contextlib.suppress(Exception):  # as a careful training loop may
-                steps.step()
+                step_hooks.step()
 
     with pytest.raises(SystemExit) as stopped:
         train()

@@ -15,7 +15,7 @@ import pytest
 
 from compilediag.fold import fold
 from compilediag.timeline import Step, Timeline
-from compilediag_harness import checkpoints, spans, steps, torch_calls
+from compilediag_harness import checkpoints, spans, step_hooks, steps, torch_calls
 from compilediag_harness.session import Session
 from compilediag_harness.spans import span
 from compilediag_harness.wire import Event
@@ -116,7 +116,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
     """A program whose clock is its own."""
     torch._dynamo.reset()
     made = Program()
-    monkeypatch.setattr(steps, "_monotonic", lambda: made.now)
+    monkeypatch.setattr(step_hooks, "_monotonic", lambda: made.now)
     monkeypatch.setattr(spans, "_monotonic_ns", lambda: round(made.now * 1e9))
     steps.install(made.session, torch)
     torch_calls.watch_compiled_calls()

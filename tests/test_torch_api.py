@@ -12,7 +12,14 @@ torch = pytest.importorskip("torch")
 
 import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
-from compilediag_harness import torch_api, torch_calls, torch_compiles, torch_guards, torch_names  # noqa: E402
+from compilediag_harness import (  # noqa: E402
+    torch_api,
+    torch_calls,
+    torch_compiles,
+    torch_guards,
+    torch_names,
+    torch_open_calls,
+)
 
 pytestmark = [
     pytest.mark.torch,
@@ -306,7 +313,7 @@ def test_calls_of_disabled_functions_are_told_with_their_function():
 def test_where_a_compiled_call_comes_from():
     """The function, and the eager module around it if there is one."""
     found = []
-    remove = torch_calls.on_outermost_call(lambda key: found.append(torch_calls.called_from()))
+    remove = torch_calls.on_outermost_call(lambda key: found.append(torch_open_calls.called_from()))
     inner = compiled(torch.nn.Linear(2, 2))
 
     class Net(torch.nn.Module):

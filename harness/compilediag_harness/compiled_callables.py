@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from compilediag_harness import torch_calls
+from compilediag_harness import torch_open_calls
 from compilediag_harness.phases import FORWARD, NAMES, OPTIMIZER
 from compilediag_harness.step_clock import StepClock
 
@@ -32,7 +32,7 @@ class CompiledCallables:
         return phase
 
     def _look(self, clock: StepClock) -> int:
-        call = torch_calls.called_from()
+        call = torch_open_calls.called_from()
         if call is None:
             return FORWARD
         function = call.function

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness import torch_calls
+from compilediag_harness import torch_calls, torch_disabling
 from compilediag_harness.collectors import code_places
 from compilediag_harness.session import Session
 from compilediag_harness.wire import DisabledCallsEnded, Location
@@ -35,7 +35,7 @@ def own_code_of(function: Any) -> Any:
     """The same of a function that the program itself put behind `torch.compiler.disable`: neither
     torch's own nor a graph that the program's backend has compiled."""
     code = code_of(function)
-    if code is None or torch_calls.disabled_by_torch(code):
+    if code is None or torch_disabling.disabled_by_torch(code):
         return None
     return None if code_places.is_library(code.co_filename) else code
 
@@ -111,7 +111,7 @@ def install(session: Session, phase_at: Callable[[float], str]) -> None:
     _watched = (*_watched, calls)
     session.step_listeners.append(calls.step_ended)
     if _forget_functions is None:
-        _forget_functions = torch_calls.on_function_disabled(_begin)
+        _forget_functions = torch_disabling.on_function_disabled(_begin)
 
 
 def _begin() -> None:
@@ -125,7 +125,7 @@ def _begin() -> None:
 def watching() -> bool:
     """Whether the program has functions to time: it disabled one, or called one that it may have
     disabled before anybody looked."""
-    return torch_calls.functions_disabled() or any(calls.seen for calls in _watched)
+    return torch_disabling.functions_disabled() or any(calls.seen for calls in _watched)
 
 
 def finish(session: Session) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from compilediag_harness import steps as step_marks
+from compilediag_harness import step_hooks, step_limit
 
 
 def drive(train: Callable[[int], object], steps: int = 60) -> int:
@@ -19,17 +19,17 @@ def drive(train: Callable[[int], object], steps: int = 60) -> int:
     """
     if steps < 0:
         raise ValueError(f"drive: steps must be 0 or more, not {steps}")
-    step_marks.own_the_loop()
+    step_limit.own_the_loop()
     count = _wanted(steps)
     for number in range(count):
-        before = step_marks.marks()
+        before = step_hooks.marks()
         train(number)
-        if step_marks.marks() == before:
-            step_marks.step()
+        if step_hooks.marks() == before:
+            step_hooks.step()
     return count
 
 
 def _wanted(steps: int) -> int:
     """The number that `compilediag run` asks for, else the program's own."""
-    text = os.environ.get(step_marks.STEPS_VARIABLE, "")
+    text = os.environ.get(step_limit.STEPS_VARIABLE, "")
     return int(text) if text.isdecimal() and int(text) > 0 else steps

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
-from compilediag_harness import phases
 from compilediag_harness.brief_steps import BriefSteps
 from compilediag_harness.session import Session
 from compilediag_harness.step_clock import StepClock
@@ -98,8 +97,9 @@ class StepSource:
         self._several = False
         self._waiting: bool | None = None
         self._training_calls = 0
+        self.optimizing_since: float | None = None
+        """When the optimizer's step that is in progress began."""
         self._open = 0
-        self._open_at = 0.0
         self._inside = 0
 
     # --- marks ---
@@ -120,16 +120,17 @@ class StepSource:
         if self._open not in (0, key) and self._inside != key:
             self._inside = key
             return
-        self._open, self._open_at, self._inside = key, at, 0
+        self._open, self.optimizing_since, self._inside = key, at, 0
         self.clock.begin(at)
 
     def optimizer_ended(self, key: int, at: float) -> None:
         """An optimizer's step ended."""
-        if key != self._open:
+        began = self.optimizing_since
+        if key != self._open or began is None:
             return
-        self._open = 0
+        self._open, self.optimizing_since = 0, None
         with self._lock:
-            self.clock.optimized(self._open_at, at)
+            self.clock.optimized(began, at)
             if self.source == EXPLICIT or self._ending:
                 return
             if self.source != OPTIMIZER:
@@ -165,27 +166,6 @@ class StepSource:
         """A call may end the step in progress: nothing better is known to."""
         return self.source is None or self.source is CALL
 
-    def phase_at(self, began: float) -> str:
-        """The name of the phase that something which began at `began` is in."""
-        name = self.clock.phases.name_at(began)
-        if name == phases.REST and not self.clock.watching:
-            name = phases.UNMEASURED
-        in_optimizer = self._open and self._open_at <= began
-        no_other = name in (phases.REST, phases.UNMEASURED)
-        return phases.NAMES[phases.OPTIMIZER] if no_other and in_optimizer else name
-
-    def place(self, spans: Sequence[phases.Ended]) -> Sequence[str]:
-        """Counts spans that ended in the step in progress; the phases they were in."""
-        measured = self.clock.phases
-        if measured.nested or self._open or measured.some_ended:
-            names: Sequence[str] = [
-                measured.holding(began, ended) or self.phase_at(began) for _, began, ended in spans
-            ]
-        else:  # no phase but spans since the step began: the answer is the same for all
-            names = (self.phase_at(0.0),) * len(spans)
-        measured.add_spans(spans)
-        return names
-
     def finish(self, at: float) -> None:
         """The process ends, or the session: decides what is open and writes everything."""
         with self._lock:
@@ -205,7 +185,7 @@ class StepSource:
     def forked(self) -> None:
         """This process is a fork: what is not written belongs to the parent."""
         self._lock = threading.RLock()  # a thread that is not here may have held it
-        self._open = 0
+        self._open, self.optimizing_since = 0, None
         self.brief.forked()
         self.clock.discard()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 from compilediag_harness.torch_names import EVAL_FRAME, loaded
@@ -25,6 +25,12 @@ def stance() -> str | None:
     """The stance of `torch.compiler.set_stance` in force now."""
     known = getattr(getattr(loaded(EVAL_FRAME), "_stance", None), "stance", None)
     return known if isinstance(known, str) else None
+
+
+def without_torch_function() -> Callable[[], AbstractContextManager[Any]]:
+    """Makes blocks in which nobody's `__torch_function__` is asked, neither that of subclasses nor
+    of modes. torch must be imported."""
+    return getattr(loaded("torch._C"), "DisableTorchFunction", nullcontext)
 
 
 def mark_fixed(tensor: Any, *, address: bool) -> bool:

@@ -3,65 +3,20 @@ wrappers begin and end them."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import sys
-import threading
 import time
 import types
-import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
-from compilediag_harness.torch_api import never_compile
+from compilediag_harness import torch_disabling
 from compilediag_harness.torch_names import EVAL_FRAME, HOOKS, Remover, available, loaded
+from compilediag_harness.torch_open_calls import Call, every_thread, key_of, this_thread
 
 _call_listeners: list[tuple[Callable[[int], None], Callable[[int], None] | None]] = []
-_disabling_listeners: list[Callable[[], None]] = []
-_functions_disabled = False
-"""A function that is not torch's own was put behind `torch.compiler.disable`."""
-
 _disabled_listeners: list[Callable[[Any, float, float], None]] = []
 _disabled_begins: list[Callable[[Any], None]] = []
-_disabled_by_torch: set[Any] = set()
-"""Code of functions that are not torch's own and that torch put behind `torch.compiler.disable`:
-graphs that a backend of the program's has compiled."""
-
-
-@dataclasses.dataclass(slots=True)
-class _Call:
-    """A call of one of torch's two wrappers that is in progress in this thread."""
-
-    frame: types.FrameType
-    function: Any
-    key: int
-    """0 for a function that is not compiled on purpose."""
-    began: float
-    entered: bool = False
-    """The wrapper has put its own eval-frame callback in place."""
-    names: dict[str, Any] | None = None
-    """The wrapper's local names, while the call begins: they hold the program's tensors."""
-
-
-class _Open(list[_Call]):
-    """Calls in progress in one thread, outermost first."""
-
-    __slots__ = ("__weakref__",)
-
-
-_every_thread: weakref.WeakValueDictionary[int, _Open] = weakref.WeakValueDictionary()
-"""The calls in progress, by thread."""
-
-
-class _Calls(threading.local):
-    """Calls in progress in this thread, outermost first."""
-
-    def __init__(self) -> None:
-        self.open = _every_thread[threading.get_ident()] = _Open()
-
-
-_calls = _Calls()
 
 _paused = False
 """Nobody is told of calls, but `_mark` of those that begin."""
@@ -75,7 +30,7 @@ def pause_calls(mark: Callable[[int], None] | None = None) -> bool:
     a compiled callable that begins. False, and nothing is changed, where a call is in progress in
     any thread: nobody would be told of its end."""
     global _paused, _mark
-    if any(list(_every_thread.values())):
+    if any(list(every_thread.values())):
         return False
     _paused, _mark = True, mark
     _put_call_hooks()
@@ -86,7 +41,7 @@ def resume_calls() -> None:
     """Tells the listeners of calls again, of those that begin from now on."""
     global _paused, _mark
     _paused, _mark = False, None
-    for calls in list(_every_thread.values()):
+    for calls in list(every_thread.values()):
         calls.clear()  # one that began while calls were being paused
     _put_call_hooks()
 
@@ -128,70 +83,6 @@ def on_disabled_call(
     return remove
 
 
-def on_function_disabled(disabled: Callable[[], None]) -> Remover:
-    """Calls `disabled()` whenever a function that is not torch's own is put behind
-    `torch.compiler.disable`; at once where one has been, or may have been before anybody looked."""
-    _disabling_listeners.append(disabled)
-    if _watch_disabling() is False or _functions_disabled:
-        disabled()
-
-    def remove() -> None:
-        if disabled in _disabling_listeners:
-            _disabling_listeners.remove(disabled)
-
-    return remove
-
-
-def functions_disabled() -> bool:
-    """Whether a function that is not torch's own was seen to be put behind
-    `torch.compiler.disable`."""
-    return _functions_disabled
-
-
-def _watch_disabling() -> bool | None:
-    """Whether every function that was ever disabled was seen to be; None while none can be."""
-    eval_frame = loaded(EVAL_FRAME)
-    if eval_frame is None:
-        return None
-    context: Any = getattr(eval_frame, "DisableContext", None)
-    if context is None:
-        return False
-    original: Any = context.__call__
-    if hasattr(original, "_compilediag"):
-        return bool(original._compilediag)
-
-    def disable(self: Any, function: Any) -> Any:
-        global _functions_disabled
-        if not str(getattr(function, "__module__", "")).startswith("torch"):
-            if _for_torch(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
-                _disabled_by_torch.add(getattr(function, "__code__", None))
-            else:
-                _functions_disabled = True
-                for listener in tuple(_disabling_listeners):
-                    listener()
-        return original(self, function)
-
-    # In place before the module's import is over: nothing of the program was disabled before.
-    spec = getattr(eval_frame, "__spec__", None)
-    from_start = bool(getattr(spec, "_initializing", False))
-    never_compile(loaded("torch"), disable.__code__, callees=True)
-    wrapped: Any = functools.wraps(original)(disable)
-    wrapped._compilediag = from_start
-    context.__call__ = wrapped
-    return from_start
-
-
-_DISABLING = ("torch.compiler", "torch._dynamo.decorators", EVAL_FRAME)
-
-
-def _for_torch(frame: types.FrameType | None) -> bool:
-    """Whether torch itself disables a function: Dynamo does so with every graph it has compiled."""
-    while frame is not None and frame.f_globals.get("__name__") in _DISABLING:
-        frame = frame.f_back
-    module = frame.f_globals.get("__name__", "") if frame is not None else ""
-    return str(module).startswith("torch.")
-
-
 def watch_compiled_calls() -> bool:
     """Puts the hooks behind `on_outermost_call` and `on_disabled_call` in place; False while they
     cannot be.
@@ -206,8 +97,7 @@ def watch_compiled_calls() -> bool:
     original = getattr(eval_frame, "_callback_from_stance", None)
     if eval_frame is None or original is None:
         return False
-    if _disabling_listeners:
-        _watch_disabling()
+    torch_disabling.look_again()
     if eval_frame is not _hooked_module:
         _make_call_hooks(eval_frame)
         _put_call_hooks()
@@ -241,7 +131,7 @@ def _make_call_hooks(eval_frame: Any) -> None:
 
         @functools.wraps(switch)
         def set_callback(callback: Any) -> Any:
-            calls = _calls.open
+            calls = this_thread.open
             if calls:
                 caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
                 if calls[-1].frame is caller or len(calls) > 1:
@@ -264,7 +154,7 @@ def _marked(callback: Any, caller: types.FrameType) -> None:
     in_wrapper = caller.f_code.co_name in ("compile_wrapper", "_fn")
     names = caller.f_locals if in_wrapper else {"prior": callback}
     if _mark is not None and names.get("prior") in (None, False):
-        _mark(_key_of(names.get("fn")))
+        _mark(key_of(names.get("fn")))
 
 
 def _asked(callback: Any, caller: types.FrameType) -> None:
@@ -276,17 +166,17 @@ def _asked(callback: Any, caller: types.FrameType) -> None:
             # 2.15 sets no callback at the begin, and at the end only one that is not None.
             sets_once = "callback" in caller.f_code.co_varnames
             if not sets_once or names.get("prior") is not None:
-                call = _Call(caller, names.get("fn"), 0, time.monotonic(), entered=sets_once)
-                _calls.open.append(call)
+                call = Call(caller, names.get("fn"), 0, time.monotonic(), entered=sets_once)
+                this_thread.open.append(call)
                 for begins in tuple(_disabled_begins):
                     begins(call.function)
         return
     names = caller.f_locals if in_wrapper else {"prior": callback}
     if names.get("prior") in (None, False):
         function = names.get("fn")
-        key = _key_of(function)
-        call = _Call(caller, function, key, 0.0, names=names)
-        _calls.open.append(call)
+        key = key_of(function)
+        call = Call(caller, function, key, 0.0, names=names)
+        this_thread.open.append(call)
         for begin, _ in tuple(_call_listeners):
             begin(key)
         call.names = None
@@ -294,7 +184,7 @@ def _asked(callback: Any, caller: types.FrameType) -> None:
 
 def _passed(caller: types.FrameType) -> None:
     """A wrapper sets the eval-frame callback: at the begin of its call, and at its end."""
-    calls = _calls.open
+    calls = this_thread.open
     place = len(calls) - 1
     while place >= 0 and calls[place].frame is not caller:
         place -= 1
@@ -315,52 +205,6 @@ def _passed(caller: types.FrameType) -> None:
                 end(call.key)
 
 
-class CalledFrom(NamedTuple):
-    """The outermost compiled call in progress in this thread."""
-
-    function: Any
-    inside: str | None
-    """Class of the outermost eager module whose call it is a part of; None where there is none."""
-
-
-def called_from() -> CalledFrom | None:
-    """What the newest outermost compiled call of this thread calls, and from where. Walks the
-    stack: for the first call of a callable, not for each."""
-    calls = _calls.open
-    if not calls:
-        return None
-    call = calls[-1]
-    frame, direct, outermost = call.frame.f_back, None, None
-    above = True
-    while frame is not None:
-        if frame.f_code.co_name in ("_call_impl", "_wrapped_call_impl"):
-            outermost = frame.f_locals.get("self")
-            direct = outermost if above else direct
-        else:
-            above = False
-        frame = frame.f_back
-    part = outermost is not None and outermost is not direct
-    return CalledFrom(call.function, type(outermost).__name__ if part else None)
-
-
-def in_compiled_call() -> bool:
-    """Whether a call of a compiled callable is in progress in this thread."""
-    calls = _calls.open
-    return bool(calls) and any(call.key for call in calls)
-
-
-def disabled_by_torch(code: Any) -> bool:
-    """Whether a function was seen to be put behind `torch.compiler.disable` by torch itself."""
-    return code in _disabled_by_torch
-
-
-def disabled_function() -> Any:
-    """The function behind `torch.compiler.disable` that this thread is in, with no compiled call in
-    progress inside of it; None where there is none. Only while somebody listens to such calls."""
-    calls = _calls.open
-    return calls[-1].function if calls and not calls[-1].key else None
-
-
 def frames_are_offered() -> bool:
     """Whether Dynamo is asked about frames of this thread now, in a compiled call or without."""
     ask = getattr(loaded("torch._C._dynamo.eval_frame"), "get_eval_frame_callback", None)
@@ -372,37 +216,3 @@ def sees_compiled_calls() -> bool:
     to tell of."""
     wanted = ("compiled_calls", "call_ends")
     return all(available(hook) is not False for hook in HOOKS if hook.name in wanted)
-
-
-class CalledWith(NamedTuple):
-    """What the outermost compiled call that begins in this thread calls, and with what."""
-
-    function: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-def called_with() -> CalledWith | None:
-    """For a listener of `on_outermost_call`, while the call begins. Not to be kept: it holds the
-    program's tensors."""
-    calls = _calls.open
-    names = calls[-1].names if calls else None
-    if names is None:
-        return None
-    args, kwargs = names.get("args"), names.get("kwargs")
-    if not isinstance(args, tuple) or not isinstance(kwargs, dict):
-        return None  # a block, not a call: `with torch._dynamo.optimize(...)`
-    return CalledWith(calls[-1].function, args, kwargs)  # pyright: ignore[reportUnknownArgumentType]
-
-
-def without_torch_function() -> Callable[[], AbstractContextManager[Any]]:
-    """Makes blocks in which nobody's `__torch_function__` is asked, neither that of subclasses nor
-    of modes. torch must be imported."""
-    return getattr(loaded("torch._C"), "DisableTorchFunction", nullcontext)
-
-
-def _key_of(function: Any) -> int:
-    """The module of a bound method, else the code of a function: compiling it again, with another
-    backend or after a reset, makes no other callable of it."""
-    owner = getattr(function, "__self__", None)
-    return id(owner if owner is not None else getattr(function, "__code__", function))

@@ -81,7 +81,7 @@ def spans(bench: Bench) -> Iterator[Row]:
 
 def step_clock(bench: Bench) -> Iterator[Row]:
     """Every hook of a usual step: a batch, a compiled call, a backward, an optimizer step."""
-    from compilediag_harness import steps
+    from compilediag_harness import step_hooks, steps
     from compilediag_harness.phases import DATA_WAIT
 
     session, torch = _listening(bench, "step_clock")
@@ -91,13 +91,13 @@ def step_clock(bench: Bench) -> Iterator[Row]:
     def block() -> float:
         began = time.process_time()
         for _ in range(STEPS):
-            waiting = steps._entered(DATA_WAIT)  # pyright: ignore[reportPrivateUsage]
-            steps._left(DATA_WAIT, waiting)  # pyright: ignore[reportPrivateUsage]
-            steps._call_begins(1)  # pyright: ignore[reportPrivateUsage]
-            steps._call_ends(1)  # pyright: ignore[reportPrivateUsage]
-            steps._backward_ends(steps._backward_begins())  # pyright: ignore[reportPrivateUsage]
-            steps._optimizer_begins(optimizer, (), {})  # pyright: ignore[reportPrivateUsage]
-            steps._optimizer_ends(optimizer, (), {})  # pyright: ignore[reportPrivateUsage]
+            waiting = step_hooks.phase_begins(DATA_WAIT)
+            step_hooks.phase_ends(DATA_WAIT, waiting)
+            step_hooks.call_begins(1)
+            step_hooks.call_ends(1)
+            step_hooks.backward_ends(step_hooks.backward_begins())
+            step_hooks.optimizer_begins(optimizer, (), {})
+            step_hooks.optimizer_ends(optimizer, (), {})
         return (time.process_time() - began) / STEPS * 1e6
 
     try:

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness import torch_calls
+from compilediag_harness import torch_calls, torch_open_calls
 from compilediag_harness.collectors.code_places import of_code
 from compilediag_harness.collectors.shapes import ShapeReader, Shapes, elements, samples, spelled
 from compilediag_harness.session import Session
@@ -59,7 +59,7 @@ class Invocations:
     def called(self, key: int) -> None:
         """An outermost compiled call begins in this thread."""
         try:
-            call = torch_calls.called_with()
+            call = torch_open_calls.called_with()
             if call is None:
                 return
             shapes = self._reader.read(call.args, call.kwargs)
@@ -125,7 +125,7 @@ class Invocations:
             # Read here, after the step clock's own reading: a call that begins a step is in it.
             self._order.append((place_and_count[0], time.monotonic()))
 
-    def _number(self, key: int, call: torch_calls.CalledWith) -> int:
+    def _number(self, key: int, call: torch_open_calls.CalledWith) -> int:
         """A small number for a callable. Keys are addresses: one of another object, made after the
         first was freed, is another callable."""
         function = call.function
@@ -153,7 +153,9 @@ class Invocations:
             return getattr(type(owner), "forward", function)  # pyright: ignore[reportUnknownArgumentType]
         return function
 
-    def _names(self, function: Any, bound: bool, call: torch_calls.CalledWith) -> tuple[str, ...]:
+    def _names(
+        self, function: Any, bound: bool, call: torch_open_calls.CalledWith
+    ) -> tuple[str, ...]:
         """The tensors of a call by the parameters they are given to."""
         code = getattr(function, "__code__", None)
         parameters = () if code is None else code.co_varnames[int(bound) : code.co_argcount]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from compilediag_harness import torch_calls
+from compilediag_harness import torch_api
 
 Shapes = tuple[tuple[str, tuple[Any, ...]], ...]
 """Path of each tensor among the arguments, "" for those by position, and its sizes."""
@@ -25,7 +25,7 @@ class ShapeReader:
     run the program's own code when they are asked for their shape: they are told by their class."""
 
     def __init__(self, torch_module: Any) -> None:
-        self._undisturbed = torch_calls.without_torch_function()
+        self._undisturbed = torch_api.without_torch_function()
         self._tensor: type = torch_module.Tensor
         self._plain = (torch_module.Tensor, torch_module.nn.Parameter)
 

@@ -28,7 +28,13 @@ import threading
 import time
 from typing import Any
 
-from compilediag_harness import disabled_calls, steps, torch_calls
+from compilediag_harness import (
+    disabled_calls,
+    steps,
+    torch_calls,
+    torch_disabling,
+    torch_open_calls,
+)
 from compilediag_harness.collectors import tensor_reads
 from compilediag_harness.collectors.sync_sample import Sample
 from compilediag_harness.collectors.sync_turns import turns_of
@@ -63,7 +69,7 @@ class SyncCollector:
         self._quiet = 0
         self._windows = 0
         self._forget = [torch_calls.on_outermost_call(self._call_begins, self._call_ends)]
-        self._forget.append(torch_calls.on_function_disabled(self._watch_disabled))
+        self._forget.append(torch_disabling.on_function_disabled(self._watch_disabled))
         _live = (*_live, self)
         if hasattr(os, "register_at_fork") and not _watches_forks:
             _watches_forks = True
@@ -129,7 +135,7 @@ class SyncCollector:
         sample = self._sample
         if sample is None or self._placed is not None or self._calling:
             return
-        inside = torch_calls.in_compiled_call()
+        inside = torch_open_calls.in_compiled_call()
         if (inside and not _in_own_function()) or torch_calls.frames_are_offered():
             return
         # Half of them are kept for what is outside of compiled calls.
@@ -153,7 +159,7 @@ class SyncCollector:
                 self._take_away()
 
     def _call_ends(self, _key: int) -> None:
-        if torch_calls.in_compiled_call() and not _in_own_function():
+        if torch_open_calls.in_compiled_call() and not _in_own_function():
             return
         with _lock:
             self._calling.discard(_get_ident())
@@ -176,7 +182,7 @@ class SyncCollector:
             self._put()
 
     def _disabled_ends(self, _function: Any, _began: float, _ended: float) -> None:
-        if not torch_calls.in_compiled_call() or _in_own_function():
+        if not torch_open_calls.in_compiled_call() or _in_own_function():
             return
         with _lock:
             self._calling.add(_get_ident())
@@ -207,7 +213,7 @@ class SyncCollector:
 
 def _in_own_function() -> bool:
     """Whether this thread is in a function of the program's that is not compiled on purpose."""
-    return disabled_calls.own_code_of(torch_calls.disabled_function()) is not None
+    return disabled_calls.own_code_of(torch_open_calls.disabled_function()) is not None
 
 
 def _forked() -> None:

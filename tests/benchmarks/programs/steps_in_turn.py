@@ -12,8 +12,7 @@ from collections.abc import Callable
 import torch
 from in_turn import measure
 
-from compilediag_harness import brief_steps
-from compilediag_harness import steps as step_hooks
+from compilediag_harness import brief_steps, step_hooks
 
 FIRST_STEPS = 24
 WINDOW = brief_steps.WATCHED_STEPS + 2

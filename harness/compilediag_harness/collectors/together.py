@@ -1,0 +1,174 @@
+"""The collectors of one session together: who of them is told what, and in which order."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from compilediag_harness import torch_api, torch_compiles, torch_names
+from compilediag_harness.collectors import hooks
+from compilediag_harness.collectors.baselines import Baselines
+from compilediag_harness.collectors.compiles import CompileCollector
+from compilediag_harness.collectors.cudagraphs import CudagraphCollector
+from compilediag_harness.collectors.hazards import HazardCollector
+from compilediag_harness.collectors.logs import LogCollector
+from compilediag_harness.collectors.memory import DeviceMemory
+from compilediag_harness.collectors.recompiles import RecompileCollector
+from compilediag_harness.collectors.syncs import SyncCollector
+from compilediag_harness.collectors.unguarded import UnguardedCollector
+from compilediag_harness.session import Session
+from compilediag_harness.wire import EvidenceLost
+
+_LOG_CHECK_EVERY_S = 0.1
+
+
+class Collectors:
+    """Each is None until what it looks at has been imported, and stays so where making it failed:
+    the others go on."""
+
+    def __init__(self, session: Session) -> None:
+        self.recompiles: RecompileCollector | None = None
+        self.compiles: CompileCollector | None = None
+        self.memory: DeviceMemory | None = None
+        self.cudagraphs: CudagraphCollector | None = None
+        self._session = session
+        self._tensor: Any = None
+        self._baselines = Baselines()
+        self._logs: LogCollector | None = None
+        self._hazards: HazardCollector | None = None
+        self._unguarded: UnguardedCollector | None = None
+        self._syncs: SyncCollector | None = None
+        self._totals_at_start: dict[str, int] = {}
+        self._next_log_check = 0.0
+
+    # --- made when what they look at is imported ---------------------------------------------
+
+    def torch_imported(self, torch: Any) -> None:
+        """Makes those that look at the program's tensors, modules and logs."""
+        session = self._session
+        self._tensor = torch.Tensor
+        self.recompiles = RecompileCollector(session, self._baselines, self._tensor)
+        self.compiles = CompileCollector(session, self.recompiles)
+        self._hazards = HazardCollector(session, self._baselines, self._tensor)
+        self._unguarded = UnguardedCollector(session, self._baselines, torch.nn.Module)
+        self._syncs = SyncCollector(session, torch)
+        self._logs = LogCollector(session, session.text_log)
+        self._logs.arm()
+
+    def steps_installed(self) -> None:
+        """Looks at the end of each step from now on, after those that measure it."""
+        self.memory = DeviceMemory(self._session, torch_api.device_memory)
+        self._session.step_listeners.append(self.memory.step_ended)
+        self._session.step_listeners.append(self._step_ended)
+
+    def metrics_imported(self) -> None:
+        """Watches every row of torch's metrics."""
+        if self.compiles is not None:
+            torch_compiles.on_metrics_row(self.compiles.row)
+            self._totals_at_start = torch_compiles.totals()
+
+    def trees_imported(self) -> None:
+        """Watches CUDA-graph trees."""
+        self.cudagraphs = CudagraphCollector(self._session)
+        self.cudagraphs.install()
+        self._session.step_listeners.append(self.cudagraphs.step_ended)
+
+    # --- what the hooks tell -----------------------------------------------------------------
+
+    def compile_started(self, trigger: str, compile_id: str) -> None:
+        """A compile begins: no synchronisation is sampled in its step."""
+        self.stop_sampling()
+        if self.compiles is not None:
+            torch_compiles.on_metrics_row(self.compiles.row)
+            self.compiles.started(trigger, compile_id)
+
+    def guards_built(self, code: Any, compile_id: str, scope: dict[str, Any], guards: Any) -> None:
+        """Guarded code is there: what it was compiled with is kept."""
+        started = time.monotonic()
+        try:
+            self._baselines.remember(code, compile_id, scope, guards, self._tensor)
+            if self._unguarded is not None:
+                self._unguarded.compiled(code, scope)
+        except Exception as error:
+            self._session.fault("guards built", error)
+        self._session.charge(time.monotonic() - started)
+
+    def rearm_logs(self) -> None:
+        """torch has set its logging up again."""
+        try:
+            if self._logs is not None:
+                self._logs.arm()
+        except Exception as error:
+            self._session.fault("logs re-armed", error)
+
+    def stop_sampling(self) -> None:
+        """No synchronisation is counted any more in this step."""
+        if self._syncs is not None:
+            self._syncs.stop()
+
+    def _step_ended(self, step: int, compiled: bool) -> None:
+        if self._syncs is not None:
+            self._syncs.step_ended(step, compiled)
+        # A silenced logger stays silenced: looking now and then finds it as well.
+        now = time.monotonic()
+        if self._logs is not None and (compiled or now > self._next_log_check):
+            self._next_log_check = now + _LOG_CHECK_EVERY_S
+            self._logs.check()
+        if self._hazards is not None:
+            self._hazards.step_ended(step, compiled)
+        if self._unguarded is not None:
+            self._unguarded.step_ended(step, compiled)
+        if self._syncs is not None:
+            self._syncs.step_begins(step + 1)
+
+    # --- ending ------------------------------------------------------------------------------
+
+    def last_look(self) -> None:
+        """What no later step will show."""
+        session = self._session
+        if self._logs is not None:
+            self._logs.check()
+        if self._hazards is not None:
+            self._hazards.step_ended(session.step, session.compiled_in_step)
+        if self._unguarded is not None:
+            self._unguarded.look(session.step)
+        dynamo_seen = torch_names.loaded(torch_names.UTILS) is not None
+        if dynamo_seen and self.compiles and not torch_compiles.on_metrics_row(self.compiles.row):
+            lost = "torch keeps no metrics rows"
+            session.emit(EvidenceLost(session.now(), session.step, "metrics", lost))
+
+    def tell_hooks(self) -> None:
+        """Tells of the program's hooks on its compiled modules."""
+        if self._unguarded is not None:
+            found = hooks.look(self._unguarded.modules, self._session.now())
+            if found is not None:
+                self._session.emit(found)
+
+    def counters(self) -> dict[str, int]:
+        """torch's own totals since they were first looked at, and ours to hold them against."""
+        now = torch_compiles.totals()
+        counters = {name: now[name] - self._totals_at_start.get(name, 0) for name in now}
+        if self.compiles is not None:
+            counters["metrics_rows"] = self.compiles.rows
+        if self.recompiles is not None:
+            counters["recompile_calls"] = self.recompiles.calls
+        if self._logs is not None:
+            counters["break_records"] = self._logs.break_records
+        return counters
+
+    def uninstall(self) -> None:
+        """Nobody is told anything any more."""
+        session = self._session
+        if self.compiles is not None:
+            torch_compiles.forget_metrics_rows(self.compiles.row)
+        if self._logs is not None:
+            self._logs.disarm()
+        if self._syncs is not None:
+            self._syncs.uninstall()
+        if self._step_ended in session.step_listeners:
+            session.step_listeners.remove(self._step_ended)
+        if self.memory is not None:
+            session.step_listeners.remove(self.memory.step_ended)
+        if self.cudagraphs is not None:
+            self.cudagraphs.uninstall()
+            session.step_listeners.remove(self.cudagraphs.step_ended)

@@ -1,0 +1,63 @@
+"""Which step a span belongs to, and which phase of it: those in progress when it has ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from compilediag_harness import phases
+from compilediag_harness.brief_steps import BriefSteps
+from compilediag_harness.span_batches import Row
+from compilediag_harness.step_source import StepSource
+
+
+def place(
+    sources: Sequence[StepSource], noting: BriefSteps | None, rows: Sequence[Row], ending: bool
+) -> Sequence[str | None]:
+    """Counts spans to the step in progress of every session; the phases they began in, None for
+    those of a thread whose steps this one may not touch unless a session is `ending`. `noting` is
+    there while steps are only noted."""
+    here = threading.get_ident()
+    if len(sources) == 1 and sources[0].clock.thread == here:
+        for row in rows:
+            if row[4] != here:
+                break
+        else:  # the usual case
+            return _count(sources[0], noting, rows)
+    closed = set[int]() if ending else {source.clock.thread for source in sources} - {here}
+    names: list[str | None] = [None if row[4] in closed else "" for row in rows]
+    for source in sources:
+        thread = source.clock.thread
+        places = [place for place, row in enumerate(rows) if row[4] == thread]
+        if places and thread not in closed:
+            told = _count(source, noting, [rows[place] for place in places])
+            for place, name in zip(places, told, strict=True):
+                names[place] = name
+    return names
+
+
+def _count(source: StepSource, noting: BriefSteps | None, rows: Sequence[Row]) -> Sequence[str]:
+    """Counts spans of the thread that ends the steps; the phases they began in."""
+    if noting is not None:
+        noting.fold()
+    measured = source.clock.phases
+    spans = [(row[2].phase, row[0] * 1e-9, row[1] * 1e-9) for row in rows]
+    if measured.nested or source.optimizing_since is not None or measured.some_ended:
+        names: Sequence[str] = [
+            measured.holding(began, ended) or phase_at(source, began) for _, began, ended in spans
+        ]
+    else:  # no phase but spans since the step began: the answer is the same for all
+        names = (phase_at(source, 0.0),) * len(spans)
+    measured.add_spans(spans)
+    return names
+
+
+def phase_at(source: StepSource, began: float) -> str:
+    """The name of the phase that something which began at `began` is in."""
+    clock, optimizing_since = source.clock, source.optimizing_since
+    name = clock.phases.name_at(began)
+    if name == phases.REST and not clock.watching:
+        name = phases.UNMEASURED
+    in_optimizer = optimizing_since is not None and optimizing_since <= began
+    no_other = name in (phases.REST, phases.UNMEASURED)
+    return phases.NAMES[phases.OPTIMIZER] if no_other and in_optimizer else name

@@ -1,0 +1,296 @@
+"""What runs in the user's step: hooks that tell every session what begins there and what ends.
+
+They are the same for every session, must neither raise nor be compiled, and have no effect while
+no session is there. `steps.py` puts them into torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from compilediag_harness import (
+    disabled_calls,
+    span_places,
+    spans,
+    step_limit,
+    torch_calls,
+    torch_compiles,
+    undisturbed,
+)
+from compilediag_harness.brief_steps import BriefSteps
+from compilediag_harness.compiled_callables import CompiledCallables
+from compilediag_harness.live_optimizers import LiveOptimizers
+from compilediag_harness.phases import BACKWARD, DATA_WAIT
+from compilediag_harness.session import Session
+from compilediag_harness.span_batches import Row
+from compilediag_harness.step_clock import StepClock
+from compilediag_harness.step_source import CALL, EVERY_MARK, StepSource
+from compilediag_harness.tracebacks import leave_out_this_frame
+
+_active: tuple[StepSource, ...] = ()
+"""One per session, in order of installation."""
+
+_marks = 0
+"""Calls of `step()` by the program."""
+
+_noting: BriefSteps | None = None
+"""While steps are only noted: there is one session then."""
+
+_callables: CompiledCallables | None = None
+_monotonic = time.monotonic
+
+
+def step() -> None:
+    """Ends the step in progress. Only for loops that neither an optimizer step nor a compiled call
+    marks; the first call makes `step()` the only mark. Inside of compiled code it does nothing.
+
+    Raises:
+        SystemExit: after the last step that `compilediag run --steps N` allows.
+    """
+    if not _active or undisturbed.is_compiling():
+        return
+    _end_explicitly()
+
+
+def _end_explicitly() -> None:
+    global _marks
+    _marks += 1
+    place_ended_spans()
+    at = _monotonic()
+    if _noting is None or not _noting.took(EVERY_MARK, at):
+        watch_again()
+        for source in _active:
+            source.explicit(at)
+            _ended(source, at)
+    if step_limit.limit is not None:
+        _stop_if_done()
+
+
+def marks() -> int:
+    """How often the program has called `step()` while a session was there."""
+    return _marks
+
+
+def add(session: Session, torch_module: Any) -> StepSource:
+    """From now on the hooks tell `session`: what decides its steps."""
+    global _active, _callables
+    if not _active:
+        step_limit.read(session)
+    watch_again()
+    source = StepSource(session, LiveOptimizers(torch_module), _monotonic(), _pause, _resume)
+    _active = (*_active, source)
+    _callables = _callables or CompiledCallables(torch_module)
+    return source
+
+
+def finish(session: Session) -> None:
+    """Decides what is open of `session`, and writes its steps."""
+    watch_again()
+    at = _monotonic()
+    for source in _active:
+        if source.clock.session is session:
+            source.brief.fold()  # another thread may have noted an end a moment too late
+            source.finish(at)
+            if source.clock.device is not None:
+                source.clock.device.finish()
+
+
+def remove(session: Session) -> bool:
+    """The hooks do not tell `session` any more; whether they tell nobody now."""
+    global _active, _callables
+    _active = tuple(source for source in _active if source.clock.session is not session)
+    if not _active:
+        _callables = None  # its keys are addresses, which other objects get meanwhile
+    return not _active
+
+
+def clock_of(session: Session) -> StepClock | None:
+    """The clock of a session's steps; None when none is installed."""
+    return next((one.clock for one in _active if one.clock.session is session), None)
+
+
+def forked() -> None:
+    """This process is a fork: what is not written belongs to the parent."""
+    for source in _active:
+        source.forked()
+
+
+def place_spans(rows: Sequence[Row], ending: bool) -> Sequence[str | None]:
+    """What `spans` asks for the phases of spans that have ended."""
+    return span_places.place(_active, _noting, rows, ending)
+
+
+def place_ended_spans() -> None:
+    """Before a step may end: spans belong to the one they ended in."""
+    if spans.ended_rows:
+        spans.catch_up()
+
+
+def _ended(source: StepSource, at: float, *, by_calls: bool = False) -> None:
+    """A watched step has ended, or a call in it: the next ones may be noted."""
+    if len(_active) == 1:
+        source.brief.ended(source.steady, source.source or "", at, by_calls=by_calls)
+
+
+def _pause(source: StepSource, by_calls: bool) -> bool:
+    """Nobody is told of calls any more, unless they mark the steps."""
+    global _noting
+    # The calls of the program's own disabled functions are counted, each of them.
+    if disabled_calls.watching() or not torch_calls.pause_calls(_call_noted if by_calls else None):
+        return False
+    _noting = source.brief
+    return True
+
+
+def _resume() -> None:
+    global _noting
+    _noting = None
+    torch_calls.resume_calls()
+
+
+def watch_again() -> None:
+    """Something is to be told that is not while steps are noted: they are watched again."""
+    if _noting is not None:
+        place_ended_spans()
+        _noting.stop()
+
+
+def optimizer_begins(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+    """Before an optimizer steps."""
+    if undisturbed.is_traced():
+        return
+    key = id(optimizer)
+    if _noting is not None:
+        if _noting.key in (key, EVERY_MARK):
+            return
+        watch_again()
+    at = _monotonic()
+    for source in _active:
+        source.optimizer_began(key, at)
+
+
+def optimizer_ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+    """After an optimizer has stepped."""
+    if undisturbed.is_traced():
+        return
+    place_ended_spans()
+    at, key = _monotonic(), id(optimizer)
+    if _noting is None or not (_noting.key == EVERY_MARK or _noting.took(key, at)):
+        for source in _active:
+            try:
+                source.optimizer_ended(key, at)
+                _ended(source, at)
+            except Exception as error:
+                source.clock.session.fault("optimizer step", error)
+    if step_limit.limit is not None:
+        _stop_if_done()
+
+
+def call_begins(key: int = 0) -> None:
+    """An outermost call of a compiled callable begins; `key` tells callables apart."""
+    if spans.ended_rows and any(source.ended_by_calls for source in _active):
+        spans.catch_up()
+    at = _monotonic()
+    for source in _active:
+        try:
+            source.call_began(key, at)
+            if _callables is not None and source.clock.here:
+                source.clock.enter(_callables.phase_of(key, source.clock), at)
+        except Exception as error:
+            source.clock.session.fault("compiled call", error)
+    if step_limit.limit is not None:
+        _stop_if_done()
+
+
+def call_ends(key: int = 0) -> None:
+    """That call has ended."""
+    at = _monotonic()
+    for source in _active:
+        try:
+            if _callables is not None and source.clock.here:
+                source.clock.leave(_callables.phase_of(key, source.clock), at)
+                if source.source is CALL:
+                    _ended(source, at, by_calls=True)
+        except Exception as error:
+            source.clock.session.fault("end of a compiled call", error)
+
+
+def _call_noted(key: int) -> None:
+    """A call begins that ends a step which is only noted; or one of another callable."""
+    place_ended_spans()
+    at = _monotonic()
+    if _noting is not None and _noting.took(key, at):
+        if step_limit.limit is not None:
+            _stop_if_done()
+        return
+    watch_again()
+    for source in _active:
+        try:
+            source.call_began(key, at)
+        except Exception as error:
+            source.clock.session.fault("compiled call", error)
+
+
+def backward_begins() -> list[StepClock]:
+    """The autograd engine begins; the clocks that were told."""
+    if _noting is not None:
+        return []
+    for source in _active:
+        # A compile runs the engine too, to trace it; only inside of a forward or a backward.
+        if source.clock.phases.nested and torch_compiles.compiling():
+            return []
+    return phase_begins(BACKWARD)
+
+
+def backward_ends(told: list[StepClock]) -> None:
+    """With what `backward_begins` gave back."""
+    if told:
+        phase_ends(BACKWARD, told)
+
+
+def timed_batches(following: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The `__next__` of an iterator over batches, with the wait for each of them measured."""
+
+    @functools.wraps(following)
+    def measured(self: Any) -> Any:
+        if not _active:
+            return following(self)
+        told = phase_begins(DATA_WAIT)
+        try:
+            return following(self)
+        except BaseException as error:
+            leave_out_this_frame(error)
+            raise
+        finally:
+            phase_ends(DATA_WAIT, told)
+
+    return measured
+
+
+def phase_begins(phase: int) -> list[StepClock]:
+    """A phase begins in this thread; the clocks that were told."""
+    if _noting is not None:
+        place_ended_spans()
+        _noting.fold()
+    at = _monotonic()
+    thread = threading.get_ident()
+    clocks = [source.clock for source in _active if source.clock.thread == thread]
+    for clock in clocks:
+        clock.enter(phase, at)
+    return clocks
+
+
+def phase_ends(phase: int, told: list[StepClock]) -> None:
+    """With what `phase_begins` gave back."""
+    at = _monotonic()
+    for clock in told:
+        clock.leave(phase, at)
+
+
+def _stop_if_done() -> None:
+    if _active:
+        step_limit.stop_if_done(_active[0].clock.session.step)

@@ -1,0 +1,95 @@
+"""Which functions are put behind `torch.compiler.disable`, by the program or by torch itself."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from compilediag_harness.torch_api import never_compile
+from compilediag_harness.torch_names import EVAL_FRAME, Remover, loaded
+
+_listeners: list[Callable[[], None]] = []
+_functions_disabled = False
+"""A function that is not torch's own was put behind `torch.compiler.disable`."""
+
+_disabled_by_torch: set[Any] = set()
+"""Code of functions that are not torch's own and that torch put behind `torch.compiler.disable`:
+graphs that a backend of the program's has compiled."""
+
+
+def on_function_disabled(disabled: Callable[[], None]) -> Remover:
+    """Calls `disabled()` whenever a function that is not torch's own is put behind
+    `torch.compiler.disable`; at once where one has been, or may have been before anybody looked."""
+    _listeners.append(disabled)
+    if _watch_disabling() is False or _functions_disabled:
+        disabled()
+
+    def remove() -> None:
+        if disabled in _listeners:
+            _listeners.remove(disabled)
+
+    return remove
+
+
+def functions_disabled() -> bool:
+    """Whether a function that is not torch's own was seen to be put behind
+    `torch.compiler.disable`."""
+    return _functions_disabled
+
+
+def disabled_by_torch(code: Any) -> bool:
+    """Whether a function was seen to be put behind `torch.compiler.disable` by torch itself."""
+    return code in _disabled_by_torch
+
+
+def look_again() -> None:
+    """Dynamo may have been loaded meanwhile: whoever listens is told of what is disabled in it."""
+    if _listeners:
+        _watch_disabling()
+
+
+def _watch_disabling() -> bool | None:
+    """Whether every function that was ever disabled was seen to be; None while none can be."""
+    eval_frame = loaded(EVAL_FRAME)
+    if eval_frame is None:
+        return None
+    context: Any = getattr(eval_frame, "DisableContext", None)
+    if context is None:
+        return False
+    original: Any = context.__call__
+    if hasattr(original, "_compilediag"):
+        return bool(original._compilediag)
+
+    def disable(self: Any, function: Any) -> Any:
+        global _functions_disabled
+        if not str(getattr(function, "__module__", "")).startswith("torch"):
+            if _for_torch(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+                _disabled_by_torch.add(getattr(function, "__code__", None))
+            else:
+                _functions_disabled = True
+                for listener in tuple(_listeners):
+                    listener()
+        return original(self, function)
+
+    # In place before the module's import is over: nothing of the program was disabled before.
+    spec = getattr(eval_frame, "__spec__", None)
+    from_start = bool(getattr(spec, "_initializing", False))
+    never_compile(loaded("torch"), disable.__code__, callees=True)
+    wrapped: Any = functools.wraps(original)(disable)
+    wrapped._compilediag = from_start
+    context.__call__ = wrapped
+    return from_start
+
+
+_DISABLING = ("torch.compiler", "torch._dynamo.decorators", EVAL_FRAME)
+
+
+def _for_torch(frame: types.FrameType | None) -> bool:
+    """Whether torch itself disables a function: Dynamo does so with every graph it has compiled."""
+    while frame is not None and frame.f_globals.get("__name__") in _DISABLING:
+        frame = frame.f_back
+    module = frame.f_globals.get("__name__", "") if frame is not None else ""
+    return str(module).startswith("torch.")

@@ -1,0 +1,113 @@
+"""Calls of torch's wrappers that are in progress, by thread: of what, from where, with what."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import types
+import weakref
+from typing import Any, NamedTuple
+
+
+@dataclasses.dataclass(slots=True)
+class Call:
+    """A call of one of torch's two wrappers that is in progress in this thread."""
+
+    frame: types.FrameType
+    function: Any
+    key: int
+    """0 for a function that is not compiled on purpose."""
+    began: float
+    entered: bool = False
+    """The wrapper has put its own eval-frame callback in place."""
+    names: dict[str, Any] | None = None
+    """The wrapper's local names, while the call begins: they hold the program's tensors."""
+
+
+class Open(list[Call]):
+    """Calls in progress in one thread, outermost first."""
+
+    __slots__ = ("__weakref__",)
+
+
+every_thread: weakref.WeakValueDictionary[int, Open] = weakref.WeakValueDictionary()
+"""The calls in progress, by thread."""
+
+
+class _Calls(threading.local):
+    """Calls in progress in this thread, outermost first."""
+
+    def __init__(self) -> None:
+        self.open = every_thread[threading.get_ident()] = Open()
+
+
+this_thread = _Calls()
+
+
+def key_of(function: Any) -> int:
+    """The module of a bound method, else the code of a function: compiling it again, with another
+    backend or after a reset, makes no other callable of it."""
+    owner = getattr(function, "__self__", None)
+    return id(owner if owner is not None else getattr(function, "__code__", function))
+
+
+class CalledFrom(NamedTuple):
+    """The outermost compiled call in progress in this thread."""
+
+    function: Any
+    inside: str | None
+    """Class of the outermost eager module whose call it is a part of; None where there is none."""
+
+
+def called_from() -> CalledFrom | None:
+    """What the newest outermost compiled call of this thread calls, and from where. Walks the
+    stack: for the first call of a callable, not for each."""
+    calls = this_thread.open
+    if not calls:
+        return None
+    call = calls[-1]
+    frame, direct, outermost = call.frame.f_back, None, None
+    above = True
+    while frame is not None:
+        if frame.f_code.co_name in ("_call_impl", "_wrapped_call_impl"):
+            outermost = frame.f_locals.get("self")
+            direct = outermost if above else direct
+        else:
+            above = False
+        frame = frame.f_back
+    part = outermost is not None and outermost is not direct
+    return CalledFrom(call.function, type(outermost).__name__ if part else None)
+
+
+def in_compiled_call() -> bool:
+    """Whether a call of a compiled callable is in progress in this thread."""
+    calls = this_thread.open
+    return bool(calls) and any(call.key for call in calls)
+
+
+def disabled_function() -> Any:
+    """The function behind `torch.compiler.disable` that this thread is in, with no compiled call in
+    progress inside of it; None where there is none. Only while somebody listens to such calls."""
+    calls = this_thread.open
+    return calls[-1].function if calls and not calls[-1].key else None
+
+
+class CalledWith(NamedTuple):
+    """What the outermost compiled call that begins in this thread calls, and with what."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def called_with() -> CalledWith | None:
+    """For a listener of `on_outermost_call`, while the call begins. Not to be kept: it holds the
+    program's tensors."""
+    calls = this_thread.open
+    names = calls[-1].names if calls else None
+    if names is None:
+        return None
+    args, kwargs = names.get("args"), names.get("kwargs")
+    if not isinstance(args, tuple) or not isinstance(kwargs, dict):
+        return None  # a block, not a call: `with torch._dynamo.optimize(...)`
+    return CalledWith(calls[-1].function, args, kwargs)  # pyright: ignore[reportUnknownArgumentType]

@@ -1,0 +1,152 @@
+"""What torch compiled or recorded, what it gave up, and what its compile loggers said of that."""
+
+from __future__ import annotations
+
+from compilediag_harness.lazy_dataclasses import dataclass
+from compilediag_harness.wire.quoted import Location
+
+
+@dataclass(frozen=True, slots=True)
+class CompileStarted:
+    """Dynamo, a lazy backward or a CUDA-graph recording began to compile."""
+
+    t: float
+    step: int
+    trigger: str
+    compile_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One compilation metrics row of torch: an attempt to compile one frame ended."""
+
+    t: float
+    step: int
+    compile_id: str
+    """As torch spells it: "0/1", "0/0_1" for a restart, "!1/1/0" under compiled autograd."""
+    epoch: int
+    """Advanced by `torch._dynamo.reset()`, after which ids start again at 0/0."""
+    frame: Location
+    forward: bool
+    guarded: bool
+    """The attempt ended with guarded code."""
+    seconds: float
+    """Wall seconds of the attempt, our own analysis inside it taken out."""
+    backend_s: float | None
+    graph_ops: int | None
+    guards: int | None
+    cache_size: int | None
+    recompile_reason: str | None
+    fail_type: str | None
+    fail_reason: str | None
+    restart_reasons: tuple[str, ...] = ()
+    limit: int | None = None
+    """`torch._dynamo.config.recompile_limit` in force."""
+    guard_eval_us: float | None = None
+    cache_hits: int | None = None
+    """Answers of inductor's and AOTAutograd's caches, local and remote; None where torch did not
+    count them."""
+    cache_misses: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoReset:
+    """`torch._dynamo.reset()` was called: ids restart, the epoch advances to `epoch`."""
+
+    t: float
+    step: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBroke:
+    """torch reported a graph break; `text` is torch's whole report of it."""
+
+    t: float
+    step: int
+    compile_id: str
+    epoch: int
+    text: str
+    repeated: bool = False
+    """torch suppressed the stack because it had printed this break before."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectivesPlanned:
+    """The collectives that inductor put into one compiled graph, in the order in which every rank
+    must run them; only a trace tells of them."""
+
+    t: float
+    step: int
+    compile_id: str
+    epoch: int
+    operations: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSkipped:
+    """Dynamo decided not to compile a frame it was asked to, without a metrics row."""
+
+    t: float
+    step: int
+    frame: Location
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WarningSeen:
+    """A warning of torch's compile loggers (recompile limit, suppressed errors, CUDA graphs...)."""
+
+    t: float
+    step: int
+    compile_id: str
+    logger: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CudagraphRecorded:
+    """torch recorded a CUDA graph; after the first so many of a process they are only counted."""
+
+    t: float
+    step: int
+    epoch: int
+    compile_id: str
+    mode: str
+    """"forward", "backward", "inference"."""
+    reason: str
+    """"first"; "size" (the same code at another dynamic size); "static_address",
+    "graph_output_address", "outputs_alive" (torch's three checks of a recorded graph); "order"
+    (after another graph than before); "thread" (recorded already in another thread); "unknown"."""
+    tree: int
+    """One a device and thread, numbered as they were first used."""
+    function: int
+    """Number of the compiled function in its tree."""
+    thread: int
+    sizes: tuple[str, ...]
+    """Of the inputs that each replay copies: "[8, 16]"."""
+    moved: tuple[str, ...]
+    """Inputs that have another address than in the graph before, as in the compiled graph."""
+    moved_at: tuple[Location | None, ...]
+    """The user's lines that use them."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CudagraphsRan:
+    """What CUDA graphs did since the last such record; the first tuples are parallel."""
+
+    t: float
+    compile_ids: tuple[str, ...]
+    recordings: tuple[int, ...]
+    replays: tuple[int, ...]
+    warmups: tuple[int, ...]
+    """Runs without a graph, before the recording."""
+    skips: int | None = None
+    """torch's own count of graphs it left out, since the process attached; told at the end, and not
+    where the count was cleared meanwhile."""
+    live_graphs: int | None = None
+    pool_bytes: int | None = None
+    lost: str | None = None
+    """Why CUDA graphs could not be watched, if so."""

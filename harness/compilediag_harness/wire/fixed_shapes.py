@@ -1,0 +1,131 @@
+"""What a `FixedShape` did, and what it found out about its sizes."""
+
+from __future__ import annotations
+
+from compilediag_harness.lazy_dataclasses import dataclass
+from compilediag_harness.wire.quoted import Location
+
+
+@dataclass(frozen=True, slots=True)
+class FixedShapeUsed:
+    """Calls that a `FixedShape` made since its last such record; one batch may be several calls."""
+
+    t: float
+    number: int
+    """The `FixedShape`, by a number that it has in all records of the process."""
+    function: Location
+    """What it wraps."""
+    axes: tuple[str, ...]
+    buckets: tuple[tuple[int, ...], ...]
+    """The sizes of each axis."""
+    sizes: tuple[tuple[int, ...], ...]
+    """Real sizes of a call, one for each axis; this tuple and the next two are parallel."""
+    run: tuple[tuple[int, ...], ...]
+    """The sizes it ran at."""
+    counts: tuple[int, ...]
+    priced: bool = False
+    """The program said what a call at a size costs, so padding is not what counts."""
+    asked: tuple[tuple[int, ...], ...] = ()
+    """Sizes of the batch, as it came, that a call is the first of: `sizes`, unless the batch was
+    split. () for the later calls of a batch; parallel to `sizes`, as the next one."""
+    in_graphs: tuple[int, ...] = ()
+    """Calls among `counts` in which a CUDA graph was recorded or replayed."""
+    dims: tuple[tuple[str, ...], ...] = ()
+    """Dimensions of each axis by the arguments that have it: "obs:0"; parallel to `axes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedShapeWarmed:
+    """A `FixedShape` called what it wraps at every size; from here on nothing should compile."""
+
+    t: float
+    step: int
+    number: int
+    function: Location
+    graphs: int
+    """Combinations of sizes."""
+    compiles: int
+    """Compiles and recordings that began meanwhile."""
+    backward: bool
+    began: float
+    """When the warm-up began, in seconds; `t` is its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedShapeCompiled:
+    """Something was compiled or recorded in a call of a `FixedShape` that had been warmed up."""
+
+    t: float
+    step: int
+    number: int
+    function: Location
+    size: tuple[int, ...]
+    run: tuple[int, ...]
+    begun: tuple[str, ...]
+    """torch's trigger and compile id of each: "DYNAMO 0/1"."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingChecked:
+    """What `FixedShape.check` found out; tuples from `outputs` to `bitwise` are parallel."""
+
+    t: float
+    step: int
+    number: int
+    function: Location
+    size: tuple[int, ...]
+    run: tuple[int, ...]
+    probes: tuple[str, ...]
+    """What the padding held in the runs that were compared: "zeros", "real rows", "large"..."""
+    seeds: tuple[int, ...]
+    rng_consumed: bool
+    outputs: tuple[str, ...]
+    """Paths; also of arguments, buffers and gradients that were found to change."""
+    kinds: tuple[str, ...]
+    """"safe", "contaminated", "state", "reduced", "parity", "nan_leak", "rng"."""
+    notes: tuple[str, ...]
+    max_abs: tuple[float, ...]
+    bitwise: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsRun:
+    """A loop over rows that are done one after the other has ended."""
+
+    t: float
+    step: int
+    number: int
+    function: Location
+    steps: int
+    rows: int
+    row_steps: int
+    """Rows that were computed, over all steps."""
+    active_row_steps: int
+    """Those of them that were not done."""
+    compacted: int
+    """How often the rows that were left moved to a smaller size."""
+    compaction: bool
+    """False: it was switched off, or what was called has no fixed sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KneeMeasured:
+    """A `FixedShape` was measured at its sizes, for the knee of its throughput."""
+
+    t: float
+    step: int
+    number: int
+    function: Location
+    sizes: tuple[int, ...]
+    """Ascending; the others are parallel to it."""
+    call_s: tuple[float | None, ...]
+    """Lower quartile of the seconds of a call; None where there was none."""
+    slow_call_s: tuple[float | None, ...]
+    """Upper quartile."""
+    problems: tuple[str | None, ...]
+    """Why sizes from here on were not considered."""
+    knee: int | None
+    reason: str | None
+    """Why no knee was named."""
+    backward: bool
+    """Gradients were enabled."""

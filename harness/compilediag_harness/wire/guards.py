@@ -1,0 +1,112 @@
+"""Guards that were false or are about to be, and changes that no guard sees."""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+from compilediag_harness.lazy_dataclasses import dataclass
+from compilediag_harness.wire.quoted import Location
+
+
+@dataclass(frozen=True, slots=True)
+class GuardFacts:
+    """What only the live process could know about a false guard; None where it could not tell."""
+
+    root: str | None = None
+    """Where the source starts: "argument", "global", "free_variable" (of the compiled function)."""
+    instance_changed: bool | None = None
+    """The guarded root object is another object than the one the cache entry was compiled with."""
+    free_variable: str | None = None
+    """Name of the closure cell's variable, when the source passes through a cell."""
+    holder_kind: str | None = None
+    """What the last hop is read from: "module", "optimizer", "namedtuple", "dict", "object"..."""
+    holder_type: str | None = None
+    """Class name of that holder, such as "PositionalEncoding"."""
+    holder_path: str | None = None
+    """The holder as the user would spell it below the compiled module, such as "pos"."""
+    value_type: str | None = None
+    """Type of the value now, such as "bool", "torch.Tensor", "NoneType"."""
+    is_enum: bool | None = None
+    member_type: str | None = None
+    """For a check that an object has an attribute or a container a key: the type of that member
+    now, when it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class FalseGuard:
+    """One guard of a cache entry that was false, or about to be."""
+
+    source: str
+    """The guarded value as Python source in the scope {L, G}; "" when torch did not tell."""
+    leaf: str
+    """Class of the leaf guard ("TENSOR_MATCH"), "SHAPE" for a symbolic shape condition, or
+    "PRINTED" for a failure that only torch's printed reason tells."""
+    text: str
+    """The guard as torch prints it, without the trailing comments."""
+    expected: str | None = None
+    actual: str | None = None
+    user: Location | None = None
+    """The user's line that made Dynamo install the guard."""
+    hint: str | None = None
+    facts: GuardFacts = field(default_factory=GuardFacts)
+    writers: tuple[Location, ...] = ()
+    """Functions of the running program that write the guarded variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryDiff:
+    """All false guards of one cache entry, in guard order."""
+
+    compile_id: str
+    guards: tuple[FalseGuard, ...]
+    checked: int = 0
+    unevaluated: int = 0
+    """Leaf guards that could not be evaluated from Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recompiled:
+    """torch asked why no cache entry of a frame fits: the attempt to compile it again begins."""
+
+    t: float
+    step: int
+    compile_id: str
+    epoch: int
+    frame: Location
+    reasons: tuple[str, ...]
+    """torch's printed reasons, one per cache entry, most recently used entry first."""
+    entries: tuple[EntryDiff, ...]
+    """All false guards of every live entry, in torch's order; empty when that was impossible."""
+    analysis_s: float
+    problem: str | None = None
+    """Why the entries could not be analysed, if so."""
+
+
+@dataclass(frozen=True, slots=True)
+class HazardsChecked:
+    """After a step in which something compiled, guards already false were looked for."""
+
+    t: float
+    step: int
+    frame: Location
+    guards: tuple[FalseGuard, ...]
+    """Guards of the most recently used entry that are false now: armed causes."""
+    checked: int
+    unevaluated: int
+    seconds: float
+    skipped: str | None = None
+    """Why the check was not made or not finished ("over 50 ms"), if so."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnguardedChanged:
+    """Hooks or methods of a compiled module changed after its compile; no guard sees it."""
+
+    t: float
+    step: int
+    frame: Location
+    what: str
+    """"forward_hook", "forward_pre_hook", "class_method", "instance_method"."""
+    target: str
+    """Module path and name, such as "encoder.layer0" or "Block.forward"."""
+    where: Location | None

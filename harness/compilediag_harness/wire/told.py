@@ -1,0 +1,147 @@
+"""What the program tells us of itself: periodic work, pipelines, tracked runs, ablations."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+from compilediag_harness.lazy_dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CadenceDeclared:
+    """The program made a group of periodic work; a later one of the same name takes its place."""
+
+    t: float
+    step: int
+    name: str
+    every: int
+    """The period in force, in steps; 0 when a probe has switched the group off."""
+    offset: int
+    own_every: int
+    """The program's own period."""
+
+
+@dataclass(frozen=True, slots=True)
+class CadenceAsked:
+    """A group was asked for the first time whether it is due; one that never is can never fire."""
+
+    t: float
+    step: int
+    name: str
+    number: int
+    """The step as the program counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class CadenceFired:
+    """A batch of firings, in order; all tuples but `names` are parallel."""
+
+    t: float
+    names: tuple[str, ...]
+    """The groups that occur, each once."""
+    name: tuple[int, ...]
+    """Position in `names` of the group that fired."""
+    at: tuple[float, ...]
+    """When, in seconds."""
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineWorked:
+    """A batch of finished stretches of one producer-consumer loop, in the order they ended, and of
+    sizes of its pool. The tuples from `stages` to `infer_slots` are parallel, and so are the two
+    of the pool."""
+
+    t: float
+    name: str
+    slots: int | None
+    """Inference calls that can be in progress at a time, as the program declared."""
+    stages: tuple[str, ...] = ()
+    """"train", "infer", "wait"."""
+    starts: tuple[float, ...] = ()
+    walls: tuple[float, ...] = ()
+    samples: tuple[int, ...] = ()
+    threads: tuple[int, ...] = ()
+    infer_slots: tuple[int, ...] = ()
+    """The slot an "infer" was in, numbered from 0; -1 where the program named none."""
+    pool_at: tuple[float, ...] = ()
+    pool_sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedMetric:
+    """One metric of a tracked run, summed up; see `number_series.SeriesSummary`."""
+
+    name: str
+    count: int
+    mean: float | None = None
+    median: float | None = None
+    min: float | None = None
+    max: float | None = None
+    last: float | None = None
+    median_of: int = 0
+    not_finite: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunTracked:
+    """A run of a `tracker()`, as it is now: told when it ends, and now and then before, for
+    programs that are killed. The last record of a `number` counts."""
+
+    t: float
+    number: int
+    """The run, by a number that it has in all records of the process."""
+    name: str
+    config: dict[str, Any]
+    state: str
+    """"running", "finished", "failed" (an exception left the block)."""
+    steps: int
+    """Calls of `record_step`."""
+    first_step: int | None
+    last_step: int | None
+    wall_s: float
+    """From `start_run` to `finish_run`, or to this record."""
+    steps_s: float
+    """From `start_run`, or the end of the warm-up, to the last recorded step."""
+    warmup: int = 0
+    """Recorded steps at the start that are in no rate and no step time."""
+    peak_bytes: int | None = None
+    """Most host memory of the process until now."""
+    peak_at_start_bytes: int | None = None
+    peak_source: str | None = None
+    """"VmHWM" or "getrusage"."""
+    totals: dict[str, float] = field(default_factory=dict[str, float])
+    """Sums of what was counted: tokens, samples..."""
+    per_s: dict[str, float] = field(default_factory=dict[str, float])
+    """The same by second of `steps_s`, without the warm-up's."""
+    metrics: tuple[TrackedMetric, ...] = ()
+    left_out: int = 0
+    """Names of metrics and counts beyond the most that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedRunsLeftOut:
+    """More runs were tracked than are told one by one; told at the end of the process."""
+
+    t: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AblationWritten:
+    """A validated report of an ablation was written to a file."""
+
+    t: float
+    name: str
+    architecture: str
+    depth: int
+    steps: int
+    curves: int
+    layers: int
+    """Layer keys."""
+    baseline: str | None
+    uri: str
+    """file:// and the absolute path."""
+    bytes: int
+    sha256: str
