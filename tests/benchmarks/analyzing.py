@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench import COMPILEDIAG, PROGRAMS, Bench, Benchmark, Row
-from measure import Change, change, interleave, used
+from measure import Change, Used, change, interleave, used
 from scaled_traces import write_large, write_ranks
 
 TLPARSE = (str(Path(sys.executable).with_name("tlparse")), "--no-browser", "-p")
@@ -44,6 +44,7 @@ def many_ranks(bench: Bench) -> Iterator[Row]:
     size = write_ranks(trace_of(bench, "small"), folder, bench.ranks)
     what = f"{bench.ranks} ranks, {size / 1e6:.0f} MB"
     yield from beside(bench, folder, ("--all-ranks-html",), what, 20.0)
+    yield waited_for(bench, folder, what, 20.0)
     yield resident(bench, folder, f"memory of one process, at {bench.ranks} ranks")
 
 
@@ -65,6 +66,21 @@ def beside(
     )
 
 
+def waited_for(bench: Bench, traces: Path, what: str, goal: float) -> Row:
+    """Seconds that a user waits for either, each as it works by default: ours on every core."""
+    options = (*TLPARSE, "--all-ranks-html", str(traces))
+    theirs = lambda: used_by(bench, options).wall_s
+    ours = lambda: used_by(bench, (*COMPILEDIAG, "analyze", str(traces))).wall_s
+    found = change(interleave(theirs, ours, bench.rounds))
+    return Row(
+        f"analyze, {what}, as a user waits for it",
+        f"tlparse -p --all-ranks-html {found.base:.3g} s",
+        f"{found.base * (1 + found.median):.3g} s, {times(found)}",
+        f"≥ {goal:g} × less",
+        found.against(1 / goal - 1),
+    )
+
+
 def times(found: Change) -> str:
     """How many times less ours takes, or as much, with the interval."""
     more = [1 + part for part in (found.median, found.low, found.high)]
@@ -77,9 +93,14 @@ def times(found: Change) -> str:
 
 def cpu_of(bench: Bench, command: tuple[str, ...]) -> float:
     """CPU seconds of a command with an output folder of its own, which is removed."""
+    return used_by(bench, command).cpu_s
+
+
+def used_by(bench: Bench, command: tuple[str, ...]) -> Used:
+    """What it takes, in the same way."""
     out = bench.folder / "out"
     try:
-        return used([*command, "-o", str(out)]).cpu_s
+        return used([*command, "-o", str(out)])
     finally:
         shutil.rmtree(out, ignore_errors=True)
 

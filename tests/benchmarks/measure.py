@@ -9,6 +9,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -72,6 +73,7 @@ class Used:
 
     cpu_s: float
     """User and system."""
+    wall_s: float
     peak_bytes: int
     """Most memory of any one process at any time; never less than what this process had."""
 
@@ -83,6 +85,7 @@ def cpu_seconds(command: Sequence[str], environment: Mapping[str, str] | None = 
 
 def used(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Used:
     """What a child process takes that must succeed."""
+    begin = time.perf_counter()
     child = subprocess.Popen(
         command,
         env=environment,
@@ -94,11 +97,12 @@ def used(command: Sequence[str], environment: Mapping[str, str] | None = None) -
     assert child.stderr is not None
     said = child.stderr.read()
     _, status, taken = os.wait4(child.pid, 0)
+    wall_s = time.perf_counter() - begin
     child.returncode = os.waitstatus_to_exitcode(status)
     child.stderr.close()
     if child.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {child.returncode}:\n{said}")
-    return Used(taken.ru_utime + taken.ru_stime, taken.ru_maxrss * 1024)
+    return Used(taken.ru_utime + taken.ru_stime, wall_s, taken.ru_maxrss * 1024)
 
 
 def instructions(command: Sequence[str], environment: Mapping[str, str]) -> int | None:
