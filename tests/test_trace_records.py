@@ -41,6 +41,12 @@ def cut(content: bytes, size: int) -> Iterator[bytes]:
         yield content[at : at + size]
 
 
+LOSSY = (
+    *(STRING, b"print of the program\n\n", REASON, b"\n\tof no record\n", HEAD, b"\n", OTHER),
+    *(REASON.replace(b"n == 2", b"n == 3"), b"\r\n", REASON, STRING[:-1]),
+)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50, 97, 10_000])
 def test_pieces_of_any_size_hold_the_same_records(size: int) -> None:
     """A record, a payload line or a number may be cut anywhere between two reads."""
@@ -48,6 +54,39 @@ def test_pieces_of_any_size_hold_the_same_records(size: int) -> None:
     assert [item.kind for item in records] == ["str", "artifact", "str"]
     assert [item.payload for item in records] == [b"", b"0/0: n == 2\nStack:", b""]
     assert (losses.counts, losses.torn) == ({}, False)
+
+
+def test_losses_are_the_same_wherever_a_file_is_cut() -> None:
+    """Foreign, empty and broken lines beside payloads, in two pieces and in many."""
+    content = b"".join(LOSSY)
+    records, losses = scanned(content)
+    assert [item.kind for item in records] == ["str", "artifact", "artifact", "str"]
+    assert losses.counts == {"bad_prefix": 2, "bad_payload_hash": 1}
+    for at in range(1, len(content)):
+        assert scanned(content[:at], content[at:]) == (records, losses)
+    for size in range(1, 300):
+        assert scanned(*cut(content, size)) == (records, losses)
+
+
+@pytest.mark.parametrize(
+    ("foreign", "lost"),
+    [
+        (HEAD, 1),
+        (HEAD[:40], 1),
+        (b'V1121 said "no" before its event] {"chromium_event": 1}', 1),
+        (b'V1121 of the program, which said "no"', 1),
+        (b"V1121 " + b"x" * 5000 + b'] {"chromium_event": 1}', 1),
+        (b"V1121 " + b"x" * 3000 + b'] {"chromium_event": 1}', 0),
+        (b'V1121 too short] {"chromium_event": 1}', 1),
+    ],
+    ids=["no event", "cut", "a quotation first", "only a quotation", "far", "not too far", "near"],
+)
+def test_a_line_is_of_another_kind_by_its_own_event(foreign: bytes, lost: int) -> None:
+    """The event stands behind the first quotation mark of the line itself: where it has none, the
+    event of the next line is not taken for it."""
+    records, losses = scanned(STRING + foreign + b"\n" + OTHER + STRING)
+    assert [item.kind for item in records] == ["str", "str"]
+    assert losses.counts == ({"bad_prefix": lost} if lost else {})
 
 
 def test_kinds_that_are_not_used_are_not_looked_at() -> None:

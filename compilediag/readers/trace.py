@@ -72,7 +72,7 @@ def rank_in_name(name: str) -> int | None:
 
 
 def _take(process: TraceProcess, record: TraceRecord, losses: Losses) -> None:
-    if not (_is_text(record.metadata) and _is_text(record.payload)):
+    if not _is_text(record):
         losses.add("bad_utf8")
     metadata = decode(record.metadata)
     if metadata is None:
@@ -83,12 +83,13 @@ def _take(process: TraceProcess, record: TraceRecord, losses: Losses) -> None:
         losses.add(reason)
 
 
-def _is_text(raw: bytes) -> bool:
-    """Whether the bytes are UTF-8, as all that torch writes is."""
-    if raw.isascii():
+def _is_text(record: TraceRecord) -> bool:
+    """Whether its bytes are UTF-8, as all that torch writes is."""
+    if record.metadata.isascii() and record.payload.isascii():
         return True
     try:
-        raw.decode()
+        record.metadata.decode()
+        record.payload.decode()
     except UnicodeDecodeError:
         return False
     return True

@@ -163,9 +163,9 @@ def compiled_of(
         graph_ops=_count(metrics.graph_op_count),
         guards=_count(metrics.guard_count),
         cache_size=_count(metrics.cache_size),
-        recompile_reason=_text(metrics.recompile_reason),
+        recompile_reason=_kept(metrics.recompile_reason, shared),
         fail_type=_text(metrics.fail_type),
-        fail_reason=None if metrics.fail_reason is None else shared(_told(metrics.fail_reason)),
+        fail_reason=_kept(metrics.fail_reason, shared),
         restart_reasons=tuple(sorted(shared(_told(item)) for item in restarts[:16])),
         limit=int(limit[1]) if limit else None,
         guard_eval_us=_number(metrics.guard_latency_us),
@@ -257,6 +257,10 @@ def _text(value: Any, limit: int = TEXT_KEPT) -> str | None:
 def _place(file: str, line: int, function: str) -> Location:
     """Remembered: a frame has many rows, and many ranks have the same frames."""
     return Location(file, line, function)
+
+
+def _kept(value: Any, shared: Callable[[str], str]) -> str | None:
+    return None if value is None else shared(_told(value))
 
 
 def _told(value: Any) -> str:

@@ -94,8 +94,7 @@ class TraceProcess:
     def take(self, record: TraceRecord, metadata: Metadata) -> str | None:
         """One record; why it is lost, if it is."""
         self._tick(record.at_s)
-        rank = rank_of(metadata)
-        if rank is not None and not self._told_rank:
+        if not self._told_rank and (rank := rank_of(metadata)) is not None:
             # The record tells what the process was; a file's name may be anything.
             self.rank, self._told_rank = rank, True
         metrics = metadata.metrics

@@ -14,6 +14,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 LINE_LIMIT = 8 << 20
@@ -22,17 +23,17 @@ LINE_LIMIT = 8 << 20
 PAYLOAD_LIMIT = 1 << 20
 """Longest payload of a wanted record in bytes; torch's own are some kB."""
 
-HEAD_BYTES = 4096
-"""Where the JSON of a line must begin."""
-
 # The event is the first key of the object, and its quotation mark the first of the line. A line
 # that begins with anything but a tab begins a record, or is none of torch's.
 _HEAD = re.compile(
-    rb"\n[VDIWEC](\d{4}) (\d\d):(\d\d):(\d\d\.\d{1,9}) (\d{1,20}) ?"
+    rb"\n[VDIWEC](\d{4} \d\d:\d\d):(\d\d\.\d{1,9}) (\d{1,20}) ?"
     rb"[^\"\n]{0,4096}(?<=\] \{)\"(\w{1,80})\""
 )
-_UNWANTED = rb"\d{4} [^\"\n]{20,4096}(?<=\] \{)\"(?!%s)"
-_PAYLOAD = re.compile(rb"(?:\n\t[^\n]*)*")
+# 20 to 4096 characters of the line up to its first quotation mark: one is in the line, and none was
+# before it. This is [^\"\n]{20,4096}\", in a form that costs re a third.
+_TO_EVENT = rb"(?=.{20,4096}\")[^\"]{20,4096}\""
+_UNWANTED = rb"\d{4} " + _TO_EVENT + rb"(?<=\] \{\")(?!%s)"
+_NO_PAYLOAD = re.compile(rb"\n(?!\t)")
 _HASH = re.compile(rb'"has_payload": ?"([0-9a-f]{32})"')
 
 
@@ -76,11 +77,7 @@ class TraceScanner:
     """Finds the records of one file; `losses` is whole when `records` has ended."""
 
     def __init__(self, kinds: Iterable[bytes], artifacts: Iterable[bytes]) -> None:
-        wanted = [re.escape(kind) + b'"' for kind in kinds]
-        names = b"|".join(re.escape(name) for name in artifacts)
-        wanted.append(b'artifact": \\{"name": "(?:%s)"' % names)
-        # One search that stops at what matters: no line of another kind costs Python anything.
-        self._stops = re.compile(rb"\n[^\t\r\n](?!%s)" % (_UNWANTED % b"|".join(wanted)))
+        self._stops = _stops_at(tuple(kinds), tuple(artifacts))
         self._open: _Open | None = None
         self.losses = Losses()
 
@@ -89,17 +86,18 @@ class TraceScanner:
         rest = b"\n"
         skipping = False
         for piece in pieces:
-            if skipping:
-                begin = piece.find(b"\n")
-                if begin < 0:
-                    continue
-                rest, skipping = piece[begin:], False
+            begin = piece.find(b"\n")
+            if begin < 0:
+                rest = b"" if skipping else rest + piece
             else:
-                rest += piece
-            end = rest.rfind(b"\n")
-            if end > 0:
-                yield from self._block(rest, end)
-                rest = rest[end:]
+                if not skipping:
+                    # Only the line that was cut between two pieces is put together.
+                    cut = rest + piece[:begin]
+                    yield from self._lines(cut, 0, len(cut))
+                skipping = False
+                end = piece.rfind(b"\n")
+                yield from self._lines(piece, begin, end)
+                rest = piece[end:]
             if len(rest) > LINE_LIMIT:
                 yield from self._too_long(rest)
                 rest, skipping = b"", True
@@ -107,22 +105,31 @@ class TraceScanner:
             yield from self._last(rest)
         yield from self._close(at_end=True)
 
-    def _block(self, block: bytes, end: int) -> Iterator[TraceRecord]:
-        """Whole lines up to `end`, each with the line end before it and not the one after it."""
-        if self._open is not None:
-            yield from self._payload(block, 0, end)
-        for stop in self._stops.finditer(block, 0, end):
+    def _lines(self, block: bytes, at: int, end: int) -> Iterator[TraceRecord]:
+        """Whole lines between two places, each with the line end before it and not the one after.
+
+        What is read is stepped over: rows and payloads are long, and are not searched again.
+        """
+        while at < end:
+            if self._open is not None:
+                at = self._payload(block, at, end)
+                if at < end:
+                    yield from self._close()
+            stop = self._stops.search(block, at, end)
+            if stop is None:
+                return
             found = _HEAD.match(block, stop.start(), end)
             if found is None:
                 self.losses.add("bad_prefix")
+                at = stop.end()
                 continue
-            line_end = block.find(b"\n", found.end(), end)
-            line_end = end if line_end < 0 else line_end
+            at = block.find(b"\n", found.end(), end)
+            at = end if at < 0 else at
             record = TraceRecord(
-                kind=found[6].decode("ascii", "replace"),
-                at_s=_seconds(found),
-                pid=int(found[5]),
-                metadata=block[found.start(6) - 2 : line_end],
+                kind=found[4].decode("ascii", "replace"),
+                at_s=_minute_s(found[1]) + float(found[2]),
+                pid=int(found[3]),
+                metadata=block[found.start(4) - 2 : at],
                 payload=b"",
             )
             hashed = _HASH.search(record.metadata, max(0, len(record.metadata) - 200))
@@ -130,22 +137,17 @@ class TraceScanner:
                 yield record
             else:
                 self._open = _Open(record, hashed[1])
-                yield from self._payload(block, line_end, end)
 
-    def _payload(self, block: bytes, begin: int, end: int) -> Iterator[TraceRecord]:
-        """Lines of the open record's payload; the record, where something follows them."""
-        lines = _PAYLOAD.match(block, begin, end)
-        assert lines is not None
-        self._keep(lines[0])
-        if lines.end() < end:
-            yield from self._close()
-
-    def _keep(self, piece: bytes) -> None:
+    def _payload(self, block: bytes, begin: int, end: int) -> int:
+        """Keeps the lines of the open record's payload; where they end."""
+        other = _NO_PAYLOAD.search(block, begin, end)
+        payload_end = end if other is None else other.start()
         opened = self._open
         assert opened is not None
-        opened.size += len(piece)
+        opened.size += payload_end - begin
         if opened.size <= PAYLOAD_LIMIT:
-            opened.pieces.append(piece)
+            opened.pieces.append(block[begin:payload_end])
+        return payload_end
 
     def _close(self, *, at_end: bool = False) -> Iterator[TraceRecord]:
         """The open record, if its payload is what torch wrote."""
@@ -178,7 +180,7 @@ class TraceScanner:
     def _last(self, rest: bytes) -> Iterator[TraceRecord]:
         """The last line where its end is missing: whole by its JSON, or cut."""
         if rest.startswith(b"\n\t") or rest.rstrip().endswith(b"}"):
-            yield from self._block(rest, len(rest))
+            yield from self._lines(rest, 0, len(rest))
             return
         yield from self._close()
         self.losses.torn = True
@@ -188,7 +190,25 @@ _DAYS_BEFORE = (0, 0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
 """Days of a leap year before each month: the year is not told."""
 
 
-def _seconds(found: re.Match[bytes]) -> float:
-    month, day = divmod(int(found[1]), 100)
+@lru_cache(maxsize=64)
+def _minute_s(said: bytes) -> float:
+    """Seconds since the beginning of the year at the beginning of a minute: b"1121 14:17".
+
+    Remembered: the records of a minute are many.
+    """
+    month, day = divmod(int(said[:4]), 100)
     days = _DAYS_BEFORE[min(month, 12)] + day
-    return days * 86400.0 + int(found[2]) * 3600 + int(found[3]) * 60 + float(found[4])
+    return days * 86400.0 + int(said[5:7]) * 3600 + int(said[8:]) * 60
+
+
+@lru_cache(maxsize=4)
+def _stops_at(kinds: tuple[bytes, ...], artifacts: tuple[bytes, ...]) -> re.Pattern[bytes]:
+    """One search that stops at what matters: no line of another kind costs Python anything.
+
+    Remembered: it is the same for every file.
+    """
+    wanted = [re.escape(kind) + b'"' for kind in kinds]
+    names = b"|".join(re.escape(name) for name in artifacts)
+    wanted.append(b'artifact": \\{"name": "(?:%s)"' % names)
+    # Whether a line is empty is asked last: of a payload's line nothing is asked but its tab.
+    return re.compile(rb"\n[^\t](?!%s)(?<![\r\n])" % (_UNWANTED % b"|".join(wanted)))
