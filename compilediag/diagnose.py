@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, cast
 
 from compilediag.findings import Finding, Rule
 from compilediag.reconcile import Agreement, reconcile
 from compilediag.rules.catalogue import ALL_RULES
-from compilediag.rules.recompiles import RecompileRule, groups_of
+from compilediag.rules.evidence import disagreements, find_disagreement
+from compilediag.rules.recompiles import Groups, RecompileRule, groups_of
 from compilediag.timeline import Timeline
+from compilediag_harness.lazy_dataclasses import dataclass
 
 Verdict = Literal["clean", "findings", "blind"]
 
@@ -35,36 +37,39 @@ class Diagnosis:
 
 def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis:
     """Findings of all rules over a run, and what may be concluded from it."""
-    groups = groups_of(timeline)
-    found = [
-        finding
-        for rule in rules
-        for finding in (
-            rule.told(timeline, groups) if isinstance(rule, RecompileRule) else rule(timeline)
-        )
-    ]
+    groups, agreement = groups_of(timeline), reconcile(timeline)
+    found = [finding for rule in rules for finding in _told(rule, timeline, groups, agreement)]
     found = _merge_steady(_merge_autograd(found))
     merged = _merge_violations(_merge_eager(_merge_armed(found)))
-    merged = _as_far_as_told(merged, timeline)
-    ordered = sorted(merged, key=_importance)
-    findings = tuple(replace(each, id=f"F{n}") for n, each in enumerate(ordered, start=1))
-    return Diagnosis(findings, _verdict(findings), reconcile(timeline))
+    # Of steps and seconds that the record of the run cannot tell, zero would be a claim.
+    stepped, measured = timeline.tells("steps"), timeline.tells("metrics_rows")
+    ordered = sorted(merged, key=lambda each: _importance(each, each.cost_s if measured else None))
+    findings = tuple(
+        replace(
+            each,
+            id=f"F{n}",
+            steps=each.steps if stepped else (),
+            cost_s=each.cost_s if measured else None,
+        )
+        for n, each in enumerate(ordered, start=1)
+    )
+    return Diagnosis(findings, _verdict(findings), agreement)
 
 
-def _as_far_as_told(found: list[Finding], timeline: Timeline) -> list[Finding]:
-    """Without steps and seconds that the record of the run cannot tell: zero would be a claim."""
-    if not timeline.tells("steps"):
-        found = [replace(each, steps=()) for each in found]
-    if not timeline.tells("metrics_rows"):
-        found = [replace(each, cost_s=None) for each in found]
-    return found
+def _told(
+    rule: Rule, timeline: Timeline, groups: Groups, agreement: Agreement
+) -> Iterable[Finding]:
+    """What a rule finds; what others need too has been worked out before."""
+    if isinstance(rule, RecompileRule):
+        return rule.told(timeline, groups) if rule.code in groups else ()
+    return disagreements(agreement) if rule is find_disagreement else rule(timeline)
 
 
-def _importance(finding: Finding) -> tuple[bool, float, int]:
+def _importance(finding: Finding, cost_s: float | None) -> tuple[bool, float, int]:
     """Doubt about the evidence first, then seconds, then severity; else the rules' own order."""
     return (
         finding.rule not in _BLINDING,
-        -(finding.cost_s or 0.0),
+        -(cost_s or 0.0),
         _SEVERITIES[finding.severity],
     )
 
@@ -86,6 +91,8 @@ def _merge_eager(found: list[Finding]) -> list[Finding]:
     """
     found = _absorb(found, "CD904", _is_cause_of_eager, _sends)
     eager = [each for each in found if each.rule == "CD904"]
+    if not eager:
+        return found
     return [
         each
         for each in found
@@ -142,6 +149,8 @@ def _explains_autograd(symptom: Finding, cause: Finding) -> bool:
 def _merge_steady(found: list[Finding]) -> list[Finding]:
     """A recompile in a steady step is the finding of the guard that caused it."""
     steady = [each for each in found if each.rule == "CD302" and each.severity == "info"]
+    if not steady:
+        return found
     others = [each for each in found if each not in steady]
     return _merged(others, steady, _caused)
 
@@ -166,8 +175,10 @@ def _absorb(
     may: Callable[[Finding], bool] | None = None,
 ) -> list[Finding]:
     """Removes findings of `code` that another finding explains, and names them there."""
-    kept = [each for each in found if each.rule != code]
-    return _merged(kept, [each for each in found if each.rule == code], explains, may)
+    symptoms = [each for each in found if each.rule == code]
+    if not symptoms:
+        return found
+    return _merged([each for each in found if each.rule != code], symptoms, explains, may)
 
 
 def _merged(

@@ -8,8 +8,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import (
     FixedShapeCompiled,
     FixedShapeUsed,
@@ -114,6 +115,8 @@ class FixedShapeRun:
 
 @dataclass(slots=True)
 class _Sum:
+    """What is known so far of one `FixedShape`."""
+
     function: Location
     axes: tuple[str, ...] = ()
     buckets: tuple[tuple[int, ...], ...] = ()

@@ -1,18 +1,53 @@
-"""Folds what one process told about time beside its steps: device time, calls, hooks."""
+"""Folds what one process told about time: its steps, device time, calls, hooks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from compilediag.timeline import DeviceStep, DisabledCalls, Hook, PartialPhase
+from compilediag.process_events import ProcessEvents
+from compilediag.step_measures import DeviceStep, DisabledCalls, Hook, PartialPhase, Step
 from compilediag_harness.wire import (
+    Compiled,
     DeviceStepsTimed,
     DisabledCallsEnded,
     HooksFound,
     Location,
     StepsEnded,
 )
+
+
+def steps(part: ProcessEvents) -> list[Step]:
+    """Every step that ended, with the seconds that compiles took in it."""
+    compile_s: dict[int, float] = {}
+    for row in part.of(Compiled):
+        compile_s[row.step] = compile_s.get(row.step, 0.0) + row.seconds
+    made: list[Step] = []
+    for batch in part.of(StepsEnded):
+        for offset, (end, wall_s) in enumerate(zip(batch.ends, batch.every_wall(), strict=False)):
+            number = batch.first + offset
+            made.append(
+                Step(
+                    process=part.index,
+                    number=number,
+                    end=end,
+                    wall_s=wall_s,
+                    data_wait_s=_at(batch.data_wait, offset),
+                    optimizer_s=_at(batch.optimizer, offset),
+                    spans_s=_at(batch.spans, offset),
+                    compile_s=compile_s.get(number, 0.0),
+                    forward_s=_at(batch.forward, offset),
+                    backward_s=_at(batch.backward, offset),
+                    noted=batch.noted,
+                    measuring_s=0.0 if offset else batch.measuring_s,
+                )
+            )
+    return made
+
+
+def _at(values: tuple[float, ...], index: int) -> float | None:
+    """None where the phase was not measured: an empty tuple is not zero seconds."""
+    return values[index] if index < len(values) else None
 
 
 def partial_phases(process: int, batches: Iterable[StepsEnded]) -> list[PartialPhase]:
@@ -47,10 +82,11 @@ def disabled_calls(process: int, batches: Iterable[DisabledCallsEnded]) -> list[
     return list(sums.values())
 
 
-def hooks(process: int, found: HooksFound | None) -> list[Hook]:
-    """The hooks on compiled modules."""
-    if found is None:
+def hooks(process: int, looks: Sequence[HooksFound]) -> list[Hook]:
+    """The hooks on compiled modules, at the last look."""
+    if not looks:
         return []
+    found = looks[-1]
     columns = (found.kinds, found.targets, found.functions, found.disabled)
     return [
         Hook(process, kind, target, function, disabled)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from compilediag.lead_process import lead_process
 from compilediag.stretches import Stretch, paint
 from compilediag.timeline import Compile, Step, Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
@@ -100,7 +99,7 @@ def account(
     wall time nor an event is there. Of a timeline without what is `settled`, the same account as of
     the whole one; compiles from before are left out here.
     """
-    process, floor = lead_process(timeline), settled.until_ns if settled is not None else 0
+    process, floor = timeline.lead, settled.until_ns if settled is not None else 0
     compiles = _compiles_after(timeline, process, settled)
     steps = [item for item in timeline.steps if item.process == process]
     spans, spans_known = _spans(timeline, process)
@@ -133,7 +132,7 @@ def account(
 def settle(timeline: Timeline, until_ns: int, before: Settled | None = None) -> Settled | None:
     """What a timeline up to the end of a step, and what was settled before it, settle. None where a
     span or a compile lies across one of the two moments: their time cannot be parted there."""
-    process, floor = lead_process(timeline), before.until_ns if before is not None else 0
+    process, floor = timeline.lead, before.until_ns if before is not None else 0
     compiles = _compiles_after(timeline, process, before)
     stretches = [*_compile_stretches(timeline, compiles), *_spans(timeline, process)[0]]
     if any(item.start < floor or item.end > until_ns for item in stretches):

@@ -6,8 +6,9 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import CompiledCallsMade, Location
 
 
@@ -46,6 +47,8 @@ class Invocations:
 
 @dataclass(slots=True)
 class _Sum:
+    """What is known so far of one callable."""
+
     function: Location
     shapes: dict[tuple[str | None, int | None, int | None], int] = field(
         default_factory=dict[tuple["str | None", "int | None", "int | None"], int]

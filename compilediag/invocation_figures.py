@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from compilediag.invocation_calls import Invocations, ShapeCount
-from compilediag.lead_process import lead_process
 from compilediag.timeline import Step, Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 
@@ -61,7 +60,7 @@ class Work:
 
 def invocations_in(timeline: Timeline) -> tuple[InvocationFigures, ...]:
     """The callables of the lead process, in the order they were first called."""
-    process = lead_process(timeline)
+    process = timeline.lead
     told = [item for item in timeline.invocations if item.process == process]
     steps = _whole_steps(timeline, told, process)
     complete = not any(step.noted for step in timeline.steps if step.process == process)

@@ -39,12 +39,13 @@ def ownership_of(file: str, user_roots: Sequence[str] = ()) -> Ownership:
     from elsewhere. A virtual environment inside the user's folder stays third party. A path that
     torch shortened from the left is completed against `user_roots` where it can be.
     """
-    roots = tuple(root.replace("\\", "/") for root in user_roots)
-    return _ownership(file.replace("\\", "/"), roots)
+    return _ownership(file, tuple(user_roots))
 
 
 @lru_cache(maxsize=4096)
 def _ownership(file: str, roots: tuple[str, ...]) -> Ownership:
+    file = file.replace("\\", "/")
+    roots = tuple(root.replace("\\", "/") for root in roots)
     if file.startswith("<"):
         return _of_generated(file)
     if "torchinductor_" in file:

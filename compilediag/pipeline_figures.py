@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Literal
 
-from compilediag.lead_process import lead_process
 from compilediag.pipeline_loops import PipelineLoop, Stretch
 from compilediag.timeline import Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
@@ -79,7 +78,9 @@ class PipelineFigures:
 
 def pipelines_of(timeline: Timeline) -> tuple[PipelineFigures, ...]:
     """The loops of the lead process, else of the first process that has any."""
-    lead = lead_process(timeline)
+    if not timeline.pipelines:
+        return ()
+    lead = timeline.lead
     processes = [loop.process for loop in timeline.pipelines]
     told = lead if lead in processes else min(processes, default=lead)
     compiling = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from compilediag.diagnose import diagnose
@@ -16,6 +16,7 @@ from compilediag.ranks.told import Told, told_of
 from compilediag.readers.journal import Journal
 from compilediag.records import rank_of
 from compilediag.timeline import Timeline
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import EvidenceLost
 
 LOSSES_TOLD = 20

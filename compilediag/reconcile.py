@@ -8,14 +8,15 @@ start again after `torch._dynamo.reset()`. A source that is absent does not disa
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from compilediag.timeline import Process, Recompile, TextLog, Timeline
+from compilediag_harness.late_patterns import late
+from compilediag_harness.lazy_dataclasses import dataclass
 
-_LIMIT_WARNING = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
+_LIMIT_WARNING = late(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
 _BREAK_TEXT = "\n  Explanation: "
 _TEXT_SOURCES = ("text_log", "graph_breaks")
 _SHOWN = 3
@@ -135,12 +136,14 @@ def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
 
 def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
     """torch's own totals, told at the end of each process, against what arrived from it."""
+    counted = [(item, item.ended.counters) for item in timeline.processes if item.ended]
+    if not counted:
+        return
     finished = Counter(
         item.process for item in timeline.compiles if not _unfinished(item.fail_reason)
     )
     questions = Counter(item.process for item in timeline.recompiles if not _is_unheard(item))
-    for process in timeline.processes:
-        counters = process.ended.counters if process.ended else {}
+    for process, counters in counted:
         rows, asked = finished[process.index], questions[process.index]
         expected_rows = counters.get("metrics_rows", rows)
         if expected_rows != rows:

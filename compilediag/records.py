@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from compilediag.errors import UsageError
@@ -22,6 +22,7 @@ from compilediag.readers.train_sources import known, logs_in, together
 from compilediag.storage import below, is_uri, local_path, names_in, size_of
 from compilediag.timeline import TextLog
 from compilediag.train_log import TrainLog
+from compilediag_harness.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

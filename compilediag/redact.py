@@ -70,6 +70,11 @@ class Redactor:
         self.counts: Counter[str] = Counter()
         """Rule name to how many replacements it made so far."""
 
+    @property
+    def knows_values(self) -> bool:
+        """Whether any value is replaced wherever it is."""
+        return bool(self._known)
+
     def text(self, text: str, *, place: bool = False) -> str:
         """One string; `place` says that it is a path or a name."""
         known = self._seen.get((text, place))

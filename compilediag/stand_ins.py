@@ -12,6 +12,7 @@ import os
 import sys
 import types
 import typing
+from collections.abc import Callable
 
 _OF_MSGSPEC = ("get_type_hints", "NotRequired", "Required")
 """What msgspec takes from `typing_extensions` where it is there; from 3.11 on `typing` has it."""
@@ -20,10 +21,11 @@ _OF_MSGSPEC = ("get_type_hints", "NotRequired", "Required")
 def put_in_place() -> None:
     """For a process of our own only, before it imports click and msgspec. What the modules cost:
     `inspect`, with all it imports, a tenth of a command; `typing_extensions` 4 milliseconds;
-    `platform` one, `gettext` and `textwrap` half of one each."""
+    `platform` one, `gettext` and `textwrap` half of one each, `statistics` 3 of `analyze`."""
     _stand_in("inspect", cleandoc=_cleandoc)  # click: for the help of each option
     _stand_in("gettext", gettext=_untranslated, ngettext=_untranslated_number)  # click
     _stand_in("textwrap")  # msgspec: for schemas
+    _stand_in("statistics", fmean=_called("fmean"), median=_called("median"))  # of runs with steps
     if hasattr(os, "uname"):
         _stand_in("platform", system=_system)  # uuid, which both import: whether this is AIX
     if sys.version_info >= (3, 11):
@@ -51,6 +53,15 @@ def _module(name: str) -> types.ModuleType:
     if sys.modules.get(name) is _stand_ins[name]:
         del sys.modules[name]
     return importlib.import_module(name)
+
+
+def _called(name: str) -> Callable[..., object]:
+    """The function of `statistics`, which is imported when somebody calls it."""
+
+    def called(*given: object, **named: object) -> object:
+        return getattr(_module("statistics"), name)(*given, **named)
+
+    return called
 
 
 def _cleandoc(text: str) -> str:

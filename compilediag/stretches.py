@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from compilediag_harness.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

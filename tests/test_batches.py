@@ -106,7 +106,7 @@ def test_sums_of_calls_are_added_up() -> None:
 def test_hooks_and_partial_phases() -> None:
     """Each as it was told; what is missing of a phase is said once."""
     found = HooksFound(1.0, ("forward_hook",), ("encoder",), (HOOK,), (True,))
-    assert hooks(2, found) == [Hook(2, "forward_hook", "encoder", HOOK, True)]
-    assert hooks(2, None) == []
+    assert hooks(2, [found]) == [Hook(2, "forward_hook", "encoder", HOOK, True)]
+    assert hooks(2, []) == []
     steps = StepsEnded(1.0, 0, "call", (1.0,), (1.0,), partial={"forward": "only inside Net"})
     assert partial_phases(1, (steps, steps)) == [PartialPhase(1, "forward", "only inside Net")]

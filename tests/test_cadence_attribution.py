@@ -17,7 +17,8 @@ from compilediag.probing.extra_compiles import extra_compiles, recompiles_among
 from compilediag.probing.groups import Group
 from compilediag.probing.plan import Plan, Variant
 from compilediag.probing.samples import Evidence, Sample, evidence_of
-from compilediag.timeline import Compile, Step, SyncSample, SyncSite, Timeline
+from compilediag.step_measures import SyncSite
+from compilediag.timeline import Compile, Step, SyncSample, Timeline
 from compilediag_harness.wire import Location
 
 PLAN = Plan(steps=60, warmup=3, every=7, first=6)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.fold import break_place, fold
+from compilediag.fold import fold
+from compilediag.fold_breaks import break_place
 from compilediag_harness.wire import (
     Compiled,
     FrameSkipped,

@@ -16,6 +16,11 @@ import pytest
 HEAVY = ("torch", "numpy", "scipy", "depyf", "pytest", "pandas", "triton", "sympy")
 
 NEEDLESS = {
+    "analyze": (
+        *("inspect", "ast", "importlib.resources", "locale", "pathlib", "statistics", "subprocess"),
+        *("tempfile", "tomllib", "zipfile", "packaging", "compilediag.supervisor", "rich"),
+        *("compilediag.readers.trainlog", "compilediag.readers.progress_bars"),
+    ),
     "show": (
         "ast",
         "json",
@@ -39,7 +44,7 @@ NEEDLESS = {
     ),
 }
 """Modules that a command has no use for where all is well; each was imported there once (`ast` by
-`inspect`)."""
+`inspect`). What stands in for a module is not counted: it has no `__spec__`."""
 
 PROBE = """
 import sys
@@ -57,7 +62,8 @@ try:
         __import__(target)
 except SystemExit as end:
     code = end.code
-seen = sorted(set(heavy) & set(sys.modules) - before)
+loaded = {name for name, module in sys.modules.items() if getattr(module, "__spec__", None)}
+seen = sorted(set(heavy) & loaded - before)
 sys.stderr.write(f"\\n{code} {','.join(seen)}")
 """
 
@@ -108,6 +114,17 @@ def test_analyze_is_light(tmp_path: Path) -> None:
     """A trace becomes a receipt without torch, which need not be where traces are looked at."""
     trace = RECEIPT.parent / "traces" / "break_in_loop.log.gz"
     assert heavy_after("-", "analyze", str(trace), cwd=tmp_path) == (0, [])
+
+
+def test_a_trace_under_torchs_name_needs_little(tmp_path: Path) -> None:
+    """Nothing is loaded that reads the output of trainers or runs a program."""
+    trace = tmp_path / "dedicated_log_torch_trace_rank_0_x.log.gz"
+    shutil.copy(RECEIPT.parent / "traces" / "break_in_loop.log.gz", trace)
+    found = heavy_after("-", "analyze", str(trace), cwd=tmp_path, heavy=NEEDLESS["analyze"])
+    assert found == (0, [])
+    (tmp_path / "train.log").write_text("iter 1: loss 2.0\n", encoding="utf-8")
+    _, seen = heavy_after("-", "analyze", ".", cwd=tmp_path, heavy=NEEDLESS["analyze"])
+    assert {"tomllib", "compilediag.readers.trainlog"} <= set(seen), "the check can fail"
 
 
 def test_show_json_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
@@ -197,6 +214,24 @@ assert sys.modules["inspect"] is not stand_in
 import inspect
 assert ours == [inspect.cleandoc(text) for text in (*lines, *texts)]
 assert stand_in.isfunction is inspect.isfunction
+""")
+
+
+def test_statistics_is_loaded_for_who_calls_it() -> None:
+    """A function that was imported from the stand-in is the module's own when it is called."""
+    in_a_process_of_ours("""
+import statistics
+from statistics import fmean, median
+stand_in = statistics
+assert sys.modules["statistics"] is stand_in
+assert (median([3, 1, 2, 5]), fmean([1, 2])) == (2.5, 1.5)
+assert sys.modules["statistics"] is not stand_in
+try:
+    median([])
+except stand_in.StatisticsError:
+    pass
+else:
+    raise AssertionError
 """)
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import importlib
+import inspect
 import pickle
+import pprint
 from dataclasses import field
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
+import compilediag
 from compilediag_harness import lazy_dataclasses, wire
 from compilediag_harness.lazy_dataclasses import dataclass
 
@@ -38,6 +43,18 @@ class Unprinted:
         return "mine"
 
 
+@dataclass(slots=True)
+class Open:
+    """Can be changed, and counts how often it was made."""
+
+    count: int
+    parts: list[int] = field(default_factory=list[int])
+    made: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.made = 1
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plain:
     """The same as `Late`, made by the standard library."""
@@ -57,6 +74,49 @@ def test_objects_are_like_those_of_the_standard_library() -> None:
     assert (late.doubled, Late.__doc__) == (2, "What it is.")
 
 
+def test_fields_may_have_any_name() -> None:
+    """Names that the written method itself uses are fields like others."""
+
+    @dataclass(frozen=True, slots=True)
+    class Named:
+        put: int
+        absent: int = 1
+        init: tuple[int, ...] = field(default_factory=lambda: (2,))
+
+    assert repr(Named(0)).endswith("Named(put=0, absent=1, init=(2,))")
+    assert Named(0, init=(3,)).init == (3,)
+
+
+def test_one_that_is_not_frozen_can_be_changed() -> None:
+    """It has no hash, as it may not lie in a set; a field may be none of the arguments."""
+    one, other = Open(1), Open(1, [])
+    assert (one, one.made, repr(one)) == (other, 1, "Open(count=1, parts=[], made=1)")
+    one.count = 2
+    one.parts.append(3)
+    assert one != other
+    assert copy.copy(one) == pickle.loads(pickle.dumps(one)) == Open(2, [3])
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(one)
+    with pytest.raises(AttributeError):
+        one.other = 1  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_what_is_no_argument_has_its_default() -> None:
+    """A value, or one made for each object."""
+
+    @dataclass(slots=True)
+    class Counted:
+        name: str
+        count: int = field(init=False, default=3)
+        parts: list[int] = field(init=False, default_factory=lambda: [1])
+
+    one, other = Counted("a"), Counted("b")
+    one.parts.append(2)
+    assert (one.count, one.parts, other.parts) == (3, [1, 2], [1])
+    with pytest.raises(TypeError, match="positional"):
+        Counted("a", 1)  # pyright: ignore[reportCallIssue]
+
+
 def test_methods_are_written_when_they_are_needed() -> None:
     """Nothing is compiled for a class of which there is no object, nor for what is not asked."""
 
@@ -64,6 +124,8 @@ def test_methods_are_written_when_they_are_needed() -> None:
     class Unused:
         count: int
 
+    found_later = vars(Unused)["__dataclass_fields__"]
+    assert not isinstance(found_later, dict)
     later = vars(Unused)["__init__"], vars(Unused)["__eq__"]
     assert Unused(1).count == 1
     assert vars(Unused)["__init__"] is not later[0]
@@ -113,12 +175,56 @@ def test_a_method_of_the_class_stays() -> None:
 
 
 def test_what_is_not_made_here_is_refused() -> None:
-    """Other options, and classes that inherit from a dataclass."""
+    """Other options, classes that inherit from a dataclass, and what is no plain field."""
     made: Any = lazy_dataclasses.dataclass
-    with pytest.raises(TypeError, match="frozen"):
-        made(frozen=False, slots=True)
+    with pytest.raises(TypeError, match="slots"):
+        made(frozen=True, slots=False)
     with pytest.raises(TypeError, match="inherits"):
         made(frozen=True, slots=True)(type("Child", (Late,), {}))
+
+    @dataclass(frozen=True, slots=True)
+    class Shared:
+        everywhere: ClassVar[int]
+        count: int
+
+    @dataclass(frozen=True, slots=True)
+    class Named:
+        count: int = field(kw_only=True)
+
+    for kind in (Shared, Named):
+        with pytest.raises(TypeError, match="is not made here"):
+            kind(count=1)
+
+
+def test_every_class_of_ours_is_sound() -> None:
+    """`dataclasses`, which looks into a class late, finds no fault with any."""
+    root = Path(compilediag.__file__).parent
+    checked = 0
+    for path in root.rglob("*.py"):
+        if "lazy_dataclasses import dataclass\n" not in path.read_text(encoding="utf-8"):
+            continue
+        name = ".".join(path.relative_to(root.parent).with_suffix("").parts)
+        for kind in vars(importlib.import_module(name)).values():
+            if (
+                isinstance(kind, type)
+                and kind.__module__ == name
+                and dataclasses.is_dataclass(kind)
+            ):
+                slots = vars(kind)["__slots__"]
+                assert tuple(each.name for each in dataclasses.fields(kind)) == slots
+                checked += 1
+    assert checked > 80
+
+
+def test_printing_and_copying_ask_what_dataclasses_keeps() -> None:
+    """`pprint` reads how a class was made; `copy.replace` of Python 3.13 calls a method."""
+    late: Any = Late(1)
+    late_told, plain_told = (inspect.signature(kind).parameters for kind in (Late, Plain))
+    assert list(late_told) == list(plain_told)
+    for name, told in late_told.items():
+        assert told.annotation == plain_told[name].annotation
+    assert pprint.pformat(late, width=20) == repr(late)
+    assert late.__replace__(count=2) == Late(2)
 
 
 @pytest.mark.parametrize("kind", wire.KINDS.values(), ids=lambda kind: kind.__name__)

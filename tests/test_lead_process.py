@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.lead_process import lead_process, ranks_present, world_size
+from compilediag.process_ranks import ranks_present, world_size
 from compilediag.timeline import Process, Step, Timeline
 from compilediag_harness.wire import ProcessStarted, TorchSeen
 
@@ -26,14 +26,14 @@ def test_the_lowest_rank_that_made_steps() -> None:
         processes=(process(0, None), process(1, 2), process(2, 1), process(3, 0)),
         steps=(step(1), step(2)),
     )
-    assert lead_process(timeline) == 2
+    assert timeline.lead == 2
 
 
 def test_without_steps_and_compiles() -> None:
     """A process that imported torch goes before one that did not; the first before none."""
-    assert lead_process(Timeline(processes=(process(0, None, torch=False), process(1, None)))) == 1
-    assert lead_process(Timeline(processes=(process(0, None, torch=False),))) == 0
-    assert lead_process(Timeline()) == 0
+    assert Timeline(processes=(process(0, None, torch=False), process(1, None))).lead == 1
+    assert Timeline(processes=(process(0, None, torch=False),)).lead == 0
+    assert Timeline().lead == 0
 
 
 def test_ranks() -> None:

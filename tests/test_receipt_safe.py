@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterator
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import pytest
 
-from compilediag.receipt.record import UNKNOWN_FIELD, Record, as_plain, to_json
-from compilediag.receipt.safe import TEXT_KEPT, safe_tree
+from compilediag.receipt.record import UNKNOWN_FIELD, Record, as_plain, from_plain, to_json
+from compilediag.receipt.safe import ALIKE, MOST_STAYING, TEXT_KEPT, safe_tree
+from compilediag.receipt.schema import Receipt
 from compilediag.redact import REDACTED, Redactor
 from compilediag_harness.wire import clip
 
+DATA = Path(__file__).parent / "data"
 TOKEN = "hf_ABCDEFGHIJ0123456789"
 
 
@@ -87,6 +92,56 @@ def _finite(value: Any) -> bool:
     if isinstance(value, list):
         return all(_finite(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
     return not isinstance(value, float) or math.isfinite(value)
+
+
+def test_every_text_of_a_receipt_is_walked_through() -> None:
+    """The types of a receipt leave out no field that may hold a secret."""
+    plain = json.loads((DATA / "receipt-example.json").read_bytes())
+    hidden = sum(_hide(plain, node, name) for node, name in list(_texts(plain)))
+    assert hidden > 100
+    receipt = from_plain(Receipt, plain)
+    apart, together = Redactor(), Redactor()
+    assert safe_tree(receipt, together)[0] == reference(apart.tree(as_plain(receipt)))
+    assert together.counts == apart.counts
+
+
+def _texts(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Where the texts of a tree are."""
+    names: Any = node if isinstance(node, dict) else range(len(node))
+    for name in names:
+        item: Any = node[name]
+        if isinstance(item, str):
+            yield node, name
+        elif isinstance(item, (dict, list)):
+            yield from _texts(item)
+
+
+def _hide(plain: Any, node: Any, name: Any) -> bool:
+    """Puts a secret in the place of a text, unless the type lists the words it may be."""
+    before, node[name] = node[name], TOKEN
+    try:
+        from_plain(Receipt, plain)
+    except msgspec.ValidationError:
+        node[name] = before
+    return node[name] is TOKEN
+
+
+def test_what_stayed_before_is_replaced_once_it_is_known() -> None:
+    """What is remembered from receipt to receipt does not hide a value that one run knows."""
+    tree = Tree(title="the swordfish is known", evidence={"swordfish": "swordfish"})
+    assert safe_tree(tree, Redactor())[0] == as_plain(tree)
+    raw, _ = safe_tree(tree, Redactor(["swordfish"]))
+    assert raw["title"] == f"the {REDACTED} is known"
+    assert raw["evidence"] == {REDACTED: REDACTED}
+    assert safe_tree(tree, Redactor())[0] == as_plain(tree)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """A receipt of many texts leaves none behind, and long texts are of one walk only."""
+    safe_tree(Tree(evidence={"a": [f"text {n}" for n in range(MOST_STAYING + 1)]}), Redactor())
+    assert (ALIKE.texts, ALIKE.places) == (set(), set())
+    safe_tree(Tree(title="word " * 200, evidence={"a": "text"}), Redactor())
+    assert (ALIKE.texts, ALIKE.places) == ({"text"}, {"a"})
 
 
 def test_what_was_given_is_left_alone() -> None:

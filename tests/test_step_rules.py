@@ -15,8 +15,9 @@ from compilediag.findings import Finding
 from compilediag.receipt.places import Places
 from compilediag.receipt.syncs_part import syncs_section
 from compilediag.rules import cadences, loading, steady, syncs, timers
+from compilediag.step_measures import SyncSite
 from compilediag.sync_sites import sample_of
-from compilediag.timeline import Compile, DeviceStep, Step, SyncSample, SyncSite, Timeline
+from compilediag.timeline import Compile, DeviceStep, Step, SyncSample, Timeline
 from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
 
 LINE = Location(FILE, 20, "targets")

@@ -19,6 +19,7 @@ from compilediag.receipt.steps_part import steps_section
 from compilediag.receipt.syncs_part import syncs_section
 from compilediag.receipt.timing_part import timings_of
 from compilediag.span_seconds import by_step
+from compilediag.step_measures import SyncSite
 from compilediag.timeline import (
     Compile,
     DisabledCalls,
@@ -27,7 +28,6 @@ from compilediag.timeline import (
     Process,
     Step,
     SyncSample,
-    SyncSite,
     Timeline,
 )
 from compilediag.views.look import Look

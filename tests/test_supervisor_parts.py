@@ -12,12 +12,12 @@ import pytest
 
 from compilediag.errors import UsageError
 from compilediag.readers.journal import Journal
+from compilediag.run_directory import make_run_dir
 from compilediag.supervisor.assemble import _allowed
 from compilediag.supervisor.child import Ended, start, supervise
 from compilediag.supervisor.ending import notes_on_attachment, tell_ending
 from compilediag.supervisor.escalation import Escalation
 from compilediag.supervisor.injection import bootstrap_dir, child_environment
-from compilediag.supervisor.output import make_run_dir
 from compilediag.supervisor.signals import SignalInbox
 from compilediag.supervisor.target import Target, parse_target
 from compilediag_harness.wire import ProcessEnded, ProcessStarted

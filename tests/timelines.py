@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compilediag.attempts import FrameKey, frame_id_of
 from compilediag.timeline import (
     BreakSite,
     Compile,
     Frame,
-    FrameKey,
     Hazards,
     Process,
     Recompile,
     TextLog,
     Timeline,
-    frame_id_of,
 )
 from compilediag_harness.wire import (
     EntryDiff,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from compilediag.guards.checks import guard_of
 from compilediag.guards.families import Circumstances, Decision, decide
@@ -12,6 +11,7 @@ from compilediag.guards.guard import Guard
 from compilediag.guards.reason import Reason, parse_reason
 from compilediag.guards.source import Path, path_of
 from compilediag.guards.variables import spelled
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location
 
 _LOCAL = re.compile(r"L\[\s*['\"](\w+)['\"]\s*\]")

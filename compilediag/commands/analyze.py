@@ -120,8 +120,10 @@ def command(
     from compilediag.offline import find_sources, workers_worth
     from compilediag.readers.train_shapes import shapes_with
 
-    shapes = shapes_with(patterns)
+    shapes = None if patterns is None else shapes_with(patterns)
     sources = find_sources(paths, shapes)
+    if not any(source.may_train for source in sources):
+        shapes = ()  # nothing is held against the lines that trainers print
     lane = name or _lane(paths)
     from compilediag.offline.many_ranks import asked_here
 
@@ -144,7 +146,7 @@ def command(
 
 
 def _folder(output: str | None) -> str:
-    from compilediag.supervisor.output import make_run_dir
+    from compilediag.run_directory import make_run_dir
 
     return make_run_dir(output, "analyze", now=time.time(), pid=os.getpid())
 
@@ -166,7 +168,7 @@ def _here(
     sources: tuple[Source, ...],
     asked: Asked,
     executor: Executor | None,
-    shapes: Sequence[LineShape],
+    shapes: Sequence[LineShape] | None,
     *,
     tlparse: bool,
 ) -> None:

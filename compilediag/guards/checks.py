@@ -14,21 +14,23 @@ from compilediag.guards import tensors
 from compilediag.guards.brackets import split_outside, unquoted
 from compilediag.guards.guard import Check, Guard
 from compilediag.guards.source import Path, path_of, paths_in
+from compilediag_harness.late_patterns import late
 
 UNKNOWN = Guard("unknown", None)
 
-_GLOBAL_STATE = re.compile(
-    r"GLOBAL_STATE changed:\s*(?P<parts>.*)|(?P<check>___check_global_state)"
+_GLOBAL_STATE = late(r"GLOBAL_STATE changed:\s*(?P<parts>.*)|(?P<check>___check_global_state)")
+_COMPONENTS = (
+    ("utils_device.CURRENT_DEVICE", "default_device"),
+    ("___check_torch_function_mode_stack", "torch_function_mode"),
+    ("forward_ad._current_level", "forward_ad"),
+    ("forward_ad']._current_level", "forward_ad"),
+    ("compare_functorch_state", "functorch"),
+    ("top_saved_tensors_hooks", "saved_tensors_hooks"),
+    ("_pytree'].SUPPORTED_NODES", "pytree_registry"),
+    ("___dict_version(", "pytree_registry"),
+    ("___get_current_stream", "stream"),
 )
-_COMPONENTS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"utils_device\.CURRENT_DEVICE"), "default_device"),
-    (re.compile(r"___check_torch_function_mode_stack"), "torch_function_mode"),
-    (re.compile(r"forward_ad(?:'\])?\._current_level"), "forward_ad"),
-    (re.compile(r"compare_functorch_state"), "functorch"),
-    (re.compile(r"top_saved_tensors_hooks"), "saved_tensors_hooks"),
-    (re.compile(r"_pytree'\]\.SUPPORTED_NODES|___dict_version\("), "pytree_registry"),
-    (re.compile(r"___get_current_stream"), "stream"),
-)
+"""What stands in the text of a guard, and the part of the global state that it is about."""
 _STATE_NAMES = {
     "allow_tf32": "matmul_precision",
     "cuda_matmul_precision": "matmul_precision",
@@ -37,12 +39,12 @@ _STATE_NAMES = {
     "deterministic_algorithms": "deterministic",
     "deterministic_algorithms_warn_only": "deterministic",
 }
-_BY_ID = re.compile(r"___check_(?P<what>obj_id|type_id|fake_script_type)\(")
-_TYPE = re.compile(r",\s*type=<(?:class|enum) '(?P<name>[^']*)'>")
-_NOT_READ = re.compile(
+_BY_ID = late(r"___check_(?P<what>obj_id|type_id|fake_script_type)\(")
+_TYPE = late(r",\s*type=<(?:class|enum) '(?P<name>[^']*)'>")
+_NOT_READ = late(
     r"(?P<error>KeyError|IndexError|null type dict|Not an? \w+) on\s+(?P<source>.*)", re.DOTALL
 )
-_ITERATOR = re.compile(r"___(?:tuple_iterator_len|list_reverseiterator_len|normalize_\w+_iter)\(")
+_ITERATOR = late(r"___(?:tuple_iterator_len|list_reverseiterator_len|normalize_\w+_iter)\(")
 _REMEMBERED = 8192
 """The same guards fail again and again."""
 
@@ -76,8 +78,8 @@ def _state(text: str) -> Guard | None:
     if found is not None:
         names = [_component(name) for name in (found["parts"] or "").split()]
         return Guard("state", None, aspect=" ".join(dict.fromkeys(names)) or None)
-    for pattern, component in _COMPONENTS:
-        if pattern.search(text):
+    for told, component in _COMPONENTS:
+        if told in text:
             return Guard("state", None, aspect=component)
     return None
 

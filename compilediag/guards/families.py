@@ -15,6 +15,7 @@ from compilediag.guards.guard import Guard
 from compilediag.guards.owners import owner_of
 from compilediag.guards.reason import Reason
 from compilediag.guards.source import Hop
+from compilediag_harness.late_patterns import late
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import GuardFacts, Location
 
@@ -27,7 +28,7 @@ _SCALARS = ("bool", "int", "float", "complex", "str", "bytes", "torch.dtype", "t
 _TENSORS = ("torch.Tensor", "Tensor", "torch.nn.parameter.Parameter", "torch.nn.Parameter")
 _LENGTH_WORDS = frozenset(("len", "length", "size", "seq", "positions", "count", "max"))
 _GROUP_OPTIONS = ("lr", "weight_decay", "momentum", "betas", "eps")
-_OPTIMIZER_FILE = re.compile(r"(?:^|[/\\])torch[/\\]optim[/\\]|^optim[/\\]")
+_OPTIMIZER_FILE = late(r"(?:^|[/\\])torch[/\\]optim[/\\]|^optim[/\\]")
 """Printed reasons shorten torch's own files to "optim/adam.py"."""
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from compilediag.cadence_groups import CadenceGroup
-from compilediag.lead_process import lead_process
 from compilediag.timeline import Compile, Step, SyncSample, Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 
@@ -61,7 +60,7 @@ class Evidence:
 
 def evidence_of(timeline: Timeline) -> Evidence:
     """The evidence of one run: that of the process its step times are told from."""
-    process = lead_process(timeline)
+    process = timeline.lead
     analysis_s: dict[int, float] = {}
     for item in timeline.recompiles:
         if item.process == process:

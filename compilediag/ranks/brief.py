@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from compilediag.ranks.summary import RankSummary
+from compilediag_harness.lazy_dataclasses import dataclass
 
 LOSSES_KEPT = 3
 """Most texts of what was lost that are kept of a rank."""
@@ -42,7 +42,7 @@ class RankBrief:
     findings: bytes = b""
     """Digest of what the rules say of it alone, without counts and seconds."""
     standing: int = 0
-    """3 where it made steps, 2 where it compiled, 1 where it imported torch; see `lead_process`."""
+    """3 where it made steps, 2 where it compiled, 1 where it imported torch; see `lead`."""
     events: int = 0
     world_size: int | None = None
     torn: bool = False

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from compilediag.causes import causes_of
-from compilediag.lead_process import rank_of
 from compilediag.timeline import Compile, Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
@@ -58,9 +57,8 @@ def summaries_of(timeline: Timeline) -> tuple[RankSummary, ...]:
     """One summary a rank, ascending; empty where the processes have no ranks."""
     indexes: dict[int, list[int]] = {}
     for process in timeline.processes:
-        rank = rank_of(process)
-        if rank is not None:
-            indexes.setdefault(rank, []).append(process.index)
+        if process.rank is not None:
+            indexes.setdefault(process.rank, []).append(process.index)
     parts = _Parts.of(timeline)
     return tuple(_summary(rank, indexes[rank], parts) for rank in sorted(indexes))
 

@@ -7,9 +7,9 @@ room for: those that stand for others first, then the lowest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from compilediag.ranks.brief import RankBrief
+from compilediag_harness.lazy_dataclasses import dataclass
 
 RANKS_TOLD = 256
 """Most ranks that are told one by one."""
@@ -56,7 +56,7 @@ def told_of(briefs: Sequence[RankBrief]) -> Told | None:
 
 
 def lead_of(briefs: Sequence[RankBrief]) -> int | None:
-    """The place of the rank whose steps are told, by the rule of `lead_process`."""
+    """The place of the rank whose steps are told, by the rule of `Timeline.lead`."""
     places = [place for place, item in enumerate(briefs) if item.standing]
     return min(
         places,

@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from compilediag.readers.journal import journal_names
 from compilediag.readers.openers import BLOCK_BYTES, SNIFFED_BYTES, Opened, plain_head
 from compilediag.readers.text import PREFIX
-from compilediag.readers.train_shapes import LineShape, built_in
-from compilediag.readers.trainlog import tells_steps
 from compilediag.storage import above, below, files_below, heads_of, is_uri, local_path
+from compilediag_harness.late_patterns import late
+from compilediag_harness.lazy_dataclasses import dataclass
+
+if TYPE_CHECKING:
+    from compilediag.readers.train_shapes import LineShape
 
 FILES_LIMIT = 200_000
 """Most files looked at below the paths of one command; the others are counted."""
@@ -31,12 +34,12 @@ NOTHING = frozenset({FOREIGN, UNREADABLE, BEYOND})
 DOCUMENTS = (".md", ".rst", ".py", ".ipynb", ".html", ".json", ".jsonl", ".csv", ".toml", ".yaml")
 """In a folder these are no output of a trainer, though they may quote one."""
 
-_TRACE_LINE = re.compile(
+_TRACE_LINE = late(
     rb"(?:\A|\n)[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d{1,9} \d{1,20} ?[^\"\n]{1,4096}\] \{\"\w"
 )
 _TRACE_NAME = re.compile(r"dedicated_log_torch_trace_")
-_JOURNAL_NAME = re.compile(r"journal-.*\.jsonl", re.DOTALL)
-_JOURNAL_LINE = re.compile(rb"[0-9a-f]{8} \d{1,15} \{\"k\"")
+_JOURNAL_NAME = late(r"journal-.*\.jsonl", re.DOTALL)
+_JOURNAL_LINE = late(rb"[0-9a-f]{8} \d{1,15} \{\"k\"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +79,11 @@ def sources_of(
     paths: Sequence[str], shapes: Sequence[LineShape] | None = None
 ) -> tuple[Source, ...]:
     """Everything below the paths, each file once, in the order of the paths and of their names;
-    `shapes` are the lines by which a trainer's output is known.
+    `shapes` are the lines by which a trainer's output is known, by default those of the package.
 
     Raises:
         UsageError: a URI cannot be listed, or what it needs is not installed.
     """
-    shapes = built_in() if shapes is None else shapes
     places: dict[str, _Place] = {}
     beyond = 0
     for path in paths:
@@ -168,7 +170,7 @@ def _by_name(path: str) -> Source | None:
     return Source(path, TRACE) if _TRACE_NAME.search(os.path.basename(path)) else None
 
 
-def _looked_into(places: Iterable[_Place], shapes: Sequence[LineShape]) -> Iterator[Source]:
+def _looked_into(places: Iterable[_Place], shapes: Sequence[LineShape] | None) -> Iterator[Source]:
     places = list(places)
     heads = heads_of((each.path for each in places if each.asked_together), SNIFFED_BYTES)
     for place in places:
@@ -203,7 +205,7 @@ def _named(path: str) -> Source:
     return Source(path, FOREIGN, "it holds nothing of torch's" if head else "it is empty")
 
 
-def _found(path: str, shapes: Sequence[LineShape]) -> Source:
+def _found(path: str, shapes: Sequence[LineShape] | None) -> Source:
     """A file in a folder: only its beginning tells what it is."""
     opened = Opened(path)
     head = opened.head()
@@ -213,11 +215,19 @@ def _found(path: str, shapes: Sequence[LineShape]) -> Source:
     return _told_by(path, head, shapes)
 
 
-def _told_by(path: str, head: bytes, shapes: Sequence[LineShape]) -> Source:
+def _told_by(path: str, head: bytes, shapes: Sequence[LineShape] | None) -> Source:
     kind = _kind_of(path, head)
-    if kind not in {TEXT, FOREIGN} or path.endswith(DOCUMENTS) or not tells_steps(head, shapes):
+    if kind not in {TEXT, FOREIGN} or path.endswith(DOCUMENTS) or not _is_trainers(head, shapes):
         return Source(path, kind)
     return Source(path, TRAIN if kind == FOREIGN else TEXT, may_train=True)
+
+
+def _is_trainers(head: bytes, shapes: Sequence[LineShape] | None) -> bool:
+    # Where all is known by its name nothing of trainers is loaded.
+    from compilediag.readers.train_shapes import built_in
+    from compilediag.readers.trainlog import tells_steps
+
+    return tells_steps(head, built_in() if shapes is None else shapes)
 
 
 def _kind_of(path: str, head: bytes) -> str:

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.resources import files
 from typing import Any, cast
 
 from compilediag.errors import UsageError
@@ -131,6 +130,8 @@ class LineShape:
 @cache
 def built_in() -> tuple[LineShape, ...]:
     """The table that ships with the package."""
+    from importlib.resources import files
+
     text = files("compilediag.readers").joinpath("train_shapes.toml").read_text(encoding="utf-8")
     return shapes_in(text, "train_shapes.toml")
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from compilediag.readers.inputs import TEXT, TRAIN, Source
 from compilediag.readers.openers import Opened
 from compilediag.readers.text_events import read_text_events
-from compilediag.readers.train_shapes import LineShape
-from compilediag.readers.trainlog import read_train_log
 from compilediag.train_log import TrainLog
+
+if TYPE_CHECKING:
+    from compilediag.readers.train_shapes import LineShape
 
 _TAGS = (b"[__recompiles", b"[__graph_breaks")
 _LONGEST_TAG = max(map(len, _TAGS))
@@ -21,13 +23,13 @@ Logs = Mapping[str, TrainLog]
 
 def logs_in(sources: Iterable[Source], shapes: Sequence[LineShape]) -> Logs:
     """What trainers say in the sources that may hold their output."""
-    found: dict[str, TrainLog] = {}
-    for source in sources:
-        if source.may_train:
-            log = read_train_log(source.path, shapes)
-            if log is not None:
-                found[source.path] = log
-    return found
+    paths = [source.path for source in sources if source.may_train]
+    if not paths:
+        return {}
+    from compilediag.readers.trainlog import read_train_log
+
+    read = ((path, read_train_log(path, shapes)) for path in paths)
+    return {path: log for path, log in read if log is not None}
 
 
 def known(sources: Iterable[Source], logs: Logs) -> tuple[Source, ...]:

@@ -21,7 +21,7 @@ from compilediag.receipt.places import Places
 from compilediag.receipt.profiles_part import profiles_section
 from compilediag.receipt.ranks_part import ranks_section
 from compilediag.receipt.record import from_plain
-from compilediag.receipt.run_facts import RunFacts
+from compilediag.receipt.run_facts import ArtifactFacts, RunFacts
 from compilediag.receipt.running_part import (
     checks_of,
     cudagraph_section,
@@ -108,20 +108,18 @@ def _as_told(
         checks=checks_of(timeline, run),
         failure=_failure(timeline, run, redactor),
         overhead=overhead_of(timeline, run),
-        artifacts=(
-            *ablation_artifacts(timeline),
-            *(
-                Artifact(
-                    role=item.role,
-                    uri=item.uri,
-                    media_type=item.media_type,
-                    bytes=item.bytes,
-                    sha256=item.sha256,
-                )
-                for item in run.artifacts
-            ),
-        ),
+        artifacts=(*ablation_artifacts(timeline), *map(_artifact, run.artifacts)),
         extensions=plain(dict(run.extensions)),
+    )
+
+
+def _artifact(item: ArtifactFacts) -> Artifact:
+    return Artifact(
+        role=item.role,
+        uri=item.uri,
+        media_type=item.media_type,
+        bytes=item.bytes,
+        sha256=item.sha256,
     )
 
 

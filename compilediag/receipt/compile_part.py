@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from compilediag.findings import Cause, Finding
 from compilediag.goodput import is_recompile_time, recompile_ids
@@ -86,14 +89,16 @@ def events_left_out(timeline: Timeline) -> int:
 
 def _times(timeline: Timeline) -> CompileTime:
     """Backward compiles and failed attempts cost time too: the total is of all attempts."""
-    ids = recompile_ids(timeline)
-    again = sum(item.seconds for item in timeline.compiles if is_recompile_time(item, ids))
-    first = sum(item.seconds for item in timeline.compiles if not is_recompile_time(item, ids))
-    backend = [item.backend_s for item in timeline.compiles if item.backend_s is not None]
     if not timeline.tells("metrics_rows"):
         return CompileTime(total=None, first_compile=None, recompile=None, backend=None)
     if not timeline.compiles:
         return CompileTime(total=0.0, first_compile=0.0, recompile=0.0, backend=0.0)
+    ids = recompile_ids(timeline)
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    for item in timeline.compiles:
+        seconds[is_recompile_time(item, ids)].append(item.seconds)
+    first, again = sum(seconds[False]), sum(seconds[True])
+    backend = [item.backend_s for item in timeline.compiles if item.backend_s is not None]
     return CompileTime(
         total=first + again,
         first_compile=first,
@@ -205,7 +210,7 @@ def finding_record(item: Finding, places: Places) -> FindingRecord:
         count=item.count,
         steps=item.steps,
         cost_s=item.cost_s,
-        evidence=places.shorten(plain(item.evidence)),
+        evidence=places.shorten(_own(item.evidence)),
         fix=FixRecord(
             summary=places.shorten(item.fix.summary),
             how=item.fix.how,
@@ -215,3 +220,11 @@ def finding_record(item: Finding, places: Places) -> FindingRecord:
         ),
         also=item.also,
     )
+
+
+def _own(evidence: dict[str, object]) -> Any:
+    """JSON-ready values as new ones, which no rule holds; text for what is none of JSON's."""
+    try:
+        return msgspec.to_builtins(evidence, str_keys=True)
+    except TypeError:
+        return plain(evidence)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
-from compilediag.lead_process import lead_process, world_size
 from compilediag.prices import DEVICE, MACHINE, PriceTable
+from compilediag.process_ranks import world_size
 from compilediag.receipt.identity_part import process_at
 from compilediag.receipt.parts.running import GoodputSection
 from compilediag.receipt.parts.tracked import CostSection
 from compilediag.timeline import Timeline
+from compilediag_harness.lazy_dataclasses import dataclass
 
 _HOUR_S = 3600.0
 
@@ -64,7 +64,7 @@ def _amount(seconds: float | None, per_hour: float | None, count: int | None) ->
 
 def _hired(timeline: Timeline) -> tuple[_Hired | None, str | None]:
     """What is to be paid for, or why that is not known."""
-    lead = process_at(timeline, lead_process(timeline))
+    lead = process_at(timeline, timeline.lead)
     facts = lead.facts if lead is not None else {}
     gpus = facts.get("gpus")
     ranks = world_size(timeline) or 1

@@ -6,7 +6,7 @@ import os.path
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from compilediag.lead_process import lead_process, rank_of, ranks_present, world_size
+from compilediag.process_ranks import ranks_present, world_size
 from compilediag.receipt.compile_part import FRAMES_KEPT, events_left_out
 from compilediag.receipt.parts.identity import (
     Completeness,
@@ -58,7 +58,7 @@ def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> 
             agree=agreement.agree,
         ),
         differences=tuple(agreement.differences),
-        numbers=plain({**agreement.numbers, **logged_counts(timeline)}),
+        numbers={**agreement.numbers, **logged_counts(timeline)},
         reasons=tuple(missing_evidence(timeline)),
     )
 
@@ -96,7 +96,7 @@ def missing_evidence(timeline: Timeline) -> list[str]:
 
 def header_of(timeline: Timeline, run: RunFacts, version: str, redactor: Redactor) -> Header:
     """Who wrote the receipt, of which code, in which lane and run."""
-    lead = process_at(timeline, lead_process(timeline))
+    lead = process_at(timeline, timeline.lead)
     started = lead.started if lead is not None else None
     argv = run.argv or (started.argv if started is not None else ())
     return Header(
@@ -108,7 +108,7 @@ def header_of(timeline: Timeline, run: RunFacts, version: str, redactor: Redacto
             run_id=run.run_id,
             attempt=run.attempt,
             parent_run_id=run.parent_run_id,
-            rank=(rank_of(lead) or 0) if lead is not None else None,
+            rank=(lead.rank or 0) if lead is not None else None,
             world_size=world_size(timeline) or (1 if timeline.processes else None),
             argv_redacted=redactor.argv(argv),
             env_allowlisted=redactor.environment(run.environment or _variables(lead)),
@@ -131,7 +131,10 @@ def _provenance(run: RunFacts) -> Provenance:
 
 def process_at(timeline: Timeline, index: int) -> Process | None:
     """The process with this index."""
-    return next((item for item in timeline.processes if item.index == index), None)
+    for item in timeline.processes:
+        if item.index == index:
+            return item
+    return None
 
 
 def _flags(lead: Process | None) -> Mapping[str, Any]:
@@ -149,6 +152,8 @@ def _requested(lead: Process | None) -> dict[str, Any]:
     texts are listed and the truths left out."""
     found = lead.facts.get("compile_requests") if lead is not None else None
     requests = cast(list[Mapping[str, Any]], found) if isinstance(found, list) else []
+    if not requests:
+        return {}
     common: dict[str, Any] = {}
     for name in ("backend", "mode", "dynamic", "fullgraph", "cudagraphs"):
         values = list(dict.fromkeys(request.get(name) for request in requests))
@@ -174,7 +179,7 @@ def _lane(run: RunFacts, argv: Sequence[str], flags: Mapping[str, Any]) -> Lane:
         name=run.lane_name or _name_from(argv),
         preset=run.preset,
         precision=_text(flags.get("precision")),
-        numerics_flags=from_plain(NumericsFlags, _typed(flags)),
+        numerics_flags=from_plain(NumericsFlags, _typed(flags)) if flags else NumericsFlags(),
     )
 
 
@@ -213,7 +218,7 @@ def _name_from(argv: Sequence[str]) -> str:
 
 def environment_of(timeline: Timeline, run: RunFacts) -> Environment:
     """The machine and the versions, as the lead process found them."""
-    lead = process_at(timeline, lead_process(timeline))
+    lead = process_at(timeline, timeline.lead)
     tools = run.tool_versions
     if lead is None:
         return Environment(tlparse=tools.get("tlparse"), depyf=tools.get("depyf"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from compilediag.call_sizes import varying_sizes
 from compilediag.invocation_calls import Invocations
 from compilediag.invocation_figures import InvocationFigures, invocations_in, work_of
-from compilediag.lead_process import lead_process
 from compilediag.receipt.parts.invocations import (
     Invocation,
     PerStep,
@@ -72,7 +71,7 @@ def _varying(calls: Invocations) -> VaryingSizesRecord | None:
 
 def throughput_section(timeline: Timeline) -> Throughput | None:
     """None when there was neither a step nor a call with a tensor."""
-    lead = lead_process(timeline)
+    lead = timeline.lead
     walls = [step.wall_s for step in timeline.steps if step.process == lead]
     work = work_of(timeline)
     wall_s = sum(walls)

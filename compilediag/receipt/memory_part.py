@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from compilediag.device_memory import DeviceMemory
-from compilediag.lead_process import lead_process
 from compilediag.receipt.identity_part import process_at
 from compilediag.receipt.parts.memory import (
     Allocator,
@@ -22,7 +21,7 @@ def memory_section(timeline: Timeline) -> MemorySection:
         for process in timeline.processes
         if process.ended is not None and process.ended.host_peak_bytes is not None
     ]
-    lead = lead_process(timeline)
+    lead = timeline.lead
     devices = [item for item in timeline.device_memory if item.process == lead]
     fullest = max(devices, key=lambda item: item.peak.get("reserved_bytes", 0), default=None)
     none = () if has_gpu(timeline) is False else None
@@ -36,7 +35,7 @@ def memory_section(timeline: Timeline) -> MemorySection:
 
 def has_gpu(timeline: Timeline) -> bool | None:
     """Whether there is a CUDA device; None when not known."""
-    lead = process_at(timeline, lead_process(timeline))
+    lead = process_at(timeline, timeline.lead)
     if lead is None or "gpus" not in lead.facts:
         return None
     return bool(lead.facts["gpus"])

@@ -30,8 +30,12 @@ class Places:
 
     def shorten(self, value: Any) -> Any:
         """Every path inside a text, or inside the texts of a JSON-ready value."""
+        if self._inside is None:
+            return value
         if isinstance(value, str):
-            return self._inside.sub("", value) if self._inside is not None else value
+            # Most texts name no folder, which is seen much sooner than where one would begin.
+            named = any(prefix in value for prefix in self._prefixes)
+            return self._inside.sub("", value) if named else value
         if isinstance(value, dict):
             items = cast(dict[Any, Any], value).items()
             return {key: self.shorten(item) for key, item in items}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.lead_process import ranks_present
+from compilediag.process_ranks import ranks_present
 from compilediag.ranks.brief import RankBrief
 from compilediag.ranks.divergence import Comparison, compare_ranks
 from compilediag.ranks.summary import summaries_of
@@ -29,10 +29,10 @@ def ranks_section(
     """The ranks compared, as the Timeline tells them, or as they were compared where it does not
     hold all of them; None where a launcher started fewer than two."""
     if found is None:
-        summaries = summaries_of(timeline)
-        if len(summaries) < 2 and (expected or 1) < 2:
+        ranks = {process.rank for process in timeline.processes} - {None}
+        if len(ranks) < 2 and (expected or 1) < 2:
             return None
-        found = compare_ranks(summaries, expected)
+        found = compare_ranks(summaries_of(timeline), expected)
     measured = timeline.tells("metrics_rows")
     counted = len(timeline.counted_ranks)
     return RanksSection(

@@ -6,7 +6,7 @@ import re
 
 from compilediag.cudagraph_runs import skip_reason
 from compilediag.goodput import account
-from compilediag.lead_process import lead_process, ranks_present
+from compilediag.process_ranks import ranks_present
 from compilediag.receipt.identity_part import process_at, ranks_expected
 from compilediag.receipt.memory_part import has_gpu
 from compilediag.receipt.parts.running import (
@@ -30,7 +30,7 @@ def goodput_section(timeline: Timeline, run: RunFacts) -> GoodputSection | None:
     """Wall time taken apart; None when there was neither a wall time nor an event."""
     if not timeline.tells("steps"):
         return None  # a trace of compiles does not tell what the rest of the time went into
-    ended = process_at(timeline, lead_process(timeline))
+    ended = process_at(timeline, timeline.lead)
     orderly = run.status == "complete" or (ended is not None and ended.ended is not None)
     found = account(timeline, run.wall_s, orderly=orderly)
     if found is None:
@@ -58,7 +58,7 @@ def cudagraph_section(timeline: Timeline) -> CudagraphSection:
     """Of the lead process. Not applicable without a CUDA device: torch then counts every graph as
     left out, which says nothing."""
     applicable = has_gpu(timeline)
-    lead = lead_process(timeline)
+    lead = timeline.lead
     run = next((item for item in timeline.cudagraphs if item.process == lead), None)
     if applicable is False and (run is None or not run.recordings):
         return CudagraphSection(applicable=False)
@@ -105,7 +105,7 @@ def _skips_by_reason(timeline: Timeline) -> dict[str, int]:
 def overhead_of(timeline: Timeline, run: RunFacts) -> Overhead:
     """What measuring cost: seconds of the lead process, records of all."""
     ends = [process.ended for process in timeline.processes if process.ended is not None]
-    lead = process_at(timeline, lead_process(timeline))
+    lead = process_at(timeline, timeline.lead)
     lead_end = lead.ended if lead is not None else None
     return Overhead(
         collector_s=lead_end.collector_s if lead_end is not None else None,
@@ -142,13 +142,16 @@ def _losses_finite(timeline: Timeline) -> bool | None:
 
 def _no_oom(timeline: Timeline, run: RunFacts) -> bool | None:
     """False when the run ended for want of memory; None when killed for a reason nobody knows."""
-    told = [run.failure_reason or "", run.log_tail or ""]
-    told += [item.ended.failure or "" for item in timeline.processes if item.ended is not None]
-    if run.status != "complete" and any(_OUT_OF_MEMORY.search(text) for text in told):
+    if run.status != "complete" and any(map(_OUT_OF_MEMORY.search, _last_words(timeline, run))):
         return False
     log = timeline.train_log
     seen_to_end = bool(timeline.processes) or (log is not None and log.finished)
     return True if run.status == "complete" and timeline.tells("steps") and seen_to_end else None
+
+
+def _last_words(timeline: Timeline, run: RunFacts) -> list[str]:
+    ended = [item.ended.failure or "" for item in timeline.processes if item.ended is not None]
+    return [run.failure_reason or "", run.log_tail or "", *ended]
 
 
 def evidence_complete(timeline: Timeline, run: RunFacts) -> bool:

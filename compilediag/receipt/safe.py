@@ -2,7 +2,8 @@
 
 What comes out is what `Redactor.tree` gives, in values that any JSON reader takes. The walk changes
 a tree of its own where something must change: almost nothing must, and receipts of many ranks are
-walked one after the other.
+walked one after the other. Where the tree is a record's, the walk goes only where its types say
+that there may be something.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from typing import Any, cast
 import msgspec
 
 from compilediag.receipt.record import UNKNOWN_FIELD, Record, as_plain
-from compilediag.redact import EXEMPT, PLACES, Redactor
+from compilediag.receipt.spoken_fields import spoken_fields
+from compilediag.redact import EXEMPT, PLACES, REMEMBERED_LENGTH, Redactor
 from compilediag.secret_patterns import is_secret_name
 from compilediag_harness.wire import clip
 
 TEXT_KEPT = 8 * 1024
 """Longest text of any field, in characters."""
+
+MOST_STAYING = 4096
+"""Texts of which it is remembered from receipt to receipt that they stay what they are."""
 
 _WHOLE = frozenset({int, bool, type(None)})
 """Types of values that any JSON reader takes as they are."""
@@ -30,15 +35,44 @@ def safe_tree(record: Record, redactor: Redactor) -> tuple[dict[str, Any], bool]
 
     NaN and infinities become None, lone surrogates are replaced, long texts cut with the loss said.
     """
+    kind: type[Record] | None = type(record)
     try:
         # Every object is a new one, which the walk may change. It is three times as fast.
         raw = cast(dict[str, Any], msgspec.to_builtins(record))
     except TypeError:
-        raw = cast(dict[str, Any], as_plain(record))
+        raw, kind = cast(dict[str, Any], as_plain(record)), None
     del record
     walk = _Walk(redactor)
-    walk.members(raw, secret=False, exempt=False)
+    if kind is None:
+        walk.members(raw, secret=False, exempt=False)
+    else:
+        walk.record(raw, kind, secret=False, exempt=False)
+    ALIKE.forget_if_many()
     return raw, walk.finite
+
+
+class _Staying:
+    """Texts that stay what they are, wherever they stand as a value."""
+
+    def __init__(self) -> None:
+        self.texts: set[str] = set()
+        self.places: set[str] = set()
+        """The same for names and paths."""
+
+    def forget_if_many(self) -> None:
+        if len(self.texts) + len(self.places) > MOST_STAYING:
+            self.texts.clear()
+            self.places.clear()
+
+
+ALIKE = _Staying()
+"""Of all receipts for which no value is known to be secret: then a text alone decides. Receipts of
+many ranks hold the same texts."""
+
+
+def _staying(redactor: Redactor) -> _Staying:
+    """What walks before this one found, and this one may add to."""
+    return _Staying() if redactor.knows_values else ALIKE
 
 
 class _Walk:
@@ -47,31 +81,68 @@ class _Walk:
     def __init__(self, redactor: Redactor) -> None:
         self.finite = True
         self._redactor = redactor
-        self._texts: set[str] = set()
-        """Texts that stay what they are, wherever they stand as a value."""
-        self._places: set[str] = set()
-        """The same for names and paths."""
+        staying = _staying(redactor)
+        self._texts, self._places = staying.texts, staying.places
+        self._long: set[tuple[str, bool]] = set()
+        """Long texts that stay, and whether as a place: remembered for this walk only."""
+
+    def record(
+        self, node: dict[str, Any], kind: type[Record], *, secret: bool, exempt: bool
+    ) -> None:
+        """The fields of a record of this kind; `secret` as for `members`."""
+        if node[UNKNOWN_FIELD]:
+            self.members(node, secret=secret, exempt=exempt)
+            return
+        del node[UNKNOWN_FIELD]
+        if not secret and ("variable" in node or "source" in node):
+            secret = _names_secret(node)
+        leaves, records, several = spoken_fields(kind)
+        for key in leaves:
+            if item := node[key]:
+                self._member(node, key, item, secret=secret, exempt=exempt)
+            elif item == ():
+                node[key] = []
+        for key, inner in records:
+            if (item := node[key]) is not None:
+                self.record(item, inner, secret=secret, exempt=exempt or key in EXEMPT)
+        for key, inner in several:
+            if (items := node[key]) is not None:
+                node[key] = items = list(items)
+            for member in items or ():
+                self.record(member, inner, secret=secret, exempt=exempt or key in EXEMPT)
 
     def members(self, node: dict[Any, Any], *, secret: bool, exempt: bool) -> None:
         """The fields of an object; `secret` says that it tells of a variable named like one."""
         unknown: dict[str, Any] | None = node.pop(UNKNOWN_FIELD, None)
         for key, item in (unknown or {}).items():
             node.setdefault(key, item)
-        secret = secret or _names_secret(node)
+        if not secret and ("variable" in node or "source" in node):
+            secret = _names_secret(node)
         for key, item in node.items():
-            if type(item) in _WHOLE:
-                continue
-            stays = self._places if key in PLACES else self._texts
-            if not secret and type(item) is str and item in stays:
-                continue
-            mended = self._value(item, key, secret=secret, exempt=exempt or key in EXEMPT)
-            if mended is not item:
-                node[key] = mended
+            if type(item) not in _WHOLE:
+                self._member(node, key, item, secret=secret, exempt=exempt)
         if unknown != {}:  # no record, or one with names that are not ours
             self._names(node, exempt=exempt)
 
+    def _member(
+        self, node: dict[Any, Any], key: Any, item: Any, *, secret: bool, exempt: bool
+    ) -> None:
+        """One field of an object that is being walked through."""
+        stays = False
+        if type(item) is str:
+            stays = not secret and item in (self._places if key in PLACES else self._texts)
+        elif type(item) is float:
+            stays = math.isfinite(item)
+        if stays:
+            return
+        mended = self._value(item, key, secret=secret, exempt=exempt or key in EXEMPT)
+        if mended is not item:
+            node[key] = mended
+
     def _names(self, node: dict[Any, Any], *, exempt: bool) -> None:
         """The keys of what is no record: they may be the user's text."""
+        if self._places.issuperset(node):
+            return
         names = list(node)
         told = [self._name(name, exempt=exempt) for name in names]
         if told != names:
@@ -81,7 +152,7 @@ class _Walk:
 
     def _name(self, name: Any, *, exempt: bool) -> str:
         text = str(name)
-        return self._bounded(text if exempt else self._redactor.text(text, place=True))
+        return self._bounded(text) if exempt else self._redacted(text, place=True)
 
     def _value(self, item: Any, key: str, *, secret: bool, exempt: bool) -> Any:
         if isinstance(item, str):
@@ -99,8 +170,11 @@ class _Walk:
         return item
 
     def _items(self, items: Sequence[Any], key: str, *, secret: bool, exempt: bool) -> list[Any]:
+        staying = set[str]() if secret else self._places if key in PLACES else self._texts
         return [
-            item if type(item) in _WHOLE else self._value(item, key, secret=secret, exempt=exempt)
+            item
+            if type(item) in _WHOLE or (type(item) is str and item in staying)
+            else self._value(item, key, secret=secret, exempt=exempt)
             for item in items
         ]
 
@@ -109,13 +183,21 @@ class _Walk:
             return self._bounded(text)
         if secret:
             return self._bounded(self._redactor.leaf(text, key, secret=True))
-        place = key in PLACES
+        return self._redacted(text, place=key in PLACES)
+
+    def _redacted(self, text: str, *, place: bool) -> str:
+        staying = self._places if place else self._texts
+        if text in staying or (text, place) in self._long:
+            return text
         told, found = self._redactor.replaced(text, place)
         if found:
             self._redactor.counts.update(found)
             return self._bounded(told)
         if (told := self._bounded(text)) is text:
-            (self._places if place else self._texts).add(text)
+            if len(text) <= REMEMBERED_LENGTH:
+                staying.add(text)
+            else:
+                self._long.add((text, place))
         return told
 
     @staticmethod

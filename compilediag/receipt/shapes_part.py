@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from compilediag.fixed_shapes import FixedShapeRun
-from compilediag.lead_process import lead_process
 from compilediag.planned_padding import planned_padding
 from compilediag.receipt.parts.invocations import VaryingSizesRecord
 from compilediag.receipt.parts.shapes import (
@@ -28,7 +27,7 @@ HARMLESS = frozenset({"safe", "nan_leak"})
 
 def shapes_section(timeline: Timeline, places: Places) -> ShapesSection | None:
     """None when the program uses no `FixedShape`."""
-    lead = lead_process(timeline)
+    lead = timeline.lead
     own = [item for item in timeline.fixed_shapes if item.process == lead]
     if not own:
         return None

@@ -8,7 +8,6 @@ from statistics import median
 
 from compilediag.findings import Finding
 from compilediag.goodput import PRODUCTIVE
-from compilediag.lead_process import lead_process
 from compilediag.receipt.parts.running import (
     DeviceTiming,
     Phases,
@@ -34,7 +33,7 @@ def steps_section(
     timeline: Timeline, findings: Sequence[Finding], run: RunFacts
 ) -> StepsSection | None:
     """Step times of the lead process; None when no step was seen."""
-    process = lead_process(timeline)
+    process = timeline.lead
     steps = [
         step for step in timeline.steps if step.process == process and math.isfinite(step.wall_s)
     ]

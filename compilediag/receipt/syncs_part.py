@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from compilediag.lead_process import lead_process
 from compilediag.ownership import ownership_of
 from compilediag.receipt.parts.syncs import SyncLineRecord, SyncsSection
 from compilediag.receipt.places import Places
@@ -15,7 +14,7 @@ MOST = 256
 
 def syncs_section(timeline: Timeline, places: Places) -> SyncsSection | None:
     """None when no step was sampled: then nothing is known, and zero would be a claim."""
-    process = lead_process(timeline)
+    process = timeline.lead
     samples = [sample for sample in timeline.syncs if sample.process == process]
     if not samples:
         return None

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compilediag.goodput import MAIN_THREAD
-from compilediag.lead_process import lead_process
 from compilediag.receipt.parts.running import Timing
 from compilediag.receipt.places import Places
 from compilediag.span_seconds import spans_of
@@ -24,7 +23,7 @@ _RUN_BY_AUTOGRAD = frozenset(
 
 def timings_of(timeline: Timeline, places: Places) -> tuple[Timing, ...]:
     """The rows of the lead process, the longest first."""
-    process = lead_process(timeline)
+    process = timeline.lead
     calls = [item for item in timeline.disabled_calls if item.process == process]
     hooks = [item for item in timeline.hooks if item.process == process]
     of_hooks = {hook.function for hook in hooks if hook.disabled}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from compilediag.lead_process import lead_process
 from compilediag.receipt.parts.tracked import AblationRecord, MetricRecord, TrackedRecord
 from compilediag.receipt.schema import Artifact
 from compilediag.timeline import Timeline
@@ -21,12 +20,14 @@ def tracked_section(timeline: Timeline) -> tuple[TrackedRecord, ...]:
 
 def tracked_left_out(timeline: Timeline) -> str | None:
     """What is not listed, as a sentence."""
+    if not timeline.tracked and not timeline.tracked_left_out:
+        return None
     left_out = max(len(_runs(timeline)) - MOST_RUNS, 0) + timeline.tracked_left_out
     return f"tracked: {left_out} more runs are not listed" if left_out else None
 
 
 def _runs(timeline: Timeline) -> list[RunTracked]:
-    lead = lead_process(timeline)
+    lead = timeline.lead
     processes = [item.process for item in timeline.tracked]
     told = lead if lead in processes else min(processes, default=lead)
     return [item.run for item in timeline.tracked if item.process == told]

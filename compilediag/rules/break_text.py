@@ -4,42 +4,41 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
 from functools import lru_cache
 
-from compilediag.rules.gb_data import CATEGORIES
+from compilediag.rules.gb_data import categories
+from compilediag_harness.late_patterns import late
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 
-_SITE = re.compile(
+_SITE = late(
     r"Graph break (?:\([^)\n]{1,200}\) )?in user code at (?P<file>[^\n]{1,4096}):(?P<line>\d{1,9})"
 )
-_SKIP_HEAD = re.compile(r"Graph break: ")
-_STACK_LINE = re.compile(
+_SKIP_HEAD = late(r"Graph break: ")
+_STACK_LINE = late(
     r'^ {2}File "(?P<file>[^"\n]{1,4096})", line (?P<line>\d{1,9})'
     r"(?:, in (?P<name>[^\n]{0,512}))?$",
     re.MULTILINE,
 )
-_RAISED = re.compile(
+_RAISED = late(
     r"^(?:torch\.\S{0,200}\.)?(?P<type>\w{1,80}(?:Error|Exception|Unsupported)|Unsupported): ",
     re.MULTILINE,
 )
 _REASON = "Graph Break Reason: "
-_REASON_END = re.compile(
-    r"^(?:Stack variable source attribution:|User code traceback:)", re.MULTILINE
-)
+_REASON_END = late(r"^(?:Stack variable source attribution:|User code traceback:)", re.MULTILINE)
 _SECOND = "*** While handling this graph break, another graph break occurred"
 _TRACEBACK = "Traceback (most recent call last)"
-_LEAD_IN = re.compile(
+_LEAD_IN = late(
     r"(?:Encountered graph break when attempting to trace|Failed to handle graph break gracefully)"
 )
-_EXPLANATION = re.compile(r"^ {2}Explanation: (?P<text>[^\n]{0,4096})", re.MULTILINE)
-_CONTEXT = re.compile(
+_EXPLANATION = late(r"^ {2}Explanation: (?P<text>[^\n]{0,4096})", re.MULTILINE)
+_CONTEXT = late(
     r"^ {2}Developer debug context: (?P<text>.{0,4096}?)(?:\n\n|\n {0,2}\Z|\Z)",
     re.MULTILINE | re.DOTALL,
 )
-_GB_ID = re.compile(r"/gb/gb(\d{4})\b")
-_MODULE = re.compile(r"module: (?P<module>[\w.]{1,200}), qualname: ")
-_EXPLICIT = re.compile(
+_GB_ID = late(r"/gb/gb(\d{4})\b")
+_MODULE = late(r"module: (?P<module>[\w.]{1,200}), qualname: ")
+_EXPLICIT = late(
     r"`?torch\.\w{1,20}\.disable\(?\)?`?d? function|graph_break\(\)|Forced graph break"
 )
 
@@ -90,9 +89,10 @@ def read_break(text: str) -> BreakReport:
     ids = tuple(dict.fromkeys(f"GB{number}" for number in _GB_ID.findall(reason)))
     own_id = next((f"GB{number}" for number in _GB_ID.findall(cause)), None)
     category = _category_of(own_id, title, explanation, context)
-    code = CATEGORIES.codes.get(category, "CD290")
-    if own_id in CATEGORIES.consequences:
-        code = CATEGORIES.consequences[own_id]
+    table = categories()
+    code = table.codes.get(category, "CD290")
+    if own_id in table.consequences:
+        code = table.consequences[own_id]
     return BreakReport(
         site=_site_of(text),
         gb_ids=ids if own_id else (),
@@ -135,19 +135,20 @@ def _title_of(cause: str) -> str:
 
 def _category_of(own_id: str | None, title: str, explanation: str, context: str) -> str:
     """By id where the id is one cause; else by context, then by title (rules.md 2.1)."""
-    known = CATEGORIES.ids.get(own_id or "")
-    if known is not None and own_id not in CATEGORIES.generic:
+    table = categories()
+    known = table.ids.get(own_id or "")
+    if known is not None and own_id not in table.generic:
         return known
-    refined = _matching(CATEGORIES.by_context, context)
+    refined = _matching(table.by_context, context)
     if refined is not None:
         return refined
     if known is not None:
         return known
     if not explanation:
-        legacy = _matching(CATEGORIES.by_legacy_title, title)
+        legacy = _matching(table.by_legacy_title, title)
         if legacy is not None:
             return legacy
-    return (_matching(CATEGORIES.by_title, title) if title else None) or "other"
+    return (_matching(table.by_title, title) if title else None) or "other"
 
 
 def _matching(rules: tuple[tuple[str, re.Pattern[str]], ...], text: str) -> str | None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 
 from compilediag.codes import info
 from compilediag.findings import Finding, Ownership, Rule, Severity
 from compilediag.ownership import ownership_of
 from compilediag.rules.break_fixes import break_fix
 from compilediag.rules.break_text import BreakReport, read_break
-from compilediag.rules.gb_data import CATEGORIES
+from compilediag.rules.gb_data import categories
 from compilediag.timeline import BreakSite, Compile, Frame, Timeline
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 
 _TITLE_LIMIT = 120
@@ -32,7 +32,7 @@ class Broken:
     @property
     def code(self) -> str:
         """The category's code; a consequence without a cause falls to its own category."""
-        return CATEGORIES.codes.get(self.report.category, "CD290")
+        return categories().codes.get(self.report.category, "CD290")
 
     @property
     def eager_frames(self) -> tuple[Frame, ...]:
@@ -60,10 +60,11 @@ def read_sites(timeline: Timeline) -> tuple[Broken, ...]:
 def _read(site: BreakSite, timeline: Timeline) -> Broken:
     ids = {_attempt(compile_id) for compile_id in site.compile_ids}
     report = read_break(site.text)
+    files = {site.file, *(place.file for place in report.stack)} if report.stack else set[str]()
     compiles = [
         item
         for item in timeline.compiles
-        if item.forward and _attempt(item.compile_id) in ids and _in_stack(item, site, report)
+        if item.forward and _attempt(item.compile_id) in ids and _in_stack(item, files)
     ]
     if report.title.startswith("Graph break: ") or not report.title:
         # 2.7 logs the place of a skipped frame without the reason; its metrics row has it.
@@ -87,10 +88,10 @@ def _attempt(compile_id: str) -> str:
     return compile_id.partition("_")[0]
 
 
-def _in_stack(item: Compile, site: BreakSite, report: BreakReport) -> bool:
-    """Ids repeat over processes and resets: the frame must also be part of the user's stack."""
-    files = {site.file, *(place.file for place in report.stack)}
-    return not item.frame.file or not report.stack or item.frame.file in files
+def _in_stack(item: Compile, files: Collection[str]) -> bool:
+    """Ids repeat over processes and resets: the frame must also be part of the user's stack, whose
+    files are empty where there is none."""
+    return not item.frame.file or not files or item.frame.file in files
 
 
 def _with_reason_of(compiles: Sequence[Compile], text: str) -> BreakReport | None:

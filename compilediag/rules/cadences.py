@@ -32,10 +32,15 @@ NEAR_PERIODS = 3
 def find_cadence_recompiles(timeline: Timeline) -> Iterable[Finding]:
     """CD304: the recompiles lie in the steps in which declared groups fire, or, where none does
     that, at equal distances."""
-    seen = evidence_of(timeline)
-    compiled = {item.step for item in seen.compiles if item.recompile and item.recompile.produced}
-    if not compiled:
+    process = timeline.lead
+    compiled = {
+        item.step
+        for item in timeline.compiles
+        if item.recompile and item.recompile.produced and item.process == process
+    }
+    if not compiled or (not timeline.cadences and len(compiled) < FEWEST_IN_A_ROW):
         return
+    seen = evidence_of(timeline)
     groups = [group for group in seen.groups if _later(group)]
     if groups and _belong(compiled, groups, seen):
         for group in groups:
@@ -131,6 +136,8 @@ def _evenly_spaced(steps: Sequence[int]) -> list[int]:
 
 def find_cadence_costs(timeline: Timeline) -> Iterable[Finding]:
     """CD305: what a declared group costs each time it fires alone and nothing compiles."""
+    if not timeline.cadences:
+        return
     seen = evidence_of(timeline)
     for group in seen.groups:
         others = {s for other in seen.groups if other.name != group.name for s in other.fires}

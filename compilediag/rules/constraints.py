@@ -9,15 +9,16 @@ from compilediag.codes import info
 from compilediag.findings import Finding, Fix, Ownership
 from compilediag.ownership import ownership_of
 from compilediag.timeline import Timeline
+from compilediag_harness.late_patterns import late
 from compilediag_harness.wire import Location
 
-_VIOLATED = re.compile(
+_VIOLATED = late(
     r"ConstraintViolationError|Constraints violated|Not all values of .{0,400}are valid because"
     r"|You marked .{0,400}as dynamic but"
     r"|in the specified range .{0,400}satisfy the generated guard",
     re.DOTALL,
 )
-_VIOLATED_SOURCE = re.compile(
+_VIOLATED_SOURCE = late(
     r"(?:You marked |because |RelaxedUnspecConstraint\(|Not all values of )"
     r"(L\[[^\]\n]{1,200}\](?:[^\s()=]{0,200}\(\)\[\d{1,4}\])?)"
 )
@@ -27,6 +28,8 @@ def find_violated_constraints(timeline: Timeline) -> Iterable[Finding]:
     """CD154: a size declared dynamic became a constant; torch raises and the run stops."""
     seen: set[str] = set()
     for item in timeline.compiles:
+        if item.fail_type is None and item.fail_reason is None:
+            continue
         text = f"{item.fail_type or ''}: {item.fail_reason or ''}"
         if item.fail_type != "ConstraintViolationError" and not _VIOLATED.search(text):
             continue

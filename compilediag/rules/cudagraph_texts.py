@@ -5,7 +5,6 @@ Without a CUDA device torch leaves out every graph: then nothing is said.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import cast
 
@@ -14,10 +13,11 @@ from compilediag.findings import Finding, Rule
 from compilediag.ownership import ownership_of
 from compilediag.rules.cudagraphs import graph_finding
 from compilediag.timeline import Timeline
+from compilediag_harness.late_patterns import late
 from compilediag_harness.wire import Location, WarningSeen
 
 _ASKS = ("reduce-overhead", "'triton.cudagraphs': True")
-_PLACE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)')
+_PLACE = late(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)')
 _OVERWRITTEN = "accessing tensor output of CUDAGraphs that has been overwritten"
 
 _SKIP_FIXES = (

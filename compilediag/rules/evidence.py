@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import cast
 
+from compilediag.attempts import Compile, Frame, FrameKey, SkippedFrame
 from compilediag.codes import info
 from compilediag.findings import Finding, Fix, Ownership, Rule, Severity
 from compilediag.ownership import ownership_of
-from compilediag.reconcile import reconcile
+from compilediag.reconcile import Agreement, reconcile
 from compilediag.rules.nothing_compiled import why_nothing
-from compilediag.timeline import Compile, Frame, FrameKey, SkippedFrame, Timeline
+from compilediag.timeline import Timeline
 from compilediag_harness.wire import Location
 
 _NOTHING_TO_COMPILE = (
@@ -80,7 +81,11 @@ def find_torn_evidence(timeline: Timeline) -> Iterable[Finding]:
 
 def find_disagreement(timeline: Timeline) -> Iterable[Finding]:
     """CD903: events, metrics and text log tell different numbers."""
-    agreement = reconcile(timeline)
+    return disagreements(reconcile(timeline))
+
+
+def disagreements(agreement: Agreement) -> Iterable[Finding]:
+    """CD903, where the sources have been compared."""
     if not agreement.differences:
         return
     yield _note(
@@ -101,18 +106,24 @@ def find_eager_frames(timeline: Timeline) -> Iterable[Finding]:
 
     Frames over the recompile limit are CD152; torch's own frames are skipped by design.
     """
-    attempts: dict[FrameKey, list[Compile]] = {}
-    for item in timeline.compiles:
-        if item.forward:
-            attempts.setdefault(item.key, []).append(item)
-    for frame in timeline.frames:
+    eager = [f for f in timeline.frames if f.ran_eager and f.limit_hit_step is None]
+    attempts = _attempts_by_frame(timeline) if eager else {}
+    for frame in eager:
         owner = ownership_of(frame.where.file, timeline.user_roots)
-        if frame.ran_eager and frame.limit_hit_step is None and owner != "torch":
+        if owner != "torch":
             yield _eager_frame(frame, owner, attempts.get(frame.key, []))
     for skipped in timeline.skipped:
         owner = ownership_of(skipped.frame.file, timeline.user_roots)
         if owner != "torch" and not _is_harmless(skipped, owner):
             yield _refused_frame(skipped, owner)
+
+
+def _attempts_by_frame(timeline: Timeline) -> dict[FrameKey, list[Compile]]:
+    attempts: dict[FrameKey, list[Compile]] = {}
+    for item in timeline.compiles:
+        if item.forward:
+            attempts.setdefault(item.key, []).append(item)
+    return attempts
 
 
 def _is_harmless(skipped: SkippedFrame, owner: Ownership) -> bool:

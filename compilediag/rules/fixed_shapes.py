@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from compilediag.codes import info
 from compilediag.findings import Finding, Fix, Rule, Severity
 from compilediag.fixed_shapes import FixedShapeRun
-from compilediag.lead_process import lead_process
 from compilediag.ownership import ownership_of
 from compilediag.planned_padding import PlannedPadding, planned_padding
 from compilediag.timeline import Timeline
@@ -194,7 +193,7 @@ def find_late_compiles(timeline: Timeline) -> Iterable[Finding]:
 
 def of_lead(timeline: Timeline) -> list[FixedShapeRun]:
     """The `FixedShape`s of the told process."""
-    process = lead_process(timeline)
+    process = timeline.lead
     return [item for item in timeline.fixed_shapes if item.process == process]
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 
+from compilediag.attempts import Compile, Frame, FrameKey, Hazards, Recompile
 from compilediag.causes import causes_of
 from compilediag.codes import info
 from compilediag.findings import Cause, Finding, Fix, Rule
 from compilediag.ownership import ownership_of
 from compilediag.rules.compiled_autograd import find_autograd_recaptures
 from compilediag.rules.constraints import find_violated_constraints
-from compilediag.timeline import Compile, Frame, FrameKey, Hazards, Recompile, Timeline
+from compilediag.timeline import Timeline
+from compilediag_harness.late_patterns import late
 from compilediag_harness.wire import EntryDiff, Location
 
 NEAR_LIMIT = 0.75
@@ -22,7 +23,7 @@ DEFAULT_LIMIT = 8
 """`torch._dynamo.config.recompile_limit` of every torch from 2.7 to 2.15."""
 
 _GENERALISED = ("CD105", "CD118")
-_NUMBER = re.compile(r"[-+]?\d{1,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,4})?")
+_NUMBER = late(r"[-+]?\d{1,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,4})?")
 
 
 def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
@@ -111,17 +112,21 @@ def _armed(look: Hazards, cause: Cause, user_roots: tuple[str, ...]) -> Finding:
 def find_variant_forecasts(timeline: Timeline) -> Iterable[Finding]:
     """CD151: frames near `recompile_limit`, or whose flags combine to more variants than it."""
     asked = _by_frame(timeline)
+    if not asked:
+        return
     for frame in timeline.frames:
         if frame.limit_hit_step is not None:
             continue
         recompiles = [item for item in asked.get(frame.key, ()) if item.produced]
+        if not recompiles:
+            continue
         limit = frame.limit or DEFAULT_LIMIT
         # Regions of `isolate_recompiles` share the ids of a frame but not its limit: only
         # compiles that a failed guard caused fill one cache.
         used = min(frame.compiles, 1 + len(recompiles))
         values = _values_seen(recompiles)
         near = used >= math.ceil(NEAR_LIMIT * limit)
-        if recompiles and (near or _combinations(values) > limit):
+        if near or _combinations(values) > limit:
             yield _forecast(frame, (used, limit), values, timeline.user_roots)
 
 
@@ -195,6 +200,8 @@ def _forecast(
 
 def find_limit_hits(timeline: Timeline) -> Iterable[Finding]:
     """CD152: frames that run eager since the step in which they asked for one variant too many."""
+    if all(frame.limit_hit_step is None for frame in timeline.frames):
+        return
     asked = _by_frame(timeline)
     for frame in timeline.frames:
         if frame.limit_hit_step is None:

@@ -1,16 +1,21 @@
-"""The categories of torch's graph-break ids, read once when this module is imported."""
+"""The categories of torch's graph-break ids, read when the first break is."""
 
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
-from dataclasses import dataclass
-from functools import cached_property
-from importlib import resources
+from functools import cache
 from typing import Any
 
+from compilediag_harness.late_patterns import late
+from compilediag_harness.lazy_dataclasses import dataclass
 
-@dataclass(frozen=True)
+Patterns = tuple[tuple[str, re.Pattern[str]], ...]
+"""Category, and what is told of a break of that category."""
+
+
+@dataclass(frozen=True, slots=True)
 class BreakCategories:
     """Graph-break id to category over torch 2.8 to 2.15, and what to do where an id is missing."""
 
@@ -22,47 +27,30 @@ class BreakCategories:
     """Ids that are no cause by themselves, to the code that stands for them."""
     generic: frozenset[str]
     """Ids that torch uses for unrelated causes: only the debug context tells."""
-    context_patterns: tuple[tuple[str, str], ...]
-    title_patterns: tuple[tuple[str, str], ...]
-    legacy_patterns: tuple[tuple[str, str], ...]
+    by_context: Patterns
+    by_title: Patterns
+    by_legacy_title: Patterns
     """Titles of torch 2.7 without an explanation below."""
 
-    # Compiled on first use: reading a receipt needs the codes, never the patterns.
-    @cached_property
-    def by_context(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
-        return _compiled(self.context_patterns)
 
-    @cached_property
-    def by_title(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
-        return _compiled(self.title_patterns, re.IGNORECASE)
-
-    @cached_property
-    def by_legacy_title(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
-        return _compiled(self.legacy_patterns)
-
-
-def _compiled(
-    patterns: tuple[tuple[str, str], ...], flags: int = 0
-) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((category, re.compile(pattern, flags)) for category, pattern in patterns)
-
-
-def _load() -> BreakCategories:
-    text = resources.files("compilediag.rules").joinpath("gb_categories.json").read_text("utf-8")
+@cache
+def categories() -> BreakCategories:
+    """The table that ships with the package."""
+    # importlib.resources takes longer to import than the rules themselves.
+    text = pkgutil.get_data("compilediag.rules", "gb_categories.json")
+    assert text is not None, "a file of the package"
     data: dict[str, Any] = json.loads(text)
 
-    def patterns(key: str) -> tuple[tuple[str, str], ...]:
-        return tuple((rule["category"], rule["pattern"]) for rule in data[key])
+    # Compiled when they are used: reading a receipt needs the codes, never the patterns.
+    def patterns(key: str, flags: int = 0) -> Patterns:
+        return tuple((rule["category"], late(rule["pattern"], flags)) for rule in data[key])
 
     return BreakCategories(
         ids=data["ids"],
         codes=data["codes"],
         consequences=data["consequence_ids"],
         generic=frozenset(data["generic_ids"]),
-        context_patterns=patterns("context_refinements"),
-        title_patterns=patterns("rules"),
-        legacy_patterns=patterns("legacy_titles"),
+        by_context=patterns("context_refinements"),
+        by_title=patterns("rules", re.IGNORECASE),
+        by_legacy_title=patterns("legacy_titles"),
     )
-
-
-CATEGORIES = _load()

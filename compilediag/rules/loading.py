@@ -8,7 +8,6 @@ from statistics import median
 
 from compilediag.codes import info
 from compilediag.findings import Finding, Fix, Rule
-from compilediag.lead_process import lead_process
 from compilediag.timeline import Timeline
 
 SHARE = 0.5
@@ -20,7 +19,7 @@ FEWEST = 8
 
 def find_data_bound_steps(timeline: Timeline) -> Iterable[Finding]:
     """CD307: judged by medians, over the steps of the lead process in which nothing compiled."""
-    process = lead_process(timeline)
+    process = timeline.lead
     steps = [
         step
         for step in timeline.steps

@@ -7,7 +7,6 @@ from statistics import median
 
 from compilediag.codes import info
 from compilediag.findings import Finding, Fix, Rule
-from compilediag.lead_process import lead_process
 from compilediag.ownership import ownership_of
 from compilediag.timeline import Timeline
 from compilediag_harness.wire import Location, PackedBuffer
@@ -29,8 +28,10 @@ LEAST_STEPS = 2
 
 def find_packing_copies(timeline: Timeline) -> Iterable[Finding]:
     """CD306: buffers of the program's that sampled steps of the lead process filled in vain."""
-    process = lead_process(timeline)
+    process = timeline.lead
     samples = [sample for sample in timeline.syncs if sample.process == process]
+    if not samples:
+        return
     walls = {step.number: step.wall_s for step in timeline.steps if step.process == process}
     found: dict[tuple[str, str, str, int], dict[int, PackedBuffer]] = {}
     for sample in samples:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from compilediag.codes import info
 from compilediag.findings import Finding, Fix, Rule, Severity
-from compilediag.lead_process import lead_process
 from compilediag.pipeline_figures import PipelineFigures, pipelines_of
 from compilediag.timeline import Timeline
 
@@ -80,7 +79,7 @@ def _capacities(figures: PipelineFigures) -> str:
 
 def _inside_training(timeline: Timeline) -> str | None:
     """Where the steps' time goes: "data", "compute", or None where it is neither or not known."""
-    process = lead_process(timeline)
+    process = timeline.lead
     data_s = compute_s = 0.0
     for step in timeline.steps:
         if step.process == process and not step.noted:

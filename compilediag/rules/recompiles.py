@@ -99,6 +99,8 @@ class RecompileRule(NamedTuple):
 
     code: str
     word: Callable[[Group], Wording]
+    enrich: Callable[[Finding, Timeline], Finding] | None = None
+    """Adds to a finding what else the run tells of it."""
 
     def __call__(self, timeline: Timeline) -> Iterable[Finding]:
         return self.told(timeline, groups_of(timeline))
@@ -108,7 +110,8 @@ class RecompileRule(NamedTuple):
         and a run may have thousands of recompiles."""
         for group in groups.get(self.code, ()):
             words = _PLANNED if group.planned else self.word(group)
-            yield _finding(group, words, timeline.user_roots)
+            found = _finding(group, words, timeline.user_roots)
+            yield found if self.enrich is None else self.enrich(found, timeline)
 
 
 def groups_of(timeline: Timeline) -> Groups:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple, cast
 
@@ -85,15 +85,14 @@ def _constraint(group: Group) -> Wording:
     )
 
 
-_sizes_alone = RecompileRule("CD105", _size)
+def _with_sizes(finding: Finding, timeline: Timeline) -> Finding:
+    """CD105 with the sizes that were called, how often, and buckets for them where one size changes
+    and was compiled more than once."""
+    sizes = None if finding.severity == "info" else _sizes_of(finding, timeline)
+    return finding if sizes is None else _with_buckets(finding, sizes)
 
 
-def dynamic_size(timeline: Timeline) -> Iterable[Finding]:
-    """CD105, with the sizes that were called, how often, and buckets for them where one size
-    changes and was compiled more than once."""
-    for finding in _sizes_alone(timeline):
-        sizes = None if finding.severity == "info" else _sizes_of(finding, timeline)
-        yield finding if sizes is None else _with_buckets(finding, sizes)
+dynamic_size = RecompileRule("CD105", _size, _with_sizes)
 
 
 def _sizes_of(finding: Finding, timeline: Timeline) -> VaryingSizes | None:

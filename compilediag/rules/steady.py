@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from compilediag.codes import info
 from compilediag.findings import Finding, Fix, Rule, Severity
 from compilediag.goodput import MAIN_THREAD, SPELLINGS
-from compilediag.lead_process import lead_process
 from compilediag.ownership import ownership_of
 from compilediag.span_seconds import spans_of
 from compilediag.timeline import Compile, Timeline
@@ -27,9 +26,11 @@ _NO_STEADY_WORK = frozenset({"eval", "checkpoint", "startup", "warmup", "compile
 def find_compiles_in_steady_state(timeline: Timeline) -> Iterable[Finding]:
     """CD302: each frame that was first compiled in a steady step, and each recompile there, which
     is a symptom of the finding that names its cause."""
-    process = lead_process(timeline)
+    process = timeline.lead
     own = [item for item in timeline.compiles if item.process == process]
     busy = sorted({item.step for item in own})
+    if len(busy) < 2:
+        return  # no compile has a quiet step before it
     apart = [span for span in spans_of(timeline, process) if _is_apart(span)]
     timed = [span for span in spans_of(timeline, process) if _is_timed(span)]
     for item in own:
@@ -44,7 +45,7 @@ def find_compiles_in_steady_state(timeline: Timeline) -> Iterable[Finding]:
 
 def find_compiles_in_timed_spans(timeline: Timeline) -> Iterable[Finding]:
     """CD302: the compiles inside of spans whose name says that they measure."""
-    process = lead_process(timeline)
+    process = timeline.lead
     found: dict[str, list[Compile]] = {}
     for span in spans_of(timeline, process):
         if _is_timed(span):

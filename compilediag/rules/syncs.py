@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from compilediag.codes import info
 from compilediag.findings import Finding, Fix, Rule
-from compilediag.lead_process import lead_process
 from compilediag.ownership import ownership_of
 from compilediag.sync_sites import SyncLine, lines_of
 from compilediag.timeline import SyncSample, Timeline
+from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 
 MANY = 16
@@ -47,8 +46,10 @@ class _Loop:
 
 def find_sync_loops(timeline: Timeline) -> Iterable[Finding]:
     """CD301: loops with many reads in one of the sampled steps of the lead process."""
-    process = lead_process(timeline)
+    process = timeline.lead
     samples = [sample for sample in timeline.syncs if sample.process == process]
+    if not samples:
+        return
     for loop in _loops(samples):
         owner = ownership_of(loop.place.file, timeline.user_roots)
         if loop.most >= many(samples) and owner != "torch":

@@ -9,12 +9,13 @@ from statistics import median
 from compilediag.codes import info
 from compilediag.findings import Finding, Fix, Rule
 from compilediag.goodput import MAIN_THREAD
-from compilediag.lead_process import lead_process
 from compilediag.ownership import ownership_of
 from compilediag.rules.syncs import many
 from compilediag.span_seconds import spans_of
+from compilediag.step_measures import SyncSample, SyncSite
 from compilediag.sync_sites import SyncLine, lines_of
-from compilediag.timeline import SyncSample, SyncSite, Timeline
+from compilediag.timeline import Timeline
+from compilediag_harness.late_patterns import late
 from compilediag_harness.wire import Location
 
 FEWEST = 3
@@ -23,7 +24,7 @@ FEWEST = 3
 LAUNCH_RATIO = 2.0
 """Device time over host time from which on the host's is the launch alone."""
 
-_MODEL_NAME = re.compile(
+_MODEL_NAME = late(
     r"(?:(?:^|.*[^a-z])(?:forward|inference)|model)(?:[^a-z]*(?:pass|time|ms))?", re.IGNORECASE
 )
 
@@ -35,8 +36,10 @@ def claims_the_model(name: str) -> bool:
 
 def find_reads_in_model_time(timeline: Timeline) -> Iterable[Finding]:
     """CD303: spans of the model's time with many reads of tensors in one sampled step."""
-    process = lead_process(timeline)
+    process = timeline.lead
     samples = [sample for sample in timeline.syncs if sample.process == process]
+    if not samples:
+        return
     names = {name for s in samples for site in s.sites for name in site.spans}
     for name in sorted(filter(claims_the_model, names)):
         lines = lines_of(samples, lambda site, name=name: name in site.spans)
@@ -78,7 +81,9 @@ def _holding_reads(
 
 def find_launch_times(timeline: Timeline) -> Iterable[Finding]:
     """CD303: the program's span "forward" ends long before the device has done the forward."""
-    process = lead_process(timeline)
+    process = timeline.lead
+    if not timeline.device_steps:
+        return
     named = {s.step for s in spans_of(timeline, process) if _is_forward(s.name, s.thread)}
     host_s = {
         step.number: step.forward_s

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from compilediag.readers.journal import Journal, read_run
+from compilediag.run_directory import ARTIFACTS
 from compilediag.supervisor import files
 from compilediag.supervisor.child import Ended
 from compilediag.supervisor.ending import TAIL_LIMIT, notes_on_attachment, tell_ending
 from compilediag.supervisor.options import Options
-from compilediag.supervisor.output import ARTIFACTS
 from compilediag.supervisor.target import Target
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Event, EvidenceLost, TorchSeen

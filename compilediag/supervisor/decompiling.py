@@ -8,10 +8,10 @@ import tempfile
 from collections.abc import Mapping
 
 from compilediag.redact import secret_values
+from compilediag.run_directory import ARTIFACTS
 from compilediag.supervisor.child import Ended
 from compilediag.supervisor.injection import child_environment
 from compilediag.supervisor.options import Options
-from compilediag.supervisor.output import ARTIFACTS
 from compilediag.supervisor.signals import SignalInbox
 from compilediag.supervisor.target import Target
 from compilediag.tools.depyf import decompile_run, time_for

@@ -27,8 +27,8 @@ from compilediag.errors import (
 from compilediag.probing.conclude import Conclusion, conclude
 from compilediag.probing.groups import Group, Wanted, all_groups
 from compilediag.probing.plan import STEPS, Plan, Variant, make_plan, settled_warmup, variants_of
+from compilediag.run_directory import make_run_dir
 from compilediag.supervisor.options import Options, Outcome
-from compilediag.supervisor.output import make_run_dir
 from compilediag.supervisor.probe_variant import Ground, moved, run_variant
 from compilediag.supervisor.run import fault_note
 from compilediag.supervisor.target import parse_target

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from compilediag.run_directory import ARTIFACTS
 from compilediag.storage import is_uri
-from compilediag.supervisor.output import ARTIFACTS
 from compilediag.tools.tlparse import INDEX, LINKED, reports_of
 from compilediag.tools.tlparse_counts import counted_in, differences
 

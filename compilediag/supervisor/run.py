@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, OutputUnwritable, UsageError
+from compilediag.run_directory import ARTIFACTS, make_run_dir
 from compilediag.supervisor import telemetry
 from compilediag.supervisor.assemble import RunRecord, assemble
 from compilediag.supervisor.child import Ended, start, supervise
 from compilediag.supervisor.injection import child_environment
 from compilediag.supervisor.live_tail import LiveView, can_draw
 from compilediag.supervisor.options import Options, Outcome
-from compilediag.supervisor.output import ARTIFACTS, make_run_dir
 from compilediag.supervisor.provenance import ProvenanceProbe, digest_script
 from compilediag.supervisor.signals import SignalInbox
 from compilediag.supervisor.target import Target, parse_target

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from compilediag.fold import fold
 from compilediag.goodput import CATEGORIES, Account, is_recompile_time, recompile_ids
-from compilediag.lead_process import lead_process
 from compilediag.telemetry.growing_process import GrowingProcess
 from compilediag.telemetry.labels import OTHER, Labels
 from compilediag.telemetry.reading import Reading
@@ -125,7 +124,7 @@ def _lead(timeline: Timeline, processes: list[GrowingProcess]) -> GrowingProcess
         for place, item in enumerate(processes)
         if item.newest is not None
     ]
-    return processes[lead_process(replace(timeline, steps=tuple(newest)))]
+    return processes[replace(timeline, steps=tuple(newest)).lead]
 
 
 def _has_started(process: GrowingProcess) -> bool:

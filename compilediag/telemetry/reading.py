@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One moment of a run. None: not known, so not told. Counts are of all processes, seconds of
-    the process that the receipt tells the steps of (`lead_process`)."""
+    the process that the receipt tells the steps of (`Timeline.lead`)."""
 
     at_unix: float
     started_unix: float
