@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from compilediag.receipt import safe
 from compilediag.receipt.record import UNKNOWN_FIELD, Record, as_plain, from_plain, to_json
 from compilediag.receipt.safe import ALIKE, MOST_STAYING, TEXT_KEPT, safe_tree
 from compilediag.receipt.schema import Receipt
@@ -84,6 +85,31 @@ def test_one_walk_is_the_same_as_two(tree: Tree) -> None:
     assert raw == reference(before)
     assert finite == _finite(before)
     assert together.counts == apart.counts
+
+
+class Forest(Record, frozen=True):
+    """What has parts that have long lists."""
+
+    first: Tree | None = None
+    second: Tree | None = None
+    name: str = ""
+
+
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+def test_long_lists_are_mended_record_by_record(
+    monkeypatch: pytest.MonkeyPatch, tree: Tree
+) -> None:
+    """The same record comes out, with the same counts, in whichever way its lists are walked."""
+    many = msgspec.structs.replace(tree, leaves=(*tree.leaves, Leaf(value=TOKEN), Leaf()) * 3)
+    forest = Forest(second=many, name=TOKEN)
+    apart, together = Redactor(["swordfish"]), Redactor(["swordfish"])
+    expected, finite = safe_tree(forest, together)
+    assert not any(isinstance(item, Record) for item in expected["second"]["leaves"])
+    monkeypatch.setattr(safe, "ITEMS_TOGETHER", 2)
+    raw, finite_too = safe_tree(forest, apart)
+    assert all(isinstance(item, Record) for item in raw["second"]["leaves"])
+    assert from_plain(Forest, raw) == from_plain(Forest, expected)
+    assert (finite, apart.counts) == (finite_too, together.counts)
 
 
 def _finite(value: Any) -> bool:

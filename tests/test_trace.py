@@ -195,3 +195,34 @@ def test_a_cut_compressed_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None
     assert journals[0].torn_tail
     assert fold([item.events for item in journals]).compiles
     assert gzip.decompress(whole)
+
+
+@pytest.mark.parametrize(("limit", "kept"), [("ROWS_KEPT", 5), ("EVENTS_KEPT", 9)])
+def test_the_first_records_are_kept_of_too_many(
+    monkeypatch: pytest.MonkeyPatch, limit: str, kept: int
+) -> None:
+    """All others are counted, whatever they are of: no recompile is told whose row was left out,
+    no compile as unfinished, and what is kept is bounded by more than its rows."""
+    path = str(TRACES / "recompile_limit.log.gz")
+    (whole,) = read_trace(path)
+    monkeypatch.setattr(f"compilediag.readers.trace_process.{limit}", kept)
+    (cut,) = read_trace(path)
+    losses = [event for event in cut.events if isinstance(event, EvidenceLost)]
+    assert cut.events == (*whole.events[: len(cut.events) - 1], *losses)
+    assert ["records are beyond the limit" in loss.reason for loss in losses] == [True]
+    assert cut.lost["over_limit"] > 0
+    timeline = fold([cut.events])
+    assert 0 < len(timeline.compiles) == len(timeline.recompiles) + 1 <= kept
+    assert diagnose(timeline).verdict == "blind"
+
+
+def test_records_of_one_kind_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts without rows, and breaks without rows: as few are kept as of others."""
+    monkeypatch.setattr("compilediag.readers.trace_process.EVENTS_KEPT", 10)
+    start = '{"dynamo_start": {"stack": []}, "frame_id": %d, "frame_compile_id": 0}'
+    breaks = '{"artifact": {"name": "dynamo_graph_break_reason"}, "frame_id": %d}'
+    for text in (start, breaks):
+        content = b"".join(line((text % number).encode()) for number in range(100))
+        (journal,) = trace_of([content], "a.log")
+        assert journal.lost == {"over_limit": 90}
+        assert len(journal.events) <= 13

@@ -7,6 +7,7 @@ second time, in its first attempt, begins an epoch.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 from compilediag.readers import loose_json
 from compilediag.readers.journal import Journal
@@ -37,8 +38,12 @@ from compilediag_harness.wire import (
     clip,
 )
 
-ROWS_KEPT = 20_000
-"""Most attempts of a process that are kept; later ones are counted as lost."""
+ROWS_KEPT = 12_000
+"""Most attempts of a process that are kept; later records are counted as lost. Of as many, `analyze`
+has 54 MB resident, whatever the size of the trace."""
+
+EVENTS_KEPT = 36_000
+"""Most events of it: an attempt has one to three."""
 
 REASONS_KEPT = 8
 """Most printed reasons kept of one recompile; only the first one decides its cause."""
@@ -90,6 +95,8 @@ class TraceProcess:
         self._python = ""
         self._started_unix: float | None = None
         self._told_rank = False
+        self._cut = False
+        """Whether records were left out."""
 
     def take(self, record: TraceRecord, metadata: Metadata) -> str | None:
         """One record; why it is lost, if it is."""
@@ -97,23 +104,33 @@ class TraceProcess:
         if not self._told_rank and (rank := rank_of(metadata)) is not None:
             # The record tells what the process was; a file's name may be anything.
             self.rank, self._told_rank = rank, True
+        if metadata.str is not None:
+            return self._string(metadata.str)
+        if self._is_full():
+            self._cut = True
+            return "over_limit"
         metrics = metadata.metrics
         if metrics is not None:
-            return self._row(metrics, record.metadata)
+            self._row(metrics, record.metadata)
+            return None
         if metadata.dynamo_start is not None:
             frame = frame_of_start(metadata.dynamo_start)
             self._start(metadata, frame)
             return None
         if metadata.artifact is not None:
-            return self._artifact(str(metadata.artifact.name), record.payload, metadata)
-        if metadata.str is not None:
-            return self._string(metadata.str)
+            self._artifact(str(metadata.artifact.name), record.payload, metadata)
+            return None
         return "bad_json"
+
+    def _is_full(self) -> bool:
+        """Then nothing more is kept: a recompile whose row is lost is one that nothing confirms."""
+        events = len(self._events) + len(self._questions)
+        most = max(events, len(self._begun), len(self._open))
+        return self._row_count >= ROWS_KEPT or most >= EVENTS_KEPT
 
     def finished(self, name: str) -> Journal:
         """All events of the process."""
-        left = [self._question(*key, _UNKNOWN) for key in self._questions]
-        events = (*self._opening(), *self._events, *left, *self._unended())
+        events = (*self._opening(), *self._events, *(() if self._cut else self._unended()))
         return Journal(name, tuple(sorted(events, key=_order)))
 
     def _opening(self) -> tuple[Event, Event]:
@@ -141,18 +158,15 @@ class TraceProcess:
         if compile_id in self._begun:
             self._reset()
         self._begun.add(compile_id)
-        if len(self._open) < ROWS_KEPT:
-            self._open[self._epoch, compile_id] = frame
+        self._open[self._epoch, compile_id] = frame
 
     def _reset(self) -> None:
         self._epoch += 1
         self._begun.clear()
         self._events.append(DynamoReset(self._t, 0, self._epoch))
 
-    def _row(self, metrics: Metrics, line: bytes) -> str | None:
+    def _row(self, metrics: Metrics, line: bytes) -> None:
         self._row_count += 1
-        if self._row_count > ROWS_KEPT:
-            return "over_limit"
         row = compiled_of(metrics, line, self._t, self._epoch, self._text)
         key = (self._epoch, row.compile_id)
         if row.forward and key in self._rows and not self._begun:
@@ -170,7 +184,6 @@ class TraceProcess:
                 self._events.append(self._question(*key, row.frame))
                 del self._questions[key]
         self._events.append(row)
-        return None
 
     def _reset_by_row(self) -> None:
         self._epoch += 1
@@ -184,7 +197,7 @@ class TraceProcess:
         if self._started_unix is None and ended is not None:
             self._started_unix = ended - self._t
 
-    def _artifact(self, name: str, payload: bytes, metadata: Metadata) -> str | None:
+    def _artifact(self, name: str, payload: bytes, metadata: Metadata) -> None:
         compile_id = compile_id_of(metadata)
         if name == "recompile_reasons":
             self._questions[self._epoch, compile_id] = (self._t, self._reasons(payload))
@@ -196,7 +209,6 @@ class TraceProcess:
         elif name == "inductor_collective_schedule":
             operations = _texts(loose_json.parse(payload))
             self._events.append(CollectivesPlanned(self._t, 0, compile_id, self._epoch, operations))
-        return None
 
     def _reasons(self, payload: bytes) -> tuple[str, ...]:
         """One reason is bare text, several are a JSON list: torch says "json" of both."""
@@ -219,15 +231,17 @@ class TraceProcess:
             frame = started or known or _UNKNOWN
         return Recompiled(t, 0, compile_id, epoch, frame, reasons, (), 0.0)
 
-    def _unended(self) -> list[Event]:
+    def _unended(self) -> Iterator[Event]:
         """Compiles that began and of which nothing more is told: the process ended in them, or the
         trace is cut."""
+        for key in self._questions:
+            yield self._question(*key, _UNKNOWN)
         if not self._open:
-            return []
+            return
         ids = ", ".join(compile_id for _, compile_id in list(self._open)[:3])
         many = "compile" if len(self._open) == 1 else "compiles"
         told = f"{len(self._open)} {many} began and did not end in the trace ({ids})"
-        return [EvidenceLost(self._t, 0, "torch_trace", told)]
+        yield EvidenceLost(self._t, 0, "torch_trace", told)
 
     def _frame(self, start: tuple[int, int, str] | None) -> Location | None:
         if start is None:

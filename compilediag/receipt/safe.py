@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
-from compilediag.receipt.record import UNKNOWN_FIELD, Record, as_plain
+from compilediag.receipt.record import UNKNOWN_FIELD, Record, as_plain, attributes, from_plain
 from compilediag.receipt.spoken_fields import spoken_fields
 from compilediag.redact import EXEMPT, PLACES, REMEMBERED_LENGTH, Redactor
 from compilediag.secret_patterns import is_secret_name
@@ -26,29 +26,71 @@ TEXT_KEPT = 8 * 1024
 MOST_STAYING = 4096
 """Texts of which it is remembered from receipt to receipt that they stay what they are."""
 
+ITEMS_TOGETHER = 256
+"""Most records of a list that are mended together with what they stand in."""
+
 _WHOLE = frozenset({int, bool, type(None)})
 """Types of values that any JSON reader takes as they are."""
 
 
 def safe_tree(record: Record, redactor: Redactor) -> tuple[dict[str, Any], bool]:
     """The record as JSON-ready values without secrets, and whether all its numbers were finite.
+    Long lists of records hold records, which `from_plain` takes as they are.
 
     NaN and infinities become None, lone surrogates are replaced, long texts cut with the loss said.
     """
-    kind: type[Record] | None = type(record)
+    walk = _Walk(redactor)
+    short, long_lists = _without_long_lists(record)
+    del record
+    kind: type[Record] | None = type(short)
     try:
         # Every object is a new one, which the walk may change. It is three times as fast.
-        raw = cast(dict[str, Any], msgspec.to_builtins(record))
+        raw = cast(dict[str, Any], msgspec.to_builtins(short))
     except TypeError:
-        raw, kind = cast(dict[str, Any], as_plain(record)), None
-    del record
-    walk = _Walk(redactor)
+        raw, kind = cast(dict[str, Any], as_plain(short)), None
     if kind is None:
         walk.members(raw, secret=False, exempt=False)
     else:
         walk.record(raw, kind, secret=False, exempt=False)
+    for part, key, items in long_lists:
+        raw[part][key] = [_safe_record(item, walk) for item in items]
     ALIKE.forget_if_many()
     return raw, walk.finite
+
+
+_LongList = tuple[str, str, tuple[Record, ...]]
+"""The keys of the part and of the list, and what it holds."""
+
+
+def _without_long_lists(record: Record) -> tuple[Record, Sequence[_LongList]]:
+    """The record, and the records of which its parts hold very many: as JSON-ready values all of
+    them together would be most of the memory that a receipt needs; they are mended one by one."""
+    found: list[_LongList] = []
+    changes: dict[str, Any] = {}
+    for part_key, _ in spoken_fields(type(record)).records:
+        attribute = attributes(type(record))[part_key]
+        part = getattr(record, attribute)
+        emptied: dict[str, Any] = {}
+        for key, _ in () if part is None else spoken_fields(type(part)).several:
+            name = attributes(type(part))[key]
+            items = getattr(part, name)
+            if items is not None and len(items) > ITEMS_TOGETHER and not {part_key, key} & EXEMPT:
+                found.append((part_key, key, items))
+                emptied[name] = ()
+        if emptied:
+            changes[attribute] = msgspec.structs.replace(part, **emptied)
+    return (msgspec.structs.replace(record, **changes) if changes else record), found
+
+
+def _safe_record(record: Record, walk: _Walk) -> Record:
+    try:
+        raw = cast(dict[str, Any], msgspec.to_builtins(record))
+    except TypeError:
+        raw = cast(dict[str, Any], as_plain(record))
+        walk.members(raw, secret=False, exempt=False)
+    else:
+        walk.record(raw, type(record), secret=False, exempt=False)
+    return from_plain(type(record), raw)
 
 
 class _Staying:

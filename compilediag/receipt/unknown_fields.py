@@ -73,6 +73,8 @@ def _known_inside(inner: type[Record] | None, mark: str, raw: Any) -> Any:
 
 def _put_back(value: Any, raw: Any) -> None:
     """Walks a converted value beside what it came from; `convert` keeps order and length."""
+    if value is raw:
+        return  # a record before, with all that it holds
     if isinstance(value, Record):
         known = attributes(type(value))
         unknown = {k: v for k, v in raw.items() if k not in known and k != UNKNOWN_FIELD}
