@@ -3,9 +3,8 @@
 The traces are made of one that torch writes when the benchmark begins. tlparse must read all of
 what is made of it, and does more than `analyze` does: it writes every graph and a page for each.
 
-Both write into memory where there is a file system for that. On a disk, what tlparse takes is for
-the most part the system's, and depends on what was removed there in the last minutes: ext4 looks at
-every file that went before it makes a new one, and runs in turn remove some ten thousand.
+Both write into memory where there is a file system for that: on a disk, most of what tlparse takes
+is the system's for writing tens of thousands of files, and changes fourfold with the disk's state.
 """
 
 from __future__ import annotations
