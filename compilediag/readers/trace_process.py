@@ -39,8 +39,8 @@ from compilediag_harness.wire import (
 )
 
 ROWS_KEPT = 12_000
-"""Most attempts of a process that are kept; later records are counted as lost. Of as many, `analyze`
-has 54 MB resident, whatever the size of the trace."""
+"""Most attempts of a process that are kept; later records are counted as lost. Of as many,
+`analyze` has 54 MB resident, whatever the size of the trace."""
 
 EVENTS_KEPT = 36_000
 """Most events of it: an attempt has one to three."""

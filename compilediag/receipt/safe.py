@@ -69,9 +69,11 @@ def _without_long_lists(record: Record) -> tuple[Record, Sequence[_LongList]]:
     changes: dict[str, Any] = {}
     for part_key, _ in spoken_fields(type(record)).records:
         attribute = attributes(type(record))[part_key]
-        part = getattr(record, attribute)
+        part: Record | None = getattr(record, attribute)
+        if part is None or hasattr(part, "variable") or hasattr(part, "source"):
+            continue  # what tells of one variable is looked at as a whole
         emptied: dict[str, Any] = {}
-        for key, _ in () if part is None else spoken_fields(type(part)).several:
+        for key, _ in spoken_fields(type(part)).several:
             name = attributes(type(part))[key]
             items = getattr(part, name)
             if items is not None and len(items) > ITEMS_TOGETHER and not {part_key, key} & EXEMPT:

@@ -20,7 +20,7 @@ class _Late:
     costs of the pattern itself."""
 
     def __init__(self, expression: str | bytes, flags: int = 0) -> None:
-        self._given = expression, flags
+        self._given: tuple[Any, int] = expression, flags
 
     def __getattr__(self, name: str) -> Any:
         """Asked for the first member, as none lies in the object before.
@@ -29,7 +29,7 @@ class _Late:
         """
         if name not in _MEMBERS:
             raise AttributeError(name)
-        compiled = re.compile(*self._given)
+        compiled: re.Pattern[Any] = re.compile(*self._given)
         vars(self).update((each, getattr(compiled, each)) for each in _MEMBERS)
         return getattr(compiled, name)
 

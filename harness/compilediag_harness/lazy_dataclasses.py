@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 __all__ = ["dataclass"]
 
@@ -110,9 +110,10 @@ def _init_of(kind: type[Any], own: Mapping[str, Any]) -> Callable[..., None]:
     head: list[str] = ["self"]
     body: list[str] = []
     for name, told in kind.__annotations__.items():
-        field = own.get(name, dataclasses.MISSING)
+        field: Any = own.get(name, dataclasses.MISSING)
         if not isinstance(field, dataclasses.Field):
             field = dataclasses.field(default=field)
+        field = cast("dataclasses.Field[Any]", field)
         if field.kw_only is True or any(word in str(told) for word in _NO_FIELDS):
             raise TypeError(f"{kind.__qualname__}.{name} is not made here")
         value, default, absent = name, f"__{name}_default__", ""
