@@ -175,6 +175,13 @@ def test_the_screen_says_which_ranks_it_tells(
     assert "of 2 of 4 ranks" in render(merged(tmp_path / "in"), width=100, color=False)
 
 
+def test_ranks_are_numbers_with_commas(tmp_path: Path) -> None:
+    """As all counts of a screen."""
+    record = read_record([str(folder_of_ranks(tmp_path / "in"))])
+    drawn = render_ranks(merged_receipt(record, "lane", 2048), Look(width=100))
+    assert drawn.startswith("4 of 2,048 ranks, missing: ")
+
+
 def test_missing_ranks_are_bounded(tmp_path: Path) -> None:
     """Any world size may be told; the receipt can be read back all the same."""
     record = read_record([str(folder_of_ranks(tmp_path / "in"))])

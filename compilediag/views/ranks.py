@@ -48,8 +48,8 @@ def render_ranks(receipt: Receipt, look: Look) -> str:
 
 def headline(section: RanksSection) -> str:
     """One sentence on all ranks."""
-    expected = "" if section.expected is None else f" of {section.expected}"
-    told = f"{_ranks(section)}{expected} ranks"
+    expected = "" if section.expected is None else f" of {section.expected:,}"
+    told = f"{_ranks(section):,}{expected} ranks"
     if section.missing:
         told += f", missing: {ranks_named(section.missing)}"
     differing = section.differing
