@@ -161,6 +161,16 @@ def test_the_line_of_a_command_is_the_start_of_its_help() -> None:
         assert (command.help or "").partition("\n")[0] == summary
 
 
+def test_the_short_form_of_output_is_the_same_everywhere() -> None:
+    """Whoever typed `analyze -o DIR` types `run -o DIR` next."""
+    ctx = click.Context(cli.group)
+    for name in ("run", "probe", "analyze", "repro"):
+        _, command, _ = cli.group.resolve_command(ctx, [name])
+        assert command is not None
+        spelled = [set(option.opts) for option in command.params]
+        assert {"-o", "--output"} in spelled, name
+
+
 def test_no_command_at_all_shows_help(capsys: pytest.CaptureFixture[str]) -> None:
     """`compilediag` alone prints its help and is a wrong use."""
     assert cli.main([]) == EXIT_USAGE

@@ -34,7 +34,9 @@ Examples:
 )
 @click.argument("number", metavar="N", type=click.IntRange(min=1))
 @click.argument("receipt", required=False, type=click.Path())
-@click.option("--output", metavar="FILE", help="Where to write it; default: repro_N.py; - prints.")
+@click.option(
+    "-o", "--output", metavar="FILE", help="Where to write it; default: repro_N.py; - prints."
+)
 def command(number: int, receipt: str | None, *, output: str | None) -> None:
     """Write a small program that shows the cause of finding N.
 

@@ -61,7 +61,7 @@ def _with(options: Sequence[Decorator], function: Decorated) -> Decorated:
 
 
 _RUN: tuple[Decorator, ...] = (
-    click.option("--output", metavar="DIR", help="Directory for this run; new or empty."),
+    click.option("-o", "--output", metavar="DIR", help="Directory for this run; new or empty."),
     click.option("--name", metavar="NAME", help="Name of the lane; default: of the script."),
     click.option("--steps", type=click.IntRange(min=1), help="Stop cleanly after this many steps."),
     click.option("--warmup", metavar="N|auto", help="Steps that count as warm-up; default: auto."),
