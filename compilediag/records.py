@@ -17,7 +17,6 @@ from compilediag.readers.openers import Opened
 from compilediag.readers.text import read_text_log
 from compilediag.readers.text_events import read_text_events
 from compilediag.readers.trace import rank_in_name, read_trace
-from compilediag.readers.train_shapes import LineShape, built_in
 from compilediag.readers.train_sources import known, logs_in, together
 from compilediag.storage import below, is_uri, local_path, names_in, size_of
 from compilediag.timeline import TextLog
@@ -26,6 +25,8 @@ from compilediag_harness.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
+
+    from compilediag.readers.train_shapes import LineShape
 
 WORTH_BYTES = 32 << 20
 """Less than this is read sooner than worker processes start."""
@@ -111,7 +112,7 @@ def record_of(
     shapes: Sequence[LineShape] | None = None,
 ) -> Record:
     """The record of sources whose journals were read, in the order of the sources."""
-    logs = logs_in(sources, built_in() if shapes is None else shapes)
+    logs = logs_in(sources, shapes)
     sources = known(sources, logs)
     texts = [source for source in sources if source.kind == TEXT]
     text_log = None

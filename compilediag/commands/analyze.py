@@ -104,26 +104,15 @@ def command(
     directory of compilediag, or a folder that holds any of them; or the URI of one, with the extra
     `store`. Ranks get a receipt each and one together.
     """
-    chosen = [view for view, asked in views.items() if asked]
-    if len(chosen) > 1:
-        raise UsageError(
-            "--all, --frames, --timeline, --steps, --ranks, --md and --json are different views; "
-            "give one"
-        )
-    here = (tlparse, jobs is not None, patterns is not None, warmup is not None)
-    if cluster is not None and any(here):
-        raise UsageError(
-            "--cluster reads elsewhere, --jobs, --tlparse, --patterns and --warmup work here; "
-            "give one"
-        )
+    view = _view(views)
+    if cluster is not None:
+        _check_nothing_works_here(tlparse, jobs, patterns, warmup)
     from compilediag.commands.show import drawn
     from compilediag.offline import find_sources, workers_worth
     from compilediag.readers.train_shapes import shapes_with
 
     shapes = None if patterns is None else shapes_with(patterns)
     sources = find_sources(paths, shapes)
-    if not any(source.may_train for source in sources):
-        shapes = ()  # nothing is held against the lines that trainers print
     lane = name or _lane(paths)
     from compilediag.offline.many_ranks import asked_here
 
@@ -142,7 +131,28 @@ def command(
         from compilediag.receipt.locate import point_latest
 
         point_latest(folder)
-    write(drawn(chosen[0] if chosen else "", folder if output is not None else None))
+    write(drawn(view, folder if output is not None else None))
+
+
+def _view(views: dict[str, bool]) -> str:
+    """The one that is asked for; "" for the verdict."""
+    chosen = [view for view, asked in views.items() if asked]
+    if len(chosen) > 1:
+        raise UsageError(
+            "--all, --frames, --timeline, --steps, --ranks, --md and --json are different views; "
+            "give one"
+        )
+    return chosen[0] if chosen else ""
+
+
+def _check_nothing_works_here(
+    tlparse: bool, jobs: int | None, patterns: str | None, warmup: int | None
+) -> None:
+    if tlparse or any(given is not None for given in (jobs, patterns, warmup)):
+        raise UsageError(
+            "--cluster reads elsewhere, --jobs, --tlparse, --patterns and --warmup work here; "
+            "give one"
+        )
 
 
 def _folder(output: str | None) -> str:

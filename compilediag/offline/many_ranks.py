@@ -45,7 +45,6 @@ TOGETHER = 8
 """Sources that one task reads. Handing a task to a worker and taking its result costs half of what
 reading a small trace does."""
 
-
 KEPT_OF_SOURCE = EVENTS_TOLD // RANKS_TOLD
 """Most events that a task gives back of a source."""
 

@@ -21,13 +21,16 @@ Logs = Mapping[str, TrainLog]
 """Path to what the output there says."""
 
 
-def logs_in(sources: Iterable[Source], shapes: Sequence[LineShape]) -> Logs:
+def logs_in(sources: Iterable[Source], shapes: Sequence[LineShape] | None) -> Logs:
     """What trainers say in the sources that may hold their output."""
     paths = [source.path for source in sources if source.may_train]
     if not paths:
         return {}
+    # Where no trainer's output may stand nothing of trainers is loaded.
+    from compilediag.readers.train_shapes import built_in
     from compilediag.readers.trainlog import read_train_log
 
+    shapes = built_in() if shapes is None else shapes
     read = ((path, read_train_log(path, shapes)) for path in paths)
     return {path: log for path, log in read if log is not None}
 
