@@ -10,15 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from compilediag.watching import watch
-    from compilediag_harness.ablations import Ablation, AblationInvalid, ablation, read_ablation
-    from compilediag_harness.cadence import Cadence, cadence
-    from compilediag_harness.drive import drive
-    from compilediag_harness.pipeline import Pipeline, pipeline
+    from compilediag.runs.watch import watch
     from compilediag_harness.shapes.fixed import FixedShape
-    from compilediag_harness.spans import span
-    from compilediag_harness.steps import step
-    from compilediag_harness.tracker import Tracker, tracker
+    from compilediag_harness.steps.steps import step
+    from compilediag_harness.user_api.ablations import (
+        Ablation,
+        AblationInvalid,
+        ablation,
+        read_ablation,
+    )
+    from compilediag_harness.user_api.cadence import Cadence, cadence
+    from compilediag_harness.user_api.drive import drive
+    from compilediag_harness.user_api.pipeline import Pipeline, pipeline
+    from compilediag_harness.user_api.spans import span
+    from compilediag_harness.user_api.tracker import Tracker, tracker
 
 __version__ = "0.1.0"
 
@@ -42,21 +47,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Ablation": "compilediag_harness.ablations",
-    "AblationInvalid": "compilediag_harness.ablations",
-    "Cadence": "compilediag_harness.cadence",
+    "Ablation": "compilediag_harness.user_api.ablations",
+    "AblationInvalid": "compilediag_harness.user_api.ablations",
+    "Cadence": "compilediag_harness.user_api.cadence",
     "FixedShape": "compilediag_harness.shapes.fixed",
-    "Pipeline": "compilediag_harness.pipeline",
-    "Tracker": "compilediag_harness.tracker",
-    "ablation": "compilediag_harness.ablations",
-    "cadence": "compilediag_harness.cadence",
-    "drive": "compilediag_harness.drive",
-    "pipeline": "compilediag_harness.pipeline",
-    "read_ablation": "compilediag_harness.ablations",
-    "span": "compilediag_harness.spans",
-    "step": "compilediag_harness.steps",
-    "tracker": "compilediag_harness.tracker",
-    "watch": "compilediag.watching",
+    "Pipeline": "compilediag_harness.user_api.pipeline",
+    "Tracker": "compilediag_harness.user_api.tracker",
+    "ablation": "compilediag_harness.user_api.ablations",
+    "cadence": "compilediag_harness.user_api.cadence",
+    "drive": "compilediag_harness.user_api.drive",
+    "pipeline": "compilediag_harness.user_api.pipeline",
+    "read_ablation": "compilediag_harness.user_api.ablations",
+    "span": "compilediag_harness.user_api.spans",
+    "step": "compilediag_harness.steps.steps",
+    "tracker": "compilediag_harness.user_api.tracker",
+    "watch": "compilediag.runs.watch",
 }
 
 

@@ -127,7 +127,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
-        from compilediag.commands.screen import abandon_stdout
+        from compilediag.commands.terminal import abandon_stdout
 
         abandon_stdout()
         return EXIT_BROKEN_PIPE

@@ -28,8 +28,8 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._inductor import compile_fx, cudagraph_utils
 
 from compilediag.receipt.spelling import encoded
-from compilediag.watching import watch
-from compilediag_harness import environment
+from compilediag.runs.watch import watch
+from compilediag_harness.torch_internals import environment
 
 A_DEVICE = [{"index": None, "name": "stand-in"}]
 WITHOUT_CACHES = {"fx_graph_cache": False, "fx_graph_remote_cache": False}

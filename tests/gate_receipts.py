@@ -7,12 +7,12 @@ from typing import Any
 
 from timelines import FILE, attempt, false_guard, process, recompile, site, timeline
 
-from compilediag.diagnose import diagnose
-from compilediag.receipt.build import build
-from compilediag.receipt.record import as_plain, from_plain
-from compilediag.receipt.run_facts import RunFacts
-from compilediag.receipt.schema import Receipt
-from compilediag.timeline import BreakSite, Compile
+from compilediag.diagnosis.diagnose import diagnose
+from compilediag.receipt.build.build import build
+from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import as_plain, from_plain
+from compilediag.timeline.timeline import BreakSite, Compile
 from compilediag_harness.wire import Location
 
 BREAK = """Graph break in user code at /home/user/app.py:14

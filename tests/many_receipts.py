@@ -13,8 +13,8 @@ from typing import Any
 
 from compilediag.fleet.entry import Entry
 from compilediag.fleet.reading import read_content
-from compilediag.receipt.record import from_plain
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import from_plain
 from compilediag.receipt.spelling import encoded
 
 GOLDEN = Path(__file__).parent / "data" / "receipt-1.0.json"

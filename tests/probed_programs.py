@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 from timelines import attempt, process, recompile
 
-from compilediag.cadence_groups import CadenceGroup
-from compilediag.diagnose import diagnose
-from compilediag.receipt.build import build
+from compilediag.diagnosis.diagnose import diagnose
+from compilediag.receipt.build.build import build
+from compilediag.receipt.build.run_metadata import RunFacts
 from compilediag.receipt.file import write_receipt
-from compilediag.receipt.run_facts import RunFacts
-from compilediag.supervisor.options import Options, Outcome
-from compilediag.timeline import Compile, Step, Timeline
-from compilediag_harness.cadence import read_setting, variable
+from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.timeline import Compile, Step, Timeline
+from compilediag_harness.user_api.cadence import read_setting, variable
 
 USUAL_S = 10e-3
 
@@ -41,7 +41,7 @@ class Program:
     first_number: int = 0
 
     def run(self, words: Sequence[str], options: Options, environ: Mapping[str, str]) -> Outcome:
-        """In place of `compilediag.supervisor.run.run`."""
+        """In place of `compilediag.runs.supervised.run.run`."""
         status = self.status(words, environ)
         steps = min(self.steps, options.steps or self.steps)
         steps = steps if status == "complete" else min(steps, 20)

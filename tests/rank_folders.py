@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from compilediag.offline import merged_receipt, rank_receipts, read_record
-from compilediag.receipt.record import as_plain
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import as_plain
+from compilediag.runs.offline import merged_receipt, rank_receipts, read_record
 
 TRACES = Path(__file__).parent / "data" / "traces"
 

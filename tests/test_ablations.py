@@ -11,9 +11,15 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness import json_file, tracker_log
-from compilediag_harness.ablations import Ablation, AblationInvalid, ablation, read_ablation
-from compilediag_harness.session import Session
+from compilediag_harness.base import user_json
+from compilediag_harness.base.session import Session
+from compilediag_harness.user_api import tracker_log
+from compilediag_harness.user_api.ablations import (
+    Ablation,
+    AblationInvalid,
+    ablation,
+    read_ablation,
+)
 from compilediag_harness.wire import AblationWritten, Event
 
 GIVEN: dict[str, Any] = {
@@ -167,7 +173,7 @@ def test_files_that_are_no_report(tmp_path: Path, content: bytes, says: str) -> 
 
 def test_a_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What can be no report is not decoded."""
-    monkeypatch.setattr(json_file, "LARGEST_BYTES", 10)
+    monkeypatch.setattr(user_json, "LARGEST_BYTES", 10)
     path = tmp_path / "ablation.json"
     path.write_bytes(b" " * 11)
     with pytest.raises(ValueError, match="is larger than"):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from compilediag import cli
-from compilediag.offline import read_record
 from compilediag.readers.inputs import sources_of
+from compilediag.runs.offline import read_record
 
 DATA = Path(__file__).parent / "data"
 TRACES = DATA / "traces"

@@ -17,12 +17,12 @@ import pytest
 from rank_folders import folder_of_ranks
 
 from compilediag import cli
-from compilediag.offline import find_sources
 from compilediag.readers import inputs
 from compilediag.readers.inputs import RUN, TRACE, UNREADABLE, sources_of
 from compilediag.readers.journal import read_run
-from compilediag.redact import Redactor
-from compilediag.storage import above, below, local_path
+from compilediag.readers.storage import above, below, local_path
+from compilediag.receipt.redact import Redactor
+from compilediag.runs.offline import find_sources
 
 MemoryFileSystem: Any = import_module("fsspec.implementations.memory").MemoryFileSystem
 

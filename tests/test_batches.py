@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag.batches import apart
-from compilediag.fold_timings import disabled_calls, hooks, partial_phases
-from compilediag.timeline import DisabledCalls, Hook, PartialPhase
-from compilediag_harness.session import Session
+from compilediag.timeline.batches import apart
+from compilediag.timeline.fold_timings import disabled_calls, hooks, partial_phases
+from compilediag.timeline.timeline import DisabledCalls, Hook, PartialPhase
+from compilediag_harness.base.session import Session
 from compilediag_harness.wire import (
     DisabledCallsEnded,
     Event,
@@ -72,7 +72,7 @@ def test_a_doctored_batch_gives_what_all_of_it_tells(
 
 def test_what_is_written_is_read() -> None:
     """The harness's own batches, to the nanosecond."""
-    from compilediag_harness import spans
+    from compilediag_harness.user_api import spans
 
     events: list[Event] = []
     session = Session(events.append)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from compilediag.findings import Finding
-from compilediag.fold import fold
-from compilediag.receipt.places import Places
-from compilediag.receipt.shapes_part import shapes_section
-from compilediag.rules.knees import NO_MEMORY, beyond_knee
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.rules.batch_size import NO_MEMORY, beyond_knee
+from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.shapes import shapes_section
+from compilediag.timeline.fold import fold
 from compilediag_harness.wire import FixedShapeUsed, KneeMeasured, Location
 
 PLACE = Location("/home/user/app.py", 4, "score")
@@ -130,7 +130,7 @@ def test_a_fixed_shape_measures_itself(clock: list[float]) -> None:
     what is found is told to the session, and a call at 1024 is the finding."""
     import torch
 
-    from compilediag.watching import watch
+    from compilediag.runs.watch import watch
     from compilediag_harness.shapes.fixed import FixedShape
 
     class Model(torch.nn.Module):

@@ -352,39 +352,75 @@ CHECKS: tuple[Check, ...] = (
 )
 
 VIOLATIONS: tuple[tuple[Check, str, str], ...] = (
-    (inside_stays_inside, "compilediag_harness.steps", "import compilediag.errors"),
-    (inside_stays_inside, "compilediag_harness.steps", "def f():\n    import numpy.linalg"),
-    (torch_is_lazy, "compilediag_harness.steps", "from torch import nn"),
+    (inside_stays_inside, "compilediag_harness.steps.steps", "import compilediag.errors"),
+    (inside_stays_inside, "compilediag_harness.steps.steps", "def f():\n    import numpy.linalg"),
+    (torch_is_lazy, "compilediag_harness.steps.steps", "from torch import nn"),
     (torch_is_lazy, "compilediag.cli", "if True:\n    import torch.nn as nn"),
     (layers_go_down, "compilediag.errors", "from compilediag.cli import main"),
-    (layers_go_down, "compilediag.rules.breaks", "def f():\n    import compilediag.receipt.file"),
-    (layers_go_down, "compilediag.rules.breaks", "from ..receipt import file"),
-    (layers_go_down, "compilediag.findings", "import_module('compilediag.views.verdict')"),
-    (layers_go_down, "compilediag.reconcile", "from compilediag.causes import causes_of"),
+    (
+        layers_go_down,
+        "compilediag.diagnosis.rules.breaks",
+        "def f():\n    import compilediag.receipt.file",
+    ),
+    (layers_go_down, "compilediag.diagnosis.rules.breaks", "from ..receipt import file"),
+    (
+        layers_go_down,
+        "compilediag.diagnosis.findings",
+        "import_module('compilediag.views.verdict')",
+    ),
+    (
+        layers_go_down,
+        "compilediag.diagnosis.reconcile",
+        "from compilediag.diagnosis.causes import causes_of",
+    ),
     (layers_go_down, "compilediag.utils", ""),
-    (pure_is_pure, "compilediag.rules.breaks", "import time"),
+    (pure_is_pure, "compilediag.diagnosis.rules.breaks", "import time"),
     (pure_is_pure, "compilediag.views.verdict", "from pathlib import Path"),
-    (pure_is_pure, "compilediag.timeline", "def f(path):\n    return open(path).read()"),
-    (private_torch_in_one_place, "compilediag_harness.steps", "x = torch._dynamo.config.limit"),
-    (private_torch_in_one_place, "compilediag_harness.steps", "from torch._dynamo import config"),
-    (private_torch_in_one_place, "compilediag_harness.steps", "x = modules['torch._C._dynamo']"),
-    (private_torch_in_one_place, "compilediag_harness.steps", "torch.nn.modules._functions.f()"),
-    (private_torch_in_one_place, "compilediag_harness.steps", "x = torch_module.utils._Iter"),
+    (pure_is_pure, "compilediag.timeline.timeline", "def f(path):\n    return open(path).read()"),
+    (
+        private_torch_in_one_place,
+        "compilediag_harness.steps.steps",
+        "x = torch._dynamo.config.limit",
+    ),
+    (
+        private_torch_in_one_place,
+        "compilediag_harness.steps.steps",
+        "from torch._dynamo import config",
+    ),
+    (
+        private_torch_in_one_place,
+        "compilediag_harness.steps.steps",
+        "x = modules['torch._C._dynamo']",
+    ),
+    (
+        private_torch_in_one_place,
+        "compilediag_harness.steps.steps",
+        "torch.nn.modules._functions.f()",
+    ),
+    (private_torch_in_one_place, "compilediag_harness.steps.steps", "x = torch_module.utils._Iter"),
     (harness_is_a_folder, "compilediag.cli", "from harness.compilediag_harness import wire"),
-    (only_writers_print, "compilediag.supervisor", "print('done')"),
+    (only_writers_print, "compilediag.runs.supervised", "print('done')"),
 )
 
 ALLOWED: tuple[tuple[Check, str, str], ...] = (
     (
         inside_stays_inside,
-        "compilediag_harness.steps",
+        "compilediag_harness.steps.steps",
         "import json, torch, compilediag_harness.wire",
     ),
-    (torch_is_lazy, "compilediag_harness.steps", "def f():\n    import torch"),
+    (torch_is_lazy, "compilediag_harness.steps.steps", "def f():\n    import torch"),
     (layers_go_down, "compilediag.cli", "from compilediag import __version__, errors"),
-    (layers_go_down, "compilediag.rules.breaks", "from compilediag.rules import registry"),
-    (pure_is_pure, "compilediag.rules.breaks", "from pathlib import PurePosixPath"),
-    (private_torch_in_one_place, "compilediag_harness.steps", "x = torch.optim.Optimizer.__name__"),
+    (
+        layers_go_down,
+        "compilediag.diagnosis.rules.breaks",
+        "from compilediag.diagnosis.rules import registry",
+    ),
+    (pure_is_pure, "compilediag.diagnosis.rules.breaks", "from pathlib import PurePosixPath"),
+    (
+        private_torch_in_one_place,
+        "compilediag_harness.steps.steps",
+        "x = torch.optim.Optimizer.__name__",
+    ),
     (only_writers_print, "compilediag.commands.show", "print('done')"),
 )
 
@@ -428,4 +464,4 @@ def test_layers_name_what_exists() -> None:
 def test_the_project_is_really_read() -> None:
     """The walk finds both halves: an empty walk would pass every check."""
     names = {source.name for source in project()}
-    assert {"compilediag.cli", "compilediag.timeline", "compilediag_harness.wire"} <= names
+    assert {"compilediag.cli", "compilediag.timeline.timeline", "compilediag_harness.wire"} <= names

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from timelines import FILE, PACKAGE_FILE, TORCH_FILE, attempt, site, timeline
 
-from compilediag.findings import Finding
-from compilediag.rules.breaks import find_breaks
-from compilediag.timeline import Compile, Timeline
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.rules.breaks import find_breaks
+from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location
 
 ITEM = """Graph break in user code at {file}:{line}

@@ -6,19 +6,19 @@ from itertools import pairwise
 
 import pytest
 
-from compilediag.fold import fold
-from compilediag.timeline import Step
-from compilediag_harness import brief_steps
-from compilediag_harness.brief_steps import (
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import Step
+from compilediag_harness.base.session import WATCHED_AFTER_COMPILE, Session
+from compilediag_harness.steps import step_sampling
+from compilediag_harness.steps.phases import DATA_WAIT, FORWARD
+from compilediag_harness.steps.step_detection import EVERY_MARK, StepSource
+from compilediag_harness.steps.step_sampling import (
     BRIEF_S,
     EVERY_STEP_VARIABLE,
     FIRST_STEPS,
     NOTED_S,
     WATCHED_STEPS,
 )
-from compilediag_harness.phases import DATA_WAIT, FORWARD
-from compilediag_harness.session import WATCHED_AFTER_COMPILE, Session
-from compilediag_harness.step_source import EVERY_MARK, StepSource
 from compilediag_harness.wire import Event, FaultOccurred, StepsEnded
 
 ORIGIN = 100.0
@@ -247,7 +247,7 @@ def test_marks_from_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     program = Program()
     program.steps(FIRST_STEPS + 20)
     with monkeypatch.context() as patch:
-        patch.setattr(brief_steps.threading, "get_ident", lambda: -1)
+        patch.setattr(step_sampling.threading, "get_ident", lambda: -1)
         assert not program.source.brief.took(1, program.now)
     assert program.source.brief.took(1, program.now + WALL)
 

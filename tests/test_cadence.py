@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag_harness.cadence import cadence, read_setting, variable
+from compilediag_harness.user_api.cadence import cadence, read_setting, variable
 
 
 def fires(every: int = 4, steps: int = 12) -> list[int]:

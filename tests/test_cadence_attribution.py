@@ -9,16 +9,16 @@ from dataclasses import replace
 import pytest
 from timelines import attempt, recompile
 
-from compilediag.cadence_groups import CadenceGroup
-from compilediag.probing.attribution import attribute
-from compilediag.probing.collision import collide
-from compilediag.probing.conclude import conclude
-from compilediag.probing.extra_compiles import extra_compiles, recompiles_among
-from compilediag.probing.groups import Group
-from compilediag.probing.plan import Plan, Variant
-from compilediag.probing.samples import Evidence, Sample, evidence_of
-from compilediag.step_measures import SyncSite
-from compilediag.timeline import Compile, Step, SyncSample, Timeline
+from compilediag.diagnosis.cadence.attribution import attribute
+from compilediag.diagnosis.cadence.collision import collide
+from compilediag.diagnosis.cadence.conclude import conclude
+from compilediag.diagnosis.cadence.extra_compiles import extra_compiles, recompiles_among
+from compilediag.diagnosis.cadence.groups import Group
+from compilediag.diagnosis.cadence.plan import Plan, Variant
+from compilediag.diagnosis.cadence.samples import Evidence, Sample, evidence_of
+from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.steps import SyncSite
+from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
 from compilediag_harness.wire import Location
 
 PLAN = Plan(steps=60, warmup=3, every=7, first=6)

@@ -73,8 +73,8 @@ def test_firings_inside_of_compiled_code_are_not_told() -> None:
     """Only what Dynamo does not trace is written down; docs/probe.md says so."""
     import torch
 
-    from compilediag.watching import watch
-    from compilediag_harness.cadence import cadence
+    from compilediag.runs.watch import watch
+    from compilediag_harness.user_api.cadence import cadence
     from compilediag_harness.wire import CadenceFired
 
     group = cadence("inside", 2)

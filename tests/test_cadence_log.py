@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from compilediag.cadence_groups import groups_of
 from compilediag.readers.journal import decode_line
-from compilediag.step_labels import with_final_steps
-from compilediag_harness import cadence_log
-from compilediag_harness.cadence import Cadence, cadence
-from compilediag_harness.session import Session
+from compilediag.timeline.cadence import groups_of
+from compilediag.timeline.step_labels import with_final_steps
+from compilediag_harness.base.session import Session
+from compilediag_harness.user_api import cadence_log
+from compilediag_harness.user_api.cadence import Cadence, cadence
 from compilediag_harness.wire import (
     CadenceAsked,
     CadenceDeclared,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compilediag.probing.periods import (
+from compilediag.diagnosis.cadence.periods import (
     MOST_STEPS,
     find_offset,
     find_periods,

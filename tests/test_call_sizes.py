@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag.call_sizes import VaryingSizes, varying_sizes
+from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
 
 
 def test_sizes_that_go_together_are_one() -> None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from compilediag.causes import causes_of
-from compilediag.findings import Cause
-from compilediag.timeline import Recompile
+from compilediag.diagnosis.causes import causes_of
+from compilediag.diagnosis.findings import Cause
+from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
 
 FRAME = Location("/home/u/model.py", 10, "forward")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from compilediag.batches import apart
+from compilediag.timeline.batches import apart
 from compilediag_harness import attach
-from compilediag_harness.session import Session
-from compilediag_harness.spans import span
+from compilediag_harness.base.session import Session
+from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import Event, FaultOccurred, SpanEnded
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
@@ -34,7 +34,7 @@ def events() -> Iterator[list[Event]]:
 
 def names(events: list[Event]) -> list[str]:
     """The spans that are written; the first of a quarter of a second is written at once."""
-    from compilediag_harness import spans
+    from compilediag_harness.user_api import spans
 
     spans._write(0)  # pyright: ignore[reportPrivateUsage]
     return [event.name for event in apart(events) if isinstance(event, SpanEnded)]

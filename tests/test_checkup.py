@@ -11,7 +11,7 @@ import pytest
 from compilediag import cli
 from compilediag.commands import checkup
 from compilediag.views.checkup import Check, Checkup, Hook, plain, render_checkup
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 
 ANSWER = {
     "torch": "2.13.0+cpu",

@@ -13,9 +13,11 @@ torch = pytest.importorskip("torch")
 
 import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
-from compilediag.fold import fold  # noqa: E402
-from compilediag_harness import attach, steps, torch_guards  # noqa: E402
-from compilediag_harness.session import Session  # noqa: E402
+from compilediag.timeline.fold import fold  # noqa: E402
+from compilediag_harness import attach  # noqa: E402
+from compilediag_harness.base.session import Session  # noqa: E402
+from compilediag_harness.steps import steps  # noqa: E402
+from compilediag_harness.torch_internals import torch_guards  # noqa: E402
 from compilediag_harness.wire import (  # noqa: E402
     Compiled,
     EvidenceLost,

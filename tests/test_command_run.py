@@ -12,11 +12,11 @@ import pytest
 from compilediag.cli import main
 from compilediag.commands.run import limits_of, options_of
 from compilediag.commands.run_defaults import KEYS, checked, read_defaults
+from compilediag.compare.gate.expression import Limit
 from compilediag.errors import UsageError
-from compilediag.gate.expression import Limit
-from compilediag.supervisor.options import Options
-from compilediag.supervisor.price_file import read_prices
-from compilediag.telemetry.wishes import Wishes
+from compilediag.runs.supervised.options import Options
+from compilediag.runs.supervised.price_file import read_prices
+from compilediag.runs.telemetry.settings import Wishes
 
 
 def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from timelines import FILE, attempt, process, timeline
 
-from compilediag.cudagraph_runs import CudagraphRun, skip_reason
-from compilediag.fold import fold
-from compilediag.gate.expression import parse_limits
-from compilediag.gate.ledger import ledger_of
-from compilediag.gate.limits import count_of
-from compilediag.invocation_calls import Invocations, ShapeCount
-from compilediag.receipt.running_part import cudagraph_section
-from compilediag.rules import cudagraph_texts as texts
-from compilediag.rules import cudagraphs as rules
-from compilediag.timeline import Timeline
+from compilediag.compare.gate.expression import parse_limits
+from compilediag.compare.gate.limits import count_of
+from compilediag.compare.gate.run_baseline import ledger_of
+from compilediag.diagnosis.rules import cudagraph_texts as texts
+from compilediag.diagnosis.rules import cudagraphs as rules
+from compilediag.receipt.build.running import cudagraph_section
+from compilediag.timeline.cudagraphs import CudagraphRun, skip_reason
+from compilediag.timeline.fold import fold
+from compilediag.timeline.invocations import Invocations, ShapeCount
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
     CudagraphRecorded,
     CudagraphsRan,

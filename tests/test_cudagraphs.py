@@ -14,15 +14,15 @@ trees: Any = pytest.importorskip("torch._inductor.cudagraph_trees")
 from cudagraph_stubs import Model, trees_without_cuda  # noqa: E402 - it needs torch
 from timelines import attempt, process, timeline  # noqa: E402
 
-from compilediag.cudagraph_runs import CudagraphRun  # noqa: E402
-from compilediag.findings import Finding  # noqa: E402
-from compilediag.fold import fold  # noqa: E402
-from compilediag.rules import cudagraphs as rules  # noqa: E402
-from compilediag_harness import cudagraph_trees  # noqa: E402
+from compilediag.diagnosis.findings import Finding  # noqa: E402
+from compilediag.diagnosis.rules import cudagraphs as rules  # noqa: E402
+from compilediag.timeline.cudagraphs import CudagraphRun  # noqa: E402
+from compilediag.timeline.fold import fold  # noqa: E402
+from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.collectors.cudagraphs import MOST_RECORDED, CudagraphCollector  # noqa: E402
-from compilediag_harness.session import Session  # noqa: E402
 from compilediag_harness.shapes import shape_log  # noqa: E402
 from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
+from compilediag_harness.torch_internals import cudagraph_trees  # noqa: E402
 from compilediag_harness.wire import CudagraphRecorded, Event, FaultOccurred  # noqa: E402
 
 pytestmark = [

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from compilediag.tools.depyf import Decompiled, decompile_run, time_for
+from compilediag.runs.tools.depyf import Decompiled, decompile_run, time_for
 
 PROGRAM = """
 import pathlib

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from compilediag.fold import fold
-from compilediag_harness.device_clock import BATCH, DEPTH, DeviceClock
-from compilediag_harness.phases import BACKWARD, DATA_WAIT, FORWARD
-from compilediag_harness.session import Session
-from compilediag_harness.step_clock import StepClock
+from compilediag.timeline.fold import fold
+from compilediag_harness.base.session import Session
+from compilediag_harness.steps.device_clock import BATCH, DEPTH, DeviceClock
+from compilediag_harness.steps.phases import BACKWARD, DATA_WAIT, FORWARD
+from compilediag_harness.steps.step_clock import StepClock
 from compilediag_harness.wire import DeviceStepsTimed, Event, StepsEnded
 
 
@@ -157,8 +157,8 @@ def test_steps_that_are_decided_together_are_not_timed() -> None:
 
 def test_the_receipt_has_the_device_s_sums() -> None:
     """Beside the host's, with the method and no synchronisation; null without a device."""
-    from compilediag.receipt.run_facts import RunFacts
-    from compilediag.receipt.steps_part import steps_section
+    from compilediag.receipt.build.run_metadata import RunFacts
+    from compilediag.receipt.build.steps import steps_section
 
     device = Device()
     clock, events = make(device)

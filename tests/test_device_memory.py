@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from timelines import process, timeline
 
-from compilediag.device_memory import Growth, devices_of
-from compilediag.fold import fold
-from compilediag.receipt.memory_part import memory_section
-from compilediag_harness import torch_api
+from compilediag.receipt.build.memory import memory_section
+from compilediag.timeline.fold import fold
+from compilediag.timeline.memory import Growth, devices_of
+from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.memory import DeviceMemory
-from compilediag_harness.session import Session
+from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import DeviceMemoryRead, Event
 
 MIB = 1 << 20
@@ -127,7 +127,7 @@ def test_cuda_is_never_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
 PROGRAM = """
 import json
 import torch
-from compilediag.watching import watch
+from compilediag.runs.watch import watch
 with watch() as seen:
     for _ in range(4):
         torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))

@@ -19,11 +19,11 @@ from timelines import (
     timeline,
 )
 
-from compilediag.diagnose import diagnose
-from compilediag.findings import Finding, Fix, Severity
-from compilediag.rules.catalogue import ALL_RULES
-from compilediag.rules.recompiles import RecompileRule, groups_of
-from compilediag.timeline import BreakSite, Timeline
+from compilediag.diagnosis.diagnose import diagnose
+from compilediag.diagnosis.findings import Finding, Fix, Severity
+from compilediag.diagnosis.rules.catalogue import ALL_RULES
+from compilediag.diagnosis.rules.recompiles import RecompileRule, groups_of
+from compilediag.timeline.timeline import BreakSite, Timeline
 from compilediag_harness.wire import EvidenceLost, Location
 
 CLEAN = timeline([attempt("0/0")], text_log=log())

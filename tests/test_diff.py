@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from compilediag.comparison import CauseKey, FieldChange
-from compilediag.diff import compare, lane_differences
+from compilediag.compare.changes import CauseKey, FieldChange
+from compilediag.compare.diff import compare, lane_differences
+from compilediag.compare.keys import COUNTS
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt import fields
-from compilediag.receipt.record import from_plain
-from compilediag.receipt.schema import Receipt
-from compilediag.tally import COUNTS
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import from_plain
 
 EXAMPLE: dict[str, Any] = json.loads(
     (Path(__file__).parent / "data" / "receipt-example.json").read_text(encoding="utf-8")

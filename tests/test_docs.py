@@ -13,9 +13,10 @@ from types import ModuleType
 
 import pytest
 
-from compilediag import errors, pages
+from compilediag import errors
 from compilediag.cli import COMMANDS
-from compilediag.codes import REGISTER
+from compilediag.commands import pages
+from compilediag.diagnosis.codes import REGISTER
 
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:)([^)#\s]*)(?:#[^)]*)?\)")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness import environment
+from compilediag_harness.torch_internals import environment
 
 
 class Silent:

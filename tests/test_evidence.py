@@ -16,15 +16,15 @@ from timelines import (
     timeline,
 )
 
-from compilediag.findings import Finding
-from compilediag.rules.evidence import (
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.rules.evidence import (
     find_disagreement,
     find_eager_frames,
     find_nothing_compiled,
     find_stored_profiles,
     find_torn_evidence,
 )
-from compilediag.timeline import SkippedFrame, Timeline
+from compilediag.timeline.timeline import SkippedFrame, Timeline
 from compilediag_harness.wire import EvidenceLost, FaultOccurred, Location, WarningSeen
 
 MODE = "non-infra torch dispatch mode present"

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.supervisor import Options, run
-from compilediag.telemetry import telling
-from compilediag.telemetry.experiment_counts import experiment_counts, experiment_note
-from compilediag.telemetry.telling import FIGURES_FILE
-from compilediag.telemetry.wishes import Wishes
-from compilediag_harness import experiments
-from compilediag_harness.experiments import Experiments
+from compilediag.runs.supervised import Options, run
+from compilediag.runs.telemetry import exporter
+from compilediag.runs.telemetry.experiment_counts import experiment_counts, experiment_note
+from compilediag.runs.telemetry.exporter import FIGURES_FILE
+from compilediag.runs.telemetry.settings import Wishes
+from compilediag_harness.user_api import experiments
+from compilediag_harness.user_api.experiments import Experiments
 
 
 def figures(folder: Path, at_unix: float, **values: float) -> None:
@@ -56,7 +56,7 @@ def no_thread(monkeypatch):
 
 def test_the_two_halves_name_the_same_file() -> None:
     """The inside imports nothing of the outside: a name that both need stands in both."""
-    from compilediag.supervisor.injection import EXPERIMENTS_VARIABLE
+    from compilediag.runs.supervised.child_env import EXPERIMENTS_VARIABLE
 
     assert experiments.FIGURES_FILE == FIGURES_FILE
     assert experiments.VARIABLE == EXPERIMENTS_VARIABLE
@@ -218,7 +218,7 @@ def test_the_real_ones_are_told(name: str, tmp_path: Path, monkeypatch) -> None:
     begin, log, end = PROGRAMS[name]
     script = tmp_path / "x.py"
     script.write_text(PROGRAM.format(begin=begin, log=log, end=end), encoding="utf-8")
-    monkeypatch.setattr(telling, "PATIENCE_S", 60.0)  # a slow machine is no slow receiver
+    monkeypatch.setattr(exporter, "PATIENCE_S", 60.0)  # a slow machine is no slow receiver
     wishes = Wishes(experiments=True, every_s=0.2)
     outcome = run([str(script)], Options(live=None, telemetry=wishes))
     assert outcome.receipt is not None, outcome.notes

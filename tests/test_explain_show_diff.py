@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from compilediag import cli, pages
-from compilediag.codes import REGISTER
+from compilediag import cli
+from compilediag.commands import pages
+from compilediag.diagnosis.codes import REGISTER
 
 DATA = Path(__file__).parent / "data" / "views"
 FINDINGS = str(DATA / "findings.json")

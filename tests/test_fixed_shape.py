@@ -13,18 +13,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from compilediag.fixed_shapes import fixed_shapes_of  # noqa: E402
-from compilediag.size_plan import Limits, plans_of  # noqa: E402
-from compilediag.watching import watch  # noqa: E402
-from compilediag_harness import torch_api  # noqa: E402
-from compilediag_harness.session import Session  # noqa: E402
+from compilediag.receipt.bucket_plan import Limits, plans_of  # noqa: E402
+from compilediag.runs.watch import watch  # noqa: E402
+from compilediag.timeline.fixed_shapes import fixed_shapes_of  # noqa: E402
+from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.shapes import shape_log  # noqa: E402
 from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
-from compilediag_harness.shapes.shape_errors import (  # noqa: E402
-    CompiledAfterWarmup,
-    ShapeUnusable,
-)
+from compilediag_harness.shapes.shape_errors import CompiledAfterWarmup, ShapeUnusable  # noqa: E402
 from compilediag_harness.shapes.side_effects import unnoticed  # noqa: E402
+from compilediag_harness.torch_internals import torch_api  # noqa: E402
 from compilediag_harness.wire import FixedShapeUsed  # noqa: E402
 
 pytestmark = pytest.mark.torch

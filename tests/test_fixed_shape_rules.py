@@ -7,20 +7,20 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag.codes import REGISTER
-from compilediag.fixed_shapes import ASKED_KEPT, SIZES_KEPT, SizeRun, fixed_shapes_of
-from compilediag.fold import fold
-from compilediag.planned_padding import planned_padding
-from compilediag.receipt.places import Places
-from compilediag.receipt.shapes_part import shapes_section
-from compilediag.rules.fixed_shapes import (
+from compilediag.diagnosis.codes import REGISTER
+from compilediag.diagnosis.figures.padding import planned_padding
+from compilediag.diagnosis.rules.fixed_shapes import (
     find_contamination,
     find_early_exit_waste,
     find_late_compiles,
     find_padding_waste,
 )
-from compilediag.timeline import Timeline
-from compilediag_harness.session import Session
+from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.shapes import shapes_section
+from compilediag.timeline.fixed_shapes import ASKED_KEPT, SIZES_KEPT, SizeRun, fixed_shapes_of
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.base.session import Session
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.wire import (
     Event,

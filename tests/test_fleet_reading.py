@@ -14,8 +14,8 @@ from compilediag.fleet.folder import fleet_of
 from compilediag.fleet.reading import read_content, read_file
 from compilediag.fleet.remote import candidates
 from compilediag.fleet.scan import scan
-from compilediag.receipt.record import from_plain
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import from_plain
 
 
 def kinds(folder: Path) -> dict[str, str]:

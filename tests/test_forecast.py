@@ -9,15 +9,15 @@ import pytest
 from timelines import FILE, WHERE, at_limit, attempt, false_guard, hazards, process, recompile
 from timelines import timeline as run_of
 
-from compilediag.findings import Finding
-from compilediag.rules.compiled_autograd import find_autograd_recaptures
-from compilediag.rules.constraints import find_violated_constraints
-from compilediag.rules.forecast import (
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.rules.compiled_autograd import find_autograd_recaptures
+from compilediag.diagnosis.rules.constraints import find_violated_constraints
+from compilediag.diagnosis.rules.forecast import (
     find_armed_guards,
     find_limit_hits,
     find_variant_forecasts,
 )
-from compilediag.timeline import Compile, Timeline
+from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location, WarningSeen
 
 FORWARD = attempt("0/0")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from compilediag.cli import main
+from compilediag.compare.gate.ab import SLOWER, Sample, intervals, timings
+from compilediag.compare.gate.rounds import FEWEST_ROUNDS, ROUNDS
 from compilediag.errors import UsageError
-from compilediag.gate.ab import SLOWER, Sample, intervals, timings
-from compilediag.gate.rounds import FEWEST_ROUNDS, ROUNDS
-from compilediag.tools.ab import measure
+from compilediag.runs.tools.ab import measure
 
 TRIALS = 1000
 

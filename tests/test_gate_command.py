@@ -12,9 +12,9 @@ import pytest
 from gate_receipts import again, branch, first, receipt
 
 from compilediag.cli import main
-from compilediag.gate.lock import LOCK_NAME
+from compilediag.compare.gate.baseline import LOCK_NAME
 from compilediag.receipt.file import write_receipt
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.receipt import Receipt
 
 ROOT = Path(__file__).resolve().parent.parent
 CLEAN = receipt()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compilediag.compare.gate.expression import NAMES, Limit, parse_limits
 from compilediag.errors import UsageError
-from compilediag.gate.expression import NAMES, Limit, parse_limits
 
 
 def test_parts_in_their_order() -> None:

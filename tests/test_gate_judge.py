@@ -11,13 +11,13 @@ from gate_receipts import again, branch, eager, first, receipt
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE, TORCH_FILE
 
-from compilediag.gate.expression import NAMES, parse_limits
-from compilediag.gate.judge import judge
-from compilediag.gate.judgement import Judgement
-from compilediag.gate.lock import LaneBaseline
-from compilediag.gate.recording import recorded
+from compilediag.compare.gate.baseline import LaneBaseline
+from compilediag.compare.gate.expression import NAMES, parse_limits
+from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.judgement import Judgement
+from compilediag.compare.gate.update import recorded
 from compilediag.receipt.file import read_receipt
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.receipt import Receipt
 
 RECORDED = sorted((Path(__file__).parent / "data" / "views").glob("*.json"))
 Change = Callable[[dict[str, Any]], Any]

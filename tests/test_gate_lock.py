@@ -16,11 +16,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE, TORCH_FILE
 
-from compilediag.errors import BaselineUnreadable
-from compilediag.gate import lock_reader
-from compilediag.gate.judge import judge
-from compilediag.gate.ledger import ledger_of, portable_file
-from compilediag.gate.lock import (
+from compilediag.compare.gate import lock_reader
+from compilediag.compare.gate.baseline import (
     LOCK_NAME,
     KnownBreak,
     KnownCause,
@@ -31,9 +28,12 @@ from compilediag.gate.lock import (
     read,
     text_of,
 )
-from compilediag.gate.recording import recorded
-from compilediag.lock_file import find_lock, read_lock, write_lock
-from compilediag.tally import COUNTS, BreakKey, CauseKey, FrameKey
+from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_lock
+from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.run_baseline import ledger_of, portable_file
+from compilediag.compare.gate.update import recorded
+from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey
+from compilediag.errors import BaselineUnreadable
 
 RUN = receipt(first(), again("n"), eager(), breaks=[branch()])
 COUNTED = dict.fromkeys(COUNTS, 1)

@@ -25,11 +25,11 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from msgspec import structs
 
-from compilediag.gate.judgement import Item, Judgement, Kind
-from compilediag.tally import CountChange
+from compilediag.compare.gate.judgement import Item, Judgement, Kind
+from compilediag.compare.keys import CountChange
 from compilediag.views.gate import FORMATS
 from compilediag.views.gate.location import Location, location
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 from compilediag.views.text import columns
 
 DATA = Path(__file__).parent / "data"
@@ -710,7 +710,7 @@ def test_formats_are_imported_when_they_are_used() -> None:
         "import sys, compilediag.views.gate as gate\n"
         "assert 'terminal' in gate.FORMATS\n"
         "seen = [name for name in sys.modules if name.startswith('compilediag.views.gate.')]\n"
-        "print(seen, 'compilediag.codes' in sys.modules, 'json' in sys.modules)"
+        "print(seen, 'compilediag.diagnosis.codes' in sys.modules, 'json' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("[] False")

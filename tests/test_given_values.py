@@ -13,7 +13,12 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness.given_values import CONFIG_LIMIT, config_of, number_of, whole_number
+from compilediag_harness.user_api.to_jsonable import (
+    CONFIG_LIMIT,
+    config_of,
+    number_of,
+    whole_number,
+)
 
 
 class Tensor:

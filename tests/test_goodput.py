@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag.goodput import CATEGORIES, MAIN_THREAD, Account, account
-from compilediag.timeline import Compile, Process, Recompile, Step, Timeline
-from compilediag_harness import span_batches
+from compilediag.diagnosis.figures.goodput import CATEGORIES, MAIN_THREAD, Account, account
+from compilediag.timeline.timeline import Compile, Process, Recompile, Step, Timeline
+from compilediag_harness.user_api import span_batches
 from compilediag_harness.wire import Location, ProcessEnded, SpanEnded
 
 WHERE = Location("model.py", 3, "forward")

@@ -17,8 +17,8 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from compilediag.goodput import Account, account
-from compilediag.timeline import Compile, Process, Recompile, Step, Timeline
+from compilediag.diagnosis.figures.goodput import Account, account
+from compilediag.timeline.timeline import Compile, Process, Recompile, Step, Timeline
 from compilediag_harness.wire import Location, ProcessEnded
 
 STEPS, STEP_S = 1001, 0.1

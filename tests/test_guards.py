@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from compilediag.guards import family_of_text, parse_reason, variable_of
-from compilediag.guards.checks import guard_of
-from compilediag.guards.source import Path, path_of, paths_in
+from compilediag.diagnosis.guards import family_of_text, parse_reason, variable_of
+from compilediag.diagnosis.guards.checks import guard_of
+from compilediag.diagnosis.guards.source import Path, path_of, paths_in
 from compilediag_harness.wire import GuardFacts, Location
 
 GOLDEN = json.loads(

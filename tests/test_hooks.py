@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from compilediag.fold import fold
-from compilediag_harness import attach, disabled_calls, steps
-from compilediag_harness.session import Session
+from compilediag.timeline.fold import fold
+from compilediag_harness import attach
+from compilediag_harness.base.session import Session
+from compilediag_harness.steps import disabled_calls, steps
 from compilediag_harness.wire import DisabledCallsEnded, Event, FaultOccurred
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]

@@ -18,8 +18,8 @@ HEAVY = ("torch", "numpy", "scipy", "depyf", "pytest", "pandas", "triton", "symp
 NEEDLESS = {
     "analyze": (
         *("inspect", "ast", "importlib.resources", "locale", "pathlib", "statistics", "subprocess"),
-        *("tempfile", "tomllib", "zipfile", "packaging", "compilediag.supervisor", "rich"),
-        *("compilediag.readers.trainlog", "compilediag.readers.progress_bars"),
+        *("tempfile", "tomllib", "zipfile", "packaging", "compilediag.runs.supervised", "rich"),
+        *("compilediag.readers.train_logs.read", "compilediag.readers.train_logs.progress_bars"),
     ),
     "show": (
         "ast",
@@ -29,18 +29,30 @@ NEEDLESS = {
         "dataclasses",
         "pathlib",
         "rich",
-        "compilediag.gate",
+        "compilediag.compare.gate",
     ),
     "gate": (
         *("ast", "json", "locale", "shlex", "dataclasses", "pathlib", "rich", "hashlib"),
-        *("compilediag.codes", "compilediag.ownership", "compilediag.gate.expression"),
-        *("compilediag.gate.limits", "compilediag.gate.recording", "compilediag.gate.ab"),
+        *(
+            "compilediag.diagnosis.codes",
+            "compilediag.diagnosis.ownership",
+            "compilediag.compare.gate.expression",
+        ),
+        *(
+            "compilediag.compare.gate.limits",
+            "compilediag.compare.gate.update",
+            "compilediag.compare.gate.ab",
+        ),
         *("compilediag.commands.gate_update", "compilediag.commands.gate_ab"),
     ),
     "gate --fail-on": (
         *("ast", "json", "locale", "shlex", "dataclasses", "pathlib", "rich", "hashlib"),
-        *("compilediag.codes", "compilediag.ownership", "compilediag.gate.against"),
-        *("compilediag.gate.items", "compilediag.gate.lock_reader"),
+        *(
+            "compilediag.diagnosis.codes",
+            "compilediag.diagnosis.ownership",
+            "compilediag.compare.gate.compare_baseline",
+        ),
+        *("compilediag.compare.gate.entries", "compilediag.compare.gate.lock_reader"),
     ),
 }
 """Modules that a command has no use for where all is well; each was imported there once (`ast` by
@@ -124,7 +136,7 @@ def test_a_trace_under_torchs_name_needs_little(tmp_path: Path) -> None:
     assert found == (0, [])
     (tmp_path / "train.log").write_text("iter 1: loss 2.0\n", encoding="utf-8")
     _, seen = heavy_after("-", "analyze", ".", cwd=tmp_path, heavy=NEEDLESS["analyze"])
-    assert {"tomllib", "compilediag.readers.trainlog"} <= set(seen), "the check can fail"
+    assert {"tomllib", "compilediag.readers.train_logs.read"} <= set(seen), "the check can fail"
 
 
 def test_show_json_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
@@ -162,12 +174,14 @@ def test_a_command_loads_nothing_in_vain(receipts: tuple[str, str], tmp_path: Pa
     assert found == (0, [])
     update = ("gate", receipts[0], "--update", "--reason", "known")
     _, seen = heavy_after("-", *update, cwd=tmp_path, heavy=NEEDLESS["gate"])
-    assert "compilediag.gate.recording" in seen, "the check can fail"
+    assert "compilediag.compare.gate.update" in seen, "the check can fail"
     gate = heavy_after("-", "gate", receipts[0], cwd=tmp_path, heavy=NEEDLESS["gate"])
     assert gate == (0, [])
 
 
-@pytest.mark.parametrize("module", ["compilediag", "compilediag_harness", "compilediag.diagnose"])
+@pytest.mark.parametrize(
+    "module", ["compilediag", "compilediag_harness", "compilediag.diagnosis.diagnose"]
+)
 def test_packages_are_light(module: str, tmp_path: Path) -> None:
     """Importing the packages costs a user's program no torch."""
     assert heavy_after(module, cwd=tmp_path) == (0, [])

@@ -16,16 +16,16 @@ import pytest
 from msgspec.structs import replace
 from timelines import timeline
 
-from compilediag.diff import compare
+from compilediag.compare.diff import compare
+from compilediag.diagnosis.figures.invocations import CallsPerStep, invocations_in, work_of
 from compilediag.errors import LanesNotComparable
-from compilediag.fold import fold
-from compilediag.invocation_calls import Invocations
-from compilediag.invocation_figures import CallsPerStep, invocations_in, work_of
-from compilediag.receipt.invocations_part import SHAPES_KEPT, invocations_section
-from compilediag.receipt.parts.invocations import Throughput
-from compilediag.receipt.places import Places
-from compilediag.timeline import Timeline
-from compilediag.watching import watch
+from compilediag.receipt.build.invocations import SHAPES_KEPT, invocations_section
+from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.schema.invocations import Throughput
+from compilediag.runs.watch import watch
+from compilediag.timeline.fold import fold
+from compilediag.timeline.invocations import Invocations
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.collectors import invocations
 from compilediag_harness.collectors.shapes import (
     MOST_TENSORS,

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from compilediag.readers.journal import read_journal, read_run
-from compilediag_harness import journal as journal_module
-from compilediag_harness.journal import LINE_LIMIT, Journal
+from compilediag_harness.base import journal as journal_module
+from compilediag_harness.base.journal import LINE_LIMIT, Journal
 from compilediag_harness.process import WIRE_VERSION
 from compilediag_harness.wire import (
     EntryDiff,

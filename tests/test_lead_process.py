@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compilediag.process_ranks import ranks_present, world_size
-from compilediag.timeline import Process, Step, Timeline
+from compilediag.timeline.process_ranks import ranks_present, world_size
+from compilediag.timeline.timeline import Process, Step, Timeline
 from compilediag_harness.wire import ProcessStarted, TorchSeen
 
 

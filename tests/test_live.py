@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.supervisor.live_tail import Follower, LiveView, can_draw
+from compilediag.runs.supervised.live_tail import Follower, LiveView, can_draw
 from compilediag.views.live import RESTORE_TITLE, SAVE_TITLE, Progress, status, title
-from compilediag_harness.journal import Journal
+from compilediag_harness.base.journal import Journal
 from compilediag_harness.wire import (
     Compiled,
     CompileStarted,

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from compilediag_harness import live_optimizers
-from compilediag_harness.live_optimizers import LiveOptimizers
+from compilediag_harness.steps import optimizer_registry
+from compilediag_harness.steps.optimizer_registry import LiveOptimizers
 
 
 class Optimizer:
@@ -79,8 +79,8 @@ def test_torch_tells_whether_an_optimizer_was_ever_made() -> None:
     class Mine(torch.optim.SGD):
         """A class of our own: no other test makes one."""
 
-    assert not live_optimizers._was_made(torch.optim.Optimizer)
+    assert not optimizer_registry._was_made(torch.optim.Optimizer)
     mine = Mine([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
-    assert live_optimizers._was_made(Mine)
+    assert optimizer_registry._was_made(Mine)
     assert LiveOptimizers(torch).expected()
     del mine

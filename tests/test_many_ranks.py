@@ -8,16 +8,23 @@ from typing import Any
 import pytest
 from rank_folders import folder_of_ranks, told
 
-from compilediag import cli, pooled
-from compilediag.offline import find_sources, many_ranks, merged_receipt, rank_receipts, read_record
-from compilediag.offline.many_ranks import are_many, asked_here, lowest, receipt_of_many
-from compilediag.pooled import pool_of
-from compilediag.ranks import told as choice
-from compilediag.ranks.told import FEWEST_TOLD
+from compilediag import cli
+from compilediag.diagnosis.ranks import selection as choice
+from compilediag.diagnosis.ranks.selection import FEWEST_TOLD
+from compilediag.readers import parallel
 from compilediag.readers.inputs import FOREIGN, RUN, TRACE, Source
 from compilediag.readers.journal import Journal
+from compilediag.readers.parallel import pool_of
 from compilediag.receipt.file import read_receipt
-from compilediag.records import rank_named, read_source
+from compilediag.runs.offline import (
+    find_sources,
+    many_ranks,
+    merged_receipt,
+    rank_receipts,
+    read_record,
+)
+from compilediag.runs.offline.many_ranks import are_many, asked_here, lowest, receipt_of_many
+from compilediag.runs.offline.sources import rank_named, read_source
 
 
 def mixed_folder(folder: Path) -> Path:
@@ -128,8 +135,8 @@ def test_a_process_with_threads_is_not_forked(
         assert folder == "/proc/self/task"
         return threads
 
-    monkeypatch.setattr(pooled.os, "listdir", tasks)
-    monkeypatch.setattr(pooled.sys, "platform", "linux")
-    monkeypatch.setattr(pooled.sys, "version_info", (3, 11))
+    monkeypatch.setattr(parallel.os, "listdir", tasks)
+    monkeypatch.setattr(parallel.sys, "platform", "linux")
+    monkeypatch.setattr(parallel.sys, "version_info", (3, 11))
     pool: Any = pool_of(1)
     assert pool._mp_context.get_start_method() == method

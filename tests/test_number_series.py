@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from compilediag_harness.number_series import CHUNK, KEPT, Series, SeriesSummary
+from compilediag_harness.user_api.running_stats import CHUNK, KEPT, Series, SeriesSummary
 
 
 def summed_up(*values: float) -> SeriesSummary:

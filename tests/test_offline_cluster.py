@@ -16,9 +16,9 @@ from rank_folders import folder_of_ranks, receipts, told
 from compilediag import cli
 from compilediag.commands.analyze_cluster import JOINED, connected, receipts_on
 from compilediag.errors import UsageError
-from compilediag.offline import find_sources, merged_receipt, read_record, read_source
-from compilediag.offline.many_ranks import Asked, asked_here
 from compilediag.readers.inputs import Source
+from compilediag.runs.offline import find_sources, merged_receipt, read_record, read_source
+from compilediag.runs.offline.many_ranks import Asked, asked_here
 
 needs_dask = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="dask is not installed"

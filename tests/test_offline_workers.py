@@ -15,7 +15,10 @@ import pytest
 from rank_folders import folder_of_ranks, receipts
 
 from compilediag import cli
-from compilediag.offline import (
+from compilediag.diagnosis.ranks.divergence import compare_ranks
+from compilediag.readers.inputs import TRACE, Source
+from compilediag.readers.parallel import AHEAD, each, pool_of
+from compilediag.runs.offline import (
     find_sources,
     merged_receipt,
     read_record,
@@ -23,9 +26,6 @@ from compilediag.offline import (
     summarise,
     workers_worth,
 )
-from compilediag.pooled import AHEAD, each, pool_of
-from compilediag.ranks.divergence import compare_ranks
-from compilediag.readers.inputs import TRACE, Source
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from timelines import FILE, process, timeline
 
-from compilediag.rules.packing import find_packing_copies
-from compilediag.timeline import Step, SyncSample
-from compilediag_harness.collectors.packing_source import elements_at, packing_at
+from compilediag.diagnosis.rules.packing import find_packing_copies
+from compilediag.timeline.timeline import Step, SyncSample
+from compilediag_harness.source.packing_source import elements_at, packing_at
 from compilediag_harness.wire import Location, PackedBuffer
 
 MIB = 2**20
@@ -157,10 +157,11 @@ def test_one_step_is_not_every_step() -> None:
 def test_a_sampled_step_tells_what_it_filled_and_wrote() -> None:
     """In bytes, by index and by value; what torch itself and other code writes is not told."""
     torch = pytest.importorskip("torch")
-    from compilediag.fold import fold
-    from compilediag_harness import attach, steps
+    from compilediag.timeline.fold import fold
+    from compilediag_harness import attach
+    from compilediag_harness.base.session import Session
     from compilediag_harness.collectors import syncs, tensor_reads
-    from compilediag_harness.session import Session
+    from compilediag_harness.steps import steps
     from compilediag_harness.wire import Event
 
     rows = [torch.ones(3), torch.ones(4)]

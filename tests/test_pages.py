@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compilediag import pages
+from compilediag.commands import pages
 
 ROOT = Path(__file__).resolve().parent.parent
 

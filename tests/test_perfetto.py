@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compilediag import cli
-from compilediag.fold import fold
 from compilediag.receipt.file import read_receipt, write_receipt
-from compilediag.receipt.schema import Artifact, Receipt
-from compilediag.redact import Redactor
+from compilediag.receipt.redact import Redactor
+from compilediag.receipt.schema.receipt import Artifact, Receipt
+from compilediag.timeline.fold import fold
 from compilediag.views.perfetto import render_perfetto
 from compilediag.views.perfetto_foreign import foreign_events
 from compilediag.views.perfetto_lanes import Slice, lanes_of, slice_of
@@ -305,7 +305,7 @@ def test_foreign_events_are_put_on_our_clock() -> None:
 
 
 def write_journal(folder: Path, events: Sequence[Event]) -> None:
-    """As `compilediag_harness.journal` writes it."""
+    """As `compilediag_harness.base.journal` writes it."""
     bodies = [b"%d %s" % (number, encode(event)) for number, event in enumerate(events)]
     lines = [b"%08x %s\n" % (binascii.crc32(body), body) for body in bodies]
     (folder / "journal-11-0a.jsonl").write_bytes(b"".join(lines))

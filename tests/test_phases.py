@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag_harness.phases import (
+from compilediag_harness.steps.phases import (
     BACKWARD,
     DATA_WAIT,
     FORWARD,

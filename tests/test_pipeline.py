@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness import pipeline as module
-from compilediag_harness import pipeline_log, spans
-from compilediag_harness.pipeline import Pipeline, pipeline
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
+from compilediag_harness.user_api import pipeline as module
+from compilediag_harness.user_api import pipeline_log, spans
+from compilediag_harness.user_api.pipeline import Pipeline, pipeline
 from compilediag_harness.wire import Event, PipelineWorked, SpansEnded
 
 Listening = tuple[Session, list[Event]]

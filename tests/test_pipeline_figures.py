@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from timelines import process, timeline
 
-from compilediag.fold import fold
-from compilediag.pipeline_figures import figures_of, pipelines_of
-from compilediag.pipeline_loops import PipelineLoop, Stretch
-from compilediag.receipt.pipeline_part import pipeline_section
-from compilediag.rules.pipeline import pipeline_bottleneck
-from compilediag.timeline import Step
-from compilediag_harness.pipeline_rates import infer_capacity, most_at_once, rate, slots_of
+from compilediag.diagnosis.figures.pipelines import figures_of, pipelines_of
+from compilediag.diagnosis.rules.pipeline import pipeline_bottleneck
+from compilediag.receipt.build.pipeline import pipeline_section
+from compilediag.timeline.fold import fold
+from compilediag.timeline.pipelines import PipelineLoop, Stretch
+from compilediag.timeline.timeline import Step
+from compilediag_harness.user_api.pipeline_rates import infer_capacity, most_at_once, rate, slots_of
 from compilediag_harness.wire import PipelineWorked
 
 BATCH = 8

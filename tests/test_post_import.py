@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compilediag_harness.post_import import PostImport
+from compilediag_harness.base.post_import import PostImport
 
 
 @pytest.fixture

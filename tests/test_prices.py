@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from compilediag.diagnose import Diagnosis
+from compilediag.diagnosis.diagnose import Diagnosis
+from compilediag.diagnosis.reconcile import Agreement
 from compilediag.errors import UsageError
-from compilediag.fold import fold
-from compilediag.prices import DEVICE, MACHINE, Price, PriceTable, table_of
-from compilediag.receipt.build import build
-from compilediag.receipt.parts.tracked import CostSection
-from compilediag.receipt.run_facts import RunFacts
-from compilediag.reconcile import Agreement
-from compilediag.supervisor.price_file import read_prices
+from compilediag.receipt.build.build import build
+from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.prices import DEVICE, MACHINE, Price, PriceTable, table_of
+from compilediag.receipt.schema.tracked import CostSection
+from compilediag.runs.supervised.price_file import read_prices
+from compilediag.timeline.fold import fold
 from compilediag.views.verdict import render
 from compilediag_harness.wire import EnvironmentRead, ProcessStarted
 

@@ -11,14 +11,14 @@ import jsonschema
 import pytest
 from probed_programs import Program, option
 
+from compilediag.diagnosis.cadence.groups import wanted_of
 from compilediag.errors import UsageError
-from compilediag.probing.groups import wanted_of
 from compilediag.receipt.file import read_receipt
-from compilediag.receipt.parts.cadence import CadenceSection
+from compilediag.receipt.schema.cadence import CadenceSection
 from compilediag.receipt.schema_page import json_schema
-from compilediag.supervisor import probe_variant
-from compilediag.supervisor.options import Options, Outcome
-from compilediag.supervisor.probe import ProbeOptions, probe
+from compilediag.runs.supervised import probe_variant
+from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.probe import ProbeOptions, probe
 
 Environ = Mapping[str, str]
 

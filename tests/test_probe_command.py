@@ -11,16 +11,16 @@ from probed_programs import Program
 
 from compilediag.cli import main
 from compilediag.commands.run_defaults import PROBE_KEYS, checked, read_defaults
+from compilediag.diagnosis.cadence.groups import Group, Wanted
 from compilediag.errors import UsageError
-from compilediag.probing.groups import Group, Wanted
 from compilediag.receipt.file import read_receipt
-from compilediag.supervisor import probe_variant
-from compilediag.supervisor.options import Options, Outcome
-from compilediag.supervisor.probe import ProbeOptions
+from compilediag.runs.supervised import probe_variant
+from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.probe import ProbeOptions
 from compilediag.views.cadence import render_cadence
 from compilediag.views.live import Progress, status
-from compilediag.views.look import Look
 from compilediag.views.sparkline import ASCII_BARS, BARS, sparkline
+from compilediag.views.style import Look
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
         calls.append((list(words), options, None))
         return Outcome(0, ".", None, "receipt.json")
 
-    monkeypatch.setattr("compilediag.supervisor.probe.probe", probe)
-    monkeypatch.setattr("compilediag.supervisor.run", run)
+    monkeypatch.setattr("compilediag.runs.supervised.probe.probe", probe)
+    monkeypatch.setattr("compilediag.runs.supervised.run", run)
     return calls
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.cadence_groups import CadenceGroup
-from compilediag.errors import UsageError
-from compilediag.probing.groups import (
+from compilediag.diagnosis.cadence.groups import (
     Group,
     Wanted,
     all_groups,
@@ -15,7 +13,7 @@ from compilediag.probing.groups import (
     wanted_of,
     with_argument,
 )
-from compilediag.probing.plan import (
+from compilediag.diagnosis.cadence.plan import (
     FEWEST_FIRES,
     QUIET,
     Variant,
@@ -24,6 +22,8 @@ from compilediag.probing.plan import (
     settled_warmup,
     variants_of,
 )
+from compilediag.errors import UsageError
+from compilediag.timeline.cadence import CadenceGroup
 
 
 def declared(name: str, every: int = 250, shift: int | None = 0) -> CadenceGroup:

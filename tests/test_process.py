@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from compilediag.readers.journal import read_run
-from compilediag.supervisor.injection import child_environment
+from compilediag.runs.supervised.child_env import child_environment
 from compilediag_harness.wire import FaultOccurred, ProcessEnded, ProcessStarted
 
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from compilediag.fold import fold
-from compilediag.receipt.profiles_part import profiles_section
-from compilediag.supervisor.injection import PROFILE_VARIABLE, child_environment
-from compilediag_harness import profiling, torch_api
-from compilediag_harness.profiling import MOST_STEPS, Profiling
-from compilediag_harness.session import Session
+from compilediag.receipt.build.profiles import profiles_section
+from compilediag.runs.supervised.child_env import PROFILE_VARIABLE, child_environment
+from compilediag.timeline.fold import fold
+from compilediag_harness.base.session import Session
+from compilediag_harness.collectors import profiling
+from compilediag_harness.collectors.profiling import MOST_STEPS, Profiling
+from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import Event, ProfileEnded
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no SIGUSR1")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.provenance_variables import BLOB, OURS, SERVICES, Told, told_by
-from compilediag.receipt.run_facts import facts_told_by
-from compilediag.supervisor.provenance import read_provenance
+from compilediag.receipt.build.run_metadata import facts_told_by
+from compilediag.receipt.provenance_variables import BLOB, OURS, SERVICES, Told, told_by
+from compilediag.runs.supervised.provenance import read_provenance
 
 ALL = {
     "COMPILEDIAG_GIT_COMMIT": "abc",

@@ -41,7 +41,7 @@ def test_the_public_names() -> None:
 
 def test_public_names_are_what_they_say() -> None:
     """No submodule hides one of them, whatever was imported before."""
-    import compilediag.watching as module
+    import compilediag.runs.watch as module
 
     assert compilediag.watch is module.watch
     assert callable(compilediag.step)

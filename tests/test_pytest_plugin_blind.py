@@ -118,7 +118,7 @@ def test_a_fault_of_ours(pytester: pytest.Pytester) -> None:
     """Fails a test that is judged, and none that only shows its counts."""
     pytester.makeconftest(
         """
-        import compilediag.fold
+        import compilediag.timeline.fold
         def broken(*arguments):
             raise ZeroDivisionError("ours")
         compilediag.fold.fold = broken

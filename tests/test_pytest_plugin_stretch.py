@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compilediag.fold import fold
 from compilediag.pytest_plugin.stretch import stretch, unfinished
+from compilediag.timeline.fold import fold
 from compilediag_harness.wire import (
     Compiled,
     CompileStarted,

@@ -13,18 +13,18 @@ from test_offline_cluster import Direct
 
 from compilediag import cli
 from compilediag.commands.analyze_cluster import receipts_on
-from compilediag.gate.doubts import doubts_of
-from compilediag.offline import find_sources, merged_receipt, read_record
-from compilediag.offline.many_ranks import Asked
-from compilediag.ranks import told as choice
-from compilediag.ranks.brief import LOSS_LENGTH, RankBrief, brief_of, losses_in
-from compilediag.ranks.divergence import GROUPS_KEPT, compare_briefs, compare_ranks
-from compilediag.ranks.summary import RankSummary
-from compilediag.ranks.told import lead_of, told_of
-from compilediag.receipt.ranks_part import MISSING_KEPT
-from compilediag.receipt.schema import Receipt
-from compilediag.views.look import Look
+from compilediag.compare.gate.inconclusive import doubts_of
+from compilediag.diagnosis.ranks import selection as choice
+from compilediag.diagnosis.ranks.divergence import GROUPS_KEPT, compare_briefs, compare_ranks
+from compilediag.diagnosis.ranks.fingerprint import LOSS_LENGTH, RankBrief, brief_of, losses_in
+from compilediag.diagnosis.ranks.selection import lead_of, told_of
+from compilediag.diagnosis.ranks.summary import RankSummary
+from compilediag.receipt.build.ranks import MISSING_KEPT
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.offline import find_sources, merged_receipt, read_record
+from compilediag.runs.offline.many_ranks import Asked
 from compilediag.views.ranks import render_ranks
+from compilediag.views.style import Look
 from compilediag.views.verdict import render
 
 
@@ -194,8 +194,8 @@ def test_frames_without_room_are_counted_and_not_judged(monkeypatch: pytest.Monk
     """The receipt says so, and the gate does not take a part of the frames for all."""
     many = [first(f"f{number}", number) for number in range(5)]
     assert doubts_of(receipt(*many)) == []
-    monkeypatch.setattr("compilediag.receipt.compile_part.FRAMES_KEPT", 3)
-    monkeypatch.setattr("compilediag.receipt.identity_part.FRAMES_KEPT", 3)
+    monkeypatch.setattr("compilediag.receipt.build.compiles.FRAMES_KEPT", 3)
+    monkeypatch.setattr("compilediag.receipt.build.identity.FRAMES_KEPT", 3)
     cut = receipt(*many)
     assert (cut.compile.frames, len(cut.compile.frames_detail)) == (5, 3)
     said = "compile.frames_detail: 2 more frames are counted and not listed"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from timelines import attempt, frames_of
 
-from compilediag.fold import fold
-from compilediag.offline import read_record
-from compilediag.ranks.divergence import Divergence, compare_ranks
-from compilediag.ranks.summary import RankSummary, summaries_of
-from compilediag.receipt.parts.ranks import RankRow, RanksSection
-from compilediag.timeline import BreakSite, Process, Step, Timeline
+from compilediag.diagnosis.ranks.divergence import Divergence, compare_ranks
+from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
+from compilediag.receipt.schema.ranks import RankRow, RanksSection
+from compilediag.runs.offline import read_record
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import BreakSite, Process, Step, Timeline
 from compilediag.views.ranks import headline, ranks_named
 from compilediag_harness.wire import WIRE_VERSION, CollectivesPlanned, ProcessStarted
 

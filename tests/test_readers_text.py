@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.readers.text import LINE_LIMIT, read_text_log
+from compilediag.readers.torch_logs.counts import LINE_LIMIT, read_text_log
 
 DATA = Path(__file__).parent / "data"
 VERSIONS = ("2.7.1", "2.13.0", "2.15.0")

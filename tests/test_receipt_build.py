@@ -12,19 +12,24 @@ from typing import Any
 import jsonschema
 import pytest
 
-from compilediag.diagnose import Diagnosis, diagnose
-from compilediag.findings import Finding, Fix
-from compilediag.fold import fold
-from compilediag.prices import Price, PriceTable
-from compilediag.receipt.build import TAIL_BYTES, build
-from compilediag.receipt.compile_part import EVENTS_KEPT
-from compilediag.receipt.run_facts import ArtifactFacts, JournalFacts, ProvenanceFacts, RunFacts
-from compilediag.receipt.safe import TEXT_KEPT
-from compilediag.receipt.schema import Receipt
+from compilediag.diagnosis.diagnose import Diagnosis, diagnose
+from compilediag.diagnosis.findings import Finding, Fix
+from compilediag.diagnosis.reconcile import Agreement
+from compilediag.receipt.build.build import TAIL_BYTES, build
+from compilediag.receipt.build.compiles import EVENTS_KEPT
+from compilediag.receipt.build.run_metadata import (
+    ArtifactFacts,
+    JournalFacts,
+    ProvenanceFacts,
+    RunFacts,
+)
+from compilediag.receipt.prices import Price, PriceTable
+from compilediag.receipt.sanitize import TEXT_KEPT
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema_page import json_schema
 from compilediag.receipt.spelling import encoded
-from compilediag.reconcile import Agreement
-from compilediag.timeline import Timeline
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
     AblationWritten,
     Compiled,

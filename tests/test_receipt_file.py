@@ -24,11 +24,11 @@ from compilediag.receipt.file import (
     receipt_from,
     write_receipt,
 )
-from compilediag.receipt.history import receipt_of
 from compilediag.receipt.locate import find_receipt, latest_run, point_latest
-from compilediag.receipt.record import as_plain, from_plain
-from compilediag.receipt.schema import SCHEMA_VERSION, Receipt
+from compilediag.receipt.schema.receipt import SCHEMA_VERSION, Receipt
+from compilediag.receipt.schema.record import as_plain, from_plain
 from compilediag.receipt.spelling import encoded
+from compilediag.receipt.versions import receipt_of
 
 DATA = Path(__file__).parent / "data"
 

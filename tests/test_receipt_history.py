@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
-from compilediag.receipt import history
+from compilediag.receipt import versions
 from compilediag.receipt.file import receipt_from
-from compilediag.receipt.history import receipt_of, respelled, upgraded, version_of
-from compilediag.receipt.record import as_plain
-from compilediag.receipt.schema import SCHEMA_VERSION
+from compilediag.receipt.schema.receipt import SCHEMA_VERSION
+from compilediag.receipt.schema.record import as_plain
 from compilediag.receipt.spelling import encoded
+from compilediag.receipt.versions import receipt_of, respelled, upgraded, version_of
 
 DATA = Path(__file__).parent / "data"
 EXAMPLE: dict[str, Any] = json.loads((DATA / "receipt-example.json").read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ def test_upgrades_run_in_a_chain() -> None:
 def test_old_spellings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A renamed field is found under its old key, also where it is required, at any depth."""
     monkeypatch.setattr(
-        history,
+        versions,
         "_aliases",
         lambda: {"compile.frame_count": "frames", "compile.events[].took": "seconds"},
     )
@@ -105,7 +105,7 @@ def test_old_spellings(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_renamed_key_survives_being_written_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read under its old key, written under its new one, and read again without its help: nothing
     is lost, and what else was unknown is still there."""
-    monkeypatch.setattr(history, "_aliases", lambda: {"compile.frame_count": "frames"})
+    monkeypatch.setattr(versions, "_aliases", lambda: {"compile.frame_count": "frames"})
     raw = example(schema_version="0.9", later=1)
     raw["compile"]["frame_count"] = raw["compile"].pop("frames")
     written = encoded(receipt_of(raw, "r"))
@@ -132,7 +132,7 @@ def test_this_version_needs_no_register(monkeypatch: pytest.MonkeyPatch) -> None
     def read() -> dict[str, str]:
         raise AssertionError("the register was read")
 
-    monkeypatch.setattr(history, "_aliases", read)
+    monkeypatch.setattr(versions, "_aliases", read)
     assert receipt_of(example(extra=1), "r").unknown == {"extra": 1}
 
 

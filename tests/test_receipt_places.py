@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.receipt.places import Places
-from compilediag.timeline import Process, Timeline
+from compilediag.receipt.build.relative_paths import Places
+from compilediag.timeline.timeline import Process, Timeline
 from compilediag_harness.wire import ProcessStarted
 
 

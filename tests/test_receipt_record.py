@@ -13,8 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag.receipt.record import UNKNOWN_FIELD, Record, as_plain, from_plain, has_unknown
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import (
+    UNKNOWN_FIELD,
+    Record,
+    as_plain,
+    from_plain,
+    has_unknown,
+)
 
 DATA = Path(__file__).parent / "data"
 EXAMPLE: dict[str, Any] = json.loads((DATA / "receipt-example.json").read_text(encoding="utf-8"))

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.receipt import safe
-from compilediag.receipt.record import UNKNOWN_FIELD, Record, as_plain, from_plain, to_json
-from compilediag.receipt.safe import ALIKE, MOST_STAYING, TEXT_KEPT, safe_tree
-from compilediag.receipt.schema import Receipt
-from compilediag.redact import REDACTED, Redactor
+from compilediag.receipt import sanitize
+from compilediag.receipt.redact import REDACTED, Redactor
+from compilediag.receipt.sanitize import ALIKE, MOST_STAYING, TEXT_KEPT, safe_tree
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import UNKNOWN_FIELD, Record, as_plain, from_plain, to_json
 from compilediag_harness.wire import clip
 
 DATA = Path(__file__).parent / "data"
@@ -105,7 +105,7 @@ def test_long_lists_are_mended_record_by_record(
     apart, together = Redactor(["swordfish"]), Redactor(["swordfish"])
     expected, finite = safe_tree(forest, together)
     assert not any(isinstance(item, Record) for item in expected["second"]["leaves"])
-    monkeypatch.setattr(safe, "ITEMS_TOGETHER", 2)
+    monkeypatch.setattr(sanitize, "ITEMS_TOGETHER", 2)
     raw, finite_too = safe_tree(forest, apart)
     assert all(isinstance(item, Record) for item in raw["second"]["leaves"])
     assert from_plain(Forest, raw) == from_plain(Forest, expected)

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compilediag.receipt import spelling
-from compilediag.receipt.record import as_plain, from_plain
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import as_plain, from_plain
 from compilediag.receipt.spelling import encoded, pieces_of
 
 EXAMPLE: dict[str, Any] = json.loads(

@@ -10,15 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compilediag.diff import compare
-from compilediag.receipt.record import from_plain
-from compilediag.receipt.schema import Receipt
-from compilediag.views.comparison import render_comparison
+from compilediag.compare.diff import compare
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import from_plain
+from compilediag.views.diff import render_comparison
 from compilediag.views.finding import render_finding
 from compilediag.views.frames import render_frames
 from compilediag.views.headline import headline
-from compilediag.views.look import Look
 from compilediag.views.markdown import code, prose, render_markdown
+from compilediag.views.style import Look
 from compilediag.views.text import columns
 from compilediag.views.timeline import render_timeline
 

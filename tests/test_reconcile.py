@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from timelines import FILE, WHERE, at_limit, attempt, log, process, recompile, site, timeline
 
-from compilediag.reconcile import reconcile
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.reconcile import reconcile
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EvidenceLost, WarningSeen
 
 BREAK = "Graph break in user code at /home/user/app.py:14\nGraph Break Reason: x\n"

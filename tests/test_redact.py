@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag.redact import REDACTED, Redactor, redact_argv, redact_text, secret_values
+from compilediag.receipt.redact import REDACTED, Redactor, redact_argv, redact_text, secret_values
 
 SECRETS = {
     "hugging face": "hf_abcDEF0123456789abcdXYZ",

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from compilediag import cli
 from compilediag.errors import ReproImpossible
 from compilediag.receipt.file import read_receipt, write_receipt
-from compilediag.receipt.parts.compiles import FindingRecord, FixRecord, Place
-from compilediag.receipt.schema import Receipt
-from compilediag.repro.script import script_of
+from compilediag.receipt.schema.compiles import FindingRecord, FixRecord, Place
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.repro.script import script_of
 
 DATA = Path(__file__).parent / "data" / "views"
 ORACLE = Path(__file__).with_name("oracle.py")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.codes import REGISTER, info, slug_of
-from compilediag.findings import Finding, Rule
-from compilediag.rules import (
+from compilediag.diagnosis.codes import REGISTER, info, slug_of
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.rules import (
     arguments,
     attributes,
     buffers,
@@ -21,7 +21,7 @@ from compilediag.rules import (
     tensors,
     unclassified,
 )
-from compilediag.timeline import Recompile, Timeline
+from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import (
     EntryDiff,
     FalseGuard,

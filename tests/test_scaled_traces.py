@@ -8,9 +8,9 @@ import re
 import sys
 from pathlib import Path
 
-from compilediag.fold import fold
-from compilediag.offline import read_record
-from compilediag.readers.trace import read_trace
+from compilediag.readers.torch_trace.read import read_trace
+from compilediag.runs.offline import read_record
+from compilediag.timeline.fold import fold
 
 PATH = Path(__file__).parent / "benchmarks" / "scaled_traces.py"
 SPEC = importlib.util.spec_from_file_location("scaled_traces", PATH)

@@ -31,7 +31,7 @@ from scenario_cases import (
     torch_version,
 )
 
-from compilediag.codes import REGISTER
+from compilediag.diagnosis.codes import REGISTER
 
 RUN_LIMIT_S = 240
 """A case takes seconds; the demo compiles with inductor and may take a minute on a busy machine."""

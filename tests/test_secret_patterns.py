@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.secret_patterns import is_harmless_literal, is_secret_name, looks_random
+from compilediag.receipt.secret_patterns import is_harmless_literal, is_secret_name, looks_random
 
 
 @pytest.mark.parametrize(

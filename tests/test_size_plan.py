@@ -12,18 +12,18 @@ from gate_receipts import receipt
 from timelines import FILE, attempt, false_guard, recompile, timeline
 
 from compilediag import cli
-from compilediag.invocation_calls import Invocations, ShapeCount
+from compilediag.diagnosis.rules.sizes import dynamic_size
+from compilediag.receipt.bucket_plan import Limits, plans_of
+from compilediag.receipt.build.invocations import SIZES_KEPT, invocations_section
+from compilediag.receipt.build.relative_paths import Places
 from compilediag.receipt.file import write_receipt
-from compilediag.receipt.invocations_part import SIZES_KEPT, invocations_section
-from compilediag.receipt.parts.invocations import VaryingSizesRecord
-from compilediag.receipt.parts.shapes import FixedShapeRecord, ShapesSection, SizeRecord
-from compilediag.receipt.places import Places
-from compilediag.receipt.schema import Receipt
-from compilediag.rules.sizes import dynamic_size
-from compilediag.size_histogram import histogram
-from compilediag.size_plan import Limits, plans_of
-from compilediag.views.look import Look
+from compilediag.receipt.schema.invocations import VaryingSizesRecord
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection, SizeRecord
+from compilediag.receipt.size_histogram import histogram
+from compilediag.timeline.invocations import Invocations, ShapeCount
 from compilediag.views.plan import render_plan
+from compilediag.views.style import Look
 from compilediag_harness.wire import Location
 
 SCORE = Location(FILE, 10, "score")

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from compilediag.batches import apart
-from compilediag_harness import spans
-from compilediag_harness.phases import DATA_WAIT, FORWARD, HOLDS_PHASES, SPANS
-from compilediag_harness.session import Session
-from compilediag_harness.span_batches import BATCH_SPANS, MAIN_THREAD, Row
-from compilediag_harness.spans import span
+from compilediag.timeline.batches import apart
+from compilediag_harness.base.session import Session
+from compilediag_harness.steps.phases import DATA_WAIT, FORWARD, HOLDS_PHASES, SPANS
+from compilediag_harness.user_api import spans
+from compilediag_harness.user_api.span_batches import BATCH_SPANS, MAIN_THREAD, Row
+from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import Event, SpanEnded, SpansEnded
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from compilediag.fold import fold
-from compilediag.timeline import Timeline
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness import attach
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
 from compilediag_harness.wire import Event, FaultOccurred
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]

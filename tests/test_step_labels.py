@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.step_labels import with_final_steps
+from compilediag.timeline.step_labels import with_final_steps
 from compilediag_harness.wire import DynamoReset, Event, HazardsChecked, Location, StepsEnded
 
 

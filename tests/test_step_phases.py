@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from compilediag.fold import fold
-from compilediag.timeline import Step, Timeline
-from compilediag_harness import checkpoints, spans, step_hooks, steps, torch_calls
-from compilediag_harness.session import Session
-from compilediag_harness.spans import span
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import Step, Timeline
+from compilediag_harness.base.session import Session
+from compilediag_harness.steps import step_hooks, steps
+from compilediag_harness.torch_internals import torch_calls
+from compilediag_harness.user_api import checkpoints, spans
+from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import Event
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from timelines import FILE, ROOT, TORCH_FILE, WHERE, attempt, process, timeline
 
-from compilediag.cadence_groups import CadenceGroup
-from compilediag.diagnose import diagnose
-from compilediag.findings import Finding
-from compilediag.receipt.places import Places
-from compilediag.receipt.syncs_part import syncs_section
-from compilediag.rules import cadences, loading, steady, syncs, timers
-from compilediag.step_measures import SyncSite
-from compilediag.sync_sites import sample_of
-from compilediag.timeline import Compile, DeviceStep, Step, SyncSample, Timeline
+from compilediag.diagnosis.diagnose import diagnose
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.rules import cadences, data_loading, late_compiles, syncs, timer_scope
+from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.syncs import syncs_section
+from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.steps import SyncSite
+from compilediag.timeline.syncs import sample_of
+from compilediag.timeline.timeline import Compile, DeviceStep, Step, SyncSample, Timeline
 from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
 
 LINE = Location(FILE, 20, "targets")
@@ -142,7 +142,7 @@ def test_seconds_of_reads_add_up_or_are_not_known() -> None:
 def test_a_first_compile_in_a_steady_step_is_found() -> None:
     """Nine quiet steps, then a function is compiled that never was before."""
     late = attempt("1/0", step=10, seconds=0.5, where=replace(WHERE, function="score"))
-    (finding,) = found(steady.find_compiles_in_steady_state, timeline([attempt(), late]))
+    (finding,) = found(late_compiles.find_compiles_in_steady_state, timeline([attempt(), late]))
     assert (finding.steps, finding.cost_s, finding.severity) == ((10,), 0.5, "warning")
     assert finding.title == "score was first compiled after 9 quiet steps"
 
@@ -158,12 +158,12 @@ def test_a_first_compile_in_a_steady_step_is_found() -> None:
 )
 def test_what_is_no_first_compile_in_a_steady_step(late: Compile) -> None:
     """Too near to the last compile, or no compile of a new frame at all."""
-    assert found(steady.find_compiles_in_steady_state, timeline([attempt(), late])) == []
+    assert found(late_compiles.find_compiles_in_steady_state, timeline([attempt(), late])) == []
 
 
 def test_the_first_compile_of_all_is_warm_up_whenever_it_comes() -> None:
     """Steps may be long gone by when the model is compiled: they were eager on purpose."""
-    assert found(steady.find_compiles_in_steady_state, timeline([attempt(step=50)])) == []
+    assert found(late_compiles.find_compiles_in_steady_state, timeline([attempt(step=50)])) == []
 
 
 def span(name: str, start: float, wall_s: float, number: int = 0, thread: int = 0) -> SpanEnded:
@@ -174,7 +174,7 @@ def test_an_evaluation_may_compile_late() -> None:
     """It makes no step of the training slow."""
     late = attempt("1/0", step=20, seconds=0.5)
     run = timeline([attempt(), late], spans=(span("validation", 19.0, 2.0, 20),))
-    assert found(steady.find_compiles_in_steady_state, run) == []
+    assert found(late_compiles.find_compiles_in_steady_state, run) == []
 
 
 def test_a_recompile_in_a_steady_step_is_its_causes_symptom() -> None:
@@ -189,11 +189,13 @@ def test_a_timed_span_must_not_hold_compiles() -> None:
     """Backward and first compile alike; another name, or another thread, claims nothing."""
     compiles = [attempt(step=2, seconds=0.5), attempt(step=3, kind="backward", seconds=0.25)]
     inside = span("timed", 1.0, 5.0)
-    (finding,) = found(steady.find_compiles_in_timed_spans, timeline(compiles, spans=(inside,)))
+    (finding,) = found(
+        late_compiles.find_compiles_in_timed_spans, timeline(compiles, spans=(inside,))
+    )
     assert (finding.variable, finding.count, finding.cost_s) == ("timed", 2, 0.75)
     for other in (span("work", 1.0, 5.0), span("timed", 1.0, 5.0, thread=7), span("timed", 4.0, 1)):
         run = timeline(compiles, spans=(other,))
-        assert found(steady.find_compiles_in_timed_spans, run) == []
+        assert found(late_compiles.find_compiles_in_timed_spans, run) == []
 
 
 # --- CD303 ---
@@ -202,7 +204,7 @@ def test_a_timed_span_must_not_hold_compiles() -> None:
 def test_reads_in_the_models_time_are_found() -> None:
     """The span's name is what claims it, wherever it stands among the open ones."""
     run = timeline(syncs=(sample(3, read(20, spans=("step", "lens_forward", "pairs"))),))
-    (finding,) = found(timers.find_reads_in_model_time, run)
+    (finding,) = found(timer_scope.find_reads_in_model_time, run)
     assert (finding.variable, finding.location, finding.count) == ("lens_forward", LINE, 20)
 
 
@@ -211,15 +213,15 @@ def test_other_spans_may_hold_reads() -> None:
     run = timeline(
         syncs=(sample(3, read(99, spans=("loss",)), read(15, spans=("forward",)), read(99)),)
     )
-    assert found(timers.find_reads_in_model_time, run) == []
+    assert found(timer_scope.find_reads_in_model_time, run) == []
 
 
 def test_names_that_claim_to_be_the_models_time() -> None:
     """Whole words at the end of the name."""
     claiming = ("forward", "lens_forward", "forward_ms", "Forward pass", "model", "inference")
     others = ("backward", "save_model", "train_model", "straightforward", "forward_loss", "models")
-    assert all(map(timers.claims_the_model, claiming))
-    assert not any(map(timers.claims_the_model, others))
+    assert all(map(timer_scope.claims_the_model, claiming))
+    assert not any(map(timer_scope.claims_the_model, others))
 
 
 def launched(host_s: float, device_s: float, steps: int = 3, name: str = "forward") -> Timeline:
@@ -232,7 +234,7 @@ def launched(host_s: float, device_s: float, steps: int = 3, name: str = "forwar
 
 def test_launch_time_is_told_from_the_devices() -> None:
     """Twice the host's time on the device; the user's own span, and three steps of it."""
-    (finding,) = found(timers.find_launch_times, launched(0.01, 0.05))
+    (finding,) = found(timer_scope.find_launch_times, launched(0.01, 0.05))
     assert finding.title.startswith("the time of `forward` is launch time: the device works 5.0")
     for run in (
         launched(0.01, 0.019),
@@ -241,7 +243,7 @@ def test_launch_time_is_told_from_the_devices() -> None:
         launched(0.0, 0.05),
         timeline(),
     ):
-        assert found(timers.find_launch_times, run) == []
+        assert found(timer_scope.find_launch_times, run) == []
 
 
 # --- CD304, CD305 ---
@@ -350,7 +352,7 @@ def waiting(wait_s: float | None, steps: int = 8, **more: Any) -> Timeline:
 
 def test_steps_that_wait_for_data() -> None:
     """Half of the usual step; the seconds are all that was waited."""
-    (finding,) = found(loading.find_data_bound_steps, waiting(0.006))
+    (finding,) = found(data_loading.find_data_bound_steps, waiting(0.006))
     assert finding.title == "60% of the usual step is waiting for data"
     assert finding.cost_s == pytest.approx(0.048)
 
@@ -368,7 +370,7 @@ def test_steps_that_wait_for_data() -> None:
 )
 def test_steps_that_do_not_wait(run: Timeline) -> None:
     """Nothing is said of what was not measured, or of too few steps."""
-    assert found(loading.find_data_bound_steps, run) == []
+    assert found(data_loading.find_data_bound_steps, run) == []
 
 
 def test_the_rules_stand_in_the_catalogue() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag_harness.session import Session
-from compilediag_harness.step_source import AWAITED_CALLS, StepSource
+from compilediag_harness.base.session import Session
+from compilediag_harness.steps.step_detection import AWAITED_CALLS, StepSource
 from compilediag_harness.wire import Event, StepsEnded
 
 ORIGIN = 100.0

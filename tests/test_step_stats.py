@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag.step_stats import (
+from compilediag.diagnosis.figures.step_stats import (
     RELATIVE_ERROR,
     SHORTEST_S,
     SPIKES_KEPT,

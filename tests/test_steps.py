@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from compilediag.batches import apart
-from compilediag_harness import steps
-from compilediag_harness.session import Session
-from compilediag_harness.spans import span
+from compilediag.timeline.batches import apart
+from compilediag_harness.base.session import Session
+from compilediag_harness.steps import steps
+from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import Event, SpanEnded, StepsEnded
 
 pytestmark = pytest.mark.torch
@@ -176,7 +176,7 @@ import json, sys
 import torch
 if sys.argv[1] == "on":
     from compilediag_harness import spans, steps, torch_calls
-    from compilediag_harness.session import Session
+    from compilediag_harness.base.session import Session
     events = []
     session = Session(events.append)
     steps.install(session, torch)

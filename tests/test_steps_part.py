@@ -9,18 +9,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compilediag.findings import Finding, Fix
-from compilediag.receipt.parts.running import StepsSection
-from compilediag.receipt.places import Places
-from compilediag.receipt.record import from_plain
-from compilediag.receipt.run_facts import RunFacts
-from compilediag.receipt.schema import Receipt
-from compilediag.receipt.steps_part import steps_section
-from compilediag.receipt.syncs_part import syncs_section
-from compilediag.receipt.timing_part import timings_of
-from compilediag.span_seconds import by_step
-from compilediag.step_measures import SyncSite
-from compilediag.timeline import (
+from compilediag.diagnosis.figures.span_seconds import by_step
+from compilediag.diagnosis.findings import Finding, Fix
+from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.build.steps import steps_section
+from compilediag.receipt.build.syncs import syncs_section
+from compilediag.receipt.build.timings import timings_of
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import from_plain
+from compilediag.receipt.schema.running import StepsSection
+from compilediag.timeline.steps import SyncSite
+from compilediag.timeline.timeline import (
     Compile,
     DisabledCalls,
     Hook,
@@ -30,8 +30,8 @@ from compilediag.timeline import (
     SyncSample,
     Timeline,
 )
-from compilediag.views.look import Look
 from compilediag.views.steps import render_steps
+from compilediag.views.style import Look
 from compilediag_harness.wire import Location, SpanEnded
 
 HOOK = Location("/job/metrics.py", 21, "Meter.hook")

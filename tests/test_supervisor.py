@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from compilediag.errors import EXIT_INTERNAL, EXIT_USAGE, OutputUnwritable, UsageError
-from compilediag.receipt.schema import Receipt
-from compilediag.supervisor import Options, Outcome, run
-from compilediag.supervisor import run as supervisor_run
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.supervised import Options, Outcome, run
+from compilediag.runs.supervised import run as supervisor_run
 
 QUIET = Options(live=None)
 
@@ -502,7 +502,7 @@ def test_provenance_names_the_commit_and_the_script() -> None:
 
 def test_without_a_repository_the_environment_may_tell(monkeypatch) -> None:
     """A container without .git: the variables say what ran; else null."""
-    from compilediag.supervisor.provenance import read_provenance
+    from compilediag.runs.supervised.provenance import read_provenance
 
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(Path.cwd().parent))
     assert read_provenance(".", {}, {}).git_commit is None

@@ -12,14 +12,14 @@ import pytest
 
 from compilediag.errors import UsageError
 from compilediag.readers.journal import Journal
-from compilediag.run_directory import make_run_dir
-from compilediag.supervisor.assemble import _allowed
-from compilediag.supervisor.child import Ended, start, supervise
-from compilediag.supervisor.ending import notes_on_attachment, tell_ending
-from compilediag.supervisor.escalation import Escalation
-from compilediag.supervisor.injection import bootstrap_dir, child_environment
-from compilediag.supervisor.signals import SignalInbox
-from compilediag.supervisor.target import Target, parse_target
+from compilediag.runs.run_directory import make_run_dir
+from compilediag.runs.supervised.assemble import _allowed
+from compilediag.runs.supervised.child import Ended, start, supervise
+from compilediag.runs.supervised.child_env import bootstrap_dir, child_environment
+from compilediag.runs.supervised.exit_status import notes_on_attachment, tell_ending
+from compilediag.runs.supervised.kill_schedule import Escalation
+from compilediag.runs.supervised.signals import SignalInbox
+from compilediag.runs.supervised.target import Target, parse_target
 from compilediag_harness.wire import ProcessEnded, ProcessStarted
 
 SCRIPT = Target("script", ("python", "x.py"), "x", script="x.py")
@@ -125,7 +125,7 @@ def test_ctrl_c_escalates_by_the_clock() -> None:
 
 def test_the_default_grace_ends_a_child_within_five_seconds() -> None:
     """The promise of the documentation holds for the default."""
-    from compilediag.supervisor.options import GRACE_S
+    from compilediag.runs.supervised.options import GRACE_S
 
     assert GRACE_S < 5
 

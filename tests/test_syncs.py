@@ -19,16 +19,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from compilediag.fold import fold  # noqa: E402
-from compilediag_harness import attach, spans, steps, torch_calls, torch_guards  # noqa: E402
-from compilediag_harness.collectors import (  # noqa: E402
-    sync_sample,
-    sync_turns,
-    syncs,
-    tensor_reads,
-)
-from compilediag_harness.collectors.loops_in_source import loop_around  # noqa: E402
-from compilediag_harness.session import Session  # noqa: E402
+from compilediag.timeline.fold import fold  # noqa: E402
+from compilediag_harness import attach  # noqa: E402
+from compilediag_harness.base.session import Session  # noqa: E402
+from compilediag_harness.collectors import sync_sample, sync_turns, syncs, tensor_reads  # noqa: E402
+from compilediag_harness.source.loops_in_source import loop_around  # noqa: E402
+from compilediag_harness.steps import steps  # noqa: E402
+from compilediag_harness.torch_internals import torch_calls, torch_guards  # noqa: E402
+from compilediag_harness.user_api import spans  # noqa: E402
 from compilediag_harness.wire import Event, FaultOccurred, SyncsSampled  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.fold import fold
-from compilediag.goodput import account, settle
-from compilediag.telemetry import growing_process
-from compilediag.telemetry.figures import FIGURES, flat, points_of
-from compilediag.telemetry.growing_run import End, GrowingRun
-from compilediag.telemetry.labels import MOST_OWN_NAMES, OTHER, Labels
-from compilediag.telemetry.reading import Reading
+from compilediag.diagnosis.figures.goodput import account, settle
+from compilediag.runs.telemetry import live_process
+from compilediag.runs.telemetry.labels import MOST_OWN_NAMES, OTHER, Labels
+from compilediag.runs.telemetry.live_run import End, GrowingRun
+from compilediag.runs.telemetry.metrics import FIGURES, flat, points_of
+from compilediag.runs.telemetry.snapshot import Reading
+from compilediag.timeline.fold import fold
 from compilediag_harness.wire import (
     Compiled,
     Event,
@@ -93,9 +93,9 @@ def all_at_once(events: Iterable[Event], wall_s: float | None, *, orderly: bool)
 def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None:
     """Told after every few events and settled on the way, to the nanosecond what the receipt says;
     few steps are kept."""
-    monkeypatch.setattr(growing_process, "STEPS_KEPT", 10)
+    monkeypatch.setattr(live_process, "STEPS_KEPT", 10)
     events = history(seed, late_spans=False)
-    run, process, told, most = GrowingRun(0.0), growing_process.GrowingProcess("x"), 0, 0
+    run, process, told, most = GrowingRun(0.0), live_process.GrowingProcess("x"), 0, 0
     for place in range(0, len(events), 3):
         process.take(events[place : place + 3])
         folded = fold([process.events])
@@ -117,9 +117,9 @@ def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None
 @pytest.mark.parametrize("seed", range(12))
 def test_a_span_that_reaches_back_is_never_told_wrong(seed: int, monkeypatch) -> None:
     """A span that ends late covers steps that are settled: then nothing is told of the time."""
-    monkeypatch.setattr(growing_process, "STEPS_KEPT", 10)
+    monkeypatch.setattr(live_process, "STEPS_KEPT", 10)
     events = history(seed, late_spans=True)
-    process = growing_process.GrowingProcess("x")
+    process = live_process.GrowingProcess("x")
     for place in range(0, len(events), 3):
         process.take(events[place : place + 3])
         found = process.account(fold([process.events]), None, orderly=False)
@@ -132,7 +132,7 @@ def test_a_span_that_reaches_back_is_never_told_wrong(seed: int, monkeypatch) ->
 
 def test_a_late_span_and_a_late_compile_are_noticed(monkeypatch) -> None:
     """Each alone ends the account; steps and compiles are counted on."""
-    monkeypatch.setattr(growing_process, "STEPS_KEPT", 5)
+    monkeypatch.setattr(live_process, "STEPS_KEPT", 5)
     ends = [1.0 + 0.1 * number for number in range(20)]
     for late in (span("epoch", 0.5, 2.4), compiled(2.9, 2.5, 1)):
         run = GrowingRun(0.0)

@@ -13,17 +13,17 @@ import pytest
 from collector import Collector, attributes
 
 from compilediag.errors import UsageError
-from compilediag.telemetry import pump
-from compilediag.telemetry.figures import FIGURES
-from compilediag.telemetry.growing_run import End
-from compilediag.telemetry.labels import Labels
-from compilediag.telemetry.pump import Pump
-from compilediag.telemetry.reading import Reading
-from compilediag.telemetry.receivers import receivers_of
-from compilediag.telemetry.telling import PATIENCE_S, Run, Telling
-from compilediag.telemetry.told_spans import SpanTeller, ToldSpan, run_span
-from compilediag.telemetry.wishes import Wishes, endpoint_of, wishes_of
-from compilediag_harness.journal import Journal
+from compilediag.runs.telemetry import worker
+from compilediag.runs.telemetry.exporter import PATIENCE_S, Run, Telling
+from compilediag.runs.telemetry.labels import Labels
+from compilediag.runs.telemetry.live_run import End
+from compilediag.runs.telemetry.metrics import FIGURES
+from compilediag.runs.telemetry.settings import Wishes, endpoint_of, wishes_of
+from compilediag.runs.telemetry.sinks import receivers_of
+from compilediag.runs.telemetry.snapshot import Reading
+from compilediag.runs.telemetry.spans import SpanTeller, ToldSpan, run_span
+from compilediag.runs.telemetry.worker import Pump
+from compilediag_harness.base.journal import Journal
 from compilediag_harness.wire import Compiled, Location, ProcessStarted, SpanEnded, encode
 
 START = 1_700_000_000.0
@@ -237,8 +237,8 @@ class Slow:
 def test_the_queue_is_bounded_and_what_is_dropped_is_counted(monkeypatch) -> None:
     """While a push hangs, newer readings take each other's place and spans beyond the bound are
     dropped; then they go in batches."""
-    monkeypatch.setattr(pump, "QUEUE_SPANS", 10)
-    monkeypatch.setattr(pump, "BATCH_SPANS", 4)
+    monkeypatch.setattr(worker, "QUEUE_SPANS", 10)
+    monkeypatch.setattr(worker, "BATCH_SPANS", 4)
     receiver, span = Slow(), ToldSpan("eval", 1, 2, {})
     feeding = Pump(receiver, 0.0)
     feeding.start()

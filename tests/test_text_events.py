@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.diagnose import diagnose
-from compilediag.fold import fold
-from compilediag.readers.text_events import events_of_text
-from compilediag.receipt.build import build
-from compilediag.receipt.run_facts import RunFacts
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.diagnose import diagnose
+from compilediag.readers.torch_logs.events import events_of_text
+from compilediag.receipt.build.build import build
+from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import Timeline
 
 DATA = Path(__file__).parent / "data"
 

@@ -24,13 +24,19 @@ from timelines import attempt, process, recompile, timeline
 
 from compilediag import cli
 from compilediag.receipt.file import read_receipt
-from compilediag.supervisor.reports import NO_TRACE, link_reports, linked_files, role_of, traces_in
-from compilediag.timeline import BreakSite
-from compilediag.tools import tlparse_log
-from compilediag.tools.limited import Limits, run_limited
-from compilediag.tools.tlparse import Report, find_tlparse, reports_of
-from compilediag.tools.tlparse_counts import counted_in, differences
-from compilediag.tools.tlparse_log import Copied, TooLarge, copy_log
+from compilediag.runs.supervised.reports import (
+    NO_TRACE,
+    link_reports,
+    linked_files,
+    role_of,
+    traces_in,
+)
+from compilediag.runs.tools import tlparse_log
+from compilediag.runs.tools.limited import Limits, run_limited
+from compilediag.runs.tools.tlparse import Report, find_tlparse, reports_of
+from compilediag.runs.tools.tlparse_counts import counted_in, differences
+from compilediag.runs.tools.tlparse_log import Copied, TooLarge, copy_log
+from compilediag.timeline.timeline import BreakSite
 
 HEAD = "V1121 14:11:01.404000 100 torch/_dynamo/utils.py:2009] "
 needs_tlparse = pytest.mark.skipif(find_tlparse() is None, reason="tlparse is not installed")
@@ -358,7 +364,9 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "run"
     (folder / "artifacts" / "torch_trace").mkdir(parents=True)
     (folder / "artifacts" / "torch_trace" / "a.log").write_bytes(trace())
-    monkeypatch.setattr("compilediag.tools.tlparse.find_tlparse", lambda: stand_in(tmp_path, GOOD))
+    monkeypatch.setattr(
+        "compilediag.runs.tools.tlparse.find_tlparse", lambda: stand_in(tmp_path, GOOD)
+    )
     return folder
 
 
@@ -379,7 +387,7 @@ def test_reports_are_linked_and_compared(run_dir: Path) -> None:
 
 def test_no_trace_and_no_program_are_said(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing to report and nobody to report it: a sentence each, and no claim to have compared."""
-    monkeypatch.setattr("compilediag.tools.tlparse.find_tlparse", lambda: None)
+    monkeypatch.setattr("compilediag.runs.tools.tlparse.find_tlparse", lambda: None)
     linked = link_reports(traces_in(str(run_dir)), str(run_dir), run_of_two(), ())
     assert linked.notes == ("a.log: tlparse is not installed: pip install tlparse",)
     assert linked.extensions["tlparse"]["compared"] is False  # type: ignore[index]

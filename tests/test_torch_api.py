@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
-from compilediag_harness import (  # noqa: E402
+from compilediag_harness.torch_internals import (  # noqa: E402
     torch_api,
     torch_calls,
     torch_compiles,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.readers import trace_records
-from compilediag.readers.trace_metadata import ARTIFACTS, WANTED
-from compilediag.readers.trace_records import Losses, TraceRecord, TraceScanner
+from compilediag.readers.torch_trace import scan
+from compilediag.readers.torch_trace.metadata import ARTIFACTS, WANTED
+from compilediag.readers.torch_trace.scan import Losses, TraceRecord, TraceScanner
 
 HEAD = b"V1121 14:17:00.227000 1679 torch/_dynamo/utils.py:2350] "
 
@@ -124,7 +124,7 @@ def test_a_cut_line_is_a_torn_tail() -> None:
 
 def test_long_lines_cost_no_memory_and_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line over the limit is passed over, and the records after it are read."""
-    monkeypatch.setattr(trace_records, "LINE_LIMIT", 1000)
+    monkeypatch.setattr(scan, "LINE_LIMIT", 1000)
     long = HEAD + b'{"str": ["' + b"x" * 5000 + b'", 1]}\n'
     records, losses = scanned(*cut(STRING + long + REASON, 64))
     assert [item.kind for item in records] == ["str", "artifact"]
@@ -133,7 +133,7 @@ def test_long_lines_cost_no_memory_and_are_counted(monkeypatch: pytest.MonkeyPat
 
 def test_a_long_line_of_another_kind_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of it would have been used."""
-    monkeypatch.setattr(trace_records, "LINE_LIMIT", 1000)
+    monkeypatch.setattr(scan, "LINE_LIMIT", 1000)
     long = HEAD + b'{"chromium_event": "' + b"x" * 5000 + b'"}\n\t' + b"y" * 5000 + b"\n"
     records, losses = scanned(*cut(STRING + long + STRING, 64))
     assert (len(records), losses.counts) == (2, {})
@@ -141,7 +141,7 @@ def test_a_long_line_of_another_kind_is_no_loss(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_long_payload_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a record that is used."""
-    monkeypatch.setattr(trace_records, "PAYLOAD_LIMIT", 100)
+    monkeypatch.setattr(scan, "PAYLOAD_LIMIT", 100)
     long = line(b'{"artifact": {"name": "recompile_reasons"}}', b"x" * 500)
     assert scanned(*cut(long + STRING, 64))[1].counts == {"too_long": 1}
 

@@ -16,10 +16,10 @@ import pytest
 import scenario_cases
 from packaging.version import Version
 
-from compilediag.diagnose import Diagnosis, diagnose
-from compilediag.fold import fold
-from compilediag.readers.trace import read_trace
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.diagnose import Diagnosis, diagnose
+from compilediag.readers.torch_trace.read import read_trace
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import Timeline
 
 DATA = Path(__file__).parent / "data"
 VERSIONS = ("2.7.1", "2.15.0")

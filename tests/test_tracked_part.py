@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from compilediag.diagnose import Diagnosis
-from compilediag.diff import compare
-from compilediag.fold import fold
+from compilediag.compare.diff import compare
+from compilediag.diagnosis.diagnose import Diagnosis
+from compilediag.diagnosis.reconcile import Agreement
 from compilediag.readers.journal import decode_line
-from compilediag.receipt.build import build
-from compilediag.receipt.run_facts import RunFacts
-from compilediag.receipt.schema import Receipt
-from compilediag.receipt.tracked_part import MOST_RUNS
-from compilediag.reconcile import Agreement
-from compilediag.views.comparison import render_comparison
-from compilediag.views.look import Look
+from compilediag.receipt.build.build import build
+from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.build.tracked import MOST_RUNS
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.timeline.fold import fold
+from compilediag.views.diff import render_comparison
+from compilediag.views.style import Look
 from compilediag.views.verdict import render
 from compilediag_harness.wire import (
     AblationWritten,

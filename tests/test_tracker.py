@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness import host_memory, tracked_run, tracker_log, undisturbed
-from compilediag_harness import tracker as module
-from compilediag_harness.session import Session
-from compilediag_harness.tracker import Tracker, tracker
+from compilediag_harness.base.session import Session
+from compilediag_harness.torch_internals import dynamo_skip, host_memory
+from compilediag_harness.user_api import tracked_run, tracker_log
+from compilediag_harness.user_api import tracker as module
+from compilediag_harness.user_api.tracker import Tracker, tracker
 from compilediag_harness.wire import Event, RunTracked, TrackedRunsLeftOut
 
 CONFIG = {"task": "copy", "shots": 5}
@@ -304,7 +305,7 @@ def test_threads(clock: list[float]) -> None:
 def test_compiled_code_records_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """While Dynamo traces it, a tracker does nothing at all."""
     lane = tracker().start_run()
-    monkeypatch.setattr(undisturbed, "is_compiling", lambda: True)
+    monkeypatch.setattr(dynamo_skip, "is_compiling", lambda: True)
     lane.record_step(-5, {"loss": "no number"})  # type: ignore[dict-item]
     lane.start_run()
     monkeypatch.undo()

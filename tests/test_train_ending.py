@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.readers.train_ending import TAIL_LINES, EndingReader, ending_in
-from compilediag.readers.train_shapes import built_in
-from compilediag.readers.trainlog import train_log_of
-from compilediag.train_log import LoggedEnding
+from compilediag.readers.train_logs.ending import TAIL_LINES, EndingReader, ending_in
+from compilediag.readers.train_logs.patterns import built_in
+from compilediag.readers.train_logs.read import train_log_of
+from compilediag.timeline.train_log import LoggedEnding
 
 STEP = "iter {}: loss 2.3113, time 120.00ms, mfu 12.50%\n"
 STEPS = "".join(STEP.format(number) for number in range(6))

@@ -10,16 +10,11 @@ from typing import Any
 import pytest
 
 from compilediag.errors import UsageError
-from compilediag.readers.line_layouts import Layouts
-from compilediag.readers.train_lines import RANK
-from compilediag.readers.train_shapes import (
-    LineShape,
-    built_in,
-    shapes_in,
-    shapes_with,
-)
-from compilediag.readers.trainlog import fields_of, train_log_of
-from compilediag.train_log import steady_rate, steady_step_s
+from compilediag.readers.train_logs.line_layouts import Layouts
+from compilediag.readers.train_logs.lines import RANK
+from compilediag.readers.train_logs.patterns import LineShape, built_in, shapes_in, shapes_with
+from compilediag.readers.train_logs.read import fields_of, train_log_of
+from compilediag.timeline.train_log import steady_rate, steady_step_s
 
 MINE = """
 [[line]]

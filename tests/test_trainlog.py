@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.readers.line_layouts import Layouts
-from compilediag.readers.train_lines import LINE_LIMIT, log_lines, named_rank, plain_text
-from compilediag.readers.train_shapes import built_in
-from compilediag.readers.trainlog import fields_of, tells_steps, train_log_of
-from compilediag.train_log import TrainLog, steady_rate, steady_step_s, warmup_lines
+from compilediag.readers.train_logs.line_layouts import Layouts
+from compilediag.readers.train_logs.lines import LINE_LIMIT, log_lines, named_rank, plain_text
+from compilediag.readers.train_logs.patterns import built_in
+from compilediag.readers.train_logs.read import fields_of, tells_steps, train_log_of
+from compilediag.timeline.train_log import TrainLog, steady_rate, steady_step_s, warmup_lines
 
 DATA = Path(__file__).parent / "data" / "train_logs"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness import undisturbed
+from compilediag_harness.torch_internals import dynamo_skip
 
 
 def ours() -> int:
@@ -31,25 +31,25 @@ def test_functions_are_marked_with_what_they_call() -> None:
     """What we call is ours as well; what the user's code below us calls is not."""
     marked: list[tuple[Any, Any]] = []
     torch = torch_with(native(marked))
-    assert undisturbed.never_compiled(torch, ours, len)
-    assert undisturbed.never_compiled(torch, ours, callees=True)
+    assert dynamo_skip.never_compiled(torch, ours, len)
+    assert dynamo_skip.never_compiled(torch, ours, callees=True)
     assert marked == [(ours.__code__, ("skip", "skip")), (ours.__code__, ("skip", "default"))]
 
 
 def test_a_torch_without_the_mark_is_told() -> None:
     """Nothing raises: the functions then may be compiled, and do nothing while they are traced."""
-    assert not undisturbed.never_compiled(torch_with(SimpleNamespace()), ours)
-    assert not undisturbed.never_compiled(SimpleNamespace(), ours)
+    assert not dynamo_skip.never_compiled(torch_with(SimpleNamespace()), ours)
+    assert not dynamo_skip.never_compiled(SimpleNamespace(), ours)
 
 
 def test_nothing_is_being_compiled_before_torch_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The question can be asked in a program without torch, and is torch's own with it."""
-    monkeypatch.setattr(undisturbed, "is_compiling", undisturbed._never)
-    assert not undisturbed.is_compiling()
-    monkeypatch.setattr(undisturbed, "is_traced", undisturbed._never)
+    monkeypatch.setattr(dynamo_skip, "is_compiling", dynamo_skip._never)
+    assert not dynamo_skip.is_compiling()
+    monkeypatch.setattr(dynamo_skip, "is_traced", dynamo_skip._never)
     compiler = SimpleNamespace(is_compiling=lambda: True, is_dynamo_compiling=lambda: True)
-    undisturbed.bind(SimpleNamespace(compiler=compiler))
-    assert undisturbed.is_compiling()
+    dynamo_skip.bind(SimpleNamespace(compiler=compiler))
+    assert dynamo_skip.is_compiling()
 
 
 @pytest.mark.torch
@@ -57,4 +57,4 @@ def test_this_torch_has_the_mark() -> None:
     """The contract with torch that the module rests on."""
     import torch
 
-    assert undisturbed.never_compiled(torch, ours)
+    assert dynamo_skip.never_compiled(torch, ours)

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compilediag.receipt.record import from_plain
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import from_plain
 from compilediag.views.text import columns
 from compilediag.views.verdict import SCREEN_LINES, render
 

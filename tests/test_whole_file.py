@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from compilediag_harness import whole_file
+from compilediag_harness.base import atomic_write
 
 
 def test_pieces_take_the_place_of_the_file(tmp_path: Path) -> None:
     """The size told is that of the file, and nothing else is left in the folder."""
     path = tmp_path / "a.json"
     path.write_bytes(b"old, and longer than what is new")
-    assert whole_file.write(path, (b"new", b"", b" content")) == len(b"new content")
+    assert atomic_write.write(path, (b"new", b"", b" content")) == len(b"new content")
     assert path.read_bytes() == b"new content"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -30,7 +30,7 @@ def test_what_fails_halfway_leaves_the_old_file(tmp_path: Path) -> None:
         raise RuntimeError("no more")
 
     with pytest.raises(RuntimeError, match="no more"):
-        whole_file.write(path, pieces())
+        atomic_write.write(path, pieces())
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -42,7 +42,7 @@ def test_the_disk_is_waited_for_where_it_is_asked(
     """The file and its folder are flushed, or neither."""
     calls: list[int] = []
     monkeypatch.setattr(os, "fsync", calls.append)
-    whole_file.write(tmp_path / "a.json", (b"x",), flushed=flushed)
+    atomic_write.write(tmp_path / "a.json", (b"x",), flushed=flushed)
     assert len(calls) == (2 if flushed else 0)
 
 
@@ -52,6 +52,6 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     real, link = tmp_path / "there" / "a.json", tmp_path / "link.json"
     real.write_bytes(b"old")
     link.symlink_to(real)
-    whole_file.write(link, (b"new",))
+    atomic_write.write(link, (b"new",))
     assert link.is_symlink()
     assert real.read_bytes() == b"new"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 
-from compilediag_harness.collectors import writers, writes_in_source
+from compilediag_harness.collectors import writers
+from compilediag_harness.source import writes_in_source
 
 
 def make_flag():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.attempts import FrameKey, frame_id_of
-from compilediag.timeline import (
+from compilediag.timeline.compiles import FrameKey, frame_id_of
+from compilediag.timeline.timeline import (
     BreakSite,
     Compile,
     Frame,

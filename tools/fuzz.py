@@ -20,16 +20,16 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from compilediag.diagnose import diagnose
-from compilediag.fold import fold
+from compilediag.diagnosis.diagnose import diagnose
 from compilediag.readers.journal import Journal, decode_line
-from compilediag.readers.text_events import events_of_text
-from compilediag.readers.trace import trace_of
-from compilediag.readers.train_shapes import built_in
-from compilediag.readers.trainlog import train_log_of
-from compilediag.receipt.build import build
-from compilediag.receipt.run_facts import RunFacts
-from compilediag.timeline import Timeline
+from compilediag.readers.torch_logs.events import events_of_text
+from compilediag.readers.torch_trace.read import trace_of
+from compilediag.readers.train_logs.patterns import built_in
+from compilediag.readers.train_logs.read import train_log_of
+from compilediag.receipt.build.build import build
+from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import Timeline
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data"
 PIECE_BYTES = 8192

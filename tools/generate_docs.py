@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 
-from compilediag import pages
 from compilediag.cli import COMMANDS
-from compilediag.codes import REGISTER
+from compilediag.commands import pages
+from compilediag.diagnosis.codes import REGISTER
 from compilediag.receipt import schema_page
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compilediag.commands.arguments import PATH
 from compilediag.commands.help import Command
-from compilediag.commands.screen import write
+from compilediag.commands.params import PATH
+from compilediag.commands.terminal import write
 from compilediag.errors import UsageError
 from compilediag.views.text import clean
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from contextlib import AbstractContextManager
 
-    from compilediag.offline.many_ranks import Asked
     from compilediag.readers.inputs import Source
-    from compilediag.readers.train_shapes import LineShape
+    from compilediag.readers.train_logs.patterns import LineShape
+    from compilediag.runs.offline.many_ranks import Asked
 
 
 @click.command(
@@ -108,13 +108,13 @@ def command(
     if cluster is not None:
         _check_nothing_works_here(tlparse, jobs, patterns, warmup)
     from compilediag.commands.show import drawn
-    from compilediag.offline import find_sources, workers_worth
-    from compilediag.readers.train_shapes import shapes_with
+    from compilediag.readers.train_logs.patterns import shapes_with
+    from compilediag.runs.offline import find_sources, workers_worth
 
     shapes = None if patterns is None else shapes_with(patterns)
     sources = find_sources(paths, shapes)
     lane = name or _lane(paths)
-    from compilediag.offline.many_ranks import asked_here
+    from compilediag.runs.offline.many_ranks import asked_here
 
     if cluster is not None:
         from compilediag.commands.analyze_cluster import connected
@@ -156,7 +156,7 @@ def _check_nothing_works_here(
 
 
 def _folder(output: str | None) -> str:
-    from compilediag.run_directory import make_run_dir
+    from compilediag.runs.run_directory import make_run_dir
 
     return make_run_dir(output, "analyze", now=time.time(), pid=os.getpid())
 
@@ -169,7 +169,7 @@ def _workers(number: int) -> AbstractContextManager[Executor | None]:
     """Processes to work in; none where this one does the work alone."""
     if number < 2:
         return nullcontext()
-    from compilediag.pooled import pool_of
+    from compilediag.readers.parallel import pool_of
 
     return pool_of(number)
 
@@ -183,15 +183,15 @@ def _here(
     tlparse: bool,
 ) -> None:
     """Writes the receipts: all ranks together, and each where there are several."""
-    from compilediag.offline.many_ranks import are_many, receipt_of_many
     from compilediag.receipt.file import write_receipt
     from compilediag.receipt.locate import receipt_in
+    from compilediag.runs.offline.many_ranks import are_many, receipt_of_many
 
     if are_many(sources) and not tlparse:
         receipt = receipt_of_many(sources, asked, executor, shapes)
         write_receipt(receipt, receipt_in(asked.folder))
         return
-    from compilediag.offline import merged_receipt, rank_receipts, read_sources
+    from compilediag.runs.offline import merged_receipt, rank_receipts, read_sources
 
     record = replace(read_sources(sources, executor, shapes), warmup=asked.warmup)
     receipt = merged_receipt(record, asked.name, asked.world_size, asked.folder)

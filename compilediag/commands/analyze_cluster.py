@@ -14,17 +14,23 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
+from compilediag.diagnosis.ranks.fingerprint import RankBrief
+from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.errors import UsageError
-from compilediag.offline import rank_receipt
-from compilediag.offline.many_ranks import Asked, receipt_of_chosen, told_journals
-from compilediag.offline.rank_parts import Journals, Part, journals_of, parts_in, told_in
-from compilediag.pooled import AHEAD
-from compilediag.rank_choice import Choice, brief_in, choice_of, parts_of, summary_in
-from compilediag.ranks.brief import RankBrief
-from compilediag.ranks.summary import RankSummary
 from compilediag.readers.inputs import Source
-from compilediag.receipt.schema import Receipt
-from compilediag.records import Record, ranks_named, read_source, readable_in, record_of
+from compilediag.readers.parallel import AHEAD
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.offline import rank_receipt
+from compilediag.runs.offline.many_ranks import Asked, receipt_of_chosen, told_journals
+from compilediag.runs.offline.rank_choice import Choice, brief_in, choice_of, parts_of, summary_in
+from compilediag.runs.offline.rank_parts import Journals, Part, journals_of, parts_in, told_in
+from compilediag.runs.offline.sources import (
+    Record,
+    ranks_named,
+    read_source,
+    readable_in,
+    record_of,
+)
 
 JOINED = 16
 """Results that one task of the tree puts together."""

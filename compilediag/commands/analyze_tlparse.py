@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from compilediag.fold import fold
 from compilediag.readers.inputs import TRACE
-from compilediag.receipt.schema import Artifact
-from compilediag.redact import secret_values
-from compilediag.supervisor.assemble import artifact_of
-from compilediag.supervisor.reports import link_reports, linked_files
+from compilediag.receipt.redact import secret_values
+from compilediag.receipt.schema.receipt import Artifact
+from compilediag.runs.supervised.assemble import artifact_of
+from compilediag.runs.supervised.reports import link_reports, linked_files
+from compilediag.timeline.fold import fold
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema import Receipt
-    from compilediag.records import Record
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.runs.offline.sources import Record
 
 
 def with_reports(receipt: Receipt, record: Record, folder: str) -> tuple[Receipt, tuple[str, ...]]:

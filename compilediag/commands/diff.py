@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from compilediag.commands.arguments import PATH
 from compilediag.commands.help import Command
-from compilediag.commands.screen import look, write
+from compilediag.commands.params import PATH
+from compilediag.commands.terminal import look, write
 
 
 @click.command(
@@ -28,7 +28,7 @@ def command(before: str, after: str | None, *, as_json: bool) -> None:
     different lanes (another precision, backend or preset) are refused with exit code 2.
     """
     from compilediag.commands.receipts import load, suffix_for
-    from compilediag.diff import compare
+    from compilediag.compare.diff import compare
 
     found = compare(load(before)[1], load(after)[1])
     if as_json:
@@ -39,7 +39,7 @@ def command(before: str, after: str | None, *, as_json: bool) -> None:
         plain = {"changed": found.changed, **to_builtins(found)}
         write(json.dumps(plain, indent=1, default=str) + "\n")
         return
-    from compilediag.views.comparison import render_comparison
+    from compilediag.views.diff import render_comparison
 
     following = f"\n  next: compilediag show{suffix_for(after)}\n"
     write(render_comparison(found, look()) + following)

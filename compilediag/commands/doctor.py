@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from compilediag.commands.help import Command
-from compilediag.commands.screen import look, write
+from compilediag.commands.terminal import look, write
 
 EXIT_UNUSABLE = 1
 

@@ -6,10 +6,10 @@ import re
 
 import click
 
-from compilediag import pages
-from compilediag.commands.arguments import PATH
+from compilediag.commands import pages
 from compilediag.commands.help import Command
-from compilediag.commands.screen import look, write
+from compilediag.commands.params import PATH
+from compilediag.commands.terminal import look, write
 from compilediag.errors import UsageError
 from compilediag.views.text import clean, hang
 
@@ -51,7 +51,7 @@ def _code_of(word: str) -> str:
     """The code meant by a code in any case, or by a slug such as "lazy-buffer"."""
     if _CODE.match(word):
         return word.upper()
-    from compilediag.codes import REGISTER
+    from compilediag.diagnosis.codes import REGISTER
 
     slug = word.lower().replace("_", "-")
     for code, entry in REGISTER.items():
@@ -65,7 +65,7 @@ def _code_of(word: str) -> str:
 
 def _list() -> str:
     """Every code of the register with its slug and sentence."""
-    from compilediag.codes import REGISTER
+    from compilediag.diagnosis.codes import REGISTER
 
     screen = look()
     lines: list[str] = []
@@ -80,7 +80,7 @@ def _page(code: str) -> str:
     text = pages.page(code)
     if text is not None:
         return _drawn(text)
-    from compilediag.codes import REGISTER
+    from compilediag.diagnosis.codes import REGISTER
 
     if code not in REGISTER:
         raise UsageError(f"there is no rule {code}; `compilediag explain --list` names them all")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compilediag.commands.arguments import PATH
+from compilediag.commands.params import PATH
 from compilediag.errors import UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
 

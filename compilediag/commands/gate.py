@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compilediag.commands.arguments import PATH
 from compilediag.commands.help import Command
-from compilediag.commands.screen import write
+from compilediag.commands.params import PATH
+from compilediag.commands.terminal import write
+from compilediag.compare.gate.rounds import FEWEST_ROUNDS, ROUNDS
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
-from compilediag.gate.rounds import FEWEST_ROUNDS, ROUNDS
 
 if TYPE_CHECKING:
     from compilediag.commands.gate_inputs import Lane
-    from compilediag.gate.expression import Limit
-    from compilediag.gate.judgement import Judgement
+    from compilediag.compare.gate.expression import Limit
+    from compilediag.compare.gate.judgement import Judgement
 
 
 @click.command(
@@ -114,8 +114,8 @@ def _judge(receipts: Sequence[str], given: dict[str, Any]) -> int:
     """Everything that can be wrong with the question is found before an answer is written."""
     from compilediag.commands.gate_inputs import baseline_path, lanes_of, shown_path
     from compilediag.commands.gate_output import outputs_of, show
-    from compilediag.gate.judge import judge
-    from compilediag.lock_file import read_lock
+    from compilediag.compare.gate.baseline_file import read_lock
+    from compilediag.compare.gate.judge import judge
 
     limits = _limits(given["fail_on"])
     outputs = outputs_of(given["formats"], os.environ)
@@ -149,7 +149,7 @@ def _judge(receipts: Sequence[str], given: dict[str, Any]) -> int:
 def _limits(expression: str | None) -> tuple[Limit, ...]:
     if expression is None:
         return ()
-    from compilediag.gate.expression import parse_limits
+    from compilediag.compare.gate.expression import parse_limits
 
     return parse_limits(expression)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from compilediag.commands.screen import look
-from compilediag.gate.ab import SLOWER, Sample, Timing, require_scipy, timings
-from compilediag.tools.ab import measure
+from compilediag.commands.terminal import look
+from compilediag.compare.gate.ab import SLOWER, Sample, Timing, require_scipy, timings
+from compilediag.runs.tools.ab import measure
 
 
 def compared(a: str, b: str, rounds: int) -> tuple[Timing, ...]:

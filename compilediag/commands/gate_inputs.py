@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from compilediag.commands.receipts import load
+from compilediag.compare.gate.baseline_file import find_lock
 from compilediag.errors import UsageError
-from compilediag.lock_file import find_lock
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.receipt import Receipt
 
 
 class Lane(Struct, frozen=True):

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from compilediag.commands.repository import look_of_repository
-from compilediag.commands.screen import look, write
+from compilediag.commands.terminal import look, write
+from compilediag.compare.gate.baseline_file import write_whole
+from compilediag.compare.gate.judgement import Judgement
 from compilediag.errors import OutputUnwritable, UsageError
-from compilediag.gate.judgement import Judgement
-from compilediag.lock_file import write_whole
 from compilediag.views.gate import FORMATS
 from compilediag.views.text import clean
 

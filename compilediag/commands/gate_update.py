@@ -7,12 +7,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from compilediag.commands.gate_inputs import Lane, shown_path
-from compilediag.commands.screen import look, write
+from compilediag.commands.terminal import look, write
+from compilediag.compare.gate.baseline import LOCK_NAME, Lock
+from compilediag.compare.gate.baseline_file import read_lock, write_lock
+from compilediag.compare.gate.entries import plural
+from compilediag.compare.gate.update import Recorded, recorded
 from compilediag.errors import UsageError
-from compilediag.gate.items import plural
-from compilediag.gate.lock import LOCK_NAME, Lock
-from compilediag.gate.recording import Recorded, recorded
-from compilediag.lock_file import read_lock, write_lock
 
 _NAMED = 5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from compilediag.commands.help import Command
-from compilediag.commands.screen import look, write
+from compilediag.commands.terminal import look, write
 from compilediag.errors import UsageError
 
 
@@ -50,7 +50,7 @@ def command(
     as few rows as any choice of so many does.
     """
     from compilediag.commands.receipts import load, suffix_for
-    from compilediag.size_plan import Limits, plans_of
+    from compilediag.receipt.bucket_plan import Limits, plans_of
     from compilediag_harness.shapes.buckets import BucketsImpossible
 
     try:
@@ -60,7 +60,7 @@ def command(
     if as_json:
         import json
 
-        from compilediag.size_plan import spelled
+        from compilediag.receipt.bucket_plan import spelled
 
         write(json.dumps([spelled(item) for item in found], indent=1) + "\n")
         return

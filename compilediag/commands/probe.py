@@ -20,7 +20,7 @@ from compilediag.commands.run_options import (
 from compilediag.errors import UsageError
 
 if TYPE_CHECKING:
-    from compilediag.probing.plan import Variant
+    from compilediag.diagnosis.cadence.plan import Variant
 
 
 @click.command(
@@ -56,8 +56,8 @@ def command(ctx: click.Context, target: tuple[str, ...], **given: Any) -> int:
 
 def probe_target(target: tuple[str, ...], given: dict[str, Any]) -> int:
     """Probes TARGET with the options of the command line; `run --cadence-probe` comes here too."""
-    from compilediag.probing.groups import wanted_of
-    from compilediag.supervisor.probe import ProbeOptions, probe
+    from compilediag.diagnosis.cadence.groups import wanted_of
+    from compilediag.runs.supervised.probe import ProbeOptions, probe
 
     if not target:
         raise UsageError("say what to probe: `compilediag probe train.py`")

@@ -8,7 +8,7 @@ from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.receipt import Receipt
 
 
 _BESIDE_LETTERS = str.maketrans("", "", "/._-")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 
 _SAID_BY = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 """Where GitHub and GitLab have put the repository; it may lie there without its `.git`."""

@@ -9,12 +9,12 @@ import click
 
 from compilediag.commands.help import Command
 from compilediag.commands.receipts import load, suffix_for
-from compilediag.commands.screen import look, write
+from compilediag.commands.terminal import look, write
 from compilediag.errors import OutputUnwritable, ReproImpossible, UsageError
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.compiles import FindingRecord
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.compiles import FindingRecord
+    from compilediag.receipt.schema.receipt import Receipt
 
 AROUND = 3
 """Lines quoted before and behind the one to blame."""
@@ -44,7 +44,7 @@ def command(number: int, receipt: str | None, *, output: str | None) -> None:
     guard on the same variable and values. Where that cannot be, the reason is said, and the exit
     code is 2. RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
-    from compilediag.repro.script import script_of
+    from compilediag.views.repro.script import script_of
 
     path, found = load(receipt)
     if number > len(found.findings):
@@ -85,7 +85,7 @@ def _write_new(file: str, text: str) -> None:
 
 def _inputs(finding: FindingRecord, receipt: Receipt) -> str | None:
     """Shapes of the calls of the callable that was compiled again, where one is known as that."""
-    from compilediag.views.facts import events
+    from compilediag.views.lookups import events
 
     frames = {(item.frame.file, item.frame.line) for item in events(finding, receipt)}
     called = [item for item in receipt.invocations if (item.file, item.line) in frames]
@@ -95,7 +95,7 @@ def _inputs(finding: FindingRecord, receipt: Receipt) -> str | None:
 def _quoted(finding: FindingRecord) -> list[str]:
     """The user's lines around the place to blame; none where the file is not there any more."""
     from compilediag.readers.journal import open_regular
-    from compilediag.redact import Redactor, secret_values
+    from compilediag.receipt.redact import Redactor, secret_values
 
     place = finding.location
     stream = open_regular(place.file) if place is not None and place.file.endswith(".py") else None

@@ -22,14 +22,14 @@ from compilediag.commands.run_options import (
     with_telemetry_options,
 )
 from compilediag.errors import EXIT_GATE, UsageError
-from compilediag.supervisor.options import GRACE_S, LiveMode, Options, Outcome
-from compilediag.views.look import Look
+from compilediag.runs.supervised.options import GRACE_S, LiveMode, Options, Outcome
+from compilediag.views.style import Look
 
 if TYPE_CHECKING:
-    from compilediag.gate.expression import Limit
-    from compilediag.prices import PriceTable
-    from compilediag.receipt.schema import Receipt
-    from compilediag.telemetry.wishes import Wishes
+    from compilediag.compare.gate.expression import Limit
+    from compilediag.receipt.prices import PriceTable
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.runs.telemetry.settings import Wishes
 
 PIPE_WIDTH = 100
 MOST_WIDTH = 120
@@ -67,7 +67,7 @@ def command(
     target's own. The exit code is the target's; with --fail-on it is 3 where the target succeeds
     and a limit is exceeded.
     """
-    from compilediag.supervisor import run
+    from compilediag.runs.supervised import run
 
     if target and target[0] == "--":
         target = target[1:]
@@ -99,7 +99,7 @@ def limits_of(settings: dict[str, Any]) -> tuple[Limit, ...]:
     """
     if settings.get("fail_on") is None:
         return ()
-    from compilediag.gate.expression import parse_limits
+    from compilediag.compare.gate.expression import parse_limits
 
     return parse_limits(settings["fail_on"])
 
@@ -109,7 +109,7 @@ def gated(outcome: Outcome, limits: tuple[Limit, ...]) -> int:
     judged does not pass; 2 would say that nothing was started."""
     if not limits or outcome.receipt is None:
         return outcome.exit_code
-    from compilediag.gate.judge import judge
+    from compilediag.compare.gate.judge import judge
 
     for item in (failures := judge(outcome.receipt, limits=limits).failures):
         if item.kind in ("limit", "not_judged"):
@@ -159,7 +159,7 @@ def options_of(settings: dict[str, Any]) -> Options:
 def _telemetry(settings: dict[str, Any]) -> Wishes | None:
     if all(settings.get(name) is None for name in TELEMETRY):
         return None
-    from compilediag.telemetry.wishes import wishes_of
+    from compilediag.runs.telemetry.settings import wishes_of
 
     return wishes_of(settings, os.environ)
 
@@ -167,7 +167,7 @@ def _telemetry(settings: dict[str, Any]) -> Wishes | None:
 def _prices(path: str | None) -> PriceTable | None:
     """The table that an option, pyproject.toml or the environment names; without one no cost is
     estimated. Read before the target starts: a table that is wrong costs no run."""
-    from compilediag.supervisor.price_file import VARIABLE, read_prices
+    from compilediag.runs.supervised.price_file import VARIABLE, read_prices
 
     path = path or os.environ.get(VARIABLE)
     return read_prices(path) if path else None

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from compilediag.commands.help import Command
-from compilediag.supervisor.options import GRACE_S
+from compilediag.runs.supervised.options import GRACE_S
 
 PROBE_FLAG = "--cadence-probe"
 """The one option of ours that is also accepted after TARGET."""

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from compilediag.commands.arguments import PATH
 from compilediag.commands.help import Command
-from compilediag.commands.screen import look, write
+from compilediag.commands.params import PATH
+from compilediag.commands.terminal import look, write
 from compilediag.errors import UsageError
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema import Receipt
-    from compilediag.views.look import Look
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.views.style import Look
 
 
 @click.command(
@@ -68,7 +68,7 @@ def drawn(view: str, where: str | None) -> str:
     if view == "as_json":
         import json
 
-        from compilediag.receipt.record import as_plain
+        from compilediag.receipt.schema.record import as_plain
 
         # In ASCII: text of the target must not act on a terminal here either.
         return json.dumps(as_plain(receipt), indent=1, allow_nan=False) + "\n"

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.errors import OutputUnwritable, UsageError
-from compilediag.fold import fold
-from compilediag.lock_file import write_whole
 from compilediag.readers.journal import Journal, open_regular, read_run
-from compilediag.redact import Redactor, secret_values
+from compilediag.receipt.redact import Redactor, secret_values
+from compilediag.timeline.fold import fold
 from compilediag.views.perfetto import render_perfetto
 from compilediag.views.perfetto_foreign import foreign_events
 from compilediag.views.perfetto_tracks import tracks_of
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.receipt import Receipt
 
 TIMELINE_ROLE = "tlparse_timeline"
 """Of artifacts: torch's own timeline, as tlparse writes it."""

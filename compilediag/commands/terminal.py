@@ -7,7 +7,7 @@ import sys
 from typing import TextIO
 
 from compilediag.errors import OutputUnwritable
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 
 PIPE_WIDTH = 100
 """Columns where stdout is no terminal and COLUMNS does not say."""

@@ -9,7 +9,7 @@ import click
 
 from compilediag.commands.fleet_options import choice_of, fleet_options, receipts_in
 from compilediag.commands.help import Command
-from compilediag.commands.screen import look, write
+from compilediag.commands.terminal import look, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from compilediag.tally import CauseKey, CountChange
+from compilediag.compare.keys import CauseKey, CountChange
 
 
 class CauseChange(Struct, frozen=True):

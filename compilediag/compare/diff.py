@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from compilediag import figures, tally
-from compilediag.comparison import (
+from compilediag.compare import figures, keys
+from compilediag.compare.changes import (
     BreakChange,
     CauseChange,
     Comparison,
@@ -21,10 +21,10 @@ from compilediag.comparison import (
     TimingChange,
 )
 from compilediag.errors import LanesNotComparable
-from compilediag.receipt.history import version_of
-from compilediag.receipt.parts.tracked import TrackedRecord
-from compilediag.receipt.record import as_plain
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import as_plain
+from compilediag.receipt.schema.tracked import TrackedRecord
+from compilediag.receipt.versions import version_of
 
 _VARYING = frozenset({"load_avg_1m"})
 """Environment facts that differ between any two runs."""
@@ -44,7 +44,7 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
     _check_budgets(before, after)
     causes = _causes(before, after)
     breaks = _breaks(before, after)
-    counts_after = tally.counts(after)
+    counts_after = keys.counts(after)
     findings = Counter(_finding_names(before)), Counter(_finding_names(after))
     return Comparison(
         before_id=before.receipt_id,
@@ -53,7 +53,7 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
         status=(before.status, after.status),
         counts=tuple(
             CountChange(name, count, counts_after[name])
-            for name, count in tally.counts(before).items()
+            for name, count in keys.counts(before).items()
         ),
         causes_new=tuple(item for item in causes if not item.before),
         causes_gone=tuple(item for item in causes if not item.after),
@@ -141,7 +141,7 @@ def _flat(value: Any, path: str) -> Iterable[tuple[str, Any]]:
 
 
 def _causes(before: Receipt, after: Receipt) -> list[CauseChange]:
-    left, right = tally.causes(before), tally.causes(after)
+    left, right = keys.causes(before), keys.causes(after)
     changes: list[CauseChange] = []
     for key in dict.fromkeys((*left, *right)):
         told = (right.get(key) or left[key])[0]
@@ -159,7 +159,7 @@ def _causes(before: Receipt, after: Receipt) -> list[CauseChange]:
 
 
 def _breaks(before: Receipt, after: Receipt) -> list[BreakChange]:
-    left, right = tally.breaks(before), tally.breaks(after)
+    left, right = keys.breaks(before), keys.breaks(after)
     return [
         BreakChange(
             key.file,
@@ -174,11 +174,11 @@ def _breaks(before: Receipt, after: Receipt) -> list[BreakChange]:
     ]
 
 
-_ABSENT = tally.FrameTotal(compiles=0, ran_eager=False, line=0)
+_ABSENT = keys.FrameTotal(compiles=0, ran_eager=False, line=0)
 
 
 def _frames(before: Receipt, after: Receipt) -> Iterable[FrameChange]:
-    left, right = tally.frames(before), tally.frames(after)
+    left, right = keys.frames(before), keys.frames(after)
     for key in dict.fromkeys((*left, *right)):
         old, new = left.get(key, _ABSENT), right.get(key, _ABSENT)
         same = (old.compiles, old.ran_eager) == (new.compiles, new.ran_eager)

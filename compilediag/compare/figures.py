@@ -4,8 +4,8 @@ Nothing is judged by them: another machine or another moment changes most of the
 """
 
 # No annotations as text (`from __future__`): see `tally`.
-from compilediag.receipt.parts.tracked import TrackedRecord
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.tracked import TrackedRecord
 
 THROUGHPUT = (
     *("steps_per_s", "samples_per_s", "tokens_per_s", "tokens_per_s_per_device"),

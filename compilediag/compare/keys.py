@@ -10,8 +10,8 @@ import re
 
 from msgspec import Struct
 
-from compilediag.receipt.parts.compiles import EventCause
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.compiles import EventCause
+from compilediag.receipt.schema.receipt import Receipt
 
 COUNTS = (
     "frames",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from compilediag.findings import Severity
+    from compilediag.diagnosis.findings import Severity
 
 
 class CodeInfo(NamedTuple):

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
-from compilediag.findings import Finding, Rule
-from compilediag.reconcile import Agreement, reconcile
-from compilediag.rules.catalogue import ALL_RULES
-from compilediag.rules.evidence import disagreements, find_disagreement
-from compilediag.rules.recompiles import Groups, RecompileRule, groups_of
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.reconcile import Agreement, reconcile
+from compilediag.diagnosis.rules.catalogue import ALL_RULES
+from compilediag.diagnosis.rules.evidence import disagreements, find_disagreement
+from compilediag.diagnosis.rules.recompiles import Groups, RecompileRule, groups_of
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 
 Verdict = Literal["clean", "findings", "blind"]

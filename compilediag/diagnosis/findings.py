@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import field
 from typing import Literal
 
-from compilediag.timeline import Timeline
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 

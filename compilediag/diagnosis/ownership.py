@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from compilediag.findings import Ownership
+    from compilediag.diagnosis.findings import Ownership
 
 _INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
 _STANDARD_LIBRARY = re.compile(

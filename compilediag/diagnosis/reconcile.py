@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import field
 
-from compilediag.timeline import Process, Recompile, TextLog, Timeline
+from compilediag.timeline.timeline import Process, Recompile, TextLog, Timeline
 from compilediag_harness.late_patterns import late
 from compilediag_harness.lazy_dataclasses import dataclass
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from compilediag.fleet.measures import checks_of, values_of
-from compilediag.receipt.record import as_plain
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import as_plain
 
 SOFTWARE = ("python", "torch", "triton", "cuda", "driver")
 """Versions of `environment` that may explain a change."""

@@ -24,7 +24,7 @@ import msgspec
 from compilediag import __version__
 from compilediag.fleet.entry import Entry, Lane, Problem
 from compilediag.fleet.measures import MEASURES
-from compilediag.receipt.schema import SCHEMA_VERSION
+from compilediag.receipt.schema.receipt import SCHEMA_VERSION
 
 INDEX_NAME = ".compilediag-index.sqlite"
 

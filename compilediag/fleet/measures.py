@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.receipt import Receipt
 
 Kind = Literal["noisy", "count", "share"]
 

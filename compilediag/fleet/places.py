@@ -7,7 +7,7 @@ import os
 from compilediag.fleet.entry import Problem
 from compilediag.fleet.folder import Fleet, Progress, Wanted, every, fleet_of, gathered
 from compilediag.fleet.remote import read_remote
-from compilediag.storage import is_uri
+from compilediag.readers.storage import is_uri
 
 TABLE_SUFFIX = ".parquet"
 

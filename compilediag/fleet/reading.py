@@ -9,7 +9,7 @@ from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
 from compilediag.fleet.entry import Entry, Problem, entry_of
 from compilediag.receipt.file import LARGEST_BYTES, receipt_from
 from compilediag.receipt.locate import RECEIPT_NAME
-from compilediag.receipt.schema import SCHEMA
+from compilediag.receipt.schema.receipt import SCHEMA
 
 _SCHEMA_BYTES = SCHEMA.encode()
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, cast
 
 from compilediag.fleet.entry import Entry, Problem
 from compilediag.fleet.reading import read_content
+from compilediag.readers.storage import AT_ONCE, is_uri, system_of, told
 from compilediag.receipt.file import LARGEST_BYTES
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
-from compilediag.storage import AT_ONCE, is_uri, system_of, told
 
 _SUFFIX = ".json"
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from compilediag.change_points.placing import middle
+from compilediag.fleet.change_points.placing import middle
 from compilediag.fleet.entry import Entry, Lane
 from compilediag.fleet.lanes import by_lane, labels_of, throughput_of
 from compilediag.fleet.measures import CHECKS, MEASURES

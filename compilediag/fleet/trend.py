@@ -13,9 +13,9 @@ from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
-from compilediag.change_points import counts, noisy
-from compilediag.change_points.placing import average, middle
-from compilediag.change_points.rank_scan import fewest
+from compilediag.fleet.change_points import counts, noisy
+from compilediag.fleet.change_points.placing import average, middle
+from compilediag.fleet.change_points.rank_scan import fewest
 from compilediag.fleet.changes import Change, FactChange, LaneTrend, Mark, Series, mark_of
 from compilediag.fleet.entry import SOFTWARE, Entry, Lane
 from compilediag.fleet.lanes import by_lane, labels_of, throughput_of

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from compilediag.diagnose import diagnose
-from compilediag.fold import fold
+from compilediag.diagnosis.diagnose import diagnose
 from compilediag.pytest_plugin.counted import counted
 from compilediag.pytest_plugin.judging import (
     Problem,
@@ -19,10 +18,11 @@ from compilediag.pytest_plugin.judging import (
 )
 from compilediag.pytest_plugin.listing import Listing
 from compilediag.pytest_plugin.stretch import stretch, unfinished
-from compilediag.timeline import Timeline
+from compilediag.runs.watch import Seen
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import Timeline
 from compilediag.views.text import clean
 from compilediag.views.words import count
-from compilediag.watching import Seen
 
 _SWITCHED_OFF = ("force_eager", "eager_on_recompile")
 """Stances under which nothing compiles whatever the program does."""

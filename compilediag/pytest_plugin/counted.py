@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compilediag.causes import causes_of
-from compilediag.ownership import ownership_of
-from compilediag.receipt.running_part import cudagraph_section
-from compilediag.rules.recompiles import blamed
-from compilediag.timeline import BreakSite, Compile, Frame, Recompile, Timeline
+from compilediag.diagnosis.causes import causes_of
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.rules.recompiles import blamed
+from compilediag.receipt.build.running import cudagraph_section
+from compilediag.timeline.timeline import BreakSite, Compile, Frame, Recompile, Timeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from compilediag.diagnose import Diagnosis
+from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.pytest_plugin.counted import Counted, counted
 from compilediag.pytest_plugin.listing import Listing
 from compilediag.pytest_plugin.marks import Demands
-from compilediag.timeline import Recompile, Timeline
-from compilediag.views.facts import BLIND_RULES
+from compilediag.timeline.timeline import Recompile, Timeline
+from compilediag.views.lookups import BLIND_RULES
 from compilediag.views.text import clean
 from compilediag.views.words import count
 

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 import pytest
 
+from compilediag.compare.gate.baseline import LaneBaseline, Lock, read, text_of
+from compilediag.compare.gate.baseline_file import read_lock, write_lock
+from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.judgement import Item, Judgement
+from compilediag.compare.gate.update import recorded
 from compilediag.errors import BaselineUnreadable, CompilediagError
-from compilediag.gate.judge import judge
-from compilediag.gate.judgement import Item, Judgement
-from compilediag.gate.lock import LaneBaseline, Lock, read, text_of
-from compilediag.gate.recording import recorded
-from compilediag.lock_file import read_lock, write_lock
 from compilediag.pytest_plugin.judging import Problem
 from compilediag.pytest_plugin.listing import Listing
 from compilediag.pytest_plugin.marks import Demands
 from compilediag.pytest_plugin.settings import Settings, baseline_of
+from compilediag.runs.watch import Seen
 from compilediag.views.text import clean
 from compilediag.views.words import count, seconds
-from compilediag.watching import Seen
 
 UPDATE = "pytest --compilediag-update"
 _LOCK = pytest.StashKey[Lock]()

@@ -13,12 +13,12 @@ import pytest
 from compilediag.pytest_plugin.blocks import Block, judge_exact, judge_frames, judge_steady
 from compilediag.pytest_plugin.judging import Problem
 from compilediag.pytest_plugin.marks import BadMark, checked_counts
-from compilediag_harness.torch_api import stance
+from compilediag_harness.torch_internals.torch_api import stance
 
 if TYPE_CHECKING:
-    from compilediag.findings import Finding
-    from compilediag.receipt.schema import Receipt
-    from compilediag.watching import Seen
+    from compilediag.diagnosis.findings import Finding
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.runs.watch import Seen
 
 
 class Ledger:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from compilediag.causes import causes_of
-from compilediag.codes import info
-from compilediag.findings import Cause, Finding
-from compilediag.receipt.places import Places
-from compilediag.rules.break_text import read_break
-from compilediag.rules.recompiles import blamed
-from compilediag.timeline import BreakSite, Compile, Frame, Recompile, Timeline
+from compilediag.diagnosis.causes import causes_of
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Cause, Finding
+from compilediag.diagnosis.rules.break_text import read_break
+from compilediag.diagnosis.rules.recompiles import blamed
+from compilediag.receipt.build.relative_paths import Places
+from compilediag.timeline.timeline import BreakSite, Compile, Frame, Recompile, Timeline
 from compilediag.views.text import clean
 from compilediag.views.words import seconds, steps
 from compilediag_harness.wire import Location

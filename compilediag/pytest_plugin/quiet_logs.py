@@ -13,7 +13,7 @@ from types import TracebackType
 
 from compilediag_harness.collectors.artifact_loggers import artifact_of
 from compilediag_harness.collectors.logs import ARTIFACTS
-from compilediag_harness.torch_logs import log_internals
+from compilediag_harness.torch_internals.torch_logs import log_internals
 
 TRACE_LOGGER = "torch.__trace"
 

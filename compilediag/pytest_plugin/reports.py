@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from compilediag.errors import OutputUnwritable
 
 if TYPE_CHECKING:
-    from compilediag.watching import Seen
+    from compilediag.runs.watch import Seen
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST = 100

@@ -19,7 +19,7 @@ from compilediag.pytest_plugin.quiet_logs import QuietLogs
 from compilediag.pytest_plugin.reports import write_receipt_of
 from compilediag.pytest_plugin.settings import Settings
 from compilediag.pytest_plugin.telling import CompileFailure, tell
-from compilediag.watching import Seen, watch
+from compilediag.runs.watch import Seen, watch
 
 SECTION = "compilediag"
 

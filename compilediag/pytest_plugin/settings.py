@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from compilediag.compare.gate.expression import Limit, parse_limits
 from compilediag.errors import UsageError
-from compilediag.gate.expression import Limit, parse_limits
 
 Config = pytest.Config
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from compilediag.pytest_plugin.judging import Problem
-from compilediag.redact import Redactor, secret_values
+from compilediag.receipt.redact import Redactor, secret_values
 
 
 class CompileFailure(pytest.fail.Exception):

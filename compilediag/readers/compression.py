@@ -14,7 +14,7 @@ from io import BytesIO
 from typing import Any, BinaryIO
 
 from compilediag.readers.journal import open_regular
-from compilediag.storage import is_uri, open_uri, sentence
+from compilediag.readers.storage import is_uri, open_uri, sentence
 
 BLOCK_BYTES = 64 << 10
 """Bytes given at a time, or somewhat more: larger pieces are slower, and cost memory."""

@@ -11,15 +11,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from compilediag.readers.compression import BLOCK_BYTES, SNIFFED_BYTES, Opened, plain_head
 from compilediag.readers.journal import journal_names
-from compilediag.readers.openers import BLOCK_BYTES, SNIFFED_BYTES, Opened, plain_head
-from compilediag.readers.text import PREFIX
-from compilediag.storage import above, below, files_below, heads_of, is_uri, local_path
+from compilediag.readers.storage import above, below, files_below, heads_of, is_uri, local_path
+from compilediag.readers.torch_logs.counts import PREFIX
 from compilediag_harness.late_patterns import late
 from compilediag_harness.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
-    from compilediag.readers.train_shapes import LineShape
+    from compilediag.readers.train_logs.patterns import LineShape
 
 FILES_LIMIT = 200_000
 """Most files looked at below the paths of one command; the others are counted."""
@@ -224,8 +224,8 @@ def _told_by(path: str, head: bytes, shapes: Sequence[LineShape] | None) -> Sour
 
 def _is_trainers(head: bytes, shapes: Sequence[LineShape] | None) -> bool:
     # Where all is known by its name nothing of trainers is loaded.
-    from compilediag.readers.train_shapes import built_in
-    from compilediag.readers.trainlog import tells_steps
+    from compilediag.readers.train_logs.patterns import built_in
+    from compilediag.readers.train_logs.read import tells_steps
 
     return tells_steps(head, built_in() if shapes is None else shapes)
 

@@ -1,6 +1,6 @@
 """Journal files in, events out; every line that is no event is counted.
 
-A journal is written by `compilediag_harness.journal`, but what stands in it is in part text of
+A journal is written by `compilediag_harness.base.journal`, but what stands in it is in part text of
 the program that ran, and the file may be torn, cut or doctored: nothing here raises on contents,
 and every size has a cap.
 """
@@ -16,13 +16,13 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from compilediag.readers import loose_json
-from compilediag.storage import below, is_uri, lines_of, names_in, open_uri, sentence
+from compilediag.readers import lenient_json
+from compilediag.readers.storage import below, is_uri, lines_of, names_in, open_uri, sentence
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
 LINE_LIMIT = 1 << 20
-"""Longest line in bytes; `compilediag_harness.journal` writes none that is longer."""
+"""Longest line in bytes; `compilediag_harness.base.journal` writes none that is longer."""
 
 RECORD_LIMIT = 2_000_000
 """Most records read from one file."""
@@ -121,7 +121,7 @@ def decode_line(line: bytes) -> tuple[int, Event] | BadLine:
 
 def _decode_payload(sequence: int, payload: bytes) -> tuple[int, Event] | BadLine:
     bad = BadLine("bad_json", sequence)
-    record = loose_json.parse(payload)
+    record = lenient_json.parse(payload)
     if not isinstance(record, dict):
         return bad
     fields: dict[str, Any] = record  # pyright: ignore[reportUnknownVariableType]

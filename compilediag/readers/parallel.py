@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 AHEAD = 64
 """Most tasks handed out before their results are taken: results wait in memory."""
 
-PRELOADED = ("compilediag.offline.many_ranks",)
+PRELOADED = ("compilediag.runs.offline.many_ranks",)
 """What workers import once, in the server that they are forked from, where there is one."""
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from compilediag.readers.compression import Opened
 from compilediag.readers.inputs import TEXT, TRAIN, Source
-from compilediag.readers.openers import Opened
-from compilediag.readers.text_events import read_text_events
-from compilediag.train_log import TrainLog
+from compilediag.readers.torch_logs.events import read_text_events
+from compilediag.timeline.train_log import TrainLog
 
 if TYPE_CHECKING:
-    from compilediag.readers.train_shapes import LineShape
+    from compilediag.readers.train_logs.patterns import LineShape
 
 _TAGS = (b"[__recompiles", b"[__graph_breaks")
 _LONGEST_TAG = max(map(len, _TAGS))
@@ -27,8 +27,8 @@ def logs_in(sources: Iterable[Source], shapes: Sequence[LineShape] | None) -> Lo
     if not paths:
         return {}
     # Where no trainer's output may stand nothing of trainers is loaded.
-    from compilediag.readers.train_shapes import built_in
-    from compilediag.readers.trainlog import read_train_log
+    from compilediag.readers.train_logs.patterns import built_in
+    from compilediag.readers.train_logs.read import read_train_log
 
     shapes = built_in() if shapes is None else shapes
     read = ((path, read_train_log(path, shapes)) for path in paths)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from compilediag.call_sizes import VaryingSizes, varying_sizes
+from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
 from compilediag_harness.shapes.buckets import (
     BucketPlan,
     evaluate,
@@ -20,8 +20,8 @@ from compilediag_harness.shapes.buckets import (
 from compilediag_harness.shapes.grids import GridPlan, plan_grid
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.compiles import CompileEvent
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.compiles import CompileEvent
+    from compilediag.receipt.schema.receipt import Receipt
 
 STEP = 8
 """The rule of thumb that the plan is compared with: multiples of it."""

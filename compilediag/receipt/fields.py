@@ -10,10 +10,10 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any, cast
 
-from compilediag.receipt.history import version_of
-from compilediag.receipt.record import UNKNOWN_FIELD, Record
-from compilediag.receipt.schema import Receipt
-from compilediag.receipt.unknown_fields import record_inside
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import UNKNOWN_FIELD, Record
+from compilediag.receipt.schema.unknown_fields import record_inside
+from compilediag.receipt.versions import version_of
 
 _TOML_PARSER = "tomllib" if sys.version_info >= (3, 11) else "tomli"
 

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from compilediag.errors import OutputUnwritable, ReceiptUnreadable
-from compilediag.receipt.history import is_present, receipt_of
 from compilediag.receipt.locate import AnyPath, find_receipt
-from compilediag.receipt.schema import Receipt
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.versions import is_present, receipt_of
 
 LARGEST_BYTES = 64 * 1024 * 1024
 """A larger file is not read: no receipt of ours comes near."""
@@ -38,14 +38,14 @@ def write_receipt(
     """
     # Whoever only reads receipts does without these.
     from compilediag.receipt.spelling import pieces_of
-    from compilediag_harness import whole_file
+    from compilediag_harness.base import atomic_write
 
     folder, name = os.path.split(os.path.abspath(path))
     try:
         if not _made(folder):
-            start = whole_file.temporary_start(name)
+            start = atomic_write.temporary_start(name)
             _sweep(folder, start, time.time() if now_s is None else now_s)
-        return whole_file.write(path, pieces_of(receipt), flushed=flushed)
+        return atomic_write.write(path, pieces_of(receipt), flushed=flushed)
     except OSError as error:
         raise OutputUnwritable(
             f"The receipt cannot be written to {path}: {error.strerror or error}."

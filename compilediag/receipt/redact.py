@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
-from compilediag.secret_patterns import (
+from compilediag.receipt.secret_patterns import (
     NAMED_VALUE,
     OPAQUE_WORD,
     PLAIN_PATTERNS,

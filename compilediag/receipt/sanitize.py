@@ -14,10 +14,16 @@ from typing import Any, cast
 
 import msgspec
 
-from compilediag.receipt.record import UNKNOWN_FIELD, Record, as_plain, attributes, from_plain
-from compilediag.receipt.spoken_fields import spoken_fields
-from compilediag.redact import EXEMPT, PLACES, REMEMBERED_LENGTH, Redactor
-from compilediag.secret_patterns import is_secret_name
+from compilediag.receipt.redact import EXEMPT, PLACES, REMEMBERED_LENGTH, Redactor
+from compilediag.receipt.schema.record import (
+    UNKNOWN_FIELD,
+    Record,
+    as_plain,
+    attributes,
+    from_plain,
+)
+from compilediag.receipt.secret_patterns import is_secret_name
+from compilediag.receipt.text_fields import spoken_fields
 from compilediag_harness.wire import clip
 
 TEXT_KEPT = 8 * 1024

@@ -16,8 +16,8 @@ from typing import Any, cast
 import msgspec
 
 from compilediag.receipt.fields import Field, registered
-from compilediag.receipt.record import UNKNOWN_FIELD
-from compilediag.receipt.schema import SCHEMA_VERSION, Receipt
+from compilediag.receipt.schema.receipt import SCHEMA_VERSION, Receipt
+from compilediag.receipt.schema.record import UNKNOWN_FIELD
 
 SCHEMA_FILE, PAGE_FILE = "receipt.schema.json", "receipt.md"
 

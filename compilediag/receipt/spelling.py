@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import msgspec
 
-from compilediag.receipt.history import is_older
-from compilediag.receipt.record import LEAVES, Record, attributes, to_json
-from compilediag.receipt.schema import MIN_READER_VERSION, SCHEMA_VERSION, Receipt
+from compilediag.receipt.schema.receipt import MIN_READER_VERSION, SCHEMA_VERSION, Receipt
+from compilediag.receipt.schema.record import LEAVES, Record, attributes, to_json
+from compilediag.receipt.versions import is_older
 
 ITEMS_TOGETHER = 256
 """Most items of a list that are spelled together."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 
-from compilediag.receipt.record import UNKNOWN_FIELD, Record
+from compilediag.receipt.schema.record import UNKNOWN_FIELD, Record
 
 _NEVER_SPEAK = frozenset({int, bool, type(None)})
 """Types of values that are written as they are."""

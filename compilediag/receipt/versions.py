@@ -13,8 +13,8 @@ from typing import Any, cast
 import msgspec
 
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
-from compilediag.receipt.record import from_plain, has_unknown
-from compilediag.receipt.schema import MIN_READER_VERSION, SCHEMA, SCHEMA_VERSION, Receipt
+from compilediag.receipt.schema.receipt import MIN_READER_VERSION, SCHEMA, SCHEMA_VERSION, Receipt
+from compilediag.receipt.schema.record import from_plain, has_unknown
 
 _DIGITS = 6
 """The most that a part of a version has."""

@@ -17,15 +17,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
 from compilediag_harness.wire import WIRE_VERSION, Event, ProcessEnded, ProcessStarted, clip
 
 if TYPE_CHECKING:
-    from compilediag.diagnose import Diagnosis
-    from compilediag.findings import Finding
-    from compilediag.receipt.parts.invocations import Invocation
-    from compilediag.receipt.schema import Receipt, Status
-    from compilediag.timeline import Timeline
+    from compilediag.diagnosis.diagnose import Diagnosis
+    from compilediag.diagnosis.findings import Finding
+    from compilediag.receipt.schema.invocations import Invocation
+    from compilediag.receipt.schema.receipt import Receipt, Status
+    from compilediag.timeline.timeline import Timeline
 
 EVENT_LIMIT = 200_000
 """Events kept in memory; later ones are counted as dropped, and the verdict says so."""
@@ -100,14 +100,14 @@ class Seen:
     @cached_property
     def timeline(self) -> Timeline:
         """Frames, compiles, recompiles, breaks, steps and spans of the block."""
-        from compilediag.fold import fold
+        from compilediag.timeline.fold import fold
 
         return fold([self.events], None, self._user_roots)
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
         """Verdict and findings."""
-        from compilediag.diagnose import diagnose
+        from compilediag.diagnosis.diagnose import diagnose
 
         return diagnose(self.timeline)
 
@@ -119,10 +119,10 @@ class Seen:
     @cached_property
     def receipt(self) -> Receipt:
         """The receipt of the block, as `compilediag run` would write it."""
-        from compilediag.receipt.build import build
-        from compilediag.receipt.run_facts import RunFacts, facts_told_by
+        from compilediag.receipt.build.build import build
+        from compilediag.receipt.build.run_metadata import RunFacts, facts_told_by
+        from compilediag.receipt.redact import secret_values
         from compilediag.receipt.ulid import ulid
-        from compilediag.redact import secret_values
 
         timeline = self.timeline
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started_unix))
@@ -210,7 +210,8 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         self._forget_calls: Callable[[], None] | None = None
 
     def __enter__(self) -> Seen:
-        from compilediag_harness import attach, torch_calls
+        from compilediag_harness import attach
+        from compilediag_harness.torch_internals import torch_calls
 
         if self._session is not None:
             raise RuntimeError("this watch() is in use: make one for each block")

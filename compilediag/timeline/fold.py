@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from compilediag import fold_timings as timings
-from compilediag.attempts import CollectiveSchedule
-from compilediag.cadence_groups import groups_of
-from compilediag.cudagraph_runs import cudagraphs_of
-from compilediag.device_memory import devices_of
-from compilediag.fixed_shapes import fixed_shapes_of
-from compilediag.fold_breaks import break_sites
-from compilediag.fold_compiles import compiles_of
-from compilediag.fold_frames import frames_of, hazards_of, skipped_of
-from compilediag.invocation_calls import invocations_of
-from compilediag.pipeline_loops import loops_of
-from compilediag.process_events import ProcessEvents
-from compilediag.step_measures import SyncSample
-from compilediag.sync_sites import sample_of
-from compilediag.timeline import Process, TextLog, Timeline
-from compilediag.tracked_runs import tracked_of
-from compilediag.train_log import TrainLog
+from compilediag.timeline import fold_timings as timings
+from compilediag.timeline.cadence import groups_of
+from compilediag.timeline.compiles import CollectiveSchedule
+from compilediag.timeline.cudagraphs import cudagraphs_of
+from compilediag.timeline.fixed_shapes import fixed_shapes_of
+from compilediag.timeline.fold_breaks import break_sites
+from compilediag.timeline.fold_compiles import compiles_of
+from compilediag.timeline.fold_frames import frames_of, hazards_of, skipped_of
+from compilediag.timeline.invocations import invocations_of
+from compilediag.timeline.memory import devices_of
+from compilediag.timeline.pipelines import loops_of
+from compilediag.timeline.process import ProcessEvents
+from compilediag.timeline.steps import SyncSample
+from compilediag.timeline.syncs import sample_of
+from compilediag.timeline.timeline import Process, TextLog, Timeline
+from compilediag.timeline.tracked import tracked_of
+from compilediag.timeline.train_log import TrainLog
 from compilediag_harness.wire import (
     AblationWritten,
     CadenceDeclared,

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from compilediag.attempts import BreakSite
-from compilediag.process_events import ProcessEvents
+from compilediag.timeline.compiles import BreakSite
+from compilediag.timeline.process import ProcessEvents
 from compilediag_harness.wire import GraphBroke, Location
 
 _BREAK_AT = re.compile(r"user code at (?P<file>[^\n]+):(?P<line>\d+)\s*(?:\n|$)")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compilediag.attempts import Compile, Recompile
-from compilediag.process_events import ProcessEvents
+from compilediag.timeline.compiles import Compile, Recompile
+from compilediag.timeline.process import ProcessEvents
 from compilediag_harness.wire import Compiled, GraphBroke, Recompiled, TorchSeen
 
 _AT_LIMIT = re.compile(

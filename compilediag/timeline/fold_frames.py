@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from compilediag.attempts import Compile, Frame, FrameKey, Hazards, SkippedFrame
-from compilediag.process_events import ProcessEvents
+from compilediag.timeline.compiles import Compile, Frame, FrameKey, Hazards, SkippedFrame
+from compilediag.timeline.process import ProcessEvents
 from compilediag_harness.wire import Compiled, FrameSkipped, HazardsChecked
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from compilediag.process_events import ProcessEvents
-from compilediag.step_measures import DeviceStep, DisabledCalls, Hook, PartialPhase, Step
+from compilediag.timeline.process import ProcessEvents
+from compilediag.timeline.steps import DeviceStep, DisabledCalls, Hook, PartialPhase, Step
 from compilediag_harness.wire import (
     Compiled,
     DeviceStepsTimed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.timeline import Timeline
+from compilediag.timeline.timeline import Timeline
 
 
 def ranks_present(timeline: Timeline) -> tuple[int, ...]:

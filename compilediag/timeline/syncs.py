@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from compilediag.step_measures import SyncSample, SyncSite
+from compilediag.timeline.steps import SyncSample, SyncSite
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location, SyncsSampled
 

@@ -7,7 +7,8 @@ processes is one Timeline: `process` (an index, 0 for the first) keeps their fra
 
 from __future__ import annotations
 
-from compilediag.attempts import (
+from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.compiles import (
     BreakSite,
     CollectiveSchedule,
     Compile,
@@ -16,13 +17,12 @@ from compilediag.attempts import (
     Recompile,
     SkippedFrame,
 )
-from compilediag.cadence_groups import CadenceGroup
-from compilediag.cudagraph_runs import CudagraphRun
-from compilediag.device_memory import DeviceMemory
-from compilediag.fixed_shapes import FixedShapeRun
-from compilediag.invocation_calls import Invocations
-from compilediag.pipeline_loops import PipelineLoop
-from compilediag.step_measures import (
+from compilediag.timeline.cudagraphs import CudagraphRun
+from compilediag.timeline.fixed_shapes import FixedShapeRun
+from compilediag.timeline.invocations import Invocations
+from compilediag.timeline.memory import DeviceMemory
+from compilediag.timeline.pipelines import PipelineLoop
+from compilediag.timeline.steps import (
     DeviceStep,
     DisabledCalls,
     Hook,
@@ -30,8 +30,8 @@ from compilediag.step_measures import (
     Step,
     SyncSample,
 )
-from compilediag.tracked_runs import TrackedRun
-from compilediag.train_log import TrainLog
+from compilediag.timeline.tracked import TrackedRun
+from compilediag.timeline.train_log import TrainLog
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import (
     AblationWritten,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.facts import BLIND_RULES, numbered
-from compilediag.views.look import Look
+from compilediag.views.lookups import BLIND_RULES, numbered
+from compilediag.views.style import Look
 from compilediag.views.text import hang
 from compilediag.views.training import is_note
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.receipt import Receipt
 
 MOST_REASONS = 4
 

@@ -6,20 +6,20 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from compilediag.views.cadence_variants import NAME_CHARS, variant_rows
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 from compilediag.views.table import table
 from compilediag.views.text import columns, flow, hang
 from compilediag.views.words import NOT_MEASURED, count, ordinal, seconds
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.cadence import (
+    from compilediag.receipt.schema.cadence import (
         Attribution,
         CadenceSection,
         CostSplit,
         ExtraByPhase,
         PeriodRecord,
     )
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.receipt import Receipt
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans", "rest")
 HEAD = ("group", "firing", "total", "compile", "metric", "sync", "by phase")

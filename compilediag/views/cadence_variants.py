@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from compilediag.views.look import Look
 from compilediag.views.sparkline import sparkline
+from compilediag.views.style import Look
 from compilediag.views.table import table
 from compilediag.views.text import clean, columns, hang
 from compilediag.views.words import seconds
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.cadence import CadenceSection, VariantRecord
+    from compilediag.receipt.schema.cadence import CadenceSection, VariantRecord
 
 NAME_CHARS = 24
 PICTURE_COLUMNS = 32

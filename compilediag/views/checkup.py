@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 from compilediag.views.text import hang, pad
 
 State = Literal["ok", "warning", "failed"]

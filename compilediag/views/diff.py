@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.diff import (
+from compilediag.compare.diff import (
     BreakChange,
     CauseChange,
     Comparison,
@@ -14,8 +14,8 @@ from compilediag.diff import (
     NumberChange,
     TimingChange,
 )
-from compilediag.views.look import Look
 from compilediag.views.quantities import measured
+from compilediag.views.style import Look
 from compilediag.views.table import table
 from compilediag.views.text import flow, hang
 from compilediag.views.words import seconds

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from compilediag.views import facts
+from compilediag.views import lookups
 from compilediag.views.finding_rows import place, title_of, when, writer
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 from compilediag.views.text import columns, hang, pad
 from compilediag.views.words import count, seconds
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.compiles import CompileEvent, EventCause, FindingRecord
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.compiles import CompileEvent, EventCause, FindingRecord
+    from compilediag.receipt.schema.receipt import Receipt
 
 _SHOWN_APART = frozenset(
     {"compile_ids", "expected", "actual", "values", "writers", "guard", "source", "roles"}
@@ -39,9 +39,9 @@ def render_finding(number: int, finding: FindingRecord, receipt: Receipt, look: 
     width = max(_LABEL_WIDTH, *(columns(label) + 2 for label, _ in told))
     for label, value in told:
         lines += hang(value, look.width, f"  {pad(label, width)}", " " * (width + 2))
-    happened = facts.events(finding, receipt)
+    happened = lookups.events(finding, receipt)
     if happened:
-        caused = any(facts.causes(finding, receipt))
+        caused = any(lookups.causes(finding, receipt))
         verb = "it caused" if caused else "it speaks of"
         lines += ["", f"  {count(len(happened), 'compile')} {verb}:"]
         lines += [_compile(item, look) for item in happened[:MOST_COMPILES]]
@@ -55,21 +55,21 @@ def _facts(finding: FindingRecord, receipt: Receipt, look: Look) -> list[tuple[s
     told: list[tuple[str, str]] = []
     if finding.variable:
         told.append(("variable", look.text(finding.variable)))
-    changed = facts.change(finding, receipt)
+    changed = lookups.change(finding, receipt)
     if changed is not None:
         told += [("expected", look.text(changed[0])), ("met", look.text(changed[1]))]
     told += [
         ("then", f"{look.text(expected)} {look.arrow} {look.text(actual)}")
-        for expected, actual in facts.changes(finding)[1:]
+        for expected, actual in lookups.changes(finding)[1:]
     ]
-    causes = list(facts.causes(finding, receipt))
+    causes = list(lookups.causes(finding, receipt))
     guards = dict.fromkeys(cause.guard for cause in causes)
     if not guards and finding.evidence.get("guard") is not None:
         guards = {str(finding.evidence["guard"]): None}
     told += [("guard", look.text(guard, 2000)) for guard in guards]
     told += [("source", look.text(item)) for item in dict.fromkeys(c.source for c in causes)]
     told.append(("where", place(finding, look) or "could not be determined"))
-    told += [("written by", writer(w, look, whole=True)) for w in facts.writers(finding, receipt)]
+    told += [("written by", writer(w, look, whole=True)) for w in lookups.writers(finding, receipt)]
     told.append(("when", when(finding) or "the step was not seen"))
     told.append(("cost", seconds(finding.cost_s)))
     told += _judgement(finding, look)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views import facts
-from compilediag.views.look import Look
+from compilediag.views import lookups
+from compilediag.views.style import Look
 from compilediag.views.text import columns, flow, hang, pad
 from compilediag.views.words import seconds, steps
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.compiles import FindingRecord
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.compiles import FindingRecord
+    from compilediag.receipt.schema.receipt import Receipt
 
 INDENT = "     "
 _SEVERITY = {"error": "red", "warning": "yellow", "info": "dim"}
@@ -62,18 +62,18 @@ def _detail(finding: FindingRecord, receipt: Receipt, look: Look) -> str:
     """The variable and how it changed: `pos.pe  [1, 16] → [8, 16]`."""
     variable = finding.variable
     told = look.text(variable, _TEXT_CHARS) if variable else ""
-    changed = facts.change(finding, receipt)
+    changed = lookups.change(finding, receipt)
     if changed is None:
         return told
     expected, actual = (look.text(value, _TEXT_CHARS) for value in changed)
-    others = " (and others)" if len(facts.changes(finding)) > 1 else ""
+    others = " (and others)" if len(lookups.changes(finding)) > 1 else ""
     return f"{told}  {expected} {look.arrow} {actual}{others}".strip()
 
 
 def _where(finding: FindingRecord, receipt: Receipt, look: Look) -> list[str]:
     """Line two: file and line, when, who writes it."""
     told = [text for text in (place(finding, look), when(finding)) if text]
-    told += [f"written by {writer(item, look)}" for item in facts.writers(finding, receipt)[:2]]
+    told += [f"written by {writer(item, look)}" for item in lookups.writers(finding, receipt)[:2]]
     if finding.ownership in _NOT_YOURS:
         told.append(_NOT_YOURS[finding.ownership])
     return flow(told, look.dot, look.width, INDENT, INDENT)
@@ -89,7 +89,7 @@ def place(finding: FindingRecord, look: Look) -> str:
     return f"{look.path(location.file, 60)}{line}{function}"
 
 
-def writer(item: facts.WrittenBy, look: Look, *, whole: bool = False) -> str:
+def writer(item: lookups.WrittenBy, look: Look, *, whole: bool = False) -> str:
     """`setc, model.py:23`; the whole qualified name on request."""
     name = item.function if whole else item.function.rpartition("<locals>.")[2]
     where = f", {look.path(item.file, 60)}:{item.line}" if item.file else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from compilediag.fleet.entry import KINDS, Problem
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 from compilediag.views.text import hang
 from compilediag.views.words import count
 

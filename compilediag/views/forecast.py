@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.facts import numbered
 from compilediag.views.finding_rows import place, title_of
-from compilediag.views.look import Look
+from compilediag.views.lookups import numbered
+from compilediag.views.style import Look
 from compilediag.views.text import hang
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.compiles import FindingRecord, FrameDetail
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.compiles import FindingRecord, FrameDetail
+    from compilediag.receipt.schema.receipt import Receipt
 
 MOST_NAMES = 3
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 from compilediag.views.table import table
 from compilediag.views.text import hang
 from compilediag.views.words import NOT_MEASURED, count
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.compiles import FrameDetail
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.compiles import FrameDetail
+    from compilediag.receipt.schema.receipt import Receipt
 
 HEAD = ("frame", "compiles", "guards", "guard check", "variants", "ran eager")
 RIGHT = ("compiles", "guards", "guard check", "variants")

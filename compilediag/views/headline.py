@@ -9,7 +9,7 @@ from msgspec import Struct
 from compilediag.views.words import count, percent, seconds
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.receipt import Receipt
 
 
 class Headline(Struct, frozen=True):

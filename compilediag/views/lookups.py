@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.compiles import CompileEvent, EventCause, FindingRecord
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.compiles import CompileEvent, EventCause, FindingRecord
+    from compilediag.receipt.schema.receipt import Receipt
 
 
 OUTLOOK_RULES = frozenset({"CD150", "CD151"})

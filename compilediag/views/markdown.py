@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views import facts
+from compilediag.views import lookups
 from compilediag.views.blindness import reasons
-from compilediag.views.facts import main_findings, notes
 from compilediag.views.finding_rows import title_of, when
 from compilediag.views.headline import headline
-from compilediag.views.look import Look
+from compilediag.views.lookups import main_findings, notes
+from compilediag.views.style import Look
 from compilediag.views.training import figures
 from compilediag.views.verdict import ending
 from compilediag.views.words import seconds
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.compiles import FindingRecord
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.compiles import FindingRecord
+    from compilediag.receipt.schema.receipt import Receipt
 
 MOST_FINDINGS = 30
 _SIGN = {"bad": "❌", "good": "✅", "blind": "❔", "warn": "⚠️"}
@@ -61,7 +61,7 @@ def _row(number: int, finding: FindingRecord, receipt: Receipt, look: Look) -> s
     what = prose(title_of(finding))
     if finding.variable:
         what += f" {code(finding.variable)}"
-    changed = facts.change(finding, receipt)
+    changed = lookups.change(finding, receipt)
     if changed is not None:
         what += f" {code(changed[0])} → {code(changed[1])}"
     location = finding.location

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.look import Look
 from compilediag.views.quantities import figure, measured, quantity
+from compilediag.views.style import Look
 from compilediag.views.table import table
 from compilediag.views.text import flow, hang
 from compilediag.views.words import count, seconds
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.tracked import CostSection, MetricRecord, TrackedRecord
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.receipt.schema.tracked import CostSection, MetricRecord, TrackedRecord
 
 MOST_RUNS = 2
 MOST_METRICS = 3

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from compilediag.redact import Redactor
+from compilediag.receipt.redact import Redactor
 from compilediag.views.perfetto_lanes import Slice, lanes_of
 from compilediag.views.perfetto_tracks import ProcessTracks, Track
 

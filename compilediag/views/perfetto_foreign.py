@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, cast
 
-from compilediag.redact import Redactor
+from compilediag.receipt.redact import Redactor
 
 KINDS = frozenset("BEXiIC")
 """Begin, end, whole, instant (two spellings) and counter: what torch writes."""

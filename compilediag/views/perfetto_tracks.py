@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compilediag.fold_breaks import break_place
+from compilediag.timeline.fold_breaks import break_place
 from compilediag.views.perfetto_lanes import Slice, slice_of
 from compilediag.views.words import count
 from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryRead, GraphBroke
 
 if TYPE_CHECKING:
-    from compilediag.pipeline_loops import PipelineLoop
-    from compilediag.receipt.parts.compiles import CompileEvent, EventCause
-    from compilediag.receipt.schema import Receipt
-    from compilediag.timeline import Compile, Step, SyncSample, Timeline
+    from compilediag.receipt.schema.compiles import CompileEvent, EventCause
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.timeline.pipelines import PipelineLoop
+    from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
     from compilediag_harness.wire import Event
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans")

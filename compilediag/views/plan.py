@@ -5,9 +5,9 @@ from __future__ import annotations
 import keyword
 from collections.abc import Mapping, Sequence
 
-from compilediag.size_histogram import Histogram, Range, histogram
-from compilediag.size_plan import FixedSizes, SizePlan
-from compilediag.views.look import Look
+from compilediag.receipt.bucket_plan import FixedSizes, SizePlan
+from compilediag.receipt.size_histogram import Histogram, Range, histogram
+from compilediag.views.style import Look
 from compilediag.views.table import table
 from compilediag.views.text import hang
 from compilediag.views.words import count

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 from compilediag.views.table import table
 from compilediag.views.text import hang
 from compilediag.views.words import NOT_MEASURED, count
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.ranks import RankDivergence, RankRow, RanksSection, RankTotals
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection, RankTotals
+    from compilediag.receipt.schema.receipt import Receipt
 
 HEAD = ("rank", "compiles", "recompiles", "breaks", "ran eager", "compile", "cache hits", "step")
 ROWS_SHOWN = 64

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from compilediag.fleet.measures import BY_NAME
 from compilediag.fleet.stats import LaneStats
 from compilediag.views.fleet import counted, day
-from compilediag.views.look import Look
 from compilediag.views.quantities import quantity
+from compilediag.views.style import Look
 from compilediag.views.table import table
 from compilediag.views.text import hang
 from compilediag.views.words import count

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 from compilediag.views.table import table
 from compilediag.views.text import hang
 from compilediag.views.words import NOT_MEASURED, count, percent, seconds
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.running import Phases, Spike, StepsSection, Timing
-    from compilediag.receipt.parts.syncs import SyncLineRecord, SyncsSection
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.receipt.schema.running import Phases, Spike, StepsSection, Timing
+    from compilediag.receipt.schema.syncs import SyncLineRecord, SyncsSection
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans", "rest")
 HEAD = ("span or function", "what", "phase", "calls", "total", "mean", "longest")

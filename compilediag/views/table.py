@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 from compilediag.views.text import columns, pad
 
 GAP = "  "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 from compilediag.views.text import hang, pad
 from compilediag.views.words import count, seconds
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.compiles import CompileEvent, EventCause
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.compiles import CompileEvent, EventCause
+    from compilediag.receipt.schema.receipt import Receipt
 
 MOST_CAUSES = 20
 """Of one compile; `show --json` has them all."""

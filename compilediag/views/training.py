@@ -8,8 +8,8 @@ from compilediag.views.text import flow, hang
 from compilediag.views.words import count, seconds
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema import Receipt
-    from compilediag.views.look import Look
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.views.style import Look
 
 NOTE = "train_log: "
 """How reasons in `completeness` begin that are notes on a trainer's output."""

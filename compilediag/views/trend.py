@@ -8,9 +8,9 @@ from itertools import chain
 from compilediag.fleet.changes import Change, Event, LaneTrend, Mark, Series, events_of, order_of
 from compilediag.fleet.measures import BY_NAME
 from compilediag.views.fleet import counted, day, moment
-from compilediag.views.look import Look
 from compilediag.views.quantities import pair, quantity
 from compilediag.views.sparkline import sparkline
+from compilediag.views.style import Look
 from compilediag.views.text import columns, flow, hang, pad
 from compilediag.views.words import count
 

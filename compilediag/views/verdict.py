@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compilediag.views.blindness import why_blind
-from compilediag.views.facts import BLIND_RULES, main_findings, notes, numbered
 from compilediag.views.finding_rows import finding_rows
+from compilediag.views.forecast import outlook
 from compilediag.views.headline import headline
-from compilediag.views.look import Look
-from compilediag.views.outlook import outlook
+from compilediag.views.lookups import BLIND_RULES, main_findings, notes, numbered
+from compilediag.views.style import Look
 from compilediag.views.text import columns, flow, hang
 from compilediag.views.training import figures, training
 from compilediag.views.words import count
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.schema.receipt import Receipt
 
 SCREEN_LINES = 24
 LEAST_FINDINGS = 3

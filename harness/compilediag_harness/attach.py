@@ -13,14 +13,15 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness import (
-    checkpoints,
+from compilediag_harness.base.post_import import PostImport
+from compilediag_harness.base.session import Session
+from compilediag_harness.collectors import invocations, profiling
+from compilediag_harness.collectors.registry import Collectors
+from compilediag_harness.shapes import shape_log
+from compilediag_harness.steps import steps
+from compilediag_harness.torch_internals import (
     environment,
     host_memory,
-    pipeline,
-    pipeline_log,
-    profiling,
-    steps,
     torch_api,
     torch_calls,
     torch_compiles,
@@ -28,14 +29,8 @@ from compilediag_harness import (
     torch_guards,
     torch_logs,
     torch_names,
-    tracker,
-    tracker_log,
 )
-from compilediag_harness.collectors import invocations
-from compilediag_harness.collectors.together import Collectors
-from compilediag_harness.post_import import PostImport
-from compilediag_harness.session import Session
-from compilediag_harness.shapes import shape_log
+from compilediag_harness.user_api import checkpoints, pipeline, pipeline_log, tracker, tracker_log
 from compilediag_harness.wire import EnvironmentRead, ProcessEnded, TorchSeen
 
 _MOST_REQUESTS = 32

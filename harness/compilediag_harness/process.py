@@ -16,7 +16,7 @@ import os
 import sys
 import time
 
-from compilediag_harness.journal import Journal
+from compilediag_harness.base.journal import Journal
 
 TYPE_CHECKING = False  # `typing` costs milliseconds in children without torch
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from compilediag_harness.session import Session
+    from compilediag_harness.base.session import Session
     from compilediag_harness.wire import Event
 else:
     import _signal  # `signal` itself would bring `enum` along
@@ -59,7 +59,7 @@ class Attached:
         """Installs the collectors, when torch is about to be imported."""
         if self.session is not None:
             return
-        from compilediag_harness.session import Session
+        from compilediag_harness.base.session import Session
 
         self.session = session = Session(self._sink, self.origin)
         session.text_log = os.path.join(self.run_dir, "torch_logs.txt")
@@ -69,7 +69,7 @@ class Attached:
 
             attach.install(session)
             if os.environ.get("COMPILEDIAG_EXPERIMENTS"):
-                from compilediag_harness import experiments
+                from compilediag_harness.user_api import experiments
 
                 experiments.install(self.run_dir)
         except Exception as error:
@@ -185,7 +185,7 @@ def start(run_dir: str) -> Attached:
         return current
     current = attached = Attached(run_dir)
     if os.environ.get("COMPILEDIAG_PROFILE_DIR"):
-        from compilediag_harness import profiling
+        from compilediag_harness.collectors import profiling
 
         profiling.arm()  # now, for a signal before torch is there would end the program
     atexit.register(attached.finish)

@@ -47,7 +47,7 @@ def live(bench: Bench) -> Iterator[Row]:
 
 def journal(bench: Bench) -> Iterator[Row]:
     """One record, encoded and written: CPU time of the call, system time included."""
-    from compilediag_harness.journal import Journal
+    from compilediag_harness.base.journal import Journal
     from compilediag_harness.wire import Compiled, Location, encode
 
     folders = (bench.folder / f"journal-{number}" for number in itertools.count())

@@ -12,11 +12,11 @@ from typing import Any
 from bench import Bench, Benchmark, Row
 
 from compilediag.receipt.file import receipt_from
-from compilediag.receipt.history import receipt_of
 from compilediag.receipt.spelling import encoded
-from compilediag_harness import tracker_log
-from compilediag_harness.session import Session
-from compilediag_harness.tracker import tracker
+from compilediag.receipt.versions import receipt_of
+from compilediag_harness.base.session import Session
+from compilediag_harness.user_api import tracker_log
+from compilediag_harness.user_api.tracker import tracker
 
 EXAMPLE = Path(__file__).parent.parent / "data" / "receipt-example.json"
 RECEIPT_BYTES = 28 * 1024

@@ -21,9 +21,9 @@ def _listening(bench: Bench, name: str) -> tuple[Any, Any]:
     """A session that writes to a journal, with the hooks of steps and spans in place; and torch."""
     import torch
 
-    from compilediag_harness import steps
-    from compilediag_harness.journal import Journal
-    from compilediag_harness.session import Session
+    from compilediag_harness.base.journal import Journal
+    from compilediag_harness.base.session import Session
+    from compilediag_harness.steps import steps
     from compilediag_harness.wire import Event, ProcessStarted, encode
 
     folder = bench.folder / name
@@ -47,8 +47,8 @@ def _row(what: str, used_us: float, goal_us: float) -> Row:
 def spans(bench: Bench) -> Iterator[Row]:
     """A span with a handle that is used again: what its line pays, and all of it, with the step
     and phase it belongs to, its encoding and writing."""
-    from compilediag_harness import steps
-    from compilediag_harness.spans import catch_up, span
+    from compilediag_harness.steps import steps
+    from compilediag_harness.user_api.spans import catch_up, span
 
     session, _ = _listening(bench, "spans")
     handle = span("metrics")
@@ -81,8 +81,8 @@ def spans(bench: Bench) -> Iterator[Row]:
 
 def step_clock(bench: Bench) -> Iterator[Row]:
     """Every hook of a usual step: a batch, a compiled call, a backward, an optimizer step."""
-    from compilediag_harness import step_hooks, steps
-    from compilediag_harness.phases import DATA_WAIT
+    from compilediag_harness.steps import step_hooks, steps
+    from compilediag_harness.steps.phases import DATA_WAIT
 
     session, torch = _listening(bench, "step_clock")
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from bench import COMPILEDIAG, Bench, Benchmark, Row, environment
 from measure import cpu_seconds
 
-from compilediag.change_points.noisy import Rule, steps
+from compilediag.fleet.change_points.noisy import Rule, steps
 from compilediag.fleet.folder import fleet_of, newest
 
 GOLDEN = Path(__file__).parents[1] / "data" / "receipt-1.0.json"

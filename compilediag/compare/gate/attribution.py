@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compilediag.receipt.parts.compiles import EventCause, FindingRecord, GraphBreak
-from compilediag.receipt.schema import Receipt
-from compilediag.tally import function_key
+from compilediag.compare.keys import function_key
+from compilediag.receipt.schema.compiles import EventCause, FindingRecord, GraphBreak
+from compilediag.receipt.schema.receipt import Receipt
 
 
 def finding_of_cause(receipt: Receipt, cause: EventCause) -> FindingRecord | None:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
 
-from compilediag.tally import BreakKey, CauseKey, FrameKey
+from compilediag.compare.keys import BreakKey, CauseKey, FrameKey
 
 SCHEMA = "compilediag.lock"
 SCHEMA_VERSION = "1.0"
@@ -108,7 +108,7 @@ def read(text: str, name: str = LOCK_NAME) -> Lock:
         BaselineUnreadable: it is no baseline, is damaged, holds unresolved merge conflicts or two
             lanes of one name, or a newer major version wrote it.
     """
-    from compilediag.gate.lock_reader import lock_of
+    from compilediag.compare.gate.lock_reader import lock_of
 
     return lock_of(text, name)
 

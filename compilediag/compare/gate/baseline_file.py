@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 
+from compilediag.compare.gate.baseline import LOCK_NAME, Lock, read, text_of
 from compilediag.errors import BaselineUnreadable, OutputUnwritable
-from compilediag.gate.lock import LOCK_NAME, Lock, read, text_of
 from compilediag.receipt.locate import AnyPath
 
 LARGEST_BYTES = 16 * 1024 * 1024
@@ -75,9 +75,9 @@ def write_whole(path: AnyPath, text: str) -> None:
         OutputUnwritable: the folder or the disk does not take it; the file is left as it was.
     """
     # Whoever only reads a lock does without this.
-    from compilediag_harness import whole_file
+    from compilediag_harness.base import atomic_write
 
     try:
-        whole_file.write(path, (text.encode("utf-8", "backslashreplace"),))
+        atomic_write.write(path, (text.encode("utf-8", "backslashreplace"),))
     except OSError as error:
         raise OutputUnwritable(f"{path} cannot be written: {error.strerror or error}") from error

@@ -11,12 +11,18 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from compilediag.gate.items import break_item, cause_item, fallback_item, frame_item, plural
-from compilediag.gate.judgement import Changes, Item, Kind
-from compilediag.gate.ledger import Ledger, is_own
-from compilediag.gate.lock import KnownFrame, LaneBaseline
-from compilediag.receipt.schema import Receipt
-from compilediag.tally import FrameKey
+from compilediag.compare.gate.baseline import KnownFrame, LaneBaseline
+from compilediag.compare.gate.entries import (
+    break_item,
+    cause_item,
+    fallback_item,
+    frame_item,
+    plural,
+)
+from compilediag.compare.gate.judgement import Changes, Item, Kind
+from compilediag.compare.gate.run_baseline import Ledger, is_own
+from compilediag.compare.keys import FrameKey
+from compilediag.receipt.schema.receipt import Receipt
 
 
 def changes(

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from compilediag.gate.blame import finding_of_break, finding_of_cause, finding_of_frame
-from compilediag.gate.judgement import Item
-from compilediag.gate.ledger import Ledger
-from compilediag.receipt.parts.compiles import (
+from compilediag.compare.gate.attribution import (
+    finding_of_break,
+    finding_of_cause,
+    finding_of_frame,
+)
+from compilediag.compare.gate.judgement import Item
+from compilediag.compare.gate.run_baseline import Ledger
+from compilediag.compare.keys import BreakKey, CauseKey, FrameKey, function_key
+from compilediag.receipt.schema.compiles import (
     CompileEvent,
     EventCause,
     FindingRecord,
     GraphBreak,
     Place,
 )
-from compilediag.receipt.schema import Receipt
-from compilediag.tally import BreakKey, CauseKey, FrameKey, function_key
+from compilediag.receipt.schema.receipt import Receipt
 
 _STEPS_SHOWN = 5
 _TEXT_CHARS = 300

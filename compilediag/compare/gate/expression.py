@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from compilediag.compare.keys import COUNTS
 from compilediag.errors import UsageError
-from compilediag.tally import COUNTS
 
 NAMES = (*COUNTS, "recordings", "replays", "findings")
 """What a limit can be about, beside the codes of rules."""
@@ -101,7 +101,7 @@ def _name(name: str, where: str) -> str:
     if name in NAMES:
         return name
     if re.fullmatch(_CODE, name, re.IGNORECASE):
-        from compilediag.codes import REGISTER
+        from compilediag.diagnosis.codes import REGISTER
 
         if name.upper() in REGISTER:
             return name.upper()

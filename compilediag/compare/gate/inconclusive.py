@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compilediag.gate.ledger import lane_fields
-from compilediag.gate.lock import LaneBaseline, Scalar
-from compilediag.receipt.schema import Receipt
+from compilediag.compare.gate.baseline import LaneBaseline, Scalar
+from compilediag.compare.gate.run_baseline import lane_fields
+from compilediag.receipt.schema.receipt import Receipt
 
 _BLINDING = ("CD901", "CD902", "CD903")
 _ENDINGS = {

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from compilediag.gate.doubts import doubts_of, harmless_losses, lane_doubts
-from compilediag.gate.judgement import Changes, Item, Judgement
-from compilediag.gate.ledger import Ledger, ledger_of, torch_release
-from compilediag.gate.lock import LaneBaseline
-from compilediag.receipt.schema import Receipt
-from compilediag.tally import CountChange
+from compilediag.compare.gate.baseline import LaneBaseline
+from compilediag.compare.gate.inconclusive import doubts_of, harmless_losses, lane_doubts
+from compilediag.compare.gate.judgement import Changes, Item, Judgement
+from compilediag.compare.gate.run_baseline import Ledger, ledger_of, torch_release
+from compilediag.compare.keys import CountChange
+from compilediag.receipt.schema.receipt import Receipt
 
 if TYPE_CHECKING:
-    from compilediag.gate.expression import Limit
+    from compilediag.compare.gate.expression import Limit
 
 _ORDER = ("not_judged", "cause", "fallback", "break", "frame", "recording", "count", "limit")
 _NAMED = 5
@@ -44,7 +44,7 @@ def judge(
     seen = ledger_of(receipt, name, own_code_only=True) if own_code_only else whole
     doubts, over = list(doubts_of(receipt)), list[Item]()
     if limits:
-        from compilediag.gate.limits import broken, unmeasured
+        from compilediag.compare.gate.limits import broken, unmeasured
 
         doubts += unmeasured(receipt, seen, limits)
         over += broken(receipt, seen, limits)
@@ -55,7 +55,7 @@ def judge(
     known = baseline if baseline is not None and not doubts else None
     found = Changes()
     if known is not None:
-        from compilediag.gate.against import changes
+        from compilediag.compare.gate.compare_baseline import changes
 
         found = changes(receipt, seen, whole, known, own_code_only=own_code_only)
     failures = [*found.failures, *([] if doubts else over)]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from compilediag.tally import CountChange
+from compilediag.compare.keys import CountChange
 
 Kind = Literal[
     "limit",  # --fail-on: a count over its limit

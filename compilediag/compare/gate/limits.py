@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from compilediag.gate.expression import Limit
-from compilediag.gate.judgement import Item, Kind
-from compilediag.gate.ledger import Ledger
-from compilediag.receipt.parts.compiles import FindingRecord
-from compilediag.receipt.schema import Receipt
-from compilediag.tally import COUNTS
+from compilediag.compare.gate.expression import Limit
+from compilediag.compare.gate.judgement import Item, Kind
+from compilediag.compare.gate.run_baseline import Ledger
+from compilediag.compare.keys import COUNTS
+from compilediag.receipt.schema.compiles import FindingRecord
+from compilediag.receipt.schema.receipt import Receipt
 
 _SHOWN_BY: dict[str, tuple[Kind, ...]] = {
     "compiles": ("cause",),
@@ -65,7 +65,7 @@ def broken(receipt: Receipt, seen: Ledger, limits: Sequence[Limit]) -> list[Item
 
 
 def _sources(receipt: Receipt, seen: Ledger, limit: Limit) -> Iterable[Item]:
-    from compilediag.gate.items import break_item, cause_item, fallback_item, finding_item
+    from compilediag.compare.gate.entries import break_item, cause_item, fallback_item, finding_item
 
     items = [
         *(cause_item(receipt, seen, key, None) for key in seen.causes),
@@ -96,6 +96,6 @@ def _findings(receipt: Receipt, limit: Limit, seen: Ledger) -> list[FindingRecor
 def _is_own(finding: FindingRecord) -> bool:
     if finding.ownership is not None:
         return finding.ownership == "user"
-    from compilediag.ownership import ownership_of
+    from compilediag.diagnosis.ownership import ownership_of
 
     return finding.location is None or ownership_of(finding.location.file) == "user"

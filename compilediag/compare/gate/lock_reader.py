@@ -8,8 +8,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from compilediag.errors import BaselineUnreadable
-from compilediag.gate.lock import (
+from compilediag.compare.gate.baseline import (
     SCHEMA,
     SCHEMA_VERSION,
     KnownBreak,
@@ -19,8 +18,9 @@ from compilediag.gate.lock import (
     LaneBaseline,
     Lock,
 )
-from compilediag.receipt.history import version_of
-from compilediag.tally import COUNTS, BreakKey, CauseKey, FrameKey
+from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey
+from compilediag.errors import BaselineUnreadable
+from compilediag.receipt.versions import version_of
 
 _BETWEEN = "======="
 _MARKS = ("<<<<<<<", "|||||||", ">>>>>>>")

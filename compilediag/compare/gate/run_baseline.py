@@ -12,9 +12,9 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from compilediag import tally
-from compilediag.gate.blame import finding_of_break
-from compilediag.gate.lock import (
+from compilediag.compare import keys
+from compilediag.compare.gate.attribution import finding_of_break
+from compilediag.compare.gate.baseline import (
     KnownBreak,
     KnownCause,
     KnownFallback,
@@ -22,10 +22,10 @@ from compilediag.gate.lock import (
     LaneBaseline,
     Scalar,
 )
-from compilediag.receipt.parts.compiles import CompileEvent, EventCause, GraphBreak
-from compilediag.receipt.record import as_plain
-from compilediag.receipt.schema import Receipt
-from compilediag.tally import BreakKey, CauseKey, FrameKey, FrameTotal
+from compilediag.compare.keys import BreakKey, CauseKey, FrameKey, FrameTotal
+from compilediag.receipt.schema.compiles import CompileEvent, EventCause, GraphBreak
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import as_plain
 
 # Patterns that most files do not need are text: they are compiled where one does.
 _INSTALLED = r".*/(?:site|dist)-packages/"
@@ -61,7 +61,7 @@ def ledger_of(receipt: Receipt, name: str | None = None, *, own_code_only: bool 
     lane = LaneBaseline(
         name=name or receipt.header.lane.name,
         fields=lane_fields(receipt),
-        counts=tally.counts(receipt) if owners is None else _own_counts(receipt, owners),
+        counts=keys.counts(receipt) if owners is None else _own_counts(receipt, owners),
         causes=tuple(KnownCause(key, len(seen)) for key, seen in causes.items()),
         breaks=tuple(KnownBreak(key, len(seen)) for key, seen in breaks.items()),
         frames=tuple(
@@ -133,11 +133,11 @@ def _causes(
 ) -> dict[CauseKey, list[tuple[CompileEvent, EventCause]]]:
     found: dict[CauseKey, list[tuple[CompileEvent, EventCause]]] = {}
     for event in receipt.compile.events:
-        keys: set[CauseKey] = set()
+        seen: set[CauseKey] = set()
         for cause in event.causes:
-            key = _portable_cause(tally.cause_key(cause))
-            if key not in keys and _counts(cause.file, owners):
-                keys.add(key)
+            key = _portable_cause(keys.cause_key(cause))
+            if key not in seen and _counts(cause.file, owners):
+                seen.add(key)
                 found.setdefault(key, []).append((event, cause))
     return found
 
@@ -153,7 +153,7 @@ def _breaks(
     found: dict[BreakKey, list[GraphBreak]] = {}
     for item in receipt.compile.breaks:
         if _break_counts(receipt, item, owners):
-            function = tally.function_key(item.function)
+            function = keys.function_key(item.function)
             title = portable_text(item.reason)
             key = BreakKey(portable_file(item.file), function, item.category, title)
             found.setdefault(key, []).append(item)
@@ -165,7 +165,7 @@ def _frames(
 ) -> tuple[dict[FrameKey, FrameTotal], dict[FrameKey, str]]:
     totals: dict[FrameKey, FrameTotal] = {}
     files: dict[FrameKey, str] = {}
-    for told, total in tally.frames(receipt).items():
+    for told, total in keys.frames(receipt).items():
         if not _counts(told.file, owners):
             continue
         key = FrameKey(portable_file(told.file), told.function)
@@ -189,7 +189,7 @@ def _recompiles(receipt: Receipt) -> dict[FrameKey, int]:
     found: dict[FrameKey, int] = {}
     for event in receipt.compile.events:
         if event.kind == "recompile":
-            function = tally.function_key(event.frame.function)
+            function = keys.function_key(event.frame.function)
             key = FrameKey(portable_file(event.frame.file), function)
             found[key] = found.get(key, 0) + 1
     return found
@@ -251,6 +251,6 @@ def _counts(file: str | None, owners: Mapping[str, bool] | None) -> bool:
 
 def _is_users(file: str) -> bool:
     # Asked only where the user's own code is told apart: other gates need not know who owns what.
-    from compilediag.ownership import ownership_of
+    from compilediag.diagnosis.ownership import ownership_of
 
     return ownership_of(file) == "user"

@@ -7,9 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from compilediag.gate.doubts import doubts_of
-from compilediag.gate.ledger import ledger_of
-from compilediag.gate.lock import (
+from compilediag.compare.gate.baseline import (
     NOTHING,
     KnownBreak,
     KnownCause,
@@ -17,7 +15,9 @@ from compilediag.gate.lock import (
     KnownFrame,
     LaneBaseline,
 )
-from compilediag.receipt.schema import Receipt
+from compilediag.compare.gate.inconclusive import doubts_of
+from compilediag.compare.gate.run_baseline import ledger_of
+from compilediag.receipt.schema.receipt import Receipt
 
 Allowed = TypeVar("Allowed", KnownCause, KnownBreak, KnownFallback)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
 
-from compilediag.probing.extra_compiles import extra_compiles
-from compilediag.probing.noise import Baseline, baseline_of
-from compilediag.probing.samples import Evidence, Sample
-from compilediag.timeline import Compile
+from compilediag.diagnosis.cadence.extra_compiles import extra_compiles
+from compilediag.diagnosis.cadence.noise import Baseline, baseline_of
+from compilediag.diagnosis.cadence.samples import Evidence, Sample
+from compilediag.timeline.timeline import Compile
 
 LEAST_REACH = 4
 """Steps before and after a firing that are near, beside those up to the next one."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from compilediag.probing.attribution import Cost, attribute, quiet_samples
-from compilediag.probing.collision import Collision, collide
-from compilediag.probing.extra_compiles import extra_compiles
-from compilediag.probing.groups import Group
-from compilediag.probing.noise import Baseline, baseline_of, standing_cost
-from compilediag.probing.periods import find_offset, find_periods
-from compilediag.probing.plan import FEWEST_FIRES, Plan, Variant
-from compilediag.probing.samples import Evidence
+from compilediag.diagnosis.cadence.attribution import Cost, attribute, quiet_samples
+from compilediag.diagnosis.cadence.collision import Collision, collide
+from compilediag.diagnosis.cadence.extra_compiles import extra_compiles
+from compilediag.diagnosis.cadence.groups import Group
+from compilediag.diagnosis.cadence.noise import Baseline, baseline_of, standing_cost
+from compilediag.diagnosis.cadence.periods import find_offset, find_periods
+from compilediag.diagnosis.cadence.plan import FEWEST_FIRES, Plan, Variant
+from compilediag.diagnosis.cadence.samples import Evidence
 
 FiresFrom = Literal["told", "step times", "compiles"]
 

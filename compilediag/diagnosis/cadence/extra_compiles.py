@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Sequence
 
-from compilediag.timeline import Compile
+from compilediag.timeline.timeline import Compile
 
 _ENTRY = re.compile(r"^\S*/\S*:\s*")
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d{6,}")

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from compilediag.cadence_groups import CadenceGroup
 from compilediag.errors import UsageError
+from compilediag.timeline.cadence import CadenceGroup
 
 Origin = Literal["code", "argument", "environment"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from compilediag.diagnosis.cadence.groups import Group
 from compilediag.errors import UsageError
-from compilediag.probing.groups import Group
 
 VariantKind = Literal["configured", "control", "alone", "collision"]
 

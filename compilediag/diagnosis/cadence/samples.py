@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from compilediag.cadence_groups import CadenceGroup
-from compilediag.timeline import Compile, Step, SyncSample, Timeline
+from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from compilediag.causes.recompile import causes_of
+from compilediag.diagnosis.causes.recompile import causes_of
 
 __all__ = ["causes_of"]

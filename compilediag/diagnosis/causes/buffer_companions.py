@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from compilediag.causes.conditions import Condition
-from compilediag.guards.source import Path, paths_in
+from compilediag.diagnosis.causes.conditions import Condition
+from compilediag.diagnosis.guards.source import Path, paths_in
 
 _NUMBER = re.compile(r"\d+")
 _VALUES = ("value", "none", "identity", "attribute")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from compilediag.guards.checks import guard_of
-from compilediag.guards.families import Circumstances, Decision, decide
-from compilediag.guards.guard import Guard
-from compilediag.guards.reason import Reason, parse_reason
-from compilediag.guards.source import Path, path_of
-from compilediag.guards.variables import spelled
+from compilediag.diagnosis.guards.checks import guard_of
+from compilediag.diagnosis.guards.families import Circumstances, Decision, decide
+from compilediag.diagnosis.guards.guard import Guard
+from compilediag.diagnosis.guards.reason import Reason, parse_reason
+from compilediag.diagnosis.guards.source import Path, path_of
+from compilediag.diagnosis.guards.variables import spelled
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location
 

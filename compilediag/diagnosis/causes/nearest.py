@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from compilediag.causes.conditions import Condition
-from compilediag.guards.brackets import unquoted
-from compilediag.guards.source import Path
+from compilediag.diagnosis.causes.conditions import Condition
+from compilediag.diagnosis.guards.brackets import unquoted
+from compilediag.diagnosis.guards.source import Path
 from compilediag_harness.lazy_dataclasses import dataclass
 
 Steps = tuple[Hashable, ...]

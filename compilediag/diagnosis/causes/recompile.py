@@ -5,13 +5,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from compilediag.causes.companions import with_companions
-from compilediag.causes.conditions import Condition, condition_of, conditions_of, false_guard_of
-from compilediag.causes.nearest import independent, nearest
-from compilediag.codes import info
-from compilediag.findings import Cause, Confidence
-from compilediag.guards.reason import parse_reason
-from compilediag.timeline import Recompile
+from compilediag.diagnosis.causes.buffer_companions import with_companions
+from compilediag.diagnosis.causes.conditions import (
+    Condition,
+    condition_of,
+    conditions_of,
+    false_guard_of,
+)
+from compilediag.diagnosis.causes.nearest import independent, nearest
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Cause, Confidence
+from compilediag.diagnosis.guards.reason import parse_reason
+from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, Location
 
 _REMEMBERED = 8192

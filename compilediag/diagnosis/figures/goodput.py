@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from compilediag.stretches import Stretch, paint
-from compilediag.timeline import Compile, Step, Timeline
+from compilediag.diagnosis.figures.intervals import Stretch, paint
+from compilediag.timeline.timeline import Compile, Step, Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 
 CATEGORIES = (

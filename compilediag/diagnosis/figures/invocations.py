@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from compilediag.invocation_calls import Invocations, ShapeCount
-from compilediag.timeline import Step, Timeline
+from compilediag.timeline.invocations import Invocations, ShapeCount
+from compilediag.timeline.timeline import Step, Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 
 OFTEN = 2

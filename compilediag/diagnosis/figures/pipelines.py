@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Literal
 
-from compilediag.pipeline_loops import PipelineLoop, Stretch
-from compilediag.timeline import Timeline
+from compilediag.timeline.pipelines import PipelineLoop, Stretch
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
-from compilediag_harness.pipeline_rates import (
+from compilediag_harness.user_api.pipeline_rates import (
     INFER,
     TRAIN,
     WAIT,

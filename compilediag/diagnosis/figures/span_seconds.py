@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from compilediag.goodput import MAIN_THREAD, PRODUCTIVE, SPELLINGS
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.figures.goodput import MAIN_THREAD, PRODUCTIVE, SPELLINGS
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import SpanEnded
 
 

@@ -5,8 +5,8 @@ Pure text work: nothing here evaluates a guard, and nothing raises on text it do
 
 from __future__ import annotations
 
-from compilediag.guards.families import family_of_text
-from compilediag.guards.reason import Reason, parse_reason
-from compilediag.guards.variables import variable_of
+from compilediag.diagnosis.guards.families import family_of_text
+from compilediag.diagnosis.guards.reason import Reason, parse_reason
+from compilediag.diagnosis.guards.variables import variable_of
 
 __all__ = ["Reason", "family_of_text", "parse_reason", "variable_of"]

@@ -10,10 +10,10 @@ import functools
 import re
 from collections.abc import Callable
 
-from compilediag.guards import tensors
-from compilediag.guards.brackets import split_outside, unquoted
-from compilediag.guards.guard import Check, Guard
-from compilediag.guards.source import Path, path_of, paths_in
+from compilediag.diagnosis.guards import tensors
+from compilediag.diagnosis.guards.brackets import split_outside, unquoted
+from compilediag.diagnosis.guards.guard import Check, Guard
+from compilediag.diagnosis.guards.source import Path, path_of, paths_in
 from compilediag_harness.late_patterns import late
 
 UNKNOWN = Guard("unknown", None)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import field
 
-from compilediag.guards.brackets import unquoted
-from compilediag.guards.checks import guard_of
-from compilediag.guards.guard import Guard
-from compilediag.guards.owners import owner_of
-from compilediag.guards.reason import Reason
-from compilediag.guards.source import Hop
+from compilediag.diagnosis.guards.brackets import unquoted
+from compilediag.diagnosis.guards.checks import guard_of
+from compilediag.diagnosis.guards.guard import Guard
+from compilediag.diagnosis.guards.owners import owner_of
+from compilediag.diagnosis.guards.reason import Reason
+from compilediag.diagnosis.guards.source import Hop
 from compilediag_harness.late_patterns import late
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import GuardFacts, Location

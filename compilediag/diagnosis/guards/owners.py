@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from compilediag.guards.source import Path
+from compilediag.diagnosis.guards.source import Path
 from compilediag_harness.wire import GuardFacts
 
 Owner = Literal["closure", "global", "argument", "module", "attribute", "nothing"]

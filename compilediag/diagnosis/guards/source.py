@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterator
 from typing import Literal
 
-from compilediag.guards.brackets import closing, split_outside, unquoted
+from compilediag.diagnosis.guards.brackets import closing, split_outside, unquoted
 from compilediag_harness.late_patterns import late
 from compilediag_harness.lazy_dataclasses import dataclass
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from compilediag.guards.brackets import unquoted
-from compilediag.guards.source import Hop, Path, path_of
+from compilediag.diagnosis.guards.brackets import unquoted
+from compilediag.diagnosis.guards.source import Hop, Path, path_of
 from compilediag_harness.late_patterns import late
 from compilediag_harness.wire import GuardFacts
 

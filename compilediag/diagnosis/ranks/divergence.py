@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-from compilediag.ranks.brief import ASPECTS, RankBrief, brief_of, values_of
-from compilediag.ranks.summary import RankSummary
+from compilediag.diagnosis.ranks.fingerprint import ASPECTS, RankBrief, brief_of, values_of
+from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag_harness.lazy_dataclasses import dataclass
 
 SHOWN = 5

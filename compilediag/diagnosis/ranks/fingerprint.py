@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
-from compilediag.ranks.summary import RankSummary
+from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag_harness.lazy_dataclasses import dataclass
 
 LOSSES_KEPT = 3

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.ranks.brief import RankBrief
+from compilediag.diagnosis.ranks.fingerprint import RankBrief
 from compilediag_harness.lazy_dataclasses import dataclass
 
 RANKS_TOLD = 256

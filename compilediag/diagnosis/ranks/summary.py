@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from compilediag.causes import causes_of
-from compilediag.timeline import Compile, Timeline
+from compilediag.diagnosis.causes import causes_of
+from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compilediag.findings import Cause, Rule
-from compilediag.rules.recompiles import Group, RecompileRule, Wording
+from compilediag.diagnosis.findings import Cause, Rule
+from compilediag.diagnosis.rules.recompiles import Group, RecompileRule, Wording
 
 
 def _attribute(group: Group) -> Wording:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from compilediag.findings import Finding, Rule
-from compilediag.fixed_shapes import FixedShapeRun
-from compilediag.rules.fixed_shapes import finding_of, of_lead
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.rules.fixed_shapes import finding_of, of_lead
+from compilediag.timeline.fixed_shapes import FixedShapeRun
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import KneeMeasured
 
 CLEARLY = 1.05

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compilediag.codes import info
-from compilediag.findings import Fix
-from compilediag.rules.break_text import BreakReport
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Fix
+from compilediag.diagnosis.rules.break_text import BreakReport
 
 _ADVICE: dict[str, tuple[str, str | None]] = {
     "CD201": (

@@ -6,7 +6,7 @@ import re
 import sys
 from functools import lru_cache
 
-from compilediag.rules.gb_data import categories
+from compilediag.diagnosis.rules.graph_break_registry import categories
 from compilediag_harness.late_patterns import late
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location

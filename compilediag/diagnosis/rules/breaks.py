@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from compilediag.codes import info
-from compilediag.findings import Finding, Ownership, Rule, Severity
-from compilediag.ownership import ownership_of
-from compilediag.rules.break_fixes import break_fix
-from compilediag.rules.break_text import BreakReport, read_break
-from compilediag.rules.gb_data import categories
-from compilediag.timeline import BreakSite, Compile, Frame, Timeline
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Finding, Ownership, Rule, Severity
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.rules.break_fixes import break_fix
+from compilediag.diagnosis.rules.break_text import BreakReport, read_break
+from compilediag.diagnosis.rules.graph_break_registry import categories
+from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from compilediag.cadence_groups import CadenceGroup
-from compilediag.codes import info
-from compilediag.findings import Finding, Fix, Rule
-from compilediag.probing.noise import Baseline, baseline_of
-from compilediag.probing.samples import Evidence, Sample, evidence_of
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.cadence.noise import Baseline, baseline_of
+from compilediag.diagnosis.cadence.samples import Evidence, Sample, evidence_of
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Finding, Fix, Rule
+from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.timeline import Timeline
 
 CHANCE = 0.05
 """Probability that recompiles which the groups have nothing to do with all lie in their steps."""

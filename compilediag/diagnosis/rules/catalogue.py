@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from compilediag.findings import Rule
-from compilediag.rules import (
+from compilediag.diagnosis.findings import Rule
+from compilediag.diagnosis.rules import (
     arguments,
     attributes,
+    batch_size,
     breaks,
     buffers,
     cadences,
     closures,
     cudagraph_texts,
     cudagraphs,
+    data_loading,
     evidence,
     fixed_shapes,
     forecast,
     hooks,
-    knees,
-    loading,
+    late_compiles,
     modes,
     optimizers,
     packing,
     pipeline,
     sizes,
-    steady,
     syncs,
     tensors,
-    timers,
+    timer_scope,
     unclassified,
 )
 
@@ -44,13 +44,13 @@ ALL_RULES: tuple[Rule, ...] = (
     *forecast.RULES,
     *breaks.RULES,
     *syncs.RULES,
-    *steady.RULES,
+    *late_compiles.RULES,
     *fixed_shapes.RULES,
-    *knees.RULES,
-    *timers.RULES,
+    *batch_size.RULES,
+    *timer_scope.RULES,
     *packing.RULES,
     *cadences.RULES,
-    *loading.RULES,
+    *data_loading.RULES,
     *pipeline.RULES,
     *cudagraph_texts.RULES,
     *cudagraphs.RULES,

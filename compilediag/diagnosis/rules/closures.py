@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compilediag.findings import Rule
-from compilediag.rules.recompiles import Group, RecompileRule, Wording
+from compilediag.diagnosis.findings import Rule
+from compilediag.diagnosis.rules.recompiles import Group, RecompileRule, Wording
 
 _DISABLE_COST = (
     "costs a kernel each step; disabling the function instead costs a graph break per call site, "

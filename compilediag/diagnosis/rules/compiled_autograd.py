@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compilediag.codes import info
-from compilediag.findings import Finding, Fix, Severity
-from compilediag.ownership import ownership_of
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Finding, Fix, Severity
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.timeline.timeline import Timeline
 
 _AUTOGRAD_MISS = "Cache miss due to"
 

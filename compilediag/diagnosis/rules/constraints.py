@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from compilediag.codes import info
-from compilediag.findings import Finding, Fix, Ownership
-from compilediag.ownership import ownership_of
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Finding, Fix, Ownership
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.late_patterns import late
 from compilediag_harness.wire import Location
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import cast
 
-from compilediag.cudagraph_runs import skip_reason
-from compilediag.findings import Finding, Rule
-from compilediag.ownership import ownership_of
-from compilediag.rules.cudagraphs import graph_finding
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.rules.cudagraphs import graph_finding
+from compilediag.timeline.cudagraphs import skip_reason
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.late_patterns import late
 from compilediag_harness.wire import Location, WarningSeen
 

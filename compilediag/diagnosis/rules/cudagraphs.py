@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from compilediag.attempts import frame_id_of
-from compilediag.codes import info
-from compilediag.cudagraph_runs import CudagraphRun, frame_of
-from compilediag.findings import Finding, Fix, Rule, Severity
-from compilediag.ownership import ownership_of
-from compilediag.rules.sizes import Padded, called_sizes, padded_to
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Finding, Fix, Rule, Severity
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.rules.sizes import Padded, called_sizes, padded_to
+from compilediag.timeline.compiles import frame_id_of
+from compilediag.timeline.cudagraphs import CudagraphRun, frame_of
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import CudagraphRecorded, Location
 
 MOST_SIZES = 4

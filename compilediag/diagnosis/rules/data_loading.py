@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 from statistics import median
 
-from compilediag.codes import info
-from compilediag.findings import Finding, Fix, Rule
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Finding, Fix, Rule
+from compilediag.timeline.timeline import Timeline
 
 SHARE = 0.5
 """Part of the usual step that must be waiting."""

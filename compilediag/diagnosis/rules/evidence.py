@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from compilediag.attempts import Compile, Frame, FrameKey, SkippedFrame
-from compilediag.codes import info
-from compilediag.findings import Finding, Fix, Ownership, Rule, Severity
-from compilediag.ownership import ownership_of
-from compilediag.reconcile import Agreement, reconcile
-from compilediag.rules.nothing_compiled import why_nothing
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Finding, Fix, Ownership, Rule, Severity
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.reconcile import Agreement, reconcile
+from compilediag.diagnosis.rules.nothing_compiled import why_nothing
+from compilediag.timeline.compiles import Compile, Frame, FrameKey, SkippedFrame
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
 _NOTHING_TO_COMPILE = (

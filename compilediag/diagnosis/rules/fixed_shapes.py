@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compilediag.codes import info
-from compilediag.findings import Finding, Fix, Rule, Severity
-from compilediag.fixed_shapes import FixedShapeRun
-from compilediag.ownership import ownership_of
-from compilediag.planned_padding import PlannedPadding, planned_padding
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.figures.padding import PlannedPadding, planned_padding
+from compilediag.diagnosis.findings import Finding, Fix, Rule, Severity
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.timeline.fixed_shapes import FixedShapeRun
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import PaddingChecked, RowsRun
 
 FEWEST_STEPS = 4

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from compilediag.attempts import Compile, Frame, FrameKey, Hazards, Recompile
-from compilediag.causes import causes_of
-from compilediag.codes import info
-from compilediag.findings import Cause, Finding, Fix, Rule
-from compilediag.ownership import ownership_of
-from compilediag.rules.compiled_autograd import find_autograd_recaptures
-from compilediag.rules.constraints import find_violated_constraints
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.causes import causes_of
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Cause, Finding, Fix, Rule
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.rules.compiled_autograd import find_autograd_recaptures
+from compilediag.diagnosis.rules.constraints import find_violated_constraints
+from compilediag.timeline.compiles import Compile, Frame, FrameKey, Hazards, Recompile
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.late_patterns import late
 from compilediag_harness.wire import EntryDiff, Location
 

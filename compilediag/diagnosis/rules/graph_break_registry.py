@@ -37,7 +37,7 @@ class BreakCategories:
 def categories() -> BreakCategories:
     """The table that ships with the package."""
     # importlib.resources takes longer to import than the rules themselves.
-    text = pkgutil.get_data("compilediag.rules", "gb_categories.json")
+    text = pkgutil.get_data("compilediag.diagnosis.rules", "gb_categories.json")
     assert text is not None, "a file of the package"
     data: dict[str, Any] = json.loads(text)
 

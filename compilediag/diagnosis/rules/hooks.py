@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compilediag.codes import info
-from compilediag.findings import Finding, Fix, Rule
-from compilediag.ownership import ownership_of
-from compilediag.rules.recompiles import Group, RecompileRule, Wording
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Finding, Fix, Rule
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.rules.recompiles import Group, RecompileRule, Wording
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import UnguardedChanged
 
 _WHAT = {

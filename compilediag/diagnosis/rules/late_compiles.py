@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from compilediag.codes import info
-from compilediag.findings import Finding, Fix, Rule, Severity
-from compilediag.goodput import MAIN_THREAD, SPELLINGS
-from compilediag.ownership import ownership_of
-from compilediag.span_seconds import spans_of
-from compilediag.timeline import Compile, Timeline
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.figures.goodput import MAIN_THREAD, SPELLINGS
+from compilediag.diagnosis.figures.span_seconds import spans_of
+from compilediag.diagnosis.findings import Finding, Fix, Rule, Severity
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import SpanEnded
 
 STEADY = 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.timeline import Timeline
+from compilediag.timeline.timeline import Timeline
 
 
 def why_nothing(timeline: Timeline, eager: int) -> tuple[str, str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from compilediag.codes import info
-from compilediag.findings import Finding, Fix, Rule
-from compilediag.ownership import ownership_of
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Finding, Fix, Rule
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, PackedBuffer
 
 LEAST_BYTES = 2**25

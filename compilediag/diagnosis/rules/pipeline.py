@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compilediag.codes import info
-from compilediag.findings import Finding, Fix, Rule, Severity
-from compilediag.pipeline_figures import PipelineFigures, pipelines_of
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.figures.pipelines import PipelineFigures, pipelines_of
+from compilediag.diagnosis.findings import Finding, Fix, Rule, Severity
+from compilediag.timeline.timeline import Timeline
 
 _MUCH = 2.0
 """One of data and compute is where training's time goes when it takes this many times the other."""

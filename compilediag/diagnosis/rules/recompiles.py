@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from compilediag.causes import causes_of
-from compilediag.codes import info
-from compilediag.findings import Cause, Confidence, Finding, Fix
-from compilediag.ownership import ownership_of
-from compilediag.timeline import Recompile, Timeline
+from compilediag.diagnosis.causes import causes_of
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Cause, Confidence, Finding, Fix
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple, cast
 
-from compilediag.call_sizes import VaryingSizes, varying_sizes
-from compilediag.findings import Finding, Rule
-from compilediag.rules.recompiles import Group, RecompileRule, Wording
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.rules.recompiles import Group, RecompileRule, Wording
+from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
 
 _MOST_BUCKETS = 8

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from compilediag.codes import info
-from compilediag.findings import Finding, Fix, Rule
-from compilediag.ownership import ownership_of
-from compilediag.sync_sites import SyncLine, lines_of
-from compilediag.timeline import SyncSample, Timeline
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import Finding, Fix, Rule
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.timeline.syncs import SyncLine, lines_of
+from compilediag.timeline.timeline import SyncSample, Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 

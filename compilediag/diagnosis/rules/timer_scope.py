@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterable
 from statistics import median
 
-from compilediag.codes import info
-from compilediag.findings import Finding, Fix, Rule
-from compilediag.goodput import MAIN_THREAD
-from compilediag.ownership import ownership_of
-from compilediag.rules.syncs import many
-from compilediag.span_seconds import spans_of
-from compilediag.step_measures import SyncSample, SyncSite
-from compilediag.sync_sites import SyncLine, lines_of
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.figures.goodput import MAIN_THREAD
+from compilediag.diagnosis.figures.span_seconds import spans_of
+from compilediag.diagnosis.findings import Finding, Fix, Rule
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.rules.syncs import many
+from compilediag.timeline.steps import SyncSample, SyncSite
+from compilediag.timeline.syncs import SyncLine, lines_of
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.late_patterns import late
 from compilediag_harness.wire import Location
 

@@ -9,8 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from compilediag.change_points.placing import average, middle, place
-from compilediag.change_points.rank_scan import chance_at, clearest_split, correlation, ranks_of
+from compilediag.fleet.change_points.placing import average, middle, place
+from compilediag.fleet.change_points.rank_scan import (
+    chance_at,
+    clearest_split,
+    correlation,
+    ranks_of,
+)
 
 SHORTEST = 4
 """Values a new level must hold to be called lasting."""

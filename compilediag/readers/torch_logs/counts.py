@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import field
 
-from compilediag.timeline import TextLog
+from compilediag.timeline.timeline import TextLog
 from compilediag_harness.late_patterns import late
 from compilediag_harness.lazy_dataclasses import dataclass
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import field
 
+from compilediag.readers.compression import Opened
 from compilediag.readers.journal import Journal
-from compilediag.readers.openers import Opened
-from compilediag.readers.text import ANSI, LIMIT, PREFIX, RECOMPILING, text_lines
+from compilediag.readers.torch_logs.counts import ANSI, LIMIT, PREFIX, RECOMPILING, text_lines
 from compilediag_harness.late_patterns import late
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import (

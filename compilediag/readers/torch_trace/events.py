@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from compilediag.readers import loose_json
+from compilediag.readers import lenient_json
 from compilediag.readers.journal import Journal
-from compilediag.readers.trace_metadata import (
+from compilediag.readers.torch_trace.metadata import (
     Metadata,
     Metrics,
     attempt_of,
@@ -23,7 +23,7 @@ from compilediag.readers.trace_metadata import (
     rank_of,
     text_of,
 )
-from compilediag.readers.trace_records import TraceRecord
+from compilediag.readers.torch_trace.scan import TraceRecord
 from compilediag_harness.wire import (
     WIRE_VERSION,
     CollectivesPlanned,
@@ -207,12 +207,12 @@ class TraceProcess:
         elif name == "torch_version":
             self._torch = _version_in(payload) or self._torch
         elif name == "inductor_collective_schedule":
-            operations = _texts(loose_json.parse(payload))
+            operations = _texts(lenient_json.parse(payload))
             self._events.append(CollectivesPlanned(self._t, 0, compile_id, self._epoch, operations))
 
     def _reasons(self, payload: bytes) -> tuple[str, ...]:
         """One reason is bare text, several are a JSON list: torch says "json" of both."""
-        several = loose_json.parse(payload) if payload.startswith(b"[") else None
+        several = lenient_json.parse(payload) if payload.startswith(b"[") else None
         if isinstance(several, list):
             items: list[object] = several  # pyright: ignore[reportUnknownVariableType]
             found = [str(item) for item in items]
@@ -274,7 +274,7 @@ def _utc(seconds: float) -> str:
 
 def _version_in(payload: bytes) -> str | None:
     """The version, from the artifact in which torch tells it."""
-    value = loose_json.parse(payload)
+    value = lenient_json.parse(payload)
     if isinstance(value, dict):
         fields: dict[str, object] = value  # pyright: ignore[reportUnknownVariableType]
         value = next((item for key, item in fields.items() if "version" in str(key)), None)

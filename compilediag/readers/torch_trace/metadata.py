@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from compilediag.readers import loose_json
+from compilediag.readers import lenient_json
 from compilediag_harness.wire import Compiled, Location, clip
 
 TEXT_KEPT = 4096
@@ -118,7 +118,7 @@ def decode(line: bytes) -> Metadata | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     # Python writes NaN, which is no JSON; a bad byte costs one character, not the line.
-    raw = loose_json.parse(line)
+    raw = lenient_json.parse(line)
     try:
         return msgspec.convert(raw, Metadata) if isinstance(raw, dict) else None
     except (msgspec.ValidationError, RecursionError, OverflowError):

@@ -10,11 +10,11 @@ import os
 import re
 from collections.abc import Iterable
 
+from compilediag.readers.compression import Opened
 from compilediag.readers.journal import Journal
-from compilediag.readers.openers import Opened
-from compilediag.readers.trace_metadata import ARTIFACTS, WANTED, decode
-from compilediag.readers.trace_process import NOT_IN_A_TRACE, TraceProcess
-from compilediag.readers.trace_records import Losses, TraceRecord, TraceScanner
+from compilediag.readers.torch_trace.events import NOT_IN_A_TRACE, TraceProcess
+from compilediag.readers.torch_trace.metadata import ARTIFACTS, WANTED, decode
+from compilediag.readers.torch_trace.scan import Losses, TraceRecord, TraceScanner
 from compilediag_harness.wire import EvidenceLost
 
 __all__ = ["NOT_IN_A_TRACE", "rank_in_name", "read_trace", "trace_of"]

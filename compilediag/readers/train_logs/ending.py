@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from compilediag.readers.train_lines import named_rank, plain_text
-from compilediag.train_log import LoggedEnding
+from compilediag.readers.train_logs.lines import named_rank, plain_text
+from compilediag.timeline.train_log import LoggedEnding
 
 _SIGINT = 2
 

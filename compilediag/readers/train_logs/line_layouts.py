@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compilediag.readers.text import ANSI
-from compilediag.readers.train_lines import RANK
-from compilediag.readers.train_shapes import LineShape, Told
+from compilediag.readers.torch_logs.counts import ANSI
+from compilediag.readers.train_logs.lines import RANK
+from compilediag.readers.train_logs.patterns import LineShape, Told
 
 RANK_NAME = ""
 """Stands for the name of the rank among the names of fields."""

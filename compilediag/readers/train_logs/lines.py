@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from compilediag.readers.text import ANSI
+from compilediag.readers.torch_logs.counts import ANSI
 
 LINE_LIMIT = 16_384
 """Longest line looked at, in bytes; the rest of a longer one is dropped, and the line counted."""

@@ -132,8 +132,12 @@ def built_in() -> tuple[LineShape, ...]:
     """The table that ships with the package."""
     from importlib.resources import files
 
-    text = files("compilediag.readers").joinpath("train_shapes.toml").read_text(encoding="utf-8")
-    return shapes_in(text, "train_shapes.toml")
+    text = (
+        files("compilediag.readers.train_logs")
+        .joinpath("patterns.toml")
+        .read_text(encoding="utf-8")
+    )
+    return shapes_in(text, "patterns.toml")
 
 
 def shapes_with(path: str | None) -> tuple[LineShape, ...]:

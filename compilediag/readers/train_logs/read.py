@@ -13,21 +13,16 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from compilediag.readers.line_layouts import Layouts
-from compilediag.readers.openers import Opened
-from compilediag.readers.progress_bars import BAR_MARKER, Bar, Bars, NamelessBars, bar_in
-from compilediag.readers.text import ANSI
-from compilediag.readers.train_ending import EndingReader
-from compilediag.readers.train_lines import log_lines, named_rank
-from compilediag.readers.train_notes import notes_of
-from compilediag.readers.train_shapes import BAR, END, STEP, LineShape, Told
-from compilediag.readers.train_streams import (
-    Stream,
-    covered_by,
-    ended_steps,
-    number_of,
-)
-from compilediag.train_log import TrainLog
+from compilediag.readers.compression import Opened
+from compilediag.readers.torch_logs.counts import ANSI
+from compilediag.readers.train_logs.ending import EndingReader
+from compilediag.readers.train_logs.line_layouts import Layouts
+from compilediag.readers.train_logs.lines import log_lines, named_rank
+from compilediag.readers.train_logs.patterns import BAR, END, STEP, LineShape, Told
+from compilediag.readers.train_logs.progress_bars import BAR_MARKER, Bar, Bars, NamelessBars, bar_in
+from compilediag.readers.train_logs.series import Stream, covered_by, ended_steps, number_of
+from compilediag.readers.train_logs.train_notes import notes_of
+from compilediag.timeline.train_log import TrainLog
 
 STREAMS_LIMIT = 10_000
 """Most ranks and trainers told apart."""

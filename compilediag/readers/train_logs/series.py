@@ -10,15 +10,8 @@ from datetime import datetime, timezone
 from functools import lru_cache
 from statistics import median
 
-from compilediag.readers.progress_bars import Bars, NamelessBars
-from compilediag.readers.train_shapes import (
-    LAST,
-    PEAKS,
-    RATES,
-    SECONDS,
-    LineShape,
-    Told,
-)
+from compilediag.readers.train_logs.patterns import LAST, PEAKS, RATES, SECONDS, LineShape, Told
+from compilediag.readers.train_logs.progress_bars import Bars, NamelessBars
 
 LINES_LIMIT = 5_000_000
 """Most step lines kept of one rank."""

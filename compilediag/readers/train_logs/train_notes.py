@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from compilediag.train_log import TrainLog
+from compilediag.timeline.train_log import TrainLog
 
 BETWEEN = (
     "step times are the time between two lines, by their timestamps: evaluations and checkpoints "

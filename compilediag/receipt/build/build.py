@@ -5,54 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from compilediag import __version__
-from compilediag.causes import causes_of
-from compilediag.receipt.compile_part import Causes, compile_section, finding_record
-from compilediag.receipt.cost_part import cost_section
-from compilediag.receipt.identity_part import (
-    completeness_of,
-    environment_of,
-    header_of,
-    ranks_expected,
-)
-from compilediag.receipt.invocations_part import invocations_section, throughput_section
-from compilediag.receipt.memory_part import memory_section
-from compilediag.receipt.pipeline_part import pipeline_section
-from compilediag.receipt.places import Places
-from compilediag.receipt.profiles_part import profiles_section
-from compilediag.receipt.ranks_part import ranks_section
-from compilediag.receipt.record import from_plain
-from compilediag.receipt.run_facts import ArtifactFacts, RunFacts
-from compilediag.receipt.running_part import (
-    checks_of,
-    cudagraph_section,
-    goodput_section,
-    overhead_of,
-)
-from compilediag.receipt.safe import safe_tree
-from compilediag.receipt.schema import (
-    MIN_READER_VERSION,
-    SCHEMA,
-    SCHEMA_VERSION,
-    Artifact,
-    Failure,
-    Receipt,
-)
-from compilediag.receipt.shapes_part import shapes_section
-from compilediag.receipt.steps_part import steps_section
-from compilediag.receipt.syncs_part import syncs_section
-from compilediag.receipt.timing_part import timings_of
-from compilediag.receipt.tracked_part import (
-    ablation_artifacts,
-    ablations_section,
-    tracked_section,
-)
-from compilediag.receipt.train_log_part import logged_steps, with_logged
-from compilediag.redact import Redactor, secret_values
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.causes import causes_of
+from compilediag.receipt.build.compiles import Causes, compile_section, finding_record
+from compilediag.receipt.build.cost import cost_section
+from compilediag.receipt.build.identity import (completeness_of, environment_of, header_of, ranks_expected)
+from compilediag.receipt.build.invocations import invocations_section, throughput_section
+from compilediag.receipt.build.memory import memory_section
+from compilediag.receipt.build.pipeline import pipeline_section
+from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.profiles import profiles_section
+from compilediag.receipt.build.ranks import ranks_section
+from compilediag.receipt.schema.record import from_plain
+from compilediag.receipt.build.run_metadata import ArtifactFacts, RunFacts
+from compilediag.receipt.build.running import (checks_of, cudagraph_section, goodput_section, overhead_of)
+from compilediag.receipt.sanitize import safe_tree
+from compilediag.receipt.schema.receipt import (MIN_READER_VERSION, SCHEMA, SCHEMA_VERSION, Artifact, Failure, Receipt)
+from compilediag.receipt.build.shapes import shapes_section
+from compilediag.receipt.build.steps import steps_section
+from compilediag.receipt.build.syncs import syncs_section
+from compilediag.receipt.build.timings import timings_of
+from compilediag.receipt.build.tracked import ablation_artifacts, ablations_section, tracked_section
+from compilediag.receipt.build.train_log import logged_steps, with_logged
+from compilediag.receipt.redact import Redactor, secret_values
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import plain
 
 if TYPE_CHECKING:
-    from compilediag.diagnose import Diagnosis
+    from compilediag.diagnosis.diagnose import Diagnosis
 
 TAIL_BYTES = 8 * 1024
 """Longest log tail and failure reason kept."""

@@ -8,32 +8,19 @@ from statistics import median
 
 import msgspec
 
-from compilediag.probing.attribution import Cost, Split
-from compilediag.probing.conclude import Conclusion, GroupResult
-from compilediag.probing.extra_compiles import recompiles_among
-from compilediag.probing.groups import Group
-from compilediag.probing.periods import longest_period
-from compilediag.probing.plan import Plan, Variant
-from compilediag.probing.samples import Evidence
-from compilediag.receipt.parts.cadence import (
-    Attribution,
-    CadenceCause,
-    CadenceSection,
-    CollisionRecord,
-    CostSplit,
-    ExtraByPhase,
-    GroupRecord,
-    PeriodRecord,
-    Picture,
-    VariantCounts,
-    VariantRecord,
-    VariantSteps,
-)
-from compilediag.receipt.record import from_plain
-from compilediag.receipt.safe import safe_tree
-from compilediag.receipt.schema import Receipt
-from compilediag.redact import Redactor
-from compilediag.timeline import Compile
+from compilediag.diagnosis.cadence.attribution import Cost, Split
+from compilediag.diagnosis.cadence.conclude import Conclusion, GroupResult
+from compilediag.diagnosis.cadence.extra_compiles import recompiles_among
+from compilediag.diagnosis.cadence.groups import Group
+from compilediag.diagnosis.cadence.periods import longest_period
+from compilediag.diagnosis.cadence.plan import Plan, Variant
+from compilediag.diagnosis.cadence.samples import Evidence
+from compilediag.receipt.schema.cadence import (Attribution, CadenceCause, CadenceSection, CollisionRecord, CostSplit, ExtraByPhase, GroupRecord, PeriodRecord, Picture, VariantCounts, VariantRecord, VariantSteps)
+from compilediag.receipt.schema.record import from_plain
+from compilediag.receipt.sanitize import safe_tree
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.redact import Redactor
+from compilediag.timeline.timeline import Compile
 
 PICTURE_CELLS = 120
 

@@ -8,26 +8,13 @@ from typing import Any
 
 import msgspec
 
-from compilediag.findings import Cause, Finding
-from compilediag.goodput import is_recompile_time, recompile_ids
-from compilediag.ownership import ownership_of
-from compilediag.receipt.parts.compiles import (
-    CompileEvent,
-    CompileSection,
-    CompileTime,
-    EventCause,
-    FindingRecord,
-    FixRecord,
-    FrameDetail,
-    FrameName,
-    GraphBreak,
-    Headroom,
-    Place,
-    Writer,
-)
-from compilediag.receipt.places import Places
-from compilediag.rules.break_text import read_break
-from compilediag.timeline import BreakSite, Compile, Frame, Recompile, Timeline
+from compilediag.diagnosis.findings import Cause, Finding
+from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_ids
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.receipt.schema.compiles import (CompileEvent, CompileSection, CompileTime, EventCause, FindingRecord, FixRecord, FrameDetail, FrameName, GraphBreak, Headroom, Place, Writer)
+from compilediag.receipt.build.relative_paths import Places
+from compilediag.diagnosis.rules.break_text import read_break
+from compilediag.timeline.timeline import BreakSite, Compile, Frame, Recompile, Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location, plain
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from compilediag.prices import DEVICE, MACHINE, PriceTable
-from compilediag.process_ranks import world_size
-from compilediag.receipt.identity_part import process_at
-from compilediag.receipt.parts.running import GoodputSection
-from compilediag.receipt.parts.tracked import CostSection
-from compilediag.timeline import Timeline
+from compilediag.receipt.prices import DEVICE, MACHINE, PriceTable
+from compilediag.timeline.process_ranks import world_size
+from compilediag.receipt.build.identity import process_at
+from compilediag.receipt.schema.running import GoodputSection
+from compilediag.receipt.schema.tracked import CostSection
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 
 _HOUR_S = 3600.0

@@ -6,29 +6,19 @@ import os.path
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from compilediag.process_ranks import ranks_present, world_size
-from compilediag.receipt.compile_part import FRAMES_KEPT, events_left_out
-from compilediag.receipt.parts.identity import (
-    Completeness,
-    Environment,
-    Header,
-    Lane,
-    NumericsFlags,
-    Producer,
-    Provenance,
-    Run,
-    Sources,
-)
-from compilediag.receipt.record import from_plain
-from compilediag.receipt.run_facts import RunFacts
-from compilediag.receipt.tracked_part import tracked_left_out
-from compilediag.receipt.train_log_part import logged_counts
-from compilediag.redact import Redactor
-from compilediag.timeline import Process, Timeline
+from compilediag.timeline.process_ranks import ranks_present, world_size
+from compilediag.receipt.build.compiles import FRAMES_KEPT, events_left_out
+from compilediag.receipt.schema.identity import (Completeness, Environment, Header, Lane, NumericsFlags, Producer, Provenance, Run, Sources)
+from compilediag.receipt.schema.record import from_plain
+from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.build.tracked import tracked_left_out
+from compilediag.receipt.build.train_log import logged_counts
+from compilediag.receipt.redact import Redactor
+from compilediag.timeline.timeline import Process, Timeline
 from compilediag_harness.wire import plain
 
 if TYPE_CHECKING:
-    from compilediag.diagnose import Diagnosis
+    from compilediag.diagnosis.diagnose import Diagnosis
 
 PRODUCER = "compilediag"
 

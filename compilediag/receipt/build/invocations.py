@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from compilediag.call_sizes import varying_sizes
-from compilediag.invocation_calls import Invocations
-from compilediag.invocation_figures import InvocationFigures, invocations_in, work_of
-from compilediag.receipt.parts.invocations import (
-    Invocation,
-    PerStep,
-    ShapesRecord,
-    Throughput,
-    VaryingSizesRecord,
-)
-from compilediag.receipt.places import Places
-from compilediag.timeline import Timeline
+from compilediag.timeline.call_sizes import varying_sizes
+from compilediag.timeline.invocations import Invocations
+from compilediag.diagnosis.figures.invocations import InvocationFigures, invocations_in, work_of
+from compilediag.receipt.schema.invocations import (Invocation, PerStep, ShapesRecord, Throughput, VaryingSizesRecord)
+from compilediag.receipt.build.relative_paths import Places
+from compilediag.timeline.timeline import Timeline
 
 SHAPES_KEPT = 16
 """Combinations of shapes of one callable: the most frequent."""

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from compilediag.device_memory import DeviceMemory
-from compilediag.receipt.identity_part import process_at
-from compilediag.receipt.parts.memory import (
-    Allocator,
-    DeviceRecord,
-    GrowingBucket,
-    MemorySection,
-)
-from compilediag.receipt.train_log_part import logged_allocator
-from compilediag.timeline import Timeline
+from compilediag.timeline.memory import DeviceMemory
+from compilediag.receipt.build.identity import process_at
+from compilediag.receipt.schema.memory import Allocator, DeviceRecord, GrowingBucket, MemorySection
+from compilediag.receipt.build.train_log import logged_allocator
+from compilediag.timeline.timeline import Timeline
 
 
 def memory_section(timeline: Timeline) -> MemorySection:

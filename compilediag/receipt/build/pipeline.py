@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compilediag.pipeline_figures import PipelineFigures, pipelines_of
-from compilediag.receipt.parts.pipeline import PipelineRecord, PipelineSection, PoolSizes
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.figures.pipelines import PipelineFigures, pipelines_of
+from compilediag.receipt.schema.pipeline import PipelineRecord, PipelineSection, PoolSizes
+from compilediag.timeline.timeline import Timeline
 
 
 def pipeline_section(timeline: Timeline) -> PipelineSection | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compilediag.receipt.parts.profiles import Profile
-from compilediag.timeline import Timeline
+from compilediag.receipt.schema.profiles import Profile
+from compilediag.timeline.timeline import Timeline
 
 FOLDER = "artifacts"
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from compilediag.process_ranks import ranks_present
-from compilediag.ranks.brief import RankBrief
-from compilediag.ranks.divergence import Comparison, compare_ranks
-from compilediag.ranks.summary import summaries_of
-from compilediag.receipt.parts.ranks import (
-    RankDivergence,
-    RankRow,
-    RanksSection,
-    RankStraggler,
-    RankTotals,
-)
-from compilediag.receipt.places import Places
-from compilediag.timeline import Timeline
+from compilediag.timeline.process_ranks import ranks_present
+from compilediag.diagnosis.ranks.fingerprint import RankBrief
+from compilediag.diagnosis.ranks.divergence import Comparison, compare_ranks
+from compilediag.diagnosis.ranks.summary import summaries_of
+from compilediag.receipt.schema.ranks import (RankDivergence, RankRow, RanksSection, RankStraggler, RankTotals)
+from compilediag.receipt.build.relative_paths import Places
+from compilediag.timeline.timeline import Timeline
 
 ROWS_KEPT = 4096
 DIVERGENCES_KEPT = 200

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, cast
 
-from compilediag.timeline import Timeline
+from compilediag.timeline.timeline import Timeline
 
 
 class Places:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from compilediag.prices import PriceTable
-from compilediag.provenance_variables import told_by
-from compilediag.receipt.schema import Status
+from compilediag.receipt.prices import PriceTable
+from compilediag.receipt.provenance_variables import told_by
+from compilediag.receipt.schema.receipt import Status
 from compilediag_harness.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
-    from compilediag.ranks.divergence import Comparison
+    from compilediag.diagnosis.ranks.divergence import Comparison
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import re
 
-from compilediag.cudagraph_runs import skip_reason
-from compilediag.goodput import account
-from compilediag.process_ranks import ranks_present
-from compilediag.receipt.identity_part import process_at, ranks_expected
-from compilediag.receipt.memory_part import has_gpu
-from compilediag.receipt.parts.running import (
-    CudagraphSection,
-    GoodputSection,
-    Overhead,
-)
-from compilediag.receipt.run_facts import RunFacts
-from compilediag.receipt.schema import Checks
-from compilediag.receipt.train_log_part import logged_losses_finite
-from compilediag.timeline import Timeline
-from compilediag.tracked_runs import losses_finite
+from compilediag.timeline.cudagraphs import skip_reason
+from compilediag.diagnosis.figures.goodput import account
+from compilediag.timeline.process_ranks import ranks_present
+from compilediag.receipt.build.identity import process_at, ranks_expected
+from compilediag.receipt.build.memory import has_gpu
+from compilediag.receipt.schema.running import CudagraphSection, GoodputSection, Overhead
+from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.schema.receipt import Checks
+from compilediag.receipt.build.train_log import logged_losses_finite
+from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.tracked import losses_finite
 
 _OUT_OF_MEMORY = re.compile(
     r"OutOfMemoryError|\bMemoryError\b|out of memory|DefaultCPUAllocator: can't allocate|oom-kill",

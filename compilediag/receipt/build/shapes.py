@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from compilediag.fixed_shapes import FixedShapeRun
-from compilediag.planned_padding import planned_padding
-from compilediag.receipt.parts.invocations import VaryingSizesRecord
-from compilediag.receipt.parts.shapes import (
-    FixedShapeRecord,
-    KneeRecord,
-    KneeSize,
-    PaddingOutput,
-    PaddingRecord,
-    RowLoops,
-    ShapesSection,
-    SizeRecord,
-)
-from compilediag.receipt.places import Places
-from compilediag.timeline import Timeline
+from compilediag.timeline.fixed_shapes import FixedShapeRun
+from compilediag.diagnosis.figures.padding import planned_padding
+from compilediag.receipt.schema.invocations import VaryingSizesRecord
+from compilediag.receipt.schema.shapes import (FixedShapeRecord, KneeRecord, KneeSize, PaddingOutput, PaddingRecord, RowLoops, ShapesSection, SizeRecord)
+from compilediag.receipt.build.relative_paths import Places
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import KneeMeasured, PaddingChecked
 
 KEPT = 64

@@ -6,19 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from compilediag.findings import Finding
-from compilediag.goodput import PRODUCTIVE
-from compilediag.receipt.parts.running import (
-    DeviceTiming,
-    Phases,
-    SketchRecord,
-    Spike,
-    StepsSection,
-)
-from compilediag.receipt.run_facts import RunFacts
-from compilediag.span_seconds import by_step, spans_of
-from compilediag.step_stats import RELATIVE_ERROR, Sketch, figures_of, spike_positions, warmup_of
-from compilediag.timeline import Compile, Step, SyncSample, Timeline
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.figures.goodput import PRODUCTIVE
+from compilediag.receipt.schema.running import (DeviceTiming, Phases, SketchRecord, Spike, StepsSection)
+from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.diagnosis.figures.span_seconds import by_step, spans_of
+from compilediag.diagnosis.figures.step_stats import (RELATIVE_ERROR, Sketch, figures_of, spike_positions, warmup_of)
+from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
 
 UNEXPLAINED = "unexplained"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from compilediag.ownership import ownership_of
-from compilediag.receipt.parts.syncs import SyncLineRecord, SyncsSection
-from compilediag.receipt.places import Places
-from compilediag.sync_sites import SyncLine, lines_of
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.receipt.schema.syncs import SyncLineRecord, SyncsSection
+from compilediag.receipt.build.relative_paths import Places
+from compilediag.timeline.syncs import SyncLine, lines_of
+from compilediag.timeline.timeline import Timeline
 
 MOST = 256
 """Lines kept: those with most reads."""

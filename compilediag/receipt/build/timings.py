@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compilediag.goodput import MAIN_THREAD
-from compilediag.receipt.parts.running import Timing
-from compilediag.receipt.places import Places
-from compilediag.span_seconds import spans_of
-from compilediag.timeline import DisabledCalls, Hook, Timeline
+from compilediag.diagnosis.figures.goodput import MAIN_THREAD
+from compilediag.receipt.schema.running import Timing
+from compilediag.receipt.build.relative_paths import Places
+from compilediag.diagnosis.figures.span_seconds import spans_of
+from compilediag.timeline.timeline import DisabledCalls, Hook, Timeline
 
 MOST = 256
 """Rows kept: those that took longest, then those that could not be timed."""

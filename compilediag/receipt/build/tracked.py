@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compilediag.receipt.parts.tracked import AblationRecord, MetricRecord, TrackedRecord
-from compilediag.receipt.schema import Artifact
-from compilediag.timeline import Timeline
+from compilediag.receipt.schema.tracked import AblationRecord, MetricRecord, TrackedRecord
+from compilediag.receipt.schema.receipt import Artifact
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import RunTracked, plain
 
 MOST_RUNS = 200

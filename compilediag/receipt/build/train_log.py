@@ -8,19 +8,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from compilediag.receipt.parts.invocations import Throughput
-from compilediag.receipt.parts.memory import Allocator
-from compilediag.receipt.parts.running import SketchRecord, Spike, StepsSection
-from compilediag.step_stats import RELATIVE_ERROR, Sketch, bucket_of, spike_positions
-from compilediag.timeline import Timeline
-from compilediag.train_log import (
-    TrainLog,
-    at_share,
-    steady_rate,
-    steady_step_s,
-    timed,
-    warmup_lines,
-)
+from compilediag.receipt.schema.invocations import Throughput
+from compilediag.receipt.schema.memory import Allocator
+from compilediag.receipt.schema.running import SketchRecord, Spike, StepsSection
+from compilediag.diagnosis.figures.step_stats import (RELATIVE_ERROR, Sketch, bucket_of, spike_positions)
+from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.train_log import (TrainLog, at_share, steady_rate, steady_step_s, timed, warmup_lines)
 
 UNEXPLAINED = "unexplained"
 

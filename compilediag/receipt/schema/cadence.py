@@ -2,7 +2,7 @@
 
 from msgspec import field
 
-from compilediag.receipt.record import Record
+from compilediag.receipt.schema.record import Record
 
 
 class GroupRecord(Record, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import field
 
-from compilediag.receipt.record import Record
+from compilediag.receipt.schema.record import Record
 
 
 class FrameName(Record, frozen=True, kw_only=True):

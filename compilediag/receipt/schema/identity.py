@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import field
 
-from compilediag.receipt.record import Record
+from compilediag.receipt.schema.record import Record
 
 
 class Sources(Record, frozen=True, kw_only=True):

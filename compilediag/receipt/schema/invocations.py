@@ -1,6 +1,6 @@
 """How often compiled callables were called, with which shapes, and how much work that was."""
 
-from compilediag.receipt.record import Record
+from compilediag.receipt.schema.record import Record
 
 
 class PerStep(Record, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class ShapesRecord(Record, frozen=True, kw_only=True):
 
 
 class VaryingSizesRecord(Record, frozen=True, kw_only=True):
-    """Sizes of the tensors that change from call to call; see `compilediag.call_sizes`."""
+    """Sizes of the tensors that change from call to call; see `compilediag.timeline.call_sizes`."""
 
     dims: tuple[tuple[str, ...], ...]
     sizes: tuple[tuple[int, ...], ...]

@@ -1,6 +1,6 @@
 """Memory of the host and of CUDA devices."""
 
-from compilediag.receipt.record import Record
+from compilediag.receipt.schema.record import Record
 
 
 class GrowingBucket(Record, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """What the two sides of a producer-consumer loop could do, and which is the bottleneck."""
 
-from compilediag.receipt.record import Record
+from compilediag.receipt.schema.record import Record
 
 
 class PoolSizes(Record, frozen=True, kw_only=True):

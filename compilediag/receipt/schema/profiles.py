@@ -1,6 +1,6 @@
 """Windows of torch.profiler that were asked for while the program ran."""
 
-from compilediag.receipt.record import Record
+from compilediag.receipt.schema.record import Record
 
 
 class Profile(Record, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """The ranks of a run, compared."""
 
-from compilediag.receipt.record import Record
+from compilediag.receipt.schema.record import Record
 
 
 class RankRow(Record, frozen=True, kw_only=True):

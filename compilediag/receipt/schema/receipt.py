@@ -11,25 +11,25 @@ from typing import Any, Literal
 
 from msgspec import field
 
-from compilediag.receipt.parts.cadence import CadenceSection
-from compilediag.receipt.parts.compiles import CompileSection, FindingRecord
-from compilediag.receipt.parts.identity import Completeness, Environment, Header
-from compilediag.receipt.parts.invocations import Invocation, Throughput
-from compilediag.receipt.parts.memory import MemorySection
-from compilediag.receipt.parts.pipeline import PipelineSection
-from compilediag.receipt.parts.profiles import Profile
-from compilediag.receipt.parts.ranks import RanksSection
-from compilediag.receipt.parts.running import (
+from compilediag.receipt.schema.cadence import CadenceSection
+from compilediag.receipt.schema.compiles import CompileSection, FindingRecord
+from compilediag.receipt.schema.identity import Completeness, Environment, Header
+from compilediag.receipt.schema.invocations import Invocation, Throughput
+from compilediag.receipt.schema.memory import MemorySection
+from compilediag.receipt.schema.pipeline import PipelineSection
+from compilediag.receipt.schema.profiles import Profile
+from compilediag.receipt.schema.ranks import RanksSection
+from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.running import (
     CudagraphSection,
     GoodputSection,
     Overhead,
     StepsSection,
     Timing,
 )
-from compilediag.receipt.parts.shapes import ShapesSection
-from compilediag.receipt.parts.syncs import SyncsSection
-from compilediag.receipt.parts.tracked import AblationRecord, CostSection, TrackedRecord
-from compilediag.receipt.record import Record
+from compilediag.receipt.schema.shapes import ShapesSection
+from compilediag.receipt.schema.syncs import SyncsSection
+from compilediag.receipt.schema.tracked import AblationRecord, CostSection, TrackedRecord
 
 SCHEMA = "compilediag.receipt"
 SCHEMA_VERSION = "1.0"

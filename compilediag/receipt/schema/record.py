@@ -51,7 +51,7 @@ def from_plain(kind: type[Kind], raw: Mapping[str, Any]) -> Kind:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError:
         # Only the receipts of other versions and with fields of others pay for this import.
-        from compilediag.receipt.unknown_fields import convert_keeping
+        from compilediag.receipt.schema.unknown_fields import convert_keeping
 
         return convert_keeping(kind, raw)
 

@@ -1,7 +1,7 @@
 """Callables that run at fixed sizes: which, how often, how much padding, and whether it harms."""
 
-from compilediag.receipt.parts.invocations import VaryingSizesRecord
-from compilediag.receipt.record import Record
+from compilediag.receipt.schema.invocations import VaryingSizesRecord
+from compilediag.receipt.schema.record import Record
 
 
 class SizeRecord(Record, frozen=True, kw_only=True):

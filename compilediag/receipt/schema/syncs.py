@@ -1,6 +1,6 @@
 """Where the host waits for tensor data, by user line, in the steps that were sampled."""
 
-from compilediag.receipt.record import Record
+from compilediag.receipt.schema.record import Record
 
 
 class SyncLineRecord(Record, frozen=True, kw_only=True):

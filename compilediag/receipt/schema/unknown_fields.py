@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from compilediag.receipt.record import LEAVES, UNKNOWN_FIELD, Record, attributes
+from compilediag.receipt.schema.record import LEAVES, UNKNOWN_FIELD, Record, attributes
 
 Kind = TypeVar("Kind", bound=Record)
 

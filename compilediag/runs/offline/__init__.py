@@ -7,8 +7,8 @@ or said in `completeness`; what is lost makes the verdict blind.
 
 from __future__ import annotations
 
-from compilediag.offline.receipts import merged_receipt, rank_receipt, rank_receipts, summarise
-from compilediag.records import (
+from compilediag.runs.offline.receipts import merged_receipt, rank_receipt, rank_receipts, summarise
+from compilediag.runs.offline.sources import (
     find_sources,
     read_record,
     read_source,

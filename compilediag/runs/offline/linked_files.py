@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterator, Sequence
 
 from compilediag.readers.inputs import TEXT, TRACE, TRAIN, Source
-from compilediag.receipt.run_facts import ArtifactFacts
-from compilediag.storage import is_uri, size_of
+from compilediag.readers.storage import is_uri, size_of
+from compilediag.receipt.build.run_metadata import ArtifactFacts
 
 DIGEST_LIMIT_BYTES = 64 << 20
 ARTIFACT_LIMIT = 256

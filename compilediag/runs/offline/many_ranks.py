@@ -14,19 +14,19 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from compilediag.offline.rank_parts import Journals, Part, journals_of, parts_in, told_in
-from compilediag.offline.receipts import merged_receipt, told_alone, told_receipt
-from compilediag.pooled import each
-from compilediag.rank_choice import Choice, choice_of, parts_of, summary_in
-from compilediag.ranks.brief import RankBrief
-from compilediag.ranks.summary import RankSummary
-from compilediag.ranks.told import EVENTS_TOLD, FEWEST_TOLD, RANKS_TOLD
+from compilediag.diagnosis.ranks.fingerprint import RankBrief
+from compilediag.diagnosis.ranks.selection import EVENTS_TOLD, FEWEST_TOLD, RANKS_TOLD
+from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal
+from compilediag.readers.parallel import each
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import receipt_in
-from compilediag.receipt.schema import Receipt
-from compilediag.records import (
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.offline.rank_choice import Choice, choice_of, parts_of, summary_in
+from compilediag.runs.offline.rank_parts import Journals, Part, journals_of, parts_in, told_in
+from compilediag.runs.offline.receipts import merged_receipt, told_alone, told_receipt
+from compilediag.runs.offline.sources import (
     Record,
     rank_named,
     ranks_named,
@@ -39,7 +39,7 @@ from compilediag_harness.lazy_dataclasses import dataclass
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from compilediag.readers.train_shapes import LineShape
+    from compilediag.readers.train_logs.patterns import LineShape
 
 TOGETHER = 8
 """Sources that one task reads. Handing a task to a worker and taking its result costs half of what

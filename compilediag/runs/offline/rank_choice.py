@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from compilediag.diagnose import diagnose
-from compilediag.findings import Finding
-from compilediag.fold import fold
-from compilediag.ranks.brief import RankBrief, brief_of, counted, digest, losses_in
-from compilediag.ranks.divergence import Comparison, SummaryOf, compare_briefs
-from compilediag.ranks.summary import RankSummary, summaries_of
-from compilediag.ranks.told import Told, told_of
+from compilediag.diagnosis.diagnose import diagnose
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.ranks.divergence import Comparison, SummaryOf, compare_briefs
+from compilediag.diagnosis.ranks.fingerprint import RankBrief, brief_of, counted, digest, losses_in
+from compilediag.diagnosis.ranks.selection import Told, told_of
+from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.readers.journal import Journal
-from compilediag.records import rank_of
-from compilediag.timeline import Timeline
+from compilediag.runs.offline.sources import rank_of
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import EvidenceLost
 

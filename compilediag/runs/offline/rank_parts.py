@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from compilediag.rank_choice import Choice
-from compilediag.ranks.brief import RankBrief
+from compilediag.diagnosis.ranks.fingerprint import RankBrief
 from compilediag.readers.journal import Journal
-from compilediag.records import rank_of
+from compilediag.runs.offline.rank_choice import Choice
+from compilediag.runs.offline.sources import rank_of
 
 Journals = tuple[Journal, ...]
 

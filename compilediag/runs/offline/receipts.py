@@ -9,11 +9,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from compilediag.diagnose import diagnose
-from compilediag.fold import fold
-from compilediag.linked_files import links_to
-from compilediag.pooled import each
-from compilediag.rank_choice import (
+from compilediag.diagnosis.diagnose import diagnose
+from compilediag.diagnosis.ranks.fingerprint import RankBrief
+from compilediag.diagnosis.ranks.selection import has_room
+from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
+from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Source
+from compilediag.readers.journal import Journal
+from compilediag.readers.parallel import each
+from compilediag.receipt.build.build import build
+from compilediag.receipt.build.run_metadata import JournalFacts, RunFacts
+from compilediag.receipt.schema.receipt import Receipt, Status
+from compilediag.receipt.ulid import ulid
+from compilediag.runs.offline.linked_files import links_to
+from compilediag.runs.offline.rank_choice import (
     Others,
     brief_from,
     brief_in,
@@ -22,16 +30,8 @@ from compilediag.rank_choice import (
     parts_of,
     summary_in,
 )
-from compilediag.ranks.brief import RankBrief
-from compilediag.ranks.summary import RankSummary, summaries_of
-from compilediag.ranks.told import has_room
-from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Source
-from compilediag.readers.journal import Journal
-from compilediag.receipt.build import build
-from compilediag.receipt.run_facts import JournalFacts, RunFacts
-from compilediag.receipt.schema import Receipt, Status
-from compilediag.receipt.ulid import ulid
-from compilediag.records import Record, rank_of, read_source
+from compilediag.runs.offline.sources import Record, rank_of, read_source
+from compilediag.timeline.fold import fold
 from compilediag_harness.wire import EvidenceLost
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def merged_receipt(
 ) -> Receipt:
     """One receipt of all ranks; `out` is the folder it is to lie in, for the links to the files.
 
-    Of a run of many ranks, `ranks.told` of them are told; see `compilediag.ranks.told`.
+    Of a run of many ranks the receipt holds some: see `diagnosis/ranks/selection.py`.
     """
     parts = parts_of(record.journals)
     if has_room(len(parts), sum(len(item.events) for item in record.journals)):

@@ -10,23 +10,23 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from compilediag.errors import UsageError
-from compilediag.pooled import cores, each
+from compilediag.readers.compression import Opened
 from compilediag.readers.inputs import NOTHING, RUN, TEXT, TRACE, Source, sources_of
 from compilediag.readers.journal import Journal, read_run
-from compilediag.readers.openers import Opened
-from compilediag.readers.text import read_text_log
-from compilediag.readers.text_events import read_text_events
-from compilediag.readers.trace import rank_in_name, read_trace
+from compilediag.readers.parallel import cores, each
+from compilediag.readers.storage import below, is_uri, local_path, names_in, size_of
+from compilediag.readers.torch_logs.counts import read_text_log
+from compilediag.readers.torch_logs.events import read_text_events
+from compilediag.readers.torch_trace.read import rank_in_name, read_trace
 from compilediag.readers.train_sources import known, logs_in, together
-from compilediag.storage import below, is_uri, local_path, names_in, size_of
-from compilediag.timeline import TextLog
-from compilediag.train_log import TrainLog
+from compilediag.timeline.timeline import TextLog
+from compilediag.timeline.train_log import TrainLog
 from compilediag_harness.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from compilediag.readers.train_shapes import LineShape
+    from compilediag.readers.train_logs.patterns import LineShape
 
 WORTH_BYTES = 32 << 20
 """Less than this is read sooner than worker processes start."""

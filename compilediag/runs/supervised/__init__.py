@@ -5,7 +5,7 @@ The child is the program exactly as it would run without us; see docs/run.md for
 
 from __future__ import annotations
 
-from compilediag.supervisor.options import Options, Outcome
-from compilediag.supervisor.run import run
+from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.run import run
 
 __all__ = ["Options", "Outcome", "run"]

@@ -11,20 +11,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from compilediag.readers.journal import Journal, read_run
-from compilediag.run_directory import ARTIFACTS
-from compilediag.supervisor import files
-from compilediag.supervisor.child import Ended
-from compilediag.supervisor.ending import TAIL_LIMIT, notes_on_attachment, tell_ending
-from compilediag.supervisor.options import Options
-from compilediag.supervisor.target import Target
+from compilediag.runs.run_directory import ARTIFACTS
+from compilediag.runs.supervised import files
+from compilediag.runs.supervised.child import Ended
+from compilediag.runs.supervised.exit_status import TAIL_LIMIT, notes_on_attachment, tell_ending
+from compilediag.runs.supervised.options import Options
+from compilediag.runs.supervised.target import Target
 from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Event, EvidenceLost, TorchSeen
 
 if TYPE_CHECKING:
-    from compilediag.receipt.run_facts import ArtifactFacts, JournalFacts, ProvenanceFacts, RunFacts
-    from compilediag.receipt.schema import Receipt
-    from compilediag.telemetry.telling import Told
-    from compilediag.timeline import Timeline
+    from compilediag.receipt.build.run_metadata import (
+        ArtifactFacts,
+        JournalFacts,
+        ProvenanceFacts,
+        RunFacts,
+    )
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.runs.telemetry.exporter import Told
+    from compilediag.timeline.timeline import Timeline
 
 REPORTS = "tlparse"
 """Folder of tlparse's reports among the artifacts; their indexes lead to hundreds of files."""
@@ -73,10 +78,10 @@ class Assembled:
 
 def assemble(record: RunRecord) -> Assembled:
     """The receipt of a run that has ended."""
-    from compilediag.diagnose import diagnose
-    from compilediag.fold import fold
-    from compilediag.readers.text import read_text_log
-    from compilediag.receipt.build import build
+    from compilediag.diagnosis.diagnose import diagnose
+    from compilediag.readers.torch_logs.counts import read_text_log
+    from compilediag.receipt.build.build import build
+    from compilediag.timeline.fold import fold
 
     journals = read_run(record.run_dir)
     logs = _text_logs(record.run_dir)
@@ -91,7 +96,7 @@ def assemble(record: RunRecord) -> Assembled:
     timeline = fold(events, text_log, _user_roots(record.target))
     extensions: Mapping[str, object] = {}
     if record.options.tlparse:
-        from compilediag.supervisor.reports import link_reports, traces_in
+        from compilediag.runs.supervised.reports import link_reports, traces_in
 
         traces = traces_in(record.run_dir)
         linked = link_reports(traces, record.run_dir, timeline, _secrets(record))
@@ -106,7 +111,7 @@ def assemble(record: RunRecord) -> Assembled:
 
 
 def _secrets(record: RunRecord) -> tuple[str, ...]:
-    from compilediag.redact import secret_values
+    from compilediag.receipt.redact import secret_values
 
     return secret_values(record.words, record.variables)
 
@@ -114,7 +119,7 @@ def _secrets(record: RunRecord) -> tuple[str, ...]:
 def _facts(
     record: RunRecord, journals: Sequence[Journal], extensions: Mapping[str, object]
 ) -> RunFacts:
-    from compilediag.receipt.run_facts import RunFacts
+    from compilediag.receipt.build.run_metadata import RunFacts
     from compilediag.receipt.ulid import ulid
 
     logs = _text_logs(record.run_dir)
@@ -172,7 +177,7 @@ def _allowed(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _journal_facts(run_dir: str, journals: Sequence[Journal]) -> JournalFacts:
-    from compilediag.receipt.run_facts import JournalFacts
+    from compilediag.receipt.build.run_metadata import JournalFacts
 
     lost: dict[str, int] = {}
     for journal in journals:
@@ -233,7 +238,7 @@ def _artifact_files(run_dir: str) -> list[str]:
     reports = os.path.join(run_dir, ARTIFACTS, REPORTS)
     found: list[str] = []
     if os.path.isdir(reports):
-        from compilediag.supervisor.reports import linked_files
+        from compilediag.runs.supervised.reports import linked_files
 
         found = linked_files(run_dir)
     for folder, below, names in os.walk(os.path.join(run_dir, ARTIFACTS)):
@@ -245,7 +250,7 @@ def _artifact_files(run_dir: str) -> list[str]:
 
 def artifact_of(path: str, run_dir: str) -> ArtifactFacts:
     """A file of the run, with its size and, unless it is very large, its digest."""
-    from compilediag.receipt.run_facts import ArtifactFacts
+    from compilediag.receipt.build.run_metadata import ArtifactFacts
 
     uri = os.path.relpath(path, run_dir)
     kind = "application/x-ndjson" if path.endswith(".jsonl") else mimetypes.guess_type(path)[0]
@@ -274,7 +279,7 @@ def _role(uri: str) -> str:
         if uri.startswith(prefix):
             return role
     if uri.startswith(f"{ARTIFACTS}{os.sep}{REPORTS}{os.sep}"):
-        from compilediag.supervisor.reports import role_of
+        from compilediag.runs.supervised.reports import role_of
 
         return role_of(uri) or "other"
     return "other"

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compilediag.errors import UsageError
-from compilediag.supervisor.escalation import Escalation
-from compilediag.supervisor.signals import SignalInbox
+from compilediag.runs.supervised.kill_schedule import Escalation
+from compilediag.runs.supervised.signals import SignalInbox
 
 if TYPE_CHECKING:
     import psutil

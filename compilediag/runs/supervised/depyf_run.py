@@ -7,14 +7,14 @@ import signal
 import tempfile
 from collections.abc import Mapping
 
-from compilediag.redact import secret_values
-from compilediag.run_directory import ARTIFACTS
-from compilediag.supervisor.child import Ended
-from compilediag.supervisor.injection import child_environment
-from compilediag.supervisor.options import Options
-from compilediag.supervisor.signals import SignalInbox
-from compilediag.supervisor.target import Target
-from compilediag.tools.depyf import decompile_run, time_for
+from compilediag.receipt.redact import secret_values
+from compilediag.runs.run_directory import ARTIFACTS
+from compilediag.runs.supervised.child import Ended
+from compilediag.runs.supervised.child_env import child_environment
+from compilediag.runs.supervised.options import Options
+from compilediag.runs.supervised.signals import SignalInbox
+from compilediag.runs.supervised.target import Target
+from compilediag.runs.tools.depyf import decompile_run, time_for
 
 FOLDER = "depyf"
 _ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})

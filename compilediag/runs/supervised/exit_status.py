@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from compilediag.readers.journal import Journal
-from compilediag.supervisor.child import Ended
-from compilediag.supervisor.target import Target
+from compilediag.runs.supervised.child import Ended
+from compilediag.runs.supervised.target import Target
 from compilediag_harness.wire import ProcessEnded
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema import Status
+    from compilediag.receipt.schema.receipt import Status
 
 TORCH_FLOOR = Version("2.7")
 TAIL_LIMIT = 8192

@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from compilediag.readers.following import Following
-from compilediag.supervisor.options import LiveMode
+from compilediag.readers.tail import Following
+from compilediag.runs.supervised.options import LiveMode
 from compilediag.views.live import RESTORE_TITLE, SAVE_TITLE, Progress, status, title
 from compilediag.views.text import clean
 

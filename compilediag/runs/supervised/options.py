@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 from compilediag_harness.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
-    from compilediag.prices import PriceTable
-    from compilediag.receipt.schema import Receipt
-    from compilediag.telemetry.wishes import Wishes
-    from compilediag.timeline import Timeline
+    from compilediag.receipt.prices import PriceTable
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.runs.telemetry.settings import Wishes
+    from compilediag.timeline.timeline import Timeline
 
 LiveMode = Literal["title", "lines"]
 

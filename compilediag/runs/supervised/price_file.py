@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from compilediag.errors import UsageError
 
 if TYPE_CHECKING:
-    from compilediag.prices import PriceTable
+    from compilediag.receipt.prices import PriceTable
 
 LARGEST_BYTES = 1 << 20
 
@@ -25,7 +25,7 @@ def read_prices(path: str) -> PriceTable:
     Raises:
         UsageError: it cannot be read, or is no price table.
     """
-    from compilediag.prices import table_of
+    from compilediag.receipt.prices import table_of
 
     toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:

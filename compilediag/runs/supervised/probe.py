@@ -16,6 +16,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compilediag.diagnosis.cadence.conclude import Conclusion, conclude
+from compilediag.diagnosis.cadence.groups import Group, Wanted, all_groups
+from compilediag.diagnosis.cadence.plan import (
+    STEPS,
+    Plan,
+    Variant,
+    make_plan,
+    settled_warmup,
+    variants_of,
+)
 from compilediag.errors import (
     EXIT_INTERNAL,
     EXIT_OK,
@@ -24,19 +34,16 @@ from compilediag.errors import (
     OutputUnwritable,
     UsageError,
 )
-from compilediag.probing.conclude import Conclusion, conclude
-from compilediag.probing.groups import Group, Wanted, all_groups
-from compilediag.probing.plan import STEPS, Plan, Variant, make_plan, settled_warmup, variants_of
-from compilediag.run_directory import make_run_dir
-from compilediag.supervisor.options import Options, Outcome
-from compilediag.supervisor.probe_variant import Ground, moved, run_variant
-from compilediag.supervisor.run import fault_note
-from compilediag.supervisor.target import parse_target
-from compilediag_harness.cadence import variable
+from compilediag.runs.run_directory import make_run_dir
+from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.probe_variant import Ground, moved, run_variant
+from compilediag.runs.supervised.run import fault_note
+from compilediag.runs.supervised.target import parse_target
+from compilediag_harness.user_api.cadence import variable
 
 if TYPE_CHECKING:
-    from compilediag.receipt.cadence_part import VariantRun
-    from compilediag.receipt.schema import Receipt
+    from compilediag.receipt.build.cadence import VariantRun
+    from compilediag.receipt.schema.receipt import Receipt
 
 Announce = Callable[[int, int | None, Variant], None]
 """Told before each variant: its number, how many there are (None: not known yet), and it."""
@@ -216,9 +223,9 @@ def _conclusion(running: _Probe) -> Conclusion:
 def _receipt(
     running: _Probe, configured: Receipt, conclusion: Conclusion, started_unix: float
 ) -> Receipt:
-    from compilediag.receipt.cadence_part import ProbeFacts, probe_receipt
+    from compilediag.receipt.build.cadence import ProbeFacts, probe_receipt
+    from compilediag.receipt.redact import secret_values
     from compilediag.receipt.ulid import ulid
-    from compilediag.redact import secret_values
 
     ground = running.ground
     facts = ProbeFacts(

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
-from compilediag.receipt.run_facts import ProvenanceFacts, facts_told_by
+from compilediag.receipt.build.run_metadata import ProvenanceFacts, facts_told_by
 
 GIT_PATIENCE_S = 5.0
 DIGEST_LIMIT_BYTES = 64 << 20

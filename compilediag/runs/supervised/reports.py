@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
-from compilediag.run_directory import ARTIFACTS
-from compilediag.storage import is_uri
-from compilediag.tools.tlparse import INDEX, LINKED, reports_of
-from compilediag.tools.tlparse_counts import counted_in, differences
+from compilediag.readers.storage import is_uri
+from compilediag.runs.run_directory import ARTIFACTS
+from compilediag.runs.tools.tlparse import INDEX, LINKED, reports_of
+from compilediag.runs.tools.tlparse_counts import counted_in, differences
 
 if TYPE_CHECKING:
-    from compilediag.timeline import Timeline
-    from compilediag.tools.tlparse import Report
+    from compilediag.runs.tools.tlparse import Report
+    from compilediag.timeline.timeline import Timeline
 
 TRACES = "torch_trace"
 REPORTS = "tlparse"

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, OutputUnwritable, UsageError
-from compilediag.run_directory import ARTIFACTS, make_run_dir
-from compilediag.supervisor import telemetry
-from compilediag.supervisor.assemble import RunRecord, assemble
-from compilediag.supervisor.child import Ended, start, supervise
-from compilediag.supervisor.injection import child_environment
-from compilediag.supervisor.live_tail import LiveView, can_draw
-from compilediag.supervisor.options import Options, Outcome
-from compilediag.supervisor.provenance import ProvenanceProbe, digest_script
-from compilediag.supervisor.signals import SignalInbox
-from compilediag.supervisor.target import Target, parse_target
+from compilediag.runs.run_directory import ARTIFACTS, make_run_dir
+from compilediag.runs.supervised import telemetry
+from compilediag.runs.supervised.assemble import RunRecord, assemble
+from compilediag.runs.supervised.child import Ended, start, supervise
+from compilediag.runs.supervised.child_env import child_environment
+from compilediag.runs.supervised.live_tail import LiveView, can_draw
+from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.provenance import ProvenanceProbe, digest_script
+from compilediag.runs.supervised.signals import SignalInbox
+from compilediag.runs.supervised.target import Target, parse_target
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema import Receipt
-    from compilediag.telemetry.telling import Told
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.runs.telemetry.exporter import Told
 
 STDERR = 2
 
@@ -52,7 +52,7 @@ def run(
         ended, probe, told = _run_child(words, target, options, run_dir, variables, inbox)
         notes: tuple[str, ...] = ()
         if options.depyf:
-            from compilediag.supervisor.decompiling import decompile
+            from compilediag.runs.supervised.depyf_run import decompile
 
             notes = decompile(target, options, run_dir, variables, inbox, ended)
         record = RunRecord(

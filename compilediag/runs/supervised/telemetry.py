@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from compilediag.supervisor.child import Ended
-    from compilediag.telemetry.telling import Telling, Told
-    from compilediag.telemetry.wishes import Wishes
+    from compilediag.runs.supervised.child import Ended
+    from compilediag.runs.telemetry.exporter import Telling, Told
+    from compilediag.runs.telemetry.settings import Wishes
 
 
 def experiment_period(wishes: Wishes | None) -> float | None:
@@ -33,7 +33,7 @@ def begin(
     """
     if wishes is None:
         return None
-    from compilediag.telemetry.telling import Told
+    from compilediag.runs.telemetry.exporter import Told
 
     try:
         return _begun(wishes, run_dir, started_unix, variables, words, lane)
@@ -50,9 +50,9 @@ def _begun(
     words: Sequence[str],
     lane: str,
 ) -> Telling:
-    from compilediag.redact import secret_values
-    from compilediag.telemetry.receivers import receivers_of
-    from compilediag.telemetry.telling import Run, Telling
+    from compilediag.receipt.redact import secret_values
+    from compilediag.runs.telemetry.exporter import Run, Telling
+    from compilediag.runs.telemetry.sinks import receivers_of
 
     receivers = receivers_of(wishes, variables, lane=lane, run_id=os.path.basename(run_dir))
     run = Run(run_dir, started_unix, secret_values(words, variables))
@@ -65,9 +65,9 @@ def end(telling: Telling | Told | None, ended: Ended, run_dir: str) -> Told | No
     """Tells the last figures, in a bounded time."""
     if telling is None:
         return None
-    from compilediag.telemetry.experiment_counts import experiment_counts, experiment_note
-    from compilediag.telemetry.growing_run import End
-    from compilediag.telemetry.telling import Telling, Told
+    from compilediag.runs.telemetry.experiment_counts import experiment_counts, experiment_note
+    from compilediag.runs.telemetry.exporter import Telling, Told
+    from compilediag.runs.telemetry.live_run import End
 
     if not isinstance(telling, Telling):
         return telling

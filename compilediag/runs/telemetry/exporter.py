@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from compilediag.goodput import CATEGORIES
-from compilediag.readers.following import Following
-from compilediag.telemetry.figures import flat
-from compilediag.telemetry.growing_run import End, GrowingRun
-from compilediag.telemetry.labels import Labels
-from compilediag.telemetry.pump import Pump, Receiver, Tally
-from compilediag.telemetry.reading import Reading
-from compilediag.telemetry.told_spans import SpanTeller, ToldSpan, run_span
+from compilediag.diagnosis.figures.goodput import CATEGORIES
+from compilediag.readers.tail import Following
+from compilediag.runs.telemetry.labels import Labels
+from compilediag.runs.telemetry.live_run import End, GrowingRun
+from compilediag.runs.telemetry.metrics import flat
+from compilediag.runs.telemetry.snapshot import Reading
+from compilediag.runs.telemetry.spans import SpanTeller, ToldSpan, run_span
+from compilediag.runs.telemetry.worker import Pump, Receiver, Tally
 
 PATIENCE_S = 2.0
 """Longest time that the end of a run waits for receivers, all together."""

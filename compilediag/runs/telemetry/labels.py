@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from compilediag.redact import Redactor
+from compilediag.receipt.redact import Redactor
 
 LABEL_LIMIT = 64
 TEXT_LIMIT = 256

@@ -1,7 +1,7 @@
 """One process of a run that goes on: its events added up, in memory that does not grow with steps.
 
-Steps and spans are kept until their time can be settled (`compilediag.goodput.settle`); after that
-the account of the time goes on from there and is the same as that of all events.
+Steps and spans are kept until their time can be settled (`goodput.settle`); after that the account
+of the time goes on from there and is the same as that of all events.
 """
 
 from __future__ import annotations
@@ -10,9 +10,16 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from compilediag.batches import apart
-from compilediag.goodput import MAIN_THREAD, PRODUCTIVE, Account, Settled, account, settle
-from compilediag.timeline import Compile, Step, Timeline
+from compilediag.diagnosis.figures.goodput import (
+    MAIN_THREAD,
+    PRODUCTIVE,
+    Account,
+    Settled,
+    account,
+    settle,
+)
+from compilediag.timeline.batches import apart
+from compilediag.timeline.timeline import Compile, Step, Timeline
 from compilediag_harness.wire import (
     Compiled,
     Event,
@@ -112,7 +119,7 @@ class GrowingProcess:
         Args:
             folded: `events` of this process alone, folded.
             wall_s: the parent's measure, once the run has ended.
-            orderly: as in `compilediag.goodput.account`.
+            orderly: as in `compilediag.diagnosis.figures.goodput.account`.
         """
         if self._reaches_back(folded.compiles):
             self.give_up()

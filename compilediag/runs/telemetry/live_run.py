@@ -6,12 +6,17 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from compilediag.fold import fold
-from compilediag.goodput import CATEGORIES, Account, is_recompile_time, recompile_ids
-from compilediag.telemetry.growing_process import GrowingProcess
-from compilediag.telemetry.labels import OTHER, Labels
-from compilediag.telemetry.reading import Reading
-from compilediag.timeline import Timeline
+from compilediag.diagnosis.figures.goodput import (
+    CATEGORIES,
+    Account,
+    is_recompile_time,
+    recompile_ids,
+)
+from compilediag.runs.telemetry.labels import OTHER, Labels
+from compilediag.runs.telemetry.live_process import GrowingProcess
+from compilediag.runs.telemetry.snapshot import Reading
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Event, ProcessStarted, RunTracked
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from compilediag.telemetry.reading import Reading
+from compilediag.runs.telemetry.snapshot import Reading
 
 Kind = Literal["counter", "gauge"]
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from compilediag.telemetry.figures import Figure, points_of
-from compilediag.telemetry.pump import NotTaken
-from compilediag.telemetry.reading import Reading
-from compilediag.telemetry.told_spans import EXIT_CODE, RUN_SPAN, ToldSpan
+from compilediag.runs.telemetry.metrics import Figure, points_of
+from compilediag.runs.telemetry.snapshot import Reading
+from compilediag.runs.telemetry.spans import EXIT_CODE, RUN_SPAN, ToldSpan
+from compilediag.runs.telemetry.worker import NotTaken
 
 SCOPE = "compilediag"
 _LOGGER = "opentelemetry"

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from compilediag.telemetry.figures import FIGURES, points_of
-from compilediag.telemetry.reading import Reading
-from compilediag.telemetry.told_spans import ToldSpan
+from compilediag.runs.telemetry.metrics import FIGURES, points_of
+from compilediag.runs.telemetry.snapshot import Reading
+from compilediag.runs.telemetry.spans import ToldSpan
 
 JOB = "compilediag"
 PUSH_TIMEOUT_S = 10.0

@@ -5,10 +5,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 
-from compilediag.telemetry.otlp import OtlpReceiver
-from compilediag.telemetry.prometheus import GatewayReceiver, ScrapeReceiver, TextfileReceiver
-from compilediag.telemetry.pump import Receiver
-from compilediag.telemetry.wishes import FROM_ENVIRONMENT, Wishes, endpoint_of, without_credentials
+from compilediag.runs.telemetry.otlp import OtlpReceiver
+from compilediag.runs.telemetry.prometheus import GatewayReceiver, ScrapeReceiver, TextfileReceiver
+from compilediag.runs.telemetry.settings import (
+    FROM_ENVIRONMENT,
+    Wishes,
+    endpoint_of,
+    without_credentials,
+)
+from compilediag.runs.telemetry.worker import Receiver
 
 
 def receivers_of(

@@ -12,10 +12,10 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import NamedTuple
 
-from compilediag.batches import apart
-from compilediag.goodput import PRODUCTIVE, SPELLINGS
-from compilediag.telemetry.labels import Labels
-from compilediag.telemetry.reading import Reading
+from compilediag.diagnosis.figures.goodput import PRODUCTIVE, SPELLINGS
+from compilediag.runs.telemetry.labels import Labels
+from compilediag.runs.telemetry.snapshot import Reading
+from compilediag.timeline.batches import apart
 from compilediag_harness.wire import Compiled, Event, ProcessStarted, SpanEnded
 
 SHORTEST_S = 0.01

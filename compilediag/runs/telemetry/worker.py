@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from compilediag.telemetry.reading import Reading
-from compilediag.telemetry.told_spans import ToldSpan
+from compilediag.runs.telemetry.snapshot import Reading
+from compilediag.runs.telemetry.spans import ToldSpan
 
 QUEUE_SPANS = 2048
 """Most spans that wait."""

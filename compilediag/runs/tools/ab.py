@@ -10,8 +10,8 @@ import tempfile
 import time
 from collections.abc import Callable
 
+from compilediag.compare.gate.ab import Sample
 from compilediag.errors import UsageError
-from compilediag.gate.ab import Sample
 
 _TAIL_CHARS = 300
 _SHELL = "/bin/sh"

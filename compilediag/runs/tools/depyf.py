@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from compilediag.readers.journal import open_regular
-from compilediag.readers.loose_json import parse
-from compilediag.redact import Redactor
-from compilediag.tools.limited import Limits, run_limited
+from compilediag.readers.lenient_json import parse
+from compilediag.receipt.redact import Redactor
+from compilediag.runs.tools.limited import Limits, run_limited
 
 LONGEST_LINE_BYTES = 8 << 20
 MOST_FILES = 200

@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from compilediag.readers.openers import Opened
-from compilediag.tools.limited import Limits, run_limited
-from compilediag.tools.tlparse_log import TooLarge, copy_log
+from compilediag.readers.compression import Opened
+from compilediag.runs.tools.limited import Limits, run_limited
+from compilediag.runs.tools.tlparse_log import TooLarge, copy_log
 
 PROGRAM = "tlparse"
 INDEX = "index.html"

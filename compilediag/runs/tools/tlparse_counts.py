@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
 from compilediag.readers.journal import open_regular
-from compilediag.readers.loose_json import parse
-from compilediag.timeline import Timeline
+from compilediag.readers.lenient_json import parse
+from compilediag.timeline.timeline import Timeline
 
 LONGEST_LINE_BYTES = 64 << 20
 MOST_NAMED = 5

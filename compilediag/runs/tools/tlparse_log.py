@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from compilediag.readers.loose_json import parse
-from compilediag.redact import Redactor
+from compilediag.readers.lenient_json import parse
+from compilediag.receipt.redact import Redactor
 
 LARGEST_LOG_BYTES = 256 << 20
 """tlparse needs three times the log in memory, and writes twice the log."""

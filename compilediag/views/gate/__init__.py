@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from compilediag.gate.judgement import Judgement
-from compilediag.views.look import Look
+from compilediag.compare.gate.judgement import Judgement
+from compilediag.views.style import Look
 
 Render = Callable[[Sequence[Judgement], Look], str]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.gate.judgement import Item, Judgement
+from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.views.gate.location import location
-from compilediag.views.gate.words import (
+from compilediag.views.gate.messages import (
     UPDATE,
     against,
     detail,
@@ -18,7 +18,7 @@ from compilediag.views.gate.words import (
     outcome,
     title,
 )
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 from compilediag.views.words import count
 
 MOST_ERRORS = 9

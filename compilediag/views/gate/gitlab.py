@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from compilediag.gate.judgement import Item, Judgement, Kind
+from compilediag.compare.gate.judgement import Item, Judgement, Kind
 from compilediag.views.gate.location import fingerprinted, home, location
-from compilediag.views.gate.words import in_turn, often, title
-from compilediag.views.look import Look
+from compilediag.views.gate.messages import in_turn, often, title
+from compilediag.views.style import Look
 
 DESCRIPTION_CHARS = 500
 MOST_BYTES = 10_000_000

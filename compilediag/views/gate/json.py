@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import asdict
 
 from compilediag import __version__
-from compilediag.gate.judgement import Item, Judgement
-from compilediag.views.look import Look
+from compilediag.compare.gate.judgement import Item, Judgement
+from compilediag.views.style import Look
 
 SCHEMA = "compilediag.judgement"
 VERSION = "1.0"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from compilediag.gate.judgement import Judgement
-from compilediag.views.gate.words import (
+from compilediag.compare.gate.judgement import Judgement
+from compilediag.views.gate.messages import (
     UPDATE,
     against,
     detail,
@@ -16,7 +16,7 @@ from compilediag.views.gate.words import (
     short,
     title,
 )
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 
 MOST_CHARS = 4_000_000
 """Of all texts together: GitLab reads no file over 30 MB, and a character has up to 4 bytes."""

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from compilediag.gate.judgement import Item, Judgement
-from compilediag.views.look import Look
+from compilediag.compare.gate.judgement import Item, Judgement
+from compilediag.views.style import Look
 from compilediag.views.text import clean
 
 LOCK = "compilediag.lock.json"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.codes import REGISTER
-from compilediag.gate.judgement import Item, Judgement
-from compilediag.views.gate.words import (
+from compilediag.compare.gate.judgement import Item, Judgement
+from compilediag.diagnosis.codes import REGISTER
+from compilediag.views.gate.messages import (
     UPDATE,
     against,
     explain,
@@ -22,8 +22,8 @@ from compilediag.views.gate.words import (
     place,
     short,
 )
-from compilediag.views.look import Look
 from compilediag.views.markdown import code
+from compilediag.views.style import Look
 from compilediag.views.words import count, seconds
 
 MOST_BYTES = 1_000_000

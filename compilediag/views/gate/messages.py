@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from compilediag.gate.judgement import Item, Judgement, Kind
-from compilediag.views.look import Look
+from compilediag.compare.gate.judgement import Item, Judgement, Kind
+from compilediag.views.style import Look
 from compilediag.views.words import count
 
 _NEW: dict[Kind, tuple[str, str]] = {

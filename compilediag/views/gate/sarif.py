@@ -9,11 +9,11 @@ import json
 from collections.abc import Sequence
 
 from compilediag import __version__
-from compilediag.codes import REGISTER
-from compilediag.gate.judgement import Item, Judgement
+from compilediag.compare.gate.judgement import Item, Judgement
+from compilediag.diagnosis.codes import REGISTER
 from compilediag.views.gate.location import fingerprinted, home, location
-from compilediag.views.gate.words import detail, in_turn, short, title
-from compilediag.views.look import Look
+from compilediag.views.gate.messages import detail, in_turn, short, title
+from compilediag.views.style import Look
 
 MOST_RESULTS = 25_000
 """Of a run; more and the file is refused."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.gate.judgement import Item, Judgement
-from compilediag.views.gate.words import (
+from compilediag.compare.gate.judgement import Item, Judgement
+from compilediag.views.gate.messages import (
     UPDATE,
     against,
     changed_counts,
@@ -18,7 +18,7 @@ from compilediag.views.gate.words import (
     short,
     title,
 )
-from compilediag.views.look import Look
+from compilediag.views.style import Look
 from compilediag.views.text import columns, flow, hang
 from compilediag.views.words import count, seconds
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 
 from compilediag.errors import ReproImpossible
-from compilediag.repro.owners import BACKEND, Lines
-from compilediag.repro.places import RESERVED
+from compilediag.views.repro.owners import BACKEND, Lines
+from compilediag.views.repro.places import RESERVED
 
 _DIRECTION = "in which direction the mode changed was not recorded"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compilediag.errors import ReproImpossible
-from compilediag.repro.changes import Change
-from compilediag.repro.places import Place, holding
+from compilediag.views.repro.changes import Change
+from compilediag.views.repro.places import Place, holding
 
 Lines = list[str]
 

@@ -9,8 +9,8 @@ import ast
 import keyword
 from typing import Literal, NamedTuple
 
+from compilediag.diagnosis.guards.source import path_of
 from compilediag.errors import ReproImpossible
-from compilediag.guards.source import path_of
 
 Owner = Literal["argument", "module", "object", "closure", "global"]
 

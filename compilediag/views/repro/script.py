@@ -8,15 +8,15 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from compilediag.errors import ReproImpossible
-from compilediag.repro import modes
-from compilediag.repro.changes import change_of
-from compilediag.repro.owners import INPUT, Lines, instances_program, program_of
-from compilediag.repro.places import place_of
-from compilediag.repro.values import MOST_ELEMENTS, ones, shape_of
+from compilediag.views.repro import modes
+from compilediag.views.repro.changes import change_of
+from compilediag.views.repro.owners import INPUT, Lines, instances_program, program_of
+from compilediag.views.repro.places import place_of
+from compilediag.views.repro.values import MOST_ELEMENTS, ones, shape_of
 from compilediag.views.text import clean
 
 if TYPE_CHECKING:
-    from compilediag.receipt.parts.compiles import FindingRecord
+    from compilediag.receipt.schema.compiles import FindingRecord
 
 _REASONS: Mapping[str, str] = {
     "CD116": "its guards lie in torch's own optimizer, over the state of a training run",

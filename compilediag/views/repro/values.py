@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 
 from compilediag.errors import ReproImpossible
-from compilediag.redact import REDACTED
+from compilediag.receipt.redact import REDACTED
 
 DTYPES = frozenset(
     (

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from compilediag_harness import whole_file
+from compilediag_harness.base import atomic_write
 
 LARGEST_BYTES = 64 << 20
 """A larger file is not read."""
@@ -25,7 +25,7 @@ def write(path: str | os.PathLike[str], content: bytes) -> None:
         OSError: the folder or the disk does not take it; the file is left as it was.
     """
     os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
-    whole_file.write(path, (content,))
+    atomic_write.write(path, (content,))
 
 
 def read(path: str | os.PathLike[str], schema: str, major: int) -> dict[str, Any]:

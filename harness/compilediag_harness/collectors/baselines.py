@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from compilediag_harness import torch_guards
-from compilediag_harness.collectors import code_places
+from compilediag_harness.source import source_locations
+from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import Location
 
 
@@ -96,7 +96,7 @@ def _lines(guards: Iterable[Any]) -> dict[tuple[str, str], Location]:
     for guard in guards:
         try:
             source, kind = str(guard.name), torch_guards.guard_kind(guard)
-            place = code_places.innermost_user_line(guard.user_stack)
+            place = source_locations.innermost_user_line(guard.user_stack)
         except Exception:
             continue
         if place is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from compilediag_harness import torch_compiles
+from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.recompiles import RecompileCollector
-from compilediag_harness.session import Session
+from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import Compiled, CompileStarted, DynamoReset, Location, clip
 
 _CACHES = (

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 
-from compilediag_harness import cudagraph_trees, torch_cudagraphs
-from compilediag_harness.cudagraph_trees import Recording
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
+from compilediag_harness.torch_internals import cudagraph_trees, torch_cudagraphs
+from compilediag_harness.torch_internals.cudagraph_trees import Recording
 from compilediag_harness.wire import CudagraphRecorded, CudagraphsRan
 
 WRITE_EVERY_S = 0.25

@@ -13,9 +13,10 @@ from collections.abc import Sized
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from compilediag_harness import torch_guards
-from compilediag_harness.collectors import code_places, guard_facts, tensor_checks, writers
+from compilediag_harness.collectors import guard_facts, tensor_checks, writers
 from compilediag_harness.collectors.baselines import Baselines
+from compilediag_harness.source import source_locations
+from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location, clip
 
 _COMMENT_START = re.compile(r"\s{2,}#\s")
@@ -195,11 +196,11 @@ def _user_line(
     baseline = question.baselines.of(question.code, compile_id)
     lines = baseline.lines if baseline else {}
     known = lines.get((leaf.source, leaf.kind)) or lines.get((leaf.source, ""))
-    said = code_places.of_comment(leaf.parts[0]) if leaf.parts else None
+    said = source_locations.of_comment(leaf.parts[0]) if leaf.parts else None
     if said is not None:
         files = [question.code.co_filename, *(place.file for place in lines.values())]
-        said = code_places.complete(said, files)
-        if not code_places.is_library(said.file) and _is_absolute(said.file):
+        said = source_locations.complete(said, files)
+        if not source_locations.is_library(said.file) and _is_absolute(said.file):
             return said
     # 2.7 and 2.8 note the line that called the closure, not the one in it that reads the variable.
     return guard_facts.closure_line(leaf.source, scope, question.code) or known or said

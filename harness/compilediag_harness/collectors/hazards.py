@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 import types
 
-from compilediag_harness import torch_guards
-from compilediag_harness.collectors import code_places
+from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.false_guards import Question, false_guards
-from compilediag_harness.session import Session
+from compilediag_harness.source import source_locations
+from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import FalseGuard, HazardsChecked
 
 BUDGET_S = 0.05
@@ -45,9 +45,9 @@ class HazardCollector:
     def _check(self, code: types.CodeType, step: int, deadline: float) -> bool:
         session, started = self._session, time.monotonic()
         baseline = self._baselines.newest(code)
-        if baseline is None or code_places.is_library(code.co_filename):
+        if baseline is None or source_locations.is_library(code.co_filename):
             return False
-        where = code_places.of_code(code)
+        where = source_locations.of_code(code)
         if started >= deadline:
             session.emit(
                 HazardsChecked(

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from compilediag_harness import torch_api
-from compilediag_harness.collectors import code_places
-from compilediag_harness.disabled_calls import code_of, place_of
+from compilediag_harness.source import source_locations
+from compilediag_harness.steps.disabled_calls import code_of, place_of
+from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import HooksFound, Location
 
 _BUDGET_S = 0.05
@@ -58,5 +58,5 @@ def _owners(root: Any) -> Iterator[tuple[str, Any]]:
 def _of(kind: str, path: str, registry: Mapping[Any, Any]) -> Iterator[_Found]:
     for hook in list(registry.values()):
         code = code_of(hook)
-        if code is not None and not code_places.is_library(code.co_filename):
+        if code is not None and not source_locations.is_library(code.co_filename):
             yield _Found(kind, path, place_of(code), torch_api.is_disabled(hook))

@@ -13,11 +13,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness import torch_calls, torch_open_calls
-from compilediag_harness.collectors.code_places import of_code
+from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.shapes import ShapeReader, Shapes, elements, samples, spelled
-from compilediag_harness.session import Session
 from compilediag_harness.shapes import shape_log
+from compilediag_harness.source.source_locations import of_code
+from compilediag_harness.torch_internals import torch_calls, torch_open_calls
 from compilediag_harness.wire import CompiledCallsMade, Location
 
 TOLD_ONE_BY_ONE = 50_000

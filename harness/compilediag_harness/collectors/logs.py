@@ -11,16 +11,16 @@ import logging
 import re
 from collections.abc import Callable
 
-from compilediag_harness import torch_compiles, torch_logs, torch_names
+from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.artifact_loggers import (
     ArtifactLoggers,
     artifact_of,
     is_silent,
     silenced,
 )
-from compilediag_harness.collectors.refused_frames import RefusalFilter, read_refusal
+from compilediag_harness.collectors.skipped_frames import RefusalFilter, read_refusal
 from compilediag_harness.collectors.text_file import TextFile
-from compilediag_harness.session import Session
+from compilediag_harness.torch_internals import torch_compiles, torch_logs, torch_names
 from compilediag_harness.wire import (
     EvidenceLost,
     FrameSkipped,

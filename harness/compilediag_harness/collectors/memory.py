@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
 from compilediag_harness.wire import DeviceMemoryRead
 
 SIZES = ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes")

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from compilediag_harness import torch_guards
-from compilediag_harness.collectors import code_places
-from compilediag_harness.collectors.packing_source import Packing, elements_at, packing_at
+from compilediag_harness.source import source_locations
+from compilediag_harness.source.packing_source import Packing, elements_at, packing_at
+from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import Location, PackedBuffer
 
 KINDS = frozenset({"setitem", "copy_"})
@@ -49,7 +49,7 @@ class PackingSample:
     def saw(self, kind: str, tensor: Any, frame: types.FrameType) -> Buffer | None:
         """A write into a tensor begins; None where it is no packing."""
         code, line = frame.f_code, frame.f_lineno
-        if code_places.is_library(code.co_filename):
+        if source_locations.is_library(code.co_filename):
             return None
         packing = packing_at(code, line)
         if packing is None:

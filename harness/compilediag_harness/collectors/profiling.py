@@ -15,8 +15,8 @@ import time
 from types import FrameType
 from typing import Any
 
-from compilediag_harness import torch_api
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
+from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import ProfileEnded
 
 FOLDER_VARIABLE = "COMPILEDIAG_PROFILE_DIR"

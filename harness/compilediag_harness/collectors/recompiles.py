@@ -6,11 +6,11 @@ import re
 import time
 from typing import Any
 
-from compilediag_harness import torch_compiles
-from compilediag_harness.collectors import code_places
+from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.false_guards import Question, expression_of, false_guards
-from compilediag_harness.session import Session
+from compilediag_harness.source import source_locations
+from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import EntryDiff, FalseGuard, Recompiled, clip
 
 _PREFIX = re.compile(r"^(!?\d+(?:/\d+)+(?:_\d+)?): ?")
@@ -55,7 +55,7 @@ class RecompileCollector:
                 step=self._session.step,
                 compile_id=compile_id,
                 epoch=self._session.epoch,
-                frame=code_places.of_code(frame.f_code),
+                frame=source_locations.of_code(frame.f_code),
                 reasons=tuple(clip(reason) for reason in reasons),
                 entries=diffs,
                 analysis_s=spent,
@@ -129,14 +129,14 @@ def strip_local_scope(text: str) -> str:
 
 
 def _printed_line(printed: str, head: str) -> Any:
-    place = code_places.of_comment(head)
+    place = source_locations.of_comment(head)
     stack = re.findall(r'File "([^"\n]+)", line (\d+), in (\S+)', printed)
     known = [file for file, _, _ in stack]
     if place is not None:
-        place = code_places.complete(place, known)
-        if not code_places.is_library(place.file):
+        place = source_locations.complete(place, known)
+        if not source_locations.is_library(place.file):
             return place
     for file, line, function in reversed(stack):
-        if not code_places.is_library(file):
-            return code_places.Location(file, int(line), function)
+        if not source_locations.is_library(file):
+            return source_locations.Location(file, int(line), function)
     return place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from compilediag_harness import torch_api, torch_compiles, torch_names
+from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import hooks
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.compiles import CompileCollector
@@ -16,7 +16,7 @@ from compilediag_harness.collectors.memory import DeviceMemory
 from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.unguarded import UnguardedCollector
-from compilediag_harness.session import Session
+from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_names
 from compilediag_harness.wire import EvidenceLost
 
 _LOG_CHECK_EVERY_S = 0.1

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from compilediag_harness import torch_api
+from compilediag_harness.torch_internals import torch_api
 
 Shapes = tuple[tuple[str, tuple[Any, ...]], ...]
 """Path of each tensor among the arguments, "" for those by position, and its sizes."""

@@ -10,11 +10,12 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness import spans, torch_guards
-from compilediag_harness.collectors import code_places
-from compilediag_harness.collectors.loops_in_source import loop_around
 from compilediag_harness.collectors.packing import KINDS, Buffer, PackingSample
-from compilediag_harness.phases import DATA_WAIT, NAMES, SPANS
+from compilediag_harness.source import source_locations
+from compilediag_harness.source.loops_in_source import loop_around
+from compilediag_harness.steps.phases import DATA_WAIT, NAMES, SPANS
+from compilediag_harness.torch_internals import torch_guards
+from compilediag_harness.user_api import spans
 from compilediag_harness.wire import Location, SyncsSampled
 
 _TO_HOST = ("cpu", "to_cpu")
@@ -32,7 +33,7 @@ _Read = tuple[_Place | Buffer, str, float]
 def _is_torchs_own(file: str) -> bool:
     """Torch's code, but for the methods of its tensors that are written in Python: what they read
     they read for who called them (an f-string, `in`)."""
-    return code_places.is_torch(file) and not file.endswith("_tensor.py")
+    return source_locations.is_torch(file) and not file.endswith("_tensor.py")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -85,7 +86,7 @@ class Sample:
         if not self._would_wait(kind, tensor, file, phase):
             return None
         user: types.FrameType | None = frame
-        while user is not None and code_places.is_library(file):
+        while user is not None and source_locations.is_library(file):
             user = user.f_back
             file = user.f_code.co_filename if user is not None else ""
         if user is None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 
-from compilediag_harness.cadence import read_setting
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
+from compilediag_harness.user_api.cadence import read_setting
 
 STEPS_VARIABLE = "COMPILEDIAG_SYNC_STEPS"
 """Environment variable of a probe's variants: period and first step of what fires, as in "7+6"."""

@@ -28,17 +28,12 @@ import threading
 import time
 from typing import Any
 
-from compilediag_harness import (
-    disabled_calls,
-    steps,
-    torch_calls,
-    torch_disabling,
-    torch_open_calls,
-)
+from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import tensor_reads
 from compilediag_harness.collectors.sync_sample import Sample
 from compilediag_harness.collectors.sync_turns import turns_of
-from compilediag_harness.session import Session
+from compilediag_harness.steps import disabled_calls, steps
+from compilediag_harness.torch_internals import torch_calls, torch_disabling, torch_open_calls
 
 QUIET_STEPS = 2
 """Steps without a compile before one is sampled."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from compilediag_harness import torch_guards
+from compilediag_harness.torch_internals import torch_guards
 
 _CHECK = re.compile(
     r"check_tensor\((?P<source>.*), (?P<type>[\w.]+), (?P<keys>DispatchKeySet\([^)]*\)), "

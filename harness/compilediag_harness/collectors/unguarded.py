@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from compilediag_harness import torch_api
-from compilediag_harness.collectors import code_places
+from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.baselines import Baselines
-from compilediag_harness.session import Session
+from compilediag_harness.source import source_locations
+from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import Location, UnguardedChanged
 
 _BUDGET_S = 0.05
@@ -76,7 +76,7 @@ class UnguardedCollector:
 
     def _take(self, root: Any, code: types.CodeType, deadline: float) -> _Snapshot:
         own_forward = getattr(root.__class__.forward, "__code__", None) is code
-        snapshot = _Snapshot(code_places.of_code(code), own_forward)
+        snapshot = _Snapshot(source_locations.of_code(code), own_forward)
         owners: set[type] = set()
         for count, (path, module) in enumerate(root.named_modules()):
             if count >= _MOST_MODULES or time.monotonic() > deadline:
@@ -101,7 +101,7 @@ class UnguardedCollector:
             now = getattr(value, "__code__", None)
             if now is not None and now is not code:
                 target = f"{owner.__name__}.{name}"
-                self._tell("class_method", target, code_places.of_code(now), before, step)
+                self._tell("class_method", target, source_locations.of_code(now), before, step)
         if before.global_hooks == (0, 0) and any(torch_api.global_forward_hooks()):
             self._tell("global_forward_hook", "torch.nn.modules.module", None, before, step)
 
@@ -116,7 +116,7 @@ class UnguardedCollector:
             if had == 0 and has > 0:
                 hook = next(iter(getattr(module, registry).values()))
                 code = getattr(hook, "__code__", None)
-                place = code_places.of_code(code) if code is not None else None
+                place = source_locations.of_code(code) if code is not None else None
                 self._tell(what, path, place, snapshot, step)
 
     def _tell(

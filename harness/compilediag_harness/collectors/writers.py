@@ -17,8 +17,8 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from compilediag_harness.collectors import code_places
-from compilediag_harness.collectors.writes_in_source import attribute_stores, mutation_line
+from compilediag_harness.source import source_locations
+from compilediag_harness.source.writes_in_source import attribute_stores, mutation_line
 from compilediag_harness.wire import Location
 
 _MOST_WRITERS = 8
@@ -152,7 +152,7 @@ def _user_frames() -> Iterator[types.FrameType]:
     for _ in range(_MOST_FRAMES):
         if frame is None:
             return
-        if not code_places.is_library(frame.f_code.co_filename) and not _is_ours(frame):
+        if not source_locations.is_library(frame.f_code.co_filename) and not _is_ours(frame):
             yield frame
         frame = frame.f_back
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from compilediag_harness import torch_compiles
+from compilediag_harness.torch_internals import torch_compiles
 
 _begun: dict[int, list[str]] = {}
 """What began, by thread, in order."""

@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from compilediag_harness import torch_api, undisturbed
-from compilediag_harness.collectors.code_places import of_code
 from compilediag_harness.shapes import buckets as planner
 from compilediag_harness.shapes.call_parts import Settings
 from compilediag_harness.shapes.compaction import Loop, run_until_done
@@ -24,6 +22,8 @@ from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.shape_log import Declared
 from compilediag_harness.shapes.sizes import Cost, read_buckets
 from compilediag_harness.shapes.warming import warm
+from compilediag_harness.source.source_locations import of_code
+from compilediag_harness.torch_internals import dynamo_skip, torch_api
 from compilediag_harness.wire import Location
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ class FixedShape:
             clone=clone,
             seed_per_chunk=seed_per_chunk,
         )
-        undisturbed.bind(torch)
-        undisturbed.never_compiled(torch, FixedShape.__call__, PaddedCalls.run, callees=True)
+        dynamo_skip.bind(torch)
+        dynamo_skip.never_compiled(torch, FixedShape.__call__, PaddedCalls.run, callees=True)
         self._torch: Any = torch
         self._max_graphs = max_graphs
         self._given = settings
@@ -125,7 +125,7 @@ class FixedShape:
             ShapeUnusable: the batch cannot be run at the sizes; it names the argument.
             CompiledAfterWarmup: something compiled, and `warmup(..., late="error")` forbade it.
         """
-        if undisturbed.is_compiling():
+        if dynamo_skip.is_compiling():
             return self._given.function(*args, **kwargs)
         return self._ready().run(args, kwargs)
 

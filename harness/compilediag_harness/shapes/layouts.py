@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compilediag_harness import torch_api
 from compilediag_harness.shapes.dims import AxisDims, Dims, dims_of_leaves
 from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.trees import Structure, paths_of
+from compilediag_harness.torch_internals import torch_api
 
 MOST_SHAPES = 4096
 """Shapes of one leaf that are known to agree."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from compilediag_harness import torch_api
 from compilediag_harness.shapes import unpadding
 from compilediag_harness.shapes.call_parts import Call, Sizes
 from compilediag_harness.shapes.padding import pad_of_leaf, padded
 from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.side_effects import unnoticed
+from compilediag_harness.torch_internals import torch_api
 
 if TYPE_CHECKING:
     from compilediag_harness.shapes.padded_calls import PaddedCalls

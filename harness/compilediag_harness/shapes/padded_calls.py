@@ -6,7 +6,6 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from compilediag_harness import torch_api, torch_cudagraphs
 from compilediag_harness.shapes import compile_watch, output_search, shape_log, unpadding
 from compilediag_harness.shapes.call_parts import Call, Part, Settings, Sizes
 from compilediag_harness.shapes.layouts import (
@@ -22,6 +21,7 @@ from compilediag_harness.shapes.shape_errors import CompiledAfterWarmup, ShapeUn
 from compilediag_harness.shapes.side_effects import seeded
 from compilediag_harness.shapes.sizes import Splitter, holding
 from compilediag_harness.shapes.trees import Structure, flatten, rebuilt
+from compilediag_harness.torch_internals import torch_api, torch_cudagraphs
 from compilediag_harness.wire import FixedShapeCompiled
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness import torch_api
 from compilediag_harness.shapes.dims import AxisDims
 from compilediag_harness.shapes.shape_errors import ShapeUnusable
+from compilediag_harness.torch_internals import torch_api
 
 REPEAT = "repeat"
 """Padding repeats the last row: always valid, also for ids and indices."""

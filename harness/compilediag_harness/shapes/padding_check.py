@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from compilediag_harness import torch_api
 from compilediag_harness.shapes import probes, shape_log, unpadding
 from compilediag_harness.shapes.call_parts import Call
 from compilediag_harness.shapes.gradients import gradients_of
@@ -22,6 +21,7 @@ from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.side_effects import ModuleState, RandomStates, unnoticed
 from compilediag_harness.shapes.trees import flatten
 from compilediag_harness.shapes.verdicts import ONE_LESS, UNPADDED, Run, draws, verdicts_of
+from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import PaddingChecked
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
 from compilediag_harness.wire import Event, FixedShapeUsed, Location
 
 BATCH_S = 0.25

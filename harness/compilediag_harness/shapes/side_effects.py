@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-from compilediag_harness import torch_api, torch_names
+from compilediag_harness.torch_internals import torch_api, torch_names
 
 
 @dataclass(frozen=True, slots=True)

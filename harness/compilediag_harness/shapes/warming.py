@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from compilediag_harness import torch_api, torch_compiles
 from compilediag_harness.shapes import compile_watch, shape_log
 from compilediag_harness.shapes.call_parts import Call
 from compilediag_harness.shapes.output_search import outputs_of
@@ -20,6 +19,7 @@ from compilediag_harness.shapes.padded_calls import PaddedCalls
 from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.side_effects import ModuleState, RandomStates, modules_of
 from compilediag_harness.shapes.trees import flatten
+from compilediag_harness.torch_internals import torch_api, torch_compiles
 from compilediag_harness.wire import FixedShapeWarmed
 
 CALLS = 2

@@ -7,7 +7,7 @@ import functools
 import types
 from collections.abc import Iterator
 
-from compilediag_harness.collectors.writes_in_source import tree_of
+from compilediag_harness.source.writes_in_source import tree_of
 
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compilediag_harness import torch_guards
-from compilediag_harness.collectors.loops_in_source import loop_around
-from compilediag_harness.collectors.writes_in_source import dotted, statements, tree_of
+from compilediag_harness.source.loops_in_source import loop_around
+from compilediag_harness.source.writes_in_source import dotted, statements, tree_of
+from compilediag_harness.torch_internals import torch_guards
 
 _FILLING = frozenset({"zeros", "zeros_like", "full", "full_like", "new_zeros", "new_full"})
 _REFILLING = frozenset({"zero_", "fill_"})

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from compilediag_harness import torch_open_calls
-from compilediag_harness.phases import FORWARD, NAMES, OPTIMIZER
-from compilediag_harness.step_clock import StepClock
+from compilediag_harness.steps.phases import FORWARD, NAMES, OPTIMIZER
+from compilediag_harness.steps.step_clock import StepClock
+from compilediag_harness.torch_internals import torch_open_calls
 
 _MOST = 4096
 

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from compilediag_harness import torch_api
-from compilediag_harness.phases import BACKWARD, FORWARD
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
+from compilediag_harness.steps.phases import BACKWARD, FORWARD
+from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import DeviceStepsTimed
 
 DEPTH = 64

@@ -7,9 +7,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness import torch_calls, torch_disabling
-from compilediag_harness.collectors import code_places
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
+from compilediag_harness.source import source_locations
+from compilediag_harness.torch_internals import torch_calls, torch_disabling
 from compilediag_harness.wire import DisabledCallsEnded, Location
 
 WRITE_EVERY_S = 0.25
@@ -37,7 +37,7 @@ def own_code_of(function: Any) -> Any:
     code = code_of(function)
     if code is None or torch_disabling.disabled_by_torch(code):
         return None
-    return None if code_places.is_library(code.co_filename) else code
+    return None if source_locations.is_library(code.co_filename) else code
 
 
 class DisabledCalls:
@@ -167,5 +167,5 @@ def _ended(function: Any, began: float, ended: float) -> None:
 
 def place_of(code: Any) -> Location:
     """Where a function is defined, under the name that tells it best."""
-    place = code_places.of_code(code)
+    place = source_locations.of_code(code)
     return Location(place.file, place.line, getattr(code, "co_qualname", code.co_name))

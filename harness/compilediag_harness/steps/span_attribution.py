@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from compilediag_harness import phases
-from compilediag_harness.brief_steps import BriefSteps
-from compilediag_harness.span_batches import Row
-from compilediag_harness.step_source import StepSource
+from compilediag_harness.steps import phases
+from compilediag_harness.steps.step_detection import StepSource
+from compilediag_harness.steps.step_sampling import BriefSteps
+from compilediag_harness.user_api.span_batches import Row
 
 
 def place(

@@ -14,8 +14,9 @@ import threading
 from itertools import groupby
 from typing import Any
 
-from compilediag_harness.device_clock import DeviceClock
-from compilediag_harness.phases import (
+from compilediag_harness.base.session import Session
+from compilediag_harness.steps.device_clock import DeviceClock
+from compilediag_harness.steps.phases import (
     DATA_WAIT,
     NAMES,
     NOTHING,
@@ -24,7 +25,6 @@ from compilediag_harness.phases import (
     Phases,
     Seconds,
 )
-from compilediag_harness.session import Session
 from compilediag_harness.wire import StepsEnded
 
 BATCH_S = 0.25

@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from compilediag_harness.brief_steps import BriefSteps
-from compilediag_harness.session import Session
-from compilediag_harness.step_clock import StepClock
+from compilediag_harness.base.session import Session
+from compilediag_harness.steps.step_clock import StepClock
+from compilediag_harness.steps.step_sampling import BriefSteps
 
 EXPLICIT, OPTIMIZER, CALL = "step()", "optimizer", "call"
 

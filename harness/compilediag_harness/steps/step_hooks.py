@@ -12,24 +12,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compilediag_harness import (
-    disabled_calls,
-    span_places,
-    spans,
-    step_limit,
-    torch_calls,
-    torch_compiles,
-    undisturbed,
-)
-from compilediag_harness.brief_steps import BriefSteps
-from compilediag_harness.compiled_callables import CompiledCallables
-from compilediag_harness.live_optimizers import LiveOptimizers
-from compilediag_harness.phases import BACKWARD, DATA_WAIT
-from compilediag_harness.session import Session
-from compilediag_harness.span_batches import Row
-from compilediag_harness.step_clock import StepClock
-from compilediag_harness.step_source import CALL, EVERY_MARK, StepSource
-from compilediag_harness.tracebacks import leave_out_this_frame
+from compilediag_harness.base.session import Session
+from compilediag_harness.steps import disabled_calls, span_attribution, step_limit
+from compilediag_harness.steps.compiled_callables import CompiledCallables
+from compilediag_harness.steps.optimizer_registry import LiveOptimizers
+from compilediag_harness.steps.phases import BACKWARD, DATA_WAIT
+from compilediag_harness.steps.step_clock import StepClock
+from compilediag_harness.steps.step_detection import CALL, EVERY_MARK, StepSource
+from compilediag_harness.steps.step_sampling import BriefSteps
+from compilediag_harness.torch_internals import dynamo_skip, torch_calls, torch_compiles
+from compilediag_harness.torch_internals.tracebacks import leave_out_this_frame
+from compilediag_harness.user_api import spans
+from compilediag_harness.user_api.span_batches import Row
 
 _active: tuple[StepSource, ...] = ()
 """One per session, in order of installation."""
@@ -51,7 +45,7 @@ def step() -> None:
     Raises:
         SystemExit: after the last step that `compilediag run --steps N` allows.
     """
-    if not _active or undisturbed.is_compiling():
+    if not _active or dynamo_skip.is_compiling():
         return
     _end_explicitly()
 
@@ -121,7 +115,7 @@ def forked() -> None:
 
 def place_spans(rows: Sequence[Row], ending: bool) -> Sequence[str | None]:
     """What `spans` asks for the phases of spans that have ended."""
-    return span_places.place(_active, _noting, rows, ending)
+    return span_attribution.place(_active, _noting, rows, ending)
 
 
 def place_ended_spans() -> None:
@@ -161,7 +155,7 @@ def watch_again() -> None:
 
 def optimizer_begins(optimizer: Any, _args: Any, _kwargs: Any) -> None:
     """Before an optimizer steps."""
-    if undisturbed.is_traced():
+    if dynamo_skip.is_traced():
         return
     key = id(optimizer)
     if _noting is not None:
@@ -175,7 +169,7 @@ def optimizer_begins(optimizer: Any, _args: Any, _kwargs: Any) -> None:
 
 def optimizer_ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
     """After an optimizer has stepped."""
-    if undisturbed.is_traced():
+    if dynamo_skip.is_traced():
         return
     place_ended_spans()
     at, key = _monotonic(), id(optimizer)

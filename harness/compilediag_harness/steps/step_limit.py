@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
 
 STEPS_VARIABLE = "COMPILEDIAG_STEPS"
 """Environment variable: stop the program, with exit code 0, after this many steps."""

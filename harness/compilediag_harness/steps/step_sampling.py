@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from compilediag_harness.step_clock import StepClock
+from compilediag_harness.steps.step_clock import StepClock
 
 EVERY_STEP_VARIABLE = "COMPILEDIAG_EVERY_STEP"
 """Environment variable: watch every step, whatever that costs."""

@@ -13,23 +13,18 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness import (
-    cadence,
-    cadence_log,
-    device_clock,
-    disabled_calls,
-    span_places,
-    spans,
-    step_hooks,
+from compilediag_harness.base.session import Session
+from compilediag_harness.steps import device_clock, disabled_calls, span_attribution, step_hooks
+from compilediag_harness.steps.step_hooks import clock_of, step
+from compilediag_harness.torch_internals import (
+    dynamo_skip,
     torch_api,
     torch_calls,
     torch_disabling,
     torch_guards,
     torch_names,
-    undisturbed,
 )
-from compilediag_harness.session import Session
-from compilediag_harness.step_hooks import clock_of, step
+from compilediag_harness.user_api import cadence, cadence_log, spans
 
 __all__ = ["clock_of", "finish", "install", "step", "uninstall"]
 
@@ -40,11 +35,11 @@ _forget_disabling: Callable[[], None] | None = None
 
 def install(session: Session, torch_module: Any) -> None:
     """Starts counting steps and spans for `session`; call it when torch is imported."""
-    undisturbed.bind(torch_module)
+    dynamo_skip.bind(torch_module)
     source = step_hooks.add(session, torch_module)
     source.clock.phases.before_taking_apart = step_hooks.place_ended_spans
     source.clock.device = device_clock.watch(session, torch_module)
-    disabled_calls.install(session, functools.partial(span_places.phase_at, source))
+    disabled_calls.install(session, functools.partial(span_attribution.phase_at, source))
     spans.install(session, torch_module, step_hooks.place_spans)
     cadence.install(session, torch_module)
     _put_hooks(session, torch_module)
@@ -83,7 +78,7 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
         _forget_disabling = torch_disabling.on_function_disabled(step_hooks.watch_again)
     if _hooked:
         return
-    undisturbed.never_compiled(
+    dynamo_skip.never_compiled(
         torch_module,
         *(step, step_hooks.optimizer_begins, step_hooks.optimizer_ends),
         *(step_hooks.backward_begins, step_hooks.backward_ends),
@@ -101,7 +96,7 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
     backward = torch_api.around_backward(
         torch_module, step_hooks.backward_begins, step_hooks.backward_ends
     )
-    undisturbed.never_compiled(torch_module, backward, callees=True)
+    dynamo_skip.never_compiled(torch_module, backward, callees=True)
     optimizers: Any = torch_names.loaded("torch.optim.optimizer")  # no attribute of torch.optim
     optimizers.register_optimizer_step_pre_hook(step_hooks.optimizer_begins)
     optimizers.register_optimizer_step_post_hook(step_hooks.optimizer_ends)
@@ -125,5 +120,5 @@ def _watch_loaders(torch_module: Any) -> None:
     """Measures the wait for each batch of a DataLoader."""
     iterator: Any = torch_api.loader_iterator(torch_module)
     following = step_hooks.timed_batches(iterator.__next__)
-    undisturbed.never_compiled(torch_module, following, callees=True)
+    dynamo_skip.never_compiled(torch_module, following, callees=True)
     iterator.__next__ = following

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from compilediag_harness import torch_api
+from compilediag_harness.torch_internals import torch_api
 
 
 def _never() -> bool:

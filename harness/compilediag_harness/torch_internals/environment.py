@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness import torch_api, torch_names
+from compilediag_harness.torch_internals import torch_api, torch_names
 from compilediag_harness.wire import clip
 
 Facts = dict[str, Any]

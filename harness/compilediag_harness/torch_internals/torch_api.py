@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
-from compilediag_harness.torch_names import EVAL_FRAME, loaded
-from compilediag_harness.tracebacks import leave_out_this_frame
+from compilediag_harness.torch_internals.torch_names import EVAL_FRAME, loaded
+from compilediag_harness.torch_internals.tracebacks import leave_out_this_frame
 
 
 def config_flag(name: str) -> Any:

@@ -10,9 +10,20 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness import torch_disabling
-from compilediag_harness.torch_names import EVAL_FRAME, HOOKS, Remover, available, loaded
-from compilediag_harness.torch_open_calls import Call, every_thread, key_of, this_thread
+from compilediag_harness.torch_internals import torch_disabling
+from compilediag_harness.torch_internals.torch_names import (
+    EVAL_FRAME,
+    HOOKS,
+    Remover,
+    available,
+    loaded,
+)
+from compilediag_harness.torch_internals.torch_open_calls import (
+    Call,
+    every_thread,
+    key_of,
+    this_thread,
+)
 
 _call_listeners: list[tuple[Callable[[int], None], Callable[[int], None] | None]] = []
 _disabled_listeners: list[Callable[[Any, float, float], None]] = []

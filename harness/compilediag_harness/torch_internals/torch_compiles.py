@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.torch_names import Remover, loaded, lookup, replace_with
+from compilediag_harness.torch_internals.torch_names import Remover, loaded, lookup, replace_with
 
 
 class _Rows(collections.deque[Any]):

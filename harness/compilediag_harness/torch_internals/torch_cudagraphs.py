@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from compilediag_harness import cudagraph_trees
-from compilediag_harness.cudagraph_trees import Recording
-from compilediag_harness.torch_api import never_compile
-from compilediag_harness.torch_names import Remover, loaded
+from compilediag_harness.torch_internals import cudagraph_trees
+from compilediag_harness.torch_internals.cudagraph_trees import Recording
+from compilediag_harness.torch_internals.torch_api import never_compile
+from compilediag_harness.torch_internals.torch_names import Remover, loaded
 
 TREES = "torch._inductor.cudagraph_trees"
 

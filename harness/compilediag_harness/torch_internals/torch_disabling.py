@@ -8,8 +8,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.torch_api import never_compile
-from compilediag_harness.torch_names import EVAL_FRAME, Remover, loaded
+from compilediag_harness.torch_internals.torch_api import never_compile
+from compilediag_harness.torch_internals.torch_names import EVAL_FRAME, Remover, loaded
 
 _listeners: list[Callable[[], None]] = []
 _functions_disabled = False

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from compilediag_harness.torch_compiles import current_compile_id
-from compilediag_harness.torch_names import Remover, loaded, lookup, replace_with
+from compilediag_harness.torch_internals.torch_compiles import current_compile_id
+from compilediag_harness.torch_internals.torch_names import Remover, loaded, lookup, replace_with
 
 
 def on_recompile_question(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.torch_names import Remover, loaded, replace_with
+from compilediag_harness.torch_internals.torch_names import Remover, loaded, replace_with
 
 
 def log_internals() -> tuple[Any, Any] | None:

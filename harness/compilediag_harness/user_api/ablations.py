@@ -17,8 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
-from compilediag_harness import json_file, tracker_log
-from compilediag_harness.given_values import config_of, name_of, number_of, whole_number
+from compilediag_harness.base import user_json
+from compilediag_harness.user_api import tracker_log
+from compilediag_harness.user_api.to_jsonable import config_of, name_of, number_of, whole_number
 from compilediag_harness.wire import AblationWritten
 
 SCHEMA, SCHEMA_VERSION, MAJOR = "compilediag.ablation", "1.0", 1
@@ -112,8 +113,8 @@ class Ablation:
             OSError: the disk does not take it; an older file is left as it was.
         """
         checked = Ablation(self.document())
-        content = json_file.encoded(checked.document())
-        json_file.write(path, content)
+        content = user_json.encoded(checked.document())
+        user_json.write(path, content)
         _tell(checked, Path(os.path.abspath(path)).as_uri(), content)
         return os.fspath(path)
 
@@ -161,7 +162,7 @@ def read_ablation(path: str | os.PathLike[str]) -> Ablation:
         OSError: the file cannot be opened.
         ValueError: it is no report, half written, or of a newer major version.
     """
-    document = json_file.read(path, SCHEMA, MAJOR)
+    document = user_json.read(path, SCHEMA, MAJOR)
     try:
         return Ablation(document)
     except (TypeError, ValueError) as error:

@@ -13,8 +13,9 @@ import sys
 import warnings
 from typing import Any
 
-from compilediag_harness import cadence_log, undisturbed
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
+from compilediag_harness.torch_internals import dynamo_skip
+from compilediag_harness.user_api import cadence_log
 
 VARIABLE_PREFIX = "COMPILEDIAG_CADENCE_"
 
@@ -43,7 +44,7 @@ class Cadence:
         """
         due = bool(self.every > 0 and step % self.every == self.offset)
         # Asked first: code compiled with it is then not guarded on whether anybody listens.
-        if undisturbed.is_compiling() or not cadence_log.listening:
+        if dynamo_skip.is_compiling() or not cadence_log.listening:
             return due
         if not self._asked:
             self._asked = True
@@ -112,5 +113,5 @@ def install(session: Session, torch_module: Any) -> None:
 
 def _keep_dynamo_away(torch_module: Any) -> None:
     """With a session and without: the frames of a program are the same."""
-    undisturbed.bind(torch_module)
-    undisturbed.never_compiled(torch_module, Cadence.due)
+    dynamo_skip.bind(torch_module)
+    dynamo_skip.never_compiled(torch_module, Cadence.due)

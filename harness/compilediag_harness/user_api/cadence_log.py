@@ -11,7 +11,7 @@ import time
 import weakref
 from typing import Protocol
 
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
 from compilediag_harness.wire import CadenceAsked, CadenceDeclared, CadenceFired, clip
 
 BATCH_S = 0.25

@@ -9,7 +9,8 @@ import contextlib
 from contextlib import AbstractContextManager
 from typing import Any
 
-from compilediag_harness import spans, torch_api, undisturbed
+from compilediag_harness.torch_internals import dynamo_skip, torch_api
+from compilediag_harness.user_api import spans
 
 NAMES = ("checkpoint", "checkpointing", "save_checkpoint")
 """Spans of the program that are a checkpoint already: what they save is not counted again."""
@@ -22,7 +23,7 @@ _handle = spans.span(NAMES[0])
 
 def install(torch_module: Any) -> None:
     """Watches `torch.save`; call it when torch is imported. Stays for ever."""
-    undisturbed.never_compiled(torch_module, _around)
+    dynamo_skip.never_compiled(torch_module, _around)
     _watch(torch_module, "torch.serialization", _SAVES)
 
 
@@ -33,7 +34,7 @@ def saver_imported(torch_module: Any) -> None:
 
 def _watch(torch_module: Any, module: str, names: tuple[str, ...]) -> None:
     for wrapper in torch_api.around_saves(module, names, _around):
-        undisturbed.never_compiled(torch_module, wrapper, callees=True)
+        dynamo_skip.never_compiled(torch_module, wrapper, callees=True)
 
 
 def _around() -> AbstractContextManager[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from compilediag_harness import step_hooks, step_limit
+from compilediag_harness.steps import step_hooks, step_limit
 
 
 def drive(train: Callable[[int], object], steps: int = 60) -> int:

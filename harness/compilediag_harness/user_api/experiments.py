@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.post_import import PostImport
+from compilediag_harness.base.post_import import PostImport
 
 VARIABLE = "COMPILEDIAG_EXPERIMENTS"
 """Seconds from one telling to the next; absent where nobody is to be told."""

@@ -14,11 +14,19 @@ from collections.abc import Hashable
 from numbers import Integral
 from typing import Any
 
-from compilediag_harness import pipeline_log, undisturbed
-from compilediag_harness.pipeline_log import Loop, Row, Size
-from compilediag_harness.pipeline_rates import INFER, TRAIN, WAIT, infer_capacity, rate, slots_of
-from compilediag_harness.session import Session
-from compilediag_harness.spans import span
+from compilediag_harness.base.session import Session
+from compilediag_harness.torch_internals import dynamo_skip
+from compilediag_harness.user_api import pipeline_log
+from compilediag_harness.user_api.pipeline_log import Loop, Row, Size
+from compilediag_harness.user_api.pipeline_rates import (
+    INFER,
+    TRAIN,
+    WAIT,
+    infer_capacity,
+    rate,
+    slots_of,
+)
+from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import clip
 
 WINDOW_S = 10.0
@@ -119,7 +127,7 @@ class Pipeline:
             ValueError: it is negative.
         """
         # Asked first: code compiled with it is then not guarded on whether anybody listens.
-        if undisturbed.is_compiling():
+        if dynamo_skip.is_compiling():
             return Unmeasured()
         _checked(samples)
         return Stretch(self, TRAIN, samples, NO_SLOT) if pipeline_log.writers else _UNMEASURED
@@ -132,7 +140,7 @@ class Pipeline:
             TypeError: `samples` is no integer, or `slot` is not hashable.
             ValueError: `samples` is negative.
         """
-        if undisturbed.is_compiling():
+        if dynamo_skip.is_compiling():
             return Unmeasured()
         _checked(samples)
         hash(slot)
@@ -143,7 +151,7 @@ class Pipeline:
     def dispatch_wait(self) -> Unmeasured:
         """`with loop.dispatch_wait(): ...` where training waits for the pool to hold enough. It is
         also a span of that name."""
-        if undisturbed.is_compiling():
+        if dynamo_skip.is_compiling():
             return Unmeasured()
         return Stretch(self, WAIT, 0, NO_SLOT) if pipeline_log.writers else _UNMEASURED
 
@@ -154,7 +162,7 @@ class Pipeline:
             TypeError: `size` is no integer.
             ValueError: it is negative.
         """
-        if undisturbed.is_compiling():
+        if dynamo_skip.is_compiling():
             return
         _checked(size)
         if pipeline_log.writers:
@@ -166,7 +174,7 @@ class Pipeline:
         pool=0`: samples a second that are trained, that inference and training could do, seconds
         waited a training step, samples in the pool. What is not known is left out; "" while
         nobody listens."""
-        if undisturbed.is_compiling() or not pipeline_log.writers:
+        if dynamo_skip.is_compiling() or not pipeline_log.writers:
             return ""
         now = _monotonic()
         trained, inferred, waits = (self._window(stage, now) for stage in (TRAIN, INFER, WAIT))
@@ -226,14 +234,14 @@ def pipeline(name: str = "pipeline", slots: int | None = None) -> Pipeline:
     """
     if slots is not None and slots < 1:
         raise ValueError(f"pipeline {name!r}: slots must be 1 or more, not {slots}")
-    undisturbed.bind_if_imported()
+    dynamo_skip.bind_if_imported()
     return Pipeline(clip(str(name), NAME_LIMIT), slots)
 
 
 def install(session: Session, torch_module: Any) -> None:
     """Starts measuring for `session`; call it when torch is imported."""
-    undisturbed.bind(torch_module)
-    undisturbed.never_compiled(
+    dynamo_skip.bind(torch_module)
+    dynamo_skip.never_compiled(
         torch_module,
         *(Stretch.__enter__, Stretch.__exit__, Unmeasured.__enter__, Unmeasured.__exit__),
         *(Pipeline.train, Pipeline.infer, Pipeline.dispatch_wait, Pipeline.pool, Pipeline.line),

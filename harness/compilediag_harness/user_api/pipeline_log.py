@@ -7,7 +7,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
 from compilediag_harness.wire import PipelineWorked
 
 BATCH_S = 0.25

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
 from compilediag_harness.wire import SpansEnded
 
 BATCH_SPANS = 512

@@ -16,10 +16,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from compilediag_harness import undisturbed
-from compilediag_harness.phases import BACKWARD, DATA_WAIT, FORWARD, HOLDS_PHASES, OPTIMIZER, SPANS
-from compilediag_harness.session import Session
-from compilediag_harness.span_batches import BATCH_SPANS, Row, SpanBatches
+from compilediag_harness.base.session import Session
+from compilediag_harness.steps.phases import (
+    BACKWARD,
+    DATA_WAIT,
+    FORWARD,
+    HOLDS_PHASES,
+    OPTIMIZER,
+    SPANS,
+)
+from compilediag_harness.torch_internals import dynamo_skip
+from compilediag_harness.user_api.span_batches import BATCH_SPANS, Row, SpanBatches
 from compilediag_harness.wire import clip
 
 Params = ParamSpec("Params")
@@ -94,12 +101,12 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
         self.phase = _PHASES.get(self.name, SPANS)
 
     def __enter__(self) -> span:
-        if _writers and not undisturbed.is_traced():
+        if _writers and not dynamo_skip.is_traced():
             _nesting.open.append((self, _monotonic_ns()))
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        if _ever and not undisturbed.is_traced():
+        if _ever and not dynamo_skip.is_traced():
             ended, opened = _monotonic_ns(), _nesting.open
             if opened and opened[-1][0] is self:
                 ended_rows.append((opened.pop()[1], ended, self, len(opened), _get_ident()))
@@ -109,12 +116,12 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
                 _write(ended)
 
     def __call__(self, function: Callable[Params, Result]) -> Callable[Params, Result]:
-        undisturbed.bind_if_imported()
+        dynamo_skip.bind_if_imported()
 
         @functools.wraps(function)
         def inside(*args: Params.args, **kwargs: Params.kwargs) -> Result:
             # Asked first: code compiled with it is then not guarded on whether anybody listens.
-            if undisturbed.is_compiling() or not _writers:
+            if dynamo_skip.is_compiling() or not _writers:
                 return function(*args, **kwargs)
             with self:
                 return function(*args, **kwargs)
@@ -180,8 +187,8 @@ def install(
         _main_ident = threading.main_thread().ident
         _place = place or _place
         if torch_module is not None:
-            undisturbed.bind(torch_module)
-            undisturbed.never_compiled(torch_module, span.__enter__, span.__exit__)
+            dynamo_skip.bind(torch_module)
+            dynamo_skip.never_compiled(torch_module, span.__enter__, span.__exit__)
         if not any(writer.session is session for writer in _writers):
             _writers = (*_writers, SpanBatches(session))
 

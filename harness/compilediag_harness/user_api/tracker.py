@@ -16,10 +16,12 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from compilediag_harness import json_file, tracker_log, undisturbed
-from compilediag_harness.given_values import config_of, name_of, number_of, whole_number
-from compilediag_harness.session import Session
-from compilediag_harness.tracked_run import TrackedRun
+from compilediag_harness.base import user_json
+from compilediag_harness.base.session import Session
+from compilediag_harness.torch_internals import dynamo_skip
+from compilediag_harness.user_api import tracker_log
+from compilediag_harness.user_api.to_jsonable import config_of, name_of, number_of, whole_number
+from compilediag_harness.user_api.tracked_run import TrackedRun
 from compilediag_harness.wire import RunTracked, plain
 
 SCHEMA, SCHEMA_VERSION = "compilediag.tracker", "1.0"
@@ -64,7 +66,7 @@ class Tracker:
             RuntimeError: a run is in progress.
             TypeError, ValueError: `config` cannot be written down.
         """
-        if undisturbed.is_compiling():
+        if dynamo_skip.is_compiling():
             return self
         own = self.config if config is None else {**self.config, **config_of(config)}
         with self._lock:
@@ -89,7 +91,7 @@ class Tracker:
             ValueError: a step or a count is negative.
         """
         # Asked first: code compiled with it is then not guarded on our state.
-        if undisturbed.is_compiling():
+        if dynamo_skip.is_compiling():
             return
         at = _monotonic()
         if type(step) is not int or step < 0:
@@ -148,7 +150,7 @@ class Tracker:
         """
         runs = [_spelled(item) for item in tuple(self.runs)]
         document = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "runs": runs}
-        json_file.write(path, json_file.encoded(document))
+        user_json.write(path, user_json.encoded(document))
         return os.fspath(path)
 
     def __repr__(self) -> str:
@@ -209,14 +211,14 @@ def tracker(config: Any = None, name: str = "eval", warmup: int = 0) -> Tracker:
         TypeError, ValueError: `config` holds what cannot be written down, or too much of it;
             `warmup` is no number of steps.
     """
-    undisturbed.bind_if_imported()
+    dynamo_skip.bind_if_imported()
     return Tracker(name_of(name), config_of(config), whole_number(warmup, "warmup"))
 
 
 def install(session: Session, torch_module: Any) -> None:
     """Starts telling `session`; call it when torch is imported."""
-    undisturbed.bind(torch_module)
-    undisturbed.never_compiled(
+    dynamo_skip.bind(torch_module)
+    dynamo_skip.never_compiled(
         torch_module, Tracker.start_run, Tracker.record_step, Tracker.finish_run
     )
     tracker_log.install(session)

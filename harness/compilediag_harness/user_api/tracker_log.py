@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from compilediag_harness.session import Session
+from compilediag_harness.base.session import Session
 from compilediag_harness.wire import RunTracked, TrackedRunsLeftOut
 
 TELL_S = 10.0

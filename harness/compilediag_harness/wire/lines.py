@@ -49,7 +49,7 @@ from compilediag_harness.wire.steps import (
     SpansEnded,
     StepsEnded,
 )
-from compilediag_harness.wire.told import (
+from compilediag_harness.wire.user_events import (
     AblationWritten,
     CadenceAsked,
     CadenceDeclared,

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from compilediag_harness import attach
-from compilediag_harness.journal import Journal
-from compilediag_harness.session import Session
+from compilediag_harness.base.journal import Journal
+from compilediag_harness.base.session import Session
 from compilediag_harness.wire import ProcessStarted, encode
 
 

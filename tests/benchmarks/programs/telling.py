@@ -5,8 +5,8 @@ Arguments: URL TEXTFILE EVERY_S OUTPUT TARGET...
 
 import sys
 
-from compilediag.supervisor import Options, run
-from compilediag.telemetry.wishes import Wishes
+from compilediag.runs.supervised import Options, run
+from compilediag.runs.telemetry.settings import Wishes
 
 url, textfile, every_s, output, *words = sys.argv[1:]
 wishes = Wishes(otlp=url, prometheus_textfile=textfile, pushgateway=url, every_s=float(every_s))

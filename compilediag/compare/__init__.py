@@ -1,0 +1,1 @@
+"""Receipts against receipts and baselines: keys, changes, diff and the gate."""

@@ -1,0 +1,1 @@
+"""Figures derived from a Timeline: goodput, invocations, padding, step statistics."""

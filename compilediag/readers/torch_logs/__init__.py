@@ -1,0 +1,1 @@
+"""TORCH_LOGS text: counted, and read as events."""

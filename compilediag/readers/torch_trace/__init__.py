@@ -1,0 +1,1 @@
+"""TORCH_TRACE files: bytes to records, records to events."""

@@ -1,0 +1,1 @@
+"""The output of trainers: steps, throughput and how the run ended."""

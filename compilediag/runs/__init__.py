@@ -1,0 +1,1 @@
+"""The only shell: obtains events, calls the pipeline, writes what comes out of it."""

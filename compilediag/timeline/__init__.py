@@ -1,0 +1,1 @@
+"""Events folded into what a run is: frames, compiles, recompiles, breaks, steps. Pure."""

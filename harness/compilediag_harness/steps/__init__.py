@@ -1,0 +1,1 @@
+"""Steps of a program that declares none: found, timed and split into phases."""

@@ -1,0 +1,1 @@
+"""The only place that names what torch keeps private, feature-detected."""

@@ -1,0 +1,1 @@
+"""What users import: spans, cadence, pipeline, tracker, drive."""
