@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from compilediag._version import __version__
+
 if TYPE_CHECKING:
     from compilediag.runs.watch import watch
     from compilediag_harness.shapes.fixed import FixedShape
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from compilediag_harness.user_api.spans import span
     from compilediag_harness.user_api.tracker import Tracker, tracker
 
-__version__ = "0.1.0"
 
 __all__ = [
     "Ablation",

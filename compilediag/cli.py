@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from compilediag import __version__
+from compilediag._version import __version__
 from compilediag.commands.help import Group
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, CompilediagError
 from compilediag.views.text import clean

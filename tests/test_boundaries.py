@@ -19,143 +19,48 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-LAYERS: tuple[tuple[str, ...], ...] = (
-    (
-        "errors",
-        "change_points",
-        "pages",
-        "pooled",
-        "guards",
-        "secret_patterns",
-        "step_labels",
-        "step_stats",
-        "stretches",
-        "batches",
-        "cadence_groups",
-        "pipeline_loops",
-        "invocation_calls",
-        "call_sizes",
-        "cudagraph_runs",
-        "device_memory",
-        "fixed_shapes",
-        "tracked_runs",
-        "provenance_variables",
-        "train_log",
-        "attempts",
-        "step_measures",
-    ),
-    ("prices", "timeline", "redact", "storage", "process_events", "sync_sites"),
-    (
-        "readers",
-        "fold_breaks",
-        "fold_compiles",
-        "fold_frames",
-        "fold_timings",
-        "findings",
-        "process_ranks",
-    ),
-    (
-        "fold",
-        "records",
-        "codes",
-        "ownership",
-        "goodput",
-        "probing",
-        "pipeline_figures",
-        "invocation_figures",
-        "planned_padding",
-    ),
-    ("causes", "reconcile", "span_seconds"),
-    ("rules", "ranks"),
-    ("diagnose",),
-    ("receipt", "rank_choice"),
-    ("tally", "figures", "size_plan", "size_histogram", "linked_files", "run_directory"),
-    ("comparison",),
-    ("diff", "gate", "fleet"),
-    ("views", "tools", "telemetry"),
-    ("supervisor", "watching", "offline", "lock_file", "repro"),
-    ("commands", "pytest_plugin"),
-    ("cli", "stand_ins"),
-    ("__main__",),
+ROOMS = (
+    {"errors", "_version"},
+    {"timeline"},
+    {"readers", "diagnosis"},
+    {"receipt"},
+    {"compare", "fleet"},
+    {"views"},
+    {"runs"},
+    {"commands", "pytest_plugin"},
+    {"cli"},
+    {"__main__", ""},
 )
-"""The outside from the bottom; a package stands for its modules, which may import each other."""
+"""The outside, floor by floor: a room imports rooms of lower floors only, so that two rooms of one
+floor do not know each other. The root package ("") gives the public names."""
 
-PURE = tuple(
-    f"compilediag.{name}"
-    for name in (
-        "timeline",
-        "fold",
-        "fold_breaks",
-        "fold_compiles",
-        "fold_frames",
-        "process_events",
-        "guards",
-        "causes",
-        "codes",
-        "findings",
-        "ownership",
-        "process_ranks",
-        "attempts",
-        "step_measures",
-        "goodput",
-        "stretches",
-        "step_stats",
-        "secret_patterns",
-        "step_labels",
-        "batches",
-        "sync_sites",
-        "fold_timings",
-        "span_seconds",
-        "cadence_groups",
-        "pipeline_loops",
-        "pipeline_figures",
-        "tracked_runs",
-        "provenance_variables",
-        "prices",
-        "figures",
-        "invocation_calls",
-        "call_sizes",
-        "cudagraph_runs",
-        "size_plan",
-        "size_histogram",
-        "invocation_figures",
-        "device_memory",
-        "fixed_shapes",
-        "planned_padding",
-        "probing",
-        "redact",
-        "reconcile",
-        "rules",
-        "ranks",
-        "diagnose",
-        "comparison",
-        "tally",
-        "diff",
-        "gate",
-        "change_points",
-        "fleet.measures",
-        "fleet.entry",
-        "fleet.lanes",
-        "fleet.stats",
-        "fleet.changes",
-        "fleet.trend",
-        "receipt.build",
-        "receipt.cadence_part",
-        "receipt.safe",
-        "receipt.train_log_part",
-        "train_log",
-        "receipt.schema",
-        "receipt.parts",
-        "telemetry.figures",
-        "telemetry.growing_process",
-        "telemetry.growing_run",
-        "telemetry.labels",
-        "telemetry.reading",
-        "views",
-        "repro",
-    )
+INSIDE_ROOMS = (
+    {"wire"},
+    {"base"},
+    {"torch_internals"},
+    {"source"},
+    {"user_api", "steps"},
+    {"shapes"},
+    {"collectors"},
+    {"attach"},
+    {"process"},
+    {"bootstrap", ""},
 )
-"""No files, no clock, no torch."""
+"""The same for the inside. `user_api` and `steps` may import each other: a span ends in a step, and
+a loop that is driven counts steps."""
+
+PURE_ROOMS = frozenset({"timeline", "diagnosis", "receipt", "compare", "views"})
+"""No files, no clock, no processes, no torch; but for what follows."""
+TOUCHES_FILES = frozenset(
+    {
+        "compilediag.receipt.file",
+        "compilediag.receipt.locate",
+        "compilediag.receipt.loose_file",
+        "compilediag.receipt.schema_page",
+        "compilediag.compare.gate.baseline_file",
+    }
+)
+"""The only modules of pure rooms that open files, or look where they are."""
 
 IMPURE_MODULES = frozenset(
     "asyncio datetime glob http io logging multiprocessing os pathlib random select shutil signal "
@@ -264,39 +169,45 @@ def torch_is_lazy(source: Source) -> Iterator[str]:
             yield f"line {item.line}: torch at module level"
 
 
-def layers_go_down(source: Source) -> Iterator[str]:
-    """A module of the outside imports only layers below its own."""
-    package, _, rest = source.name.partition(".")
-    if package != "compilediag" or not rest:
-        return
-    own = layer_of(rest)
-    if own is None:
-        yield f"{source.name} stands in no layer"
+def rooms_go_down(source: Source) -> Iterator[str]:
+    """A module imports only its own room and rooms of lower floors."""
+    floors = INSIDE_ROOMS if is_inside(source) else ROOMS
+    package = root(source.name)
+    own = room_of(source.name)
+    floor = floor_of(own, floors)
+    if floor is None:
+        yield f"{source.name} stands in no room"
         return
     for item in imports(source):
-        head, _, below = item.name.partition(".")
-        if head != "compilediag" or item.name == "compilediag.__version__":
+        if root(item.name) != package:
             continue
-        other = layer_of(below)
-        same_package = root(below) == root(rest) and (ROOT / "compilediag" / root(rest)).is_dir()
-        if other is None or (other >= own and not same_package):
-            yield f"line {item.line}: layer {own} imports {item.name} of layer {other}"
+        other = room_of(item.name)
+        if floor_of(other, floors) is None:  # a name of the package itself
+            other = room_of(item.base)
+        below = floor_of(other, floors)
+        one_circle = is_inside(source) and {own, other} == {"user_api", "steps"}
+        if other != own and not one_circle and (below is None or below >= floor):
+            yield f"line {item.line}: {own or package} imports {item.name}"
 
 
-def layer_of(path: str) -> int | None:
-    """Index of the layer of a module below `compilediag`; None when it has none."""
-    for index, names in enumerate(LAYERS):
-        if root(path) in names:
-            return index
-    return None
+def room_of(module: str) -> str:
+    """The folder or file of the package that a module lies in; "" for the package itself."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def floor_of(room: str, floors: tuple[set[str], ...]) -> int | None:
+    """Index from below; None for what is no room."""
+    return next((index for index, rooms in enumerate(floors) if room in rooms), None)
 
 
 def pure_is_pure(source: Source) -> Iterator[str]:
     """Rules, views, gate and what they stand on open no file, read no clock, need no torch."""
-    if not any(source.name == name or source.name.startswith(f"{name}.") for name in PURE):
+    if is_inside(source) or room_of(source.name) not in PURE_ROOMS:
+        return
+    if source.name in TOUCHES_FILES:
         return
     for item in imports(source):
-        paths_only = item.base == "pathlib" and item.name.startswith("pathlib.Pure")
+        paths_only = item.name.startswith(("pathlib.Pure", "os.path"))
         if root(item.name) in IMPURE_MODULES and not paths_only:
             yield f"line {item.line}: a pure module imports {item.name}"
     for node in ast.walk(source.tree):
@@ -306,9 +217,8 @@ def pure_is_pure(source: Source) -> Iterator[str]:
 
 
 def private_torch_in_one_place(source: Source) -> Iterator[str]:
-    """In the harness only the modules called `torch_` spell a private name of torch, as code or as
-    a string."""
-    if not is_inside(source) or source.name.rpartition(".")[2].startswith("torch_"):
+    """In the inside only `torch_internals/` names what is private in torch, as code or text."""
+    if not is_inside(source) or room_of(source.name) == "torch_internals":
         return
     for item in imports(source):
         if PRIVATE_TORCH.fullmatch(item.name):
@@ -344,7 +254,7 @@ Check = Callable[[Source], Iterable[str]]
 CHECKS: tuple[Check, ...] = (
     inside_stays_inside,
     torch_is_lazy,
-    layers_go_down,
+    rooms_go_down,
     pure_is_pure,
     private_torch_in_one_place,
     harness_is_a_folder,
@@ -356,24 +266,24 @@ VIOLATIONS: tuple[tuple[Check, str, str], ...] = (
     (inside_stays_inside, "compilediag_harness.steps.steps", "def f():\n    import numpy.linalg"),
     (torch_is_lazy, "compilediag_harness.steps.steps", "from torch import nn"),
     (torch_is_lazy, "compilediag.cli", "if True:\n    import torch.nn as nn"),
-    (layers_go_down, "compilediag.errors", "from compilediag.cli import main"),
+    (rooms_go_down, "compilediag.errors", "from compilediag.cli import main"),
     (
-        layers_go_down,
+        rooms_go_down,
         "compilediag.diagnosis.rules.breaks",
         "def f():\n    import compilediag.receipt.file",
     ),
-    (layers_go_down, "compilediag.diagnosis.rules.breaks", "from ..receipt import file"),
+    (rooms_go_down, "compilediag.diagnosis.rules.breaks", "from ...receipt import file"),
     (
-        layers_go_down,
+        rooms_go_down,
         "compilediag.diagnosis.findings",
         "import_module('compilediag.views.verdict')",
     ),
     (
-        layers_go_down,
+        rooms_go_down,
         "compilediag.diagnosis.reconcile",
-        "from compilediag.diagnosis.causes import causes_of",
+        "from compilediag.readers import journal",
     ),
-    (layers_go_down, "compilediag.utils", ""),
+    (rooms_go_down, "compilediag.utils", ""),
     (pure_is_pure, "compilediag.diagnosis.rules.breaks", "import time"),
     (pure_is_pure, "compilediag.views.verdict", "from pathlib import Path"),
     (pure_is_pure, "compilediag.timeline.timeline", "def f(path):\n    return open(path).read()"),
@@ -409,9 +319,9 @@ ALLOWED: tuple[tuple[Check, str, str], ...] = (
         "import json, torch, compilediag_harness.wire",
     ),
     (torch_is_lazy, "compilediag_harness.steps.steps", "def f():\n    import torch"),
-    (layers_go_down, "compilediag.cli", "from compilediag import __version__, errors"),
+    (rooms_go_down, "compilediag.cli", "from compilediag import errors"),
     (
-        layers_go_down,
+        rooms_go_down,
         "compilediag.diagnosis.rules.breaks",
         "from compilediag.diagnosis.rules import registry",
     ),
@@ -453,12 +363,16 @@ def test_every_check_is_shown_to_fail() -> None:
     assert {check for check, _, _ in VIOLATIONS} == set(CHECKS)
 
 
-def test_layers_name_what_exists() -> None:
-    """No layer names a module that is gone."""
-    package = ROOT / "compilediag"
-    named = {name for names in LAYERS for name in names}
-    gone = {n for n in named if not (package / n).is_dir() and not (package / f"{n}.py").is_file()}
-    assert gone == set()
+@pytest.mark.parametrize(
+    ("package", "floors"),
+    [("compilediag", ROOMS), ("harness/compilediag_harness", INSIDE_ROOMS)],
+)
+def test_rooms_are_those_that_exist(package: str, floors: tuple[set[str], ...]) -> None:
+    """No floor names a room that is gone, and no module or folder stands in none."""
+    folder = ROOT / package
+    there = {path.stem for path in folder.iterdir() if path.suffix in {"", ".py"}}
+    named = {name for rooms in floors for name in rooms if name}
+    assert named == there - {"__pycache__", "__init__"}
 
 
 def test_the_project_is_really_read() -> None:

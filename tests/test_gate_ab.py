@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from compilediag.cli import main
-from compilediag.compare.gate.ab import SLOWER, Sample, intervals, timings
-from compilediag.compare.gate.rounds import FEWEST_ROUNDS, ROUNDS
+from compilediag.compare.gate.ab import FEWEST_ROUNDS, ROUNDS, SLOWER, Sample, intervals, timings
 from compilediag.errors import UsageError
 from compilediag.runs.tools.ab import measure
 

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from compilediag import __version__
+from compilediag._version import __version__
 from compilediag.views.checkup import Check, Checkup, Hook
 
 OLDEST_TORCH = (2, 7)

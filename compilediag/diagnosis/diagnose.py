@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from compilediag.diagnosis.findings import Finding, Rule
@@ -12,7 +12,6 @@ from compilediag.diagnosis.rules.catalogue import ALL_RULES
 from compilediag.diagnosis.rules.evidence import disagreements, find_disagreement
 from compilediag.diagnosis.rules.recompiles import Groups, RecompileRule, groups_of
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.lazy_dataclasses import dataclass
 
 Verdict = Literal["clean", "findings", "blind"]
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 
 Severity = Literal["error", "warning", "info"]

@@ -8,15 +8,14 @@ start again after `torch._dynamo.reset()`. A source that is absent does not disa
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from compilediag.timeline.timeline import Process, Recompile, TextLog, Timeline
-from compilediag_harness.late_patterns import late
-from compilediag_harness.lazy_dataclasses import dataclass
 
-_LIMIT_WARNING = late(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
+_LIMIT_WARNING = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
 _BREAK_TEXT = "\n  Explanation: "
 _TEXT_SOURCES = ("text_log", "graph_breaks")
 _SHOWN = 3

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from compilediag import __version__
+from compilediag._version import __version__
 from compilediag.fleet.entry import Entry, Lane, Problem
 from compilediag.fleet.measures import MEASURES
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION

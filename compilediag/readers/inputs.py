@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compilediag.readers.compression import BLOCK_BYTES, SNIFFED_BYTES, Opened, plain_head
 from compilediag.readers.journal import journal_names
 from compilediag.readers.storage import above, below, files_below, heads_of, is_uri, local_path
 from compilediag.readers.torch_logs.counts import PREFIX
-from compilediag_harness.late_patterns import late
-from compilediag_harness.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from compilediag.readers.train_logs.patterns import LineShape
@@ -34,12 +33,12 @@ NOTHING = frozenset({FOREIGN, UNREADABLE, BEYOND})
 DOCUMENTS = (".md", ".rst", ".py", ".ipynb", ".html", ".json", ".jsonl", ".csv", ".toml", ".yaml")
 """In a folder these are no output of a trainer, though they may quote one."""
 
-_TRACE_LINE = late(
+_TRACE_LINE = re.compile(
     rb"(?:\A|\n)[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d{1,9} \d{1,20} ?[^\"\n]{1,4096}\] \{\"\w"
 )
 _TRACE_NAME = re.compile(r"dedicated_log_torch_trace_")
-_JOURNAL_NAME = late(r"journal-.*\.jsonl", re.DOTALL)
-_JOURNAL_LINE = late(rb"[0-9a-f]{8} \d{1,15} \{\"k\"")
+_JOURNAL_NAME = re.compile(r"journal-.*\.jsonl", re.DOTALL)
+_JOURNAL_LINE = re.compile(rb"[0-9a-f]{8} \d{1,15} \{\"k\"")
 
 
 @dataclass(frozen=True, slots=True)

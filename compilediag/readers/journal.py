@@ -11,14 +11,13 @@ import binascii
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import msgspec
 
 from compilediag.readers import lenient_json
 from compilediag.readers.storage import below, is_uri, lines_of, names_in, open_uri, sentence
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
 LINE_LIMIT = 1 << 20

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from compilediag.errors import UsageError
-from compilediag_harness.lazy_dataclasses import dataclass
 
 KEYS = frozenset({"currency", "source", "as_of", "device", "machine"})
 

@@ -12,8 +12,6 @@ import math
 import re
 from collections import Counter
 
-from compilediag_harness.late_patterns import late
-
 _AFTER_ESCAPE = r"(?<=[0-9;\[]m)|(?<=\\[abfnrtv0])|(?<=\\x[0-9a-fA-F]{2})"
 """A terminal's colour code, or a control character as `repr` spells it, ends in a letter or digit
 and is no part of what follows."""
@@ -101,19 +99,21 @@ NAMED_VALUE = re.compile(
 )
 """`api_key == 'x'`, `"token": "x"`, `HF_TOKEN=x1234`, `G['PASSWORD'] == 'x'`."""
 
-_SPECIAL = late(
+_SPECIAL = re.compile(
     r"(?i)(?:pad|eos|bos|unk|sep|cls|mask|image|special|next|num|start|end|stop|max|min|last|"
     r"first|prev|current|input|output|new|per|an?|the|special_tokens)[_\s.'\"\]\[]{1,3}$"
 )
 """What precedes "token" when it is a piece of text for a language model, not a credential."""
 
-QUOTED_VALUE = late(r"(?<![\[\w])(['\"])(?!<redacted>)[^'\"\n]{1,4096}\1(?!\])")
+QUOTED_VALUE = re.compile(r"(?<![\[\w])(['\"])(?!<redacted>)[^'\"\n]{1,4096}\1(?!\])")
 """A literal of text; not the key of a subscript, which is a name."""
 
-OPAQUE_WORD = late(r"\s*(?=[^\s]{0,64}[0-9])(?=[^\s]{0,64}[A-Za-z])[^\s()\[\]{}<>=.'\"]{6,}\s*\Z")
+OPAQUE_WORD = re.compile(
+    r"\s*(?=[^\s]{0,64}[0-9])(?=[^\s]{0,64}[A-Za-z])[^\s()\[\]{}<>=.'\"]{6,}\s*\Z"
+)
 """One word with letters and digits, shown as a value without quotes."""
 
-_LITERAL = late(
+_LITERAL = re.compile(
     r"(?:[-+]?[0-9]{1,6}(?:\.[0-9]{0,20})?(?:e[-+]?[0-9]{1,3})?|true|false|none|null|yes|no|on|off)\Z",
     re.IGNORECASE,
 )
@@ -165,7 +165,7 @@ RANDOM_RUN = re.compile(
 )
 """Candidates for randomness. Nothing must follow: where one begins it is also consumed."""
 
-_PIECE = late(r"[_-]")
+_PIECE = re.compile(r"[_-]")
 
 
 def looks_random(run: str) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import CadenceAsked, CadenceDeclared, CadenceFired
 
 CadenceEvent = CadenceDeclared | CadenceAsked | CadenceFired

@@ -5,12 +5,11 @@ Sizes that are equal in every call are one: the rows of a batch and of its mask.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from compilediag_harness.late_patterns import late
-
-_TENSOR = late(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")
+_TENSOR = re.compile(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")
 """One tensor of a call, as the harness spells it: "[8, 16]" by position, "mask=[8]" by name."""
 
 Tensor = tuple[str, tuple[int, ...]]

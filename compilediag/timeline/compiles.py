@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location
 
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from compilediag_harness.late_patterns import late
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import CudagraphRecorded, CudagraphsRan
 
-_SKIP = late(r"skipping cudagraphs? due to (?P<reason>.+)", re.DOTALL | re.IGNORECASE)
-_VARIES = late(r"\d+")
+_SKIP = re.compile(r"skipping cudagraphs? due to (?P<reason>.+)", re.DOTALL | re.IGNORECASE)
+_VARIES = re.compile(r"\d+")
 _LIMIT = "exceeding max re-recording limit"
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import (
     FixedShapeCompiled,
     FixedShapeUsed,

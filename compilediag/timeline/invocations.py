@@ -6,9 +6,8 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import CompiledCallsMade, Location
 
 

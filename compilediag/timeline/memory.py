@@ -7,8 +7,8 @@ no growth. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import DeviceMemoryRead
 
 STEADY_FROM_STEP = 2

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from compilediag.timeline.batches import apart
 from compilediag.timeline.step_labels import with_final_steps
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import (
     CadenceAsked,
     CadenceDeclared,

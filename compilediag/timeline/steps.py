@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location, PackedBuffer
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from compilediag.timeline.steps import SyncSample, SyncSite
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location, SyncsSampled
 
 

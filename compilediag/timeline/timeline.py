@@ -7,6 +7,8 @@ processes is one Timeline: `process` (an index, 0 for the first) keeps their fra
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.compiles import (
     BreakSite,
@@ -32,7 +34,6 @@ from compilediag.timeline.steps import (
 )
 from compilediag.timeline.tracked import TrackedRun
 from compilediag.timeline.train_log import TrainLog
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import (
     AblationWritten,
     EvidenceLost,

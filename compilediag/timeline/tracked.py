@@ -6,8 +6,8 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import RunTracked
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from statistics import median
-
-from compilediag_harness.lazy_dataclasses import dataclass
 
 STEADY_RATIO = 1.5
 """A step is like the later ones when it takes at most so many times as long, or as short."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
-
-from compilediag_harness.lazy_dataclasses import dataclass
 
 FEWEST = 4
 """Quiet steps below which nothing can be compared."""

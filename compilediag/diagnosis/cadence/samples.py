@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
-from compilediag_harness.lazy_dataclasses import dataclass
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans")
 """Phases of a step that may be measured; what they leave is "rest"."""

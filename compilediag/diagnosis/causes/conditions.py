@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from compilediag.diagnosis.guards.checks import guard_of
 from compilediag.diagnosis.guards.families import Circumstances, Decision, decide
@@ -11,7 +12,6 @@ from compilediag.diagnosis.guards.guard import Guard
 from compilediag.diagnosis.guards.reason import Reason, parse_reason
 from compilediag.diagnosis.guards.source import Path, path_of
 from compilediag.diagnosis.guards.variables import spelled
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location
 
 _LOCAL = re.compile(r"L\[\s*['\"](\w+)['\"]\s*\]")

@@ -7,11 +7,11 @@ missing. Counting such consequences would hide the cause and choose the wrong en
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 
 from compilediag.diagnosis.causes.conditions import Condition
 from compilediag.diagnosis.guards.brackets import unquoted
 from compilediag.diagnosis.guards.source import Path
-from compilediag_harness.lazy_dataclasses import dataclass
 
 Steps = tuple[Hashable, ...]
 

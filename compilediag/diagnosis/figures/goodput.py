@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from compilediag.diagnosis.figures.intervals import Stretch, paint
 from compilediag.timeline.timeline import Compile, Step, Timeline
-from compilediag_harness.lazy_dataclasses import dataclass
 
 CATEGORIES = (
     "compile_first",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterable
-
-from compilediag_harness.lazy_dataclasses import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from compilediag.timeline.invocations import Invocations, ShapeCount
 from compilediag.timeline.timeline import Step, Timeline
-from compilediag_harness.lazy_dataclasses import dataclass
 
 OFTEN = 2
 """A callable is called often when no other is called more than this many times as often."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from compilediag.timeline.fixed_shapes import FixedShapeRun
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.shapes.buckets import plan
 from compilediag_harness.shapes.grids import plan_grid
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
 from compilediag.timeline.pipelines import PipelineLoop, Stretch
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.user_api.pipeline_rates import (
     INFER,
     TRAIN,

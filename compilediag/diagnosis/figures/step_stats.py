@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, median
-
-from compilediag_harness.lazy_dataclasses import dataclass
 
 SUB_BUCKETS = 256
 """Equal-width buckets in each power of two."""

@@ -14,11 +14,12 @@ from compilediag.diagnosis.guards import tensors
 from compilediag.diagnosis.guards.brackets import split_outside, unquoted
 from compilediag.diagnosis.guards.guard import Check, Guard
 from compilediag.diagnosis.guards.source import Path, path_of, paths_in
-from compilediag_harness.late_patterns import late
 
 UNKNOWN = Guard("unknown", None)
 
-_GLOBAL_STATE = late(r"GLOBAL_STATE changed:\s*(?P<parts>.*)|(?P<check>___check_global_state)")
+_GLOBAL_STATE = re.compile(
+    r"GLOBAL_STATE changed:\s*(?P<parts>.*)|(?P<check>___check_global_state)"
+)
 _COMPONENTS = (
     ("utils_device.CURRENT_DEVICE", "default_device"),
     ("___check_torch_function_mode_stack", "torch_function_mode"),
@@ -39,12 +40,12 @@ _STATE_NAMES = {
     "deterministic_algorithms": "deterministic",
     "deterministic_algorithms_warn_only": "deterministic",
 }
-_BY_ID = late(r"___check_(?P<what>obj_id|type_id|fake_script_type)\(")
-_TYPE = late(r",\s*type=<(?:class|enum) '(?P<name>[^']*)'>")
-_NOT_READ = late(
+_BY_ID = re.compile(r"___check_(?P<what>obj_id|type_id|fake_script_type)\(")
+_TYPE = re.compile(r",\s*type=<(?:class|enum) '(?P<name>[^']*)'>")
+_NOT_READ = re.compile(
     r"(?P<error>KeyError|IndexError|null type dict|Not an? \w+) on\s+(?P<source>.*)", re.DOTALL
 )
-_ITERATOR = late(r"___(?:tuple_iterator_len|list_reverseiterator_len|normalize_\w+_iter)\(")
+_ITERATOR = re.compile(r"___(?:tuple_iterator_len|list_reverseiterator_len|normalize_\w+_iter)\(")
 _REMEMBERED = 8192
 """The same guards fail again and again."""
 

@@ -7,7 +7,7 @@ makes most likely; `needs_facts` in the tests lists where a text cannot tell.
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from compilediag.diagnosis.guards.brackets import unquoted
 from compilediag.diagnosis.guards.checks import guard_of
@@ -15,8 +15,6 @@ from compilediag.diagnosis.guards.guard import Guard
 from compilediag.diagnosis.guards.owners import owner_of
 from compilediag.diagnosis.guards.reason import Reason
 from compilediag.diagnosis.guards.source import Hop
-from compilediag_harness.late_patterns import late
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import GuardFacts, Location
 
 _CONTAINERS = (
@@ -28,7 +26,7 @@ _SCALARS = ("bool", "int", "float", "complex", "str", "bytes", "torch.dtype", "t
 _TENSORS = ("torch.Tensor", "Tensor", "torch.nn.parameter.Parameter", "torch.nn.Parameter")
 _LENGTH_WORDS = frozenset(("len", "length", "size", "seq", "positions", "count", "max"))
 _GROUP_OPTIONS = ("lr", "weight_decay", "momentum", "betas", "eps")
-_OPTIMIZER_FILE = late(r"(?:^|[/\\])torch[/\\]optim[/\\]|^optim[/\\]")
+_OPTIMIZER_FILE = re.compile(r"(?:^|[/\\])torch[/\\]optim[/\\]|^optim[/\\]")
 """Printed reasons shorten torch's own files to "optim/adam.py"."""
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from compilediag.diagnosis.guards.source import Path
-from compilediag_harness.lazy_dataclasses import dataclass
 
 Check = Literal[
     "backend",  # another backend object

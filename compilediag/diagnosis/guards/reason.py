@@ -10,17 +10,16 @@ text that fits no grammar becomes an expression as it stands.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from compilediag_harness.late_patterns import late
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 
-_COMPILE_ID = late(r"^(!?\d+(?:/\d+)+(?:_\d+)?):[ \t]?")
-_STACK = late(r"\n[ \t-]*User stack trace:")
-_STACK_FRAME = late(r"File \"(?P<file>[^\"\n]+)\", line (?P<line>\d+), in (?P<name>\S+)")
-_HINT = late(r"\s\(HINT: (?P<hint>.*)\)\s*$", re.DOTALL)
-_COMMENT = late(r"\s{2,}#(?=\s|$)")
-_PLACE = late(r"#\s(?P<file>[^#\n]+?):(?P<line>\d+) in (?P<name>[^\s()]+)")
+_COMPILE_ID = re.compile(r"^(!?\d+(?:/\d+)+(?:_\d+)?):[ \t]?")
+_STACK = re.compile(r"\n[ \t-]*User stack trace:")
+_STACK_FRAME = re.compile(r"File \"(?P<file>[^\"\n]+)\", line (?P<line>\d+), in (?P<name>\S+)")
+_HINT = re.compile(r"\s\(HINT: (?P<hint>.*)\)\s*$", re.DOTALL)
+_COMMENT = re.compile(r"\s{2,}#(?=\s|$)")
+_PLACE = re.compile(r"#\s(?P<file>[^#\n]+?):(?P<line>\d+) in (?P<name>[^\s()]+)")
 
 
 @dataclass(frozen=True, slots=True)

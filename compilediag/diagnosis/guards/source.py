@@ -8,12 +8,12 @@ All give the same Path. Text that is no source gives None, never an error.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from compilediag.diagnosis.guards.brackets import closing, split_outside, unquoted
-from compilediag_harness.late_patterns import late
-from compilediag_harness.lazy_dataclasses import dataclass
 
 Scope = Literal["local", "global", "state"]
 HopKind = Literal["attr", "item", "key", "call"]
@@ -21,13 +21,13 @@ HopKind = Literal["attr", "item", "key", "call"]
 DEPTH_LIMIT = 40
 """Nested calls followed into; deeper text is not a source anybody wrote."""
 
-_NAME = late(r"[A-Za-z_]\w*")
-_WORD = late(r"(?<![\w.])[A-Za-z_]\w*")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _OPERATORS = ("not", "and", "or", "if", "else", "True", "False", "None")
-_IMPORTED = late(r"^__import_(\w+)$")
-_INTERNAL_SCOPE = late(r"^(___unnamed_scope|__builtins_dict__)")
+_IMPORTED = re.compile(r"^__import_(\w+)$")
+_INTERNAL_SCOPE = re.compile(r"^(___unnamed_scope|__builtins_dict__)")
 _REGISTRIES = ("_modules", "_buffers", "_parameters")
-_HOOKS = late(r"_hooks(_with_kwargs|_always_called)?$")
+_HOOKS = re.compile(r"_hooks(_with_kwargs|_always_called)?$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from compilediag_harness.late_patterns import late
-from compilediag_harness.lazy_dataclasses import dataclass
-
-_MISMATCH = late(
+_MISMATCH = re.compile(
     r"tensor '(?P<source>.*)' (?P<what>dispatch key set|dtype|Tensor device index|requires_grad"
     r"|rank|size|stride) mismatch(?: at index (?P<dimension>-?\d+))?\.?\s*(?P<rest>.*)",
     re.DOTALL,
 )
-_TYPE = late(
+_TYPE = re.compile(
     r"expected type of '(?P<source>.*)' to be (?P<expected>.*?),? ?'? but found "
     r"<class '(?P<actual>[^']*)'>",
     re.DOTALL,
 )
-_EXPECTED = late(
+_EXPECTED = re.compile(
     r"[Ee]xpected (?:device index to be )?(?P<expected>.+?), actual (?P<actual>.+)", re.DOTALL
 )
-_CHECK_TENSOR = late(r"check_tensor\((?P<source>.*?), (?:torch\.)?\w+, DispatchKeySet", re.DOTALL)
-_RAW_KEYS = late(r"(?P<source>.*)\.raw_repr\(\) == DispatchKeySet", re.DOTALL)
-_PARAMETER_ADVICE = late(r"\. Guard failed on a parameter, consider using .*", re.DOTALL)
-_MARKING = late(
+_CHECK_TENSOR = re.compile(
+    r"check_tensor\((?P<source>.*?), (?:torch\.)?\w+, DispatchKeySet", re.DOTALL
+)
+_RAW_KEYS = re.compile(r"(?P<source>.*)\.raw_repr\(\) == DispatchKeySet", re.DOTALL)
+_PARAMETER_ADVICE = re.compile(r"\. Guard failed on a parameter, consider using .*", re.DOTALL)
+_MARKING = re.compile(
     r"_dynamo_\w*indices|_has_dynamo_dim_marking|_dynamo_(?:dynamic_range|shape_ids|unbacked_bounds)"
 )
-_SIZE_CALL = late(r"\.(?:size|stride|storage_offset|numel)\(\)")
-_COMPARISON = late(r"\s(?:[<>]=?|%|//)\s|\bMod\(|\bEq\(|\bNe\(")
-_STRINGS = late(r"'[^']*'|\"[^\"]*\"|<class|<enum")
+_SIZE_CALL = re.compile(r"\.(?:size|stride|storage_offset|numel)\(\)")
+_COMPARISON = re.compile(r"\s(?:[<>]=?|%|//)\s|\bMod\(|\bEq\(|\bNe\(")
+_STRINGS = re.compile(r"'[^']*'|\"[^\"]*\"|<class|<enum")
 _BACKENDS = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HPU", "XLA", "PrivateUse1", "MTIA", "IPU", "VE")
 
 

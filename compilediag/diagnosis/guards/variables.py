@@ -11,13 +11,12 @@ import re
 
 from compilediag.diagnosis.guards.brackets import unquoted
 from compilediag.diagnosis.guards.source import Hop, Path, path_of
-from compilediag_harness.late_patterns import late
 from compilediag_harness.wire import GuardFacts
 
 _SELF_NAMES = ("self", "s", "fn")
 """Roots that are the compiled module itself; `fn` is torch's own name for a built-in module."""
 
-_HINTED = late(r"guard on \"(?P<name>\w+)\"(?P<rest>.*)", re.DOTALL)
+_HINTED = re.compile(r"guard on \"(?P<name>\w+)\"(?P<rest>.*)", re.DOTALL)
 _SILENT_ATTRIBUTES = ("__dict__", "__code__", "__class__")
 _SIZES = ("size", "stride", "storage_offset", "numel", "item")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from compilediag.diagnosis.ranks.fingerprint import ASPECTS, RankBrief, brief_of, values_of
 from compilediag.diagnosis.ranks.summary import RankSummary
-from compilediag_harness.lazy_dataclasses import dataclass
 
 SHOWN = 5
 """Most differences named of one group of ranks."""

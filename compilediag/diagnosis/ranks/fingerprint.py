@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from compilediag.diagnosis.ranks.summary import RankSummary
-from compilediag_harness.lazy_dataclasses import dataclass
 
 LOSSES_KEPT = 3
 """Most texts of what was lost that are kept of a rank."""

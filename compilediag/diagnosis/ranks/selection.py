@@ -7,9 +7,9 @@ room for: those that stand for others first, then the lowest.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from compilediag.diagnosis.ranks.fingerprint import RankBrief
-from compilediag_harness.lazy_dataclasses import dataclass
 
 RANKS_TOLD = 256
 """Most ranks that are told one by one."""

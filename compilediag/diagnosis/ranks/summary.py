@@ -7,11 +7,11 @@ meet.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from compilediag.diagnosis.causes import causes_of
 from compilediag.timeline.timeline import Compile, Timeline
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 
 IDS_KEPT = 2000

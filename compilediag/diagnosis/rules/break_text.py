@@ -4,41 +4,42 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
 from functools import lru_cache
 
 from compilediag.diagnosis.rules.graph_break_registry import categories
-from compilediag_harness.late_patterns import late
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 
-_SITE = late(
+_SITE = re.compile(
     r"Graph break (?:\([^)\n]{1,200}\) )?in user code at (?P<file>[^\n]{1,4096}):(?P<line>\d{1,9})"
 )
-_SKIP_HEAD = late(r"Graph break: ")
-_STACK_LINE = late(
+_SKIP_HEAD = re.compile(r"Graph break: ")
+_STACK_LINE = re.compile(
     r'^ {2}File "(?P<file>[^"\n]{1,4096})", line (?P<line>\d{1,9})'
     r"(?:, in (?P<name>[^\n]{0,512}))?$",
     re.MULTILINE,
 )
-_RAISED = late(
+_RAISED = re.compile(
     r"^(?:torch\.\S{0,200}\.)?(?P<type>\w{1,80}(?:Error|Exception|Unsupported)|Unsupported): ",
     re.MULTILINE,
 )
 _REASON = "Graph Break Reason: "
-_REASON_END = late(r"^(?:Stack variable source attribution:|User code traceback:)", re.MULTILINE)
+_REASON_END = re.compile(
+    r"^(?:Stack variable source attribution:|User code traceback:)", re.MULTILINE
+)
 _SECOND = "*** While handling this graph break, another graph break occurred"
 _TRACEBACK = "Traceback (most recent call last)"
-_LEAD_IN = late(
+_LEAD_IN = re.compile(
     r"(?:Encountered graph break when attempting to trace|Failed to handle graph break gracefully)"
 )
-_EXPLANATION = late(r"^ {2}Explanation: (?P<text>[^\n]{0,4096})", re.MULTILINE)
-_CONTEXT = late(
+_EXPLANATION = re.compile(r"^ {2}Explanation: (?P<text>[^\n]{0,4096})", re.MULTILINE)
+_CONTEXT = re.compile(
     r"^ {2}Developer debug context: (?P<text>.{0,4096}?)(?:\n\n|\n {0,2}\Z|\Z)",
     re.MULTILINE | re.DOTALL,
 )
-_GB_ID = late(r"/gb/gb(\d{4})\b")
-_MODULE = late(r"module: (?P<module>[\w.]{1,200}), qualname: ")
-_EXPLICIT = late(
+_GB_ID = re.compile(r"/gb/gb(\d{4})\b")
+_MODULE = re.compile(r"module: (?P<module>[\w.]{1,200}), qualname: ")
+_EXPLICIT = re.compile(
     r"`?torch\.\w{1,20}\.disable\(?\)?`?d? function|graph_break\(\)|Forced graph break"
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Finding, Ownership, Rule, Severity
@@ -11,7 +12,6 @@ from compilediag.diagnosis.rules.break_fixes import break_fix
 from compilediag.diagnosis.rules.break_text import BreakReport, read_break
 from compilediag.diagnosis.rules.graph_break_registry import categories
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 
 _TITLE_LIMIT = 120

@@ -9,16 +9,15 @@ from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Finding, Fix, Ownership
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.late_patterns import late
 from compilediag_harness.wire import Location
 
-_VIOLATED = late(
+_VIOLATED = re.compile(
     r"ConstraintViolationError|Constraints violated|Not all values of .{0,400}are valid because"
     r"|You marked .{0,400}as dynamic but"
     r"|in the specified range .{0,400}satisfy the generated guard",
     re.DOTALL,
 )
-_VIOLATED_SOURCE = late(
+_VIOLATED_SOURCE = re.compile(
     r"(?:You marked |because |RelaxedUnspecConstraint\(|Not all values of )"
     r"(L\[[^\]\n]{1,200}\](?:[^\s()=]{0,200}\(\)\[\d{1,4}\])?)"
 )

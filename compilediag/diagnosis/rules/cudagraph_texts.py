@@ -5,6 +5,7 @@ Without a CUDA device torch leaves out every graph: then nothing is said.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import cast
 
@@ -13,11 +14,10 @@ from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.cudagraphs import graph_finding
 from compilediag.timeline.cudagraphs import skip_reason
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.late_patterns import late
 from compilediag_harness.wire import Location, WarningSeen
 
 _ASKS = ("reduce-overhead", "'triton.cudagraphs': True")
-_PLACE = late(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)')
+_PLACE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)')
 _OVERWRITTEN = "accessing tensor output of CUDAGraphs that has been overwritten"
 
 _SKIP_FIXES = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from compilediag.diagnosis.causes import causes_of
@@ -13,7 +14,6 @@ from compilediag.diagnosis.rules.compiled_autograd import find_autograd_recaptur
 from compilediag.diagnosis.rules.constraints import find_violated_constraints
 from compilediag.timeline.compiles import Compile, Frame, FrameKey, Hazards, Recompile
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.late_patterns import late
 from compilediag_harness.wire import EntryDiff, Location
 
 NEAR_LIMIT = 0.75
@@ -23,7 +23,7 @@ DEFAULT_LIMIT = 8
 """`torch._dynamo.config.recompile_limit` of every torch from 2.7 to 2.15."""
 
 _GENERALISED = ("CD105", "CD118")
-_NUMBER = late(r"[-+]?\d{1,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,4})?")
+_NUMBER = re.compile(r"[-+]?\d{1,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,4})?")
 
 
 def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import pkgutil
 import re
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
-
-from compilediag_harness.late_patterns import late
-from compilediag_harness.lazy_dataclasses import dataclass
 
 Patterns = tuple[tuple[str, re.Pattern[str]], ...]
 """Category, and what is told of a break of that category."""
@@ -43,7 +41,7 @@ def categories() -> BreakCategories:
 
     # Compiled when they are used: reading a receipt needs the codes, never the patterns.
     def patterns(key: str, flags: int = 0) -> Patterns:
-        return tuple((rule["category"], late(rule["pattern"], flags)) for rule in data[key])
+        return tuple((rule["category"], re.compile(rule["pattern"], flags)) for rule in data[key])
 
     return BreakCategories(
         ids=data["ids"],

@@ -8,6 +8,7 @@ cost alone nobody measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes import causes_of
@@ -15,7 +16,6 @@ from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Confidence, Finding, Fix
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 
 _BY_KIND = frozenset(("CD105", "CD110", "CD111", "CD118"))

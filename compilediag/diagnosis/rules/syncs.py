@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Finding, Fix, Rule
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.timeline.syncs import SyncLine, lines_of
 from compilediag.timeline.timeline import SyncSample, Timeline
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location
 
 MANY = 16

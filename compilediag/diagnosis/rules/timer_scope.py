@@ -15,7 +15,6 @@ from compilediag.diagnosis.rules.syncs import many
 from compilediag.timeline.steps import SyncSample, SyncSite
 from compilediag.timeline.syncs import SyncLine, lines_of
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.late_patterns import late
 from compilediag_harness.wire import Location
 
 FEWEST = 3
@@ -24,7 +23,7 @@ FEWEST = 3
 LAUNCH_RATIO = 2.0
 """Device time over host time from which on the host's is the launch alone."""
 
-_MODEL_NAME = late(
+_MODEL_NAME = re.compile(
     r"(?:(?:^|.*[^a-z])(?:forward|inference)|model)(?:[^a-z]*(?:pass|time|ms))?", re.IGNORECASE
 )
 

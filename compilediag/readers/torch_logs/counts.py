@@ -7,12 +7,11 @@ as unknown, never passed over, because torch's wording drifts between releases.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from compilediag.timeline.timeline import TextLog
-from compilediag_harness.late_patterns import late
-from compilediag_harness.lazy_dataclasses import dataclass
 
 LINE_LIMIT = 65_536
 """Longest line looked at, in bytes; the rest of a longer one is dropped."""
@@ -20,26 +19,28 @@ LINE_LIMIT = 65_536
 PROFILE_LIMIT = 64
 """Most messages about a stored profile that are kept."""
 
-ANSI = late(r"\x1b(?:\[[0-9;?]{0,16}[ -/]?[@-~]|[@-Z\\-_])")
+ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,16}[ -/]?[@-~]|[@-Z\\-_])")
 
 # [rank0]:V1120 17:12:26.334000 8288 torch/_dynamo/guards.py:5396] [0/1] [__recompiles] text
-PREFIX = late(
+PREFIX = re.compile(
     r"(?P<key>(?:\[rank(?P<rank>\d{1,9})\]:)?[VDIWECF]\d{4} "
     r"\d\d:\d\d:\d\d\.\d{1,9} (?P<pid>\d{1,20}) "
     r"[^\]\n]{1,4096}:\d{1,9}\](?: \[(?P<id>!?[\d/_]{1,64})\])?(?: \[(?P<tag>__\w{1,64})\])?) ?"
 )
-RECOMPILING = late(r"Recompiling function .{1,4096} in .{1,4096}:\d{1,9}\s{0,4}$")
-_BREAK = late(
+RECOMPILING = re.compile(r"Recompiling function .{1,4096} in .{1,4096}:\d{1,9}\s{0,4}$")
+_BREAK = re.compile(
     r"Graph break (?:\([^)]{1,200}\) )?in user code at "
     r"(?P<file>.{1,4096}):(?P<line>\d{1,9})\s{0,4}$"
 )
-_SKIP = late(r"Graph break: ")
-_NO_BREAK = late(r"WON'T CONVERT ")
-_STACK_LINE = late(r' {2}File "(?P<file>.{1,4096})", line (?P<line>\d{1,9})(?:, in .{0,4096})?$')
+_SKIP = re.compile(r"Graph break: ")
+_NO_BREAK = re.compile(r"WON'T CONVERT ")
+_STACK_LINE = re.compile(
+    r' {2}File "(?P<file>.{1,4096})", line (?P<line>\d{1,9})(?:, in .{0,4096})?$'
+)
 _TRACEBACK = "Traceback (most recent call last)"
-LIMIT = late(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
-_PROFILE = late(r"get_code_state .{0,4096} hit (?:local|remote)\b")
-_LOOKS_LIKE_OURS = late(
+LIMIT = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
+_PROFILE = re.compile(r"get_code_state .{0,4096} hit (?:local|remote)\b")
+_LOOKS_LIKE_OURS = re.compile(
     r"Recompiling function |Graph [Bb]reak (?:\(user stack|in user code)"
     r"|torch\._dynamo hit config\."
 )

@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from compilediag.readers.compression import Opened
 from compilediag.readers.journal import Journal
 from compilediag.readers.torch_logs.counts import ANSI, LIMIT, PREFIX, RECOMPILING, text_lines
-from compilediag_harness.late_patterns import late
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import (
     WIRE_VERSION,
     Compiled,
@@ -46,10 +44,10 @@ NOT_IN_A_LOG = {
 }
 """What cannot be observed in a text log, by hook."""
 
-_CAUSE = late(r"\s{0,16}(?:- ){1,2}(?=!?\d{1,9}/)")
-_BREAK = late(r"Graph break\b")
+_CAUSE = re.compile(r"\s{0,16}(?:- ){1,2}(?=!?\d{1,9}/)")
+_BREAK = re.compile(r"Graph break\b")
 _REPEATED = "user stack suppressed due to duplicate graph break"
-_PLACE = late(r"Recompiling function (.{1,4096}) in (.{1,4096}):(\d{1,9})\s{0,4}$")
+_PLACE = re.compile(r"Recompiling function (.{1,4096}) in (.{1,4096}):(\d{1,9})\s{0,4}$")
 
 
 def read_text_events(path: str) -> tuple[Journal, ...]:

@@ -13,11 +13,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
-
-from compilediag_harness.lazy_dataclasses import dataclass
 
 LINE_LIMIT = 8 << 20
 """Longest line of metadata in bytes. torch's own are 40 kB, of large graphs some MB."""

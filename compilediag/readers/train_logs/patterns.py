@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, cast
 
 from compilediag.errors import UsageError
-from compilediag_harness.lazy_dataclasses import dataclass
 
 _TOML_PARSER = "tomllib" if sys.version_info >= (3, 11) else "tomli"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from compilediag import __version__
+from compilediag._version import __version__
 from compilediag.diagnosis.causes import causes_of
 from compilediag.receipt.build.compiles import Causes, compile_section, finding_record
 from compilediag.receipt.build.cost import cost_section

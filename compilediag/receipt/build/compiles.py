@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +17,6 @@ from compilediag.receipt.schema.compiles import (CompileEvent, CompileSection, C
 from compilediag.receipt.build.relative_paths import Places
 from compilediag.diagnosis.rules.break_text import read_break
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Recompile, Timeline
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Location, plain
 
 EVENTS_KEPT = 5_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -11,7 +13,6 @@ from compilediag.receipt.build.identity import process_at
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.receipt.schema.tracked import CostSection
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.lazy_dataclasses import dataclass
 
 _HOUR_S = 3600.0
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from compilediag.receipt.prices import PriceTable
 from compilediag.receipt.provenance_variables import told_by
 from compilediag.receipt.schema.receipt import Status
-from compilediag_harness.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from compilediag.diagnosis.ranks.divergence import Comparison

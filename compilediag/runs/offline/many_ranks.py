@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,7 +34,6 @@ from compilediag.runs.offline.sources import (
     readable_in,
     record_of,
 )
-from compilediag_harness.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

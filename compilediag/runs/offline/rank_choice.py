@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from compilediag.diagnosis.diagnose import diagnose
@@ -16,7 +16,6 @@ from compilediag.readers.journal import Journal
 from compilediag.runs.offline.sources import rank_of
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import EvidenceLost
 
 LOSSES_TOLD = 20

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from compilediag.errors import UsageError
@@ -21,7 +21,6 @@ from compilediag.readers.torch_trace.read import rank_in_name, read_trace
 from compilediag.readers.train_sources import known, logs_in, together
 from compilediag.timeline.timeline import TextLog
 from compilediag.timeline.train_log import TrainLog
-from compilediag_harness.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

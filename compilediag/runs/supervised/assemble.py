@@ -8,6 +8,7 @@ import mimetypes
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compilediag.readers.journal import Journal, read_run
@@ -17,7 +18,6 @@ from compilediag.runs.supervised.child import Ended
 from compilediag.runs.supervised.exit_status import TAIL_LIMIT, notes_on_attachment, tell_ending
 from compilediag.runs.supervised.options import Options
 from compilediag.runs.supervised.target import Target
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire import Event, EvidenceLost, TorchSeen
 
 if TYPE_CHECKING:

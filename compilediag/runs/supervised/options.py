@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
-
-from compilediag_harness.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from compilediag.receipt.prices import PriceTable

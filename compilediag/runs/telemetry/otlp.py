@@ -159,6 +159,6 @@ def _metric(sdk: Any, figure: Figure, points: list[Any]) -> Any:
 
 
 def _version() -> str:
-    from compilediag import __version__
+    from compilediag._version import __version__
 
     return __version__

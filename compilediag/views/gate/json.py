@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from compilediag import __version__
+from compilediag._version import __version__
 from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.views.style import Look
 

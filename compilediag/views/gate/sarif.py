@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from compilediag import __version__
+from compilediag._version import __version__
 from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.diagnosis.codes import REGISTER
 from compilediag.views.gate.location import fingerprinted, home, location

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.shapes.grouping import largest_of_groups
 
 Cost = Callable[[int], float] | Mapping[int, float]

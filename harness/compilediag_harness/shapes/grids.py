@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.shapes.buckets import BucketsImpossible, plan_buckets
 
 Pair = tuple[int, int]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from compilediag_harness.lazy_dataclasses import dataclass
+from dataclasses import dataclass
+
 from compilediag_harness.wire.quoted import Location
 
 

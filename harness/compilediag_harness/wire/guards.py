@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from compilediag_harness.lazy_dataclasses import dataclass
 from compilediag_harness.wire.quoted import Location
 
 

@@ -5,7 +5,7 @@ The text stays as it is: redacted and escaped by the outside half, never here.
 
 from __future__ import annotations
 
-from compilediag_harness.lazy_dataclasses import dataclass
+from dataclasses import dataclass
 
 TEXT_LIMIT = 16_384
 """Longest text of the target kept in one field, in characters."""

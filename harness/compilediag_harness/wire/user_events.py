@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
-
-from compilediag_harness.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
