@@ -9,7 +9,7 @@ from timelines import FILE, attempt, false_guard, process, recompile, site, time
 
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import as_plain, from_plain
 from compilediag.timeline.timeline import BreakSite, Compile
@@ -88,6 +88,6 @@ def receipt(
         "exit_code": 0,
         **run,
     }
-    raw = as_plain(build(seen, diagnose(seen), RunFacts(**facts)))
+    raw = as_plain(build(seen, diagnose(seen), RunMetadata(**facts)))
     change(raw)
     return from_plain(Receipt, raw)

@@ -11,7 +11,7 @@ from timelines import attempt, process, recompile
 
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.file import write_receipt
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.timeline.cadence import CadenceGroup
@@ -47,7 +47,7 @@ class Program:
         steps = steps if status == "complete" else min(steps, 20)
         timeline = self._timeline(words, environ, steps)
         code = {"complete": 0, "interrupted": 130}.get(status, 1)
-        facts = RunFacts(
+        facts = RunMetadata(
             receipt_id="0" * 26,
             created_at_utc="2026-01-01T00:00:00Z",
             status=status,

@@ -8,7 +8,7 @@ import pytest
 
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.batch_size import NO_MEMORY, beyond_knee
-from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.build.shapes import shapes_section
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import FixedShapeUsed, KneeMeasured, Location
@@ -98,7 +98,7 @@ def test_the_receipt_has_what_was_measured() -> None:
     first = measured((64, 1.0, 1.0), knee=64)
     told = measured((512, 10.0, 10.2), (1024, None, None), knee=512, problem=NO_MEMORY)
     timeline = fold([(first, told, used((512, 1)))])
-    section = shapes_section(timeline, Places(timeline))
+    section = shapes_section(timeline, PathShortener(timeline))
     assert section is not None
     knee = section.fixed[0].knee
     assert knee is not None

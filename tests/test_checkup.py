@@ -11,7 +11,7 @@ import pytest
 from compilediag import cli
 from compilediag.commands import checkup
 from compilediag.views.checkup import Check, Checkup, Hook, plain, render_checkup
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 
 ANSWER = {
     "torch": "2.13.0+cpu",
@@ -58,7 +58,7 @@ def test_missing_hook_is_a_warning_with_what_is_lost(
     found = checkup.examine(tmp_path / ".compilediag")
     assert found.usable
     assert states(found)["hooks"] == "warning"
-    text = render_checkup(found, Look())
+    text = render_checkup(found, RenderOptions())
     assert "reset is missing; lost: ids may be mixed up" in text
     assert text.startswith("✓ compilediag can be used here")
 
@@ -143,7 +143,7 @@ def test_view_tells_the_answer_first_and_the_way_on_last() -> None:
         (Hook("reset", True, "ids"),),
         (Check("torch", "failed", "torch \x1b[2J broke", "mend it"), Check("git", "ok", "here")),
     )
-    lines = render_checkup(found, Look(60)).splitlines()
+    lines = render_checkup(found, RenderOptions(60)).splitlines()
     assert lines[0] == "✗ compilediag cannot be used here: torch"
     assert "  torch   not installed" in lines
     assert "     fix: mend it" in lines

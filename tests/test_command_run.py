@@ -16,7 +16,7 @@ from compilediag.compare.gate.expression import Limit
 from compilediag.errors import UsageError
 from compilediag.runs.supervised.options import Options
 from compilediag.runs.supervised.price_file import read_prices
-from compilediag.runs.telemetry.settings import Wishes
+from compilediag.runs.telemetry.settings import TelemetrySettings
 
 
 def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -135,7 +135,7 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
         tlparse=True,
         depyf=True,
         prices=read_prices(str(prices)),
-        telemetry=Wishes(
+        telemetry=TelemetrySettings(
             otlp="http://localhost:4318",
             prometheus_textfile=figures,
             pushgateway="http://localhost:9091",

@@ -18,7 +18,7 @@ from compilediag.runs.supervised import Options, run
 from compilediag.runs.telemetry import exporter
 from compilediag.runs.telemetry.experiment_counts import experiment_counts, experiment_note
 from compilediag.runs.telemetry.exporter import FIGURES_FILE
-from compilediag.runs.telemetry.settings import Wishes
+from compilediag.runs.telemetry.settings import TelemetrySettings
 from compilediag_harness.user_api import experiments
 from compilediag_harness.user_api.experiments import Experiments
 
@@ -219,7 +219,7 @@ def test_the_real_ones_are_told(name: str, tmp_path: Path, monkeypatch) -> None:
     script = tmp_path / "x.py"
     script.write_text(PROGRAM.format(begin=begin, log=log, end=end), encoding="utf-8")
     monkeypatch.setattr(exporter, "PATIENCE_S", 60.0)  # a slow machine is no slow receiver
-    wishes = Wishes(experiments=True, every_s=0.2)
+    wishes = TelemetrySettings(experiments=True, every_s=0.2)
     outcome = run([str(script)], Options(live=None, telemetry=wishes))
     assert outcome.receipt is not None, outcome.notes
     assert (outcome.exit_code, outcome.notes) == (0, ())

@@ -15,7 +15,7 @@ from compilediag.diagnosis.rules.fixed_shapes import (
     find_late_compiles,
     find_padding_waste,
 )
-from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.build.shapes import shapes_section
 from compilediag.timeline.fixed_shapes import ASKED_KEPT, SIZES_KEPT, SizeRun, fixed_shapes_of
 from compilediag.timeline.fold import fold
@@ -204,7 +204,7 @@ def test_batches_are_known_as_they_came() -> None:
     told = timeline(split(), split())
     (item,) = told.fixed_shapes
     assert (item.asked, item.other_batches) == ({(11,): 4, (6,): 10}, 0)
-    section = shapes_section(told, Places(told))
+    section = shapes_section(told, PathShortener(told))
     assert section is not None
     asked = section.fixed[0].asked
     assert asked is not None
@@ -214,7 +214,7 @@ def test_batches_are_known_as_they_came() -> None:
         (10, 4),
     )
     old = timeline(used((3, 4, 2)))
-    section = shapes_section(old, Places(old))
+    section = shapes_section(old, PathShortener(old))
     assert section is not None
     assert section.fixed[0].asked is None
 
@@ -236,7 +236,7 @@ def test_padding_in_cuda_graphs_is_that_of_the_calls_that_ran_in_one() -> None:
     told = timeline(split(in_graphs=(1, 1, 1)))
     (item,) = told.fixed_shapes
     assert (item.graph_calls, item.graph_padding) == (3, 1 - 17 / 20)
-    section = shapes_section(told, Places(told))
+    section = shapes_section(told, PathShortener(told))
     assert section is not None
     (record,) = section.fixed
     assert (record.cudagraph_calls, record.cudagraph_padding_fraction) == (3, 1 - 17 / 20)
@@ -268,9 +268,9 @@ def test_compiles_after_the_warmup_are_told() -> None:
 
 def test_the_receipt_has_what_was_done_and_proved() -> None:
     """None without a FixedShape; what was not measured is null."""
-    assert shapes_section(timeline(), Places(timeline())) is None
+    assert shapes_section(timeline(), PathShortener(timeline())) is None
     told = timeline(used((3, 4, 2)), WARMED, checked(("a", "safe")), LATE, rows_run(80, 30))
-    section = shapes_section(told, Places(told))
+    section = shapes_section(told, PathShortener(told))
     assert section is not None
     (record,) = section.fixed
     assert (record.name, record.line, record.buckets) == ("score", 4, ((4, 8),))
@@ -280,13 +280,13 @@ def test_the_receipt_has_what_was_done_and_proved() -> None:
     assert record.rows is not None
     assert (record.rows.computed_rows, record.rows.active_rows) == (80, 30)
     bare = timeline(used((3, 4, 2)))
-    section = shapes_section(bare, Places(bare))
+    section = shapes_section(bare, PathShortener(bare))
     assert section is not None
     assert (section.fixed[0].late_compiles, section.fixed[0].padding) == (None, None)
     assert section.fixed[0].planned_buckets == ((4,),)
     assert section.fixed[0].planned_waste_fraction == section.fixed[0].padding_waste_fraction
     priced = timeline(wasteful(priced=True), WARMED)
-    section = shapes_section(priced, Places(priced))
+    section = shapes_section(priced, PathShortener(priced))
     assert section is not None
     assert (section.fixed[0].planned_buckets, section.fixed[0].planned_waste_fraction) == ((), None)
 

@@ -19,12 +19,12 @@ from timelines import PACKAGE_FILE, TORCH_FILE
 from compilediag.compare.gate import lock_reader
 from compilediag.compare.gate.baseline import (
     LOCK_NAME,
+    Baseline,
     KnownBreak,
     KnownCause,
     KnownFallback,
     KnownFrame,
     LaneBaseline,
-    Lock,
     read,
     text_of,
 )
@@ -55,7 +55,7 @@ def lane(name: str = "train", *variables: str) -> LaneBaseline:
 
 def test_what_is_written_is_read() -> None:
     """Nothing is lost, and a second writing changes nothing."""
-    lock = Lock((lane("a", "n", "m"), lane("b")))
+    lock = Baseline((lane("a", "n", "m"), lane("b")))
     text = text_of(lock)
     again = read(text)
     assert text_of(again) == text
@@ -67,21 +67,21 @@ def test_the_text_does_not_depend_on_the_order() -> None:
     """Two machines that saw the same in another order write the same bytes."""
     names = [f"v{index}" for index in range(9)]
     shuffled = random.Random(1).sample(names, len(names))
-    one = text_of(Lock((lane("b", *names), lane("a"))))
-    assert one == text_of(Lock((lane("a"), lane("b", *shuffled))))
+    one = text_of(Baseline((lane("b", *names), lane("a"))))
+    assert one == text_of(Baseline((lane("a"), lane("b", *shuffled))))
 
 
 def test_one_item_a_line() -> None:
     """A cause is one line of the file, so that a new one is one line of a diff."""
-    before = text_of(Lock((lane("a", "n", "p"),))).splitlines()
-    after = text_of(Lock((lane("a", "n", "o", "p"),))).splitlines()
+    before = text_of(Baseline((lane("a", "n", "p"),))).splitlines()
+    after = text_of(Baseline((lane("a", "n", "o", "p"),))).splitlines()
     assert len(set(after) - set(before)) == 1
     assert set(before) <= set(after)
 
 
 def test_git_merges_two_branches(tmp_path: Path) -> None:
     """One branch allows a cause of one lane, the other one of another: no conflict."""
-    base = Lock((lane("a", "k", "z"), lane("b", "k", "z")))
+    base = Baseline((lane("a", "k", "z"), lane("b", "k", "z")))
     ours = base.with_lanes([lane("a", "k", "n", "z")])
     theirs = base.with_lanes([lane("b", "k", "m", "z")])
     files = [tmp_path / name for name in ("ours", "base", "theirs")]
@@ -89,12 +89,12 @@ def test_git_merges_two_branches(tmp_path: Path) -> None:
         file.write_text(text_of(lock), encoding="utf-8")
     subprocess.run(["git", "merge-file", *map(str, files)], check=True)
     merged = read(files[0].read_text(encoding="utf-8"))
-    assert merged == Lock((lane("a", "k", "n", "z"), lane("b", "k", "m", "z")))
+    assert merged == Baseline((lane("a", "k", "n", "z"), lane("b", "k", "m", "z")))
 
 
 def test_unknown_fields_are_kept() -> None:
     """What a newer minor version wrote survives a read and a write, at every level."""
-    raw: dict[str, Any] = json.loads(text_of(Lock((lane("a", "n"),))))
+    raw: dict[str, Any] = json.loads(text_of(Baseline((lane("a", "n"),))))
     raw["schema_version"] = "1.7"
     raw["owner"] = "team"
     raw["lanes"]["a"]["note"] = {"of": ["a", 1]}
@@ -131,7 +131,7 @@ def test_unknown_fields_are_kept() -> None:
 )
 def test_a_damaged_file_is_an_error(change: Any, said: str) -> None:
     """The message names the file and the field."""
-    raw = json.loads(text_of(Lock((lane("a", "n"),))))
+    raw = json.loads(text_of(Baseline((lane("a", "n"),))))
     change(raw)
     with pytest.raises(BaselineUnreadable, match=said) as caught:
         read(json.dumps(raw), "x.json")
@@ -169,7 +169,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 @pytest.mark.parametrize("damage", DAMAGE, ids=repr)
 def test_no_damage_is_a_fault_of_ours(damage: Any) -> None:
     """Any value in any place is refused by name, or read, written again and judged by."""
-    whole = json.loads(text_of(Lock((recorded(RUN, None, reason="r").lane,))))
+    whole = json.loads(text_of(Baseline((recorded(RUN, None, reason="r").lane,))))
     for path in places(whole):
         raw = json.loads(json.dumps(whole))
         holder = raw
@@ -219,20 +219,20 @@ def test_reading_quickly_sees_two_entries_of_one_name(text: str) -> None:
 
 def test_our_own_baselines_are_read_quickly() -> None:
     """The quick way is the usual one: with causes, breaks, reasons and fallbacks."""
-    text = text_of(Lock((recorded(RUN, None, reason="warm-up, see #12").lane,)))
+    text = text_of(Baseline((recorded(RUN, None, reason="warm-up, see #12").lane,)))
     assert lock_reader._read_quickly(text) == json.loads(text)
 
 
 def test_two_lanes_of_one_name() -> None:
     """A merge that kept both sides must not let the last one win in silence."""
-    text = text_of(Lock((lane("a"), lane("b")))).replace('"b": {', '"a": {')
+    text = text_of(Baseline((lane("a"), lane("b")))).replace('"b": {', '"a": {')
     with pytest.raises(BaselineUnreadable, match=r"two entries named 'a'.* two lanes of one name"):
         read(text)
 
 
 def test_an_unresolved_merge_conflict() -> None:
     """The message names the line where the conflict begins."""
-    lines = text_of(Lock((lane("a", "n"),))).splitlines()
+    lines = text_of(Baseline((lane("a", "n"),))).splitlines()
     lines[3:3] = ["<<<<<<< HEAD", "=======", ">>>>>>> theirs"]
     with pytest.raises(BaselineUnreadable, match="unresolved merge conflict at line 4"):
         read("\n".join(lines))
@@ -251,7 +251,7 @@ def test_nothing_depends_on_the_machine() -> None:
     """No line, no second, no folder: the same run recorded elsewhere gives the same text."""
     here = receipt(first(), again("n", line=12), eager(), breaks=[branch(14)])
     there = receipt(first(line=90), again("n", line=99, seconds=7.0), eager(), breaks=[branch(88)])
-    texts = {text_of(Lock((recorded(each, None, reason="r").lane,))) for each in (here, there)}
+    texts = {text_of(Baseline((recorded(each, None, reason="r").lane,))) for each in (here, there)}
     assert len(texts) == 1
     assert "/home" not in texts.pop()
 
@@ -346,7 +346,7 @@ def test_writing_replaces_the_file_behind_a_link(tmp_path: Path) -> None:
     real, link = tmp_path / "real" / "x.json", tmp_path / LOCK_NAME
     real.write_text("{}", encoding="utf-8")
     link.symlink_to(real)
-    lock = Lock((lane("a"),))
+    lock = Baseline((lane("a"),))
     assert write_lock(link, lock)
     assert link.is_symlink()
     assert read_lock(real) == lock

@@ -29,14 +29,14 @@ from compilediag.compare.gate.judgement import Item, Judgement, Kind
 from compilediag.compare.keys import CountChange
 from compilediag.views.gate import FORMATS
 from compilediag.views.gate.location import Location, location
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import columns
 
 DATA = Path(__file__).parent / "data"
 GOLDEN = DATA / "gate"
 SARIF = jsonschema.Draft4Validator(json.loads((DATA / "sarif-2.1.0-rtm.5.json").read_bytes()))
-LOOK = Look(width=100)
-ROOTED = Look(root="/home/runner/work/nano/nano")
+LOOK = RenderOptions(width=100)
+ROOTED = RenderOptions(root="/home/runner/work/nano/nano")
 
 CAUSE = Item(
     kind="cause",
@@ -129,7 +129,7 @@ UNJUDGED = replace(
 ALL = (PASSED, FAILED, UNJUDGED)
 
 
-def render(name: str, *judgements: Judgement, look: Look = LOOK) -> str:
+def render(name: str, *judgements: Judgement, look: RenderOptions = LOOK) -> str:
     return FORMATS[name](judgements, look)
 
 
@@ -219,12 +219,12 @@ def test_terminal_names_every_failure_and_counts_what_it_leaves_out() -> None:
 )
 def test_terminal_headlines(judgement: Judgement, first: str) -> None:
     """Every outcome has a sentence of its own."""
-    assert render("terminal", judgement, look=Look(width=120)).startswith(first)
+    assert render("terminal", judgement, look=RenderOptions(width=120)).startswith(first)
 
 
 def test_terminal_in_ascii() -> None:
     """A terminal that knows only ASCII gets only that."""
-    assert render("terminal", *ALL, look=Look(80, ascii_only=True)).isascii()
+    assert render("terminal", *ALL, look=RenderOptions(80, ascii_only=True)).isascii()
 
 
 # --- github --------------------------------------------------------------------------------------
@@ -652,7 +652,7 @@ def test_no_format_lets_a_character_act(judgements: list[Judgement]) -> None:
 @given(JUDGEMENTS)
 def test_a_hostile_terminal_fits_and_starts_no_command(judgements: list[Judgement]) -> None:
     """No line is wider than the terminal, nor a command to GitHub's runner."""
-    text = render("terminal", *judgements, look=Look(60))
+    text = render("terminal", *judgements, look=RenderOptions(60))
     for line in text.splitlines():
         assert columns(line) <= 60
         assert not line.lstrip().startswith("::")

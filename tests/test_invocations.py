@@ -20,7 +20,7 @@ from compilediag.compare.diff import compare
 from compilediag.diagnosis.figures.invocations import CallsPerStep, invocations_in, work_of
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt.build.invocations import SHAPES_KEPT, invocations_section
-from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.invocations import Throughput
 from compilediag.runs.watch import watch
 from compilediag.timeline.fold import fold
@@ -403,7 +403,7 @@ def test_the_most_frequent_shapes_are_kept() -> None:
         at=(),
     )
     made = fold([[told]])
-    (model,) = invocations_section(made, Places(made))
+    (model,) = invocations_section(made, PathShortener(made))
     assert (len(model.shapes), model.shapes[0].shapes) == (SHAPES_KEPT, f"[{count - 1}]")
     assert model.other_shapes == 1 + 2 + 3 + 4
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from compilediag_harness.steps import optimizer_registry
-from compilediag_harness.steps.optimizer_registry import LiveOptimizers
+from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
 
 
 class Optimizer:
@@ -42,7 +42,7 @@ TORCH = SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer), is_grad_enab
 def test_none_is_expected_where_none_lives() -> None:
     """Also among objects that must not be touched."""
     proxy = Proxy()
-    live = LiveOptimizers(TORCH)
+    live = OptimizerRegistry(TORCH)
     assert not live.expected()
     assert not live.stepped_unseen()
     assert live.training()
@@ -53,7 +53,7 @@ def test_one_that_lives_is_expected_until_its_state_grows() -> None:
     """A compiled step fills the state, and runs no hook."""
     adam, unfinished = Adam(), Unfinished()
     adam.state["loaded from a checkpoint"] = 1
-    live = LiveOptimizers(TORCH)
+    live = OptimizerRegistry(TORCH)
     assert live.expected()
     assert not live.stepped_unseen()
     adam.state["weight"] = 1
@@ -64,7 +64,7 @@ def test_one_that_lives_is_expected_until_its_state_grows() -> None:
 def test_it_keeps_no_optimizer_alive() -> None:
     """A dropped optimizer is forgotten, with its memory."""
     adam = Adam()
-    live = LiveOptimizers(TORCH)
+    live = OptimizerRegistry(TORCH)
     assert live.expected()
     adam.state["weight"] = 1
     del adam
@@ -82,5 +82,5 @@ def test_torch_tells_whether_an_optimizer_was_ever_made() -> None:
     assert not optimizer_registry._was_made(torch.optim.Optimizer)
     mine = Mine([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     assert optimizer_registry._was_made(Mine)
-    assert LiveOptimizers(torch).expected()
+    assert OptimizerRegistry(torch).expected()
     del mine

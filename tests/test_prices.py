@@ -13,7 +13,7 @@ from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.errors import UsageError
 from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.prices import DEVICE, MACHINE, Price, PriceTable, table_of
 from compilediag.receipt.schema.tracked import CostSection
 from compilediag.runs.supervised.price_file import read_prices
@@ -59,7 +59,9 @@ def cost(facts: dict[str, Any], *, prices: PriceTable | None, ranks: int = 1, **
     ]
     journals = [[each, EnvironmentRead(0.1, facts)] for each in started]
     given = {"wall_s": 1800.0, **run}
-    known = RunFacts("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", prices=prices, **given)
+    known = RunMetadata(
+        "01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", prices=prices, **given
+    )
     nothing = Diagnosis((), "clean", Agreement({}, None, (), {}))
     return build(fold(journals), nothing, known).cost
 
@@ -181,6 +183,6 @@ def test_the_screen() -> None:
             ProcessStarted(0.0, 1, 7, 1, None, 1, (), "", "", "", ""),
             EnvironmentRead(0.1, facts),
         ]
-        known = RunFacts("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", wall_s=1800.0)
+        known = RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", wall_s=1800.0)
         receipt = build(fold([events]), nothing, replace(known, prices=table()))
         assert says in render(receipt, width=200, color=False)

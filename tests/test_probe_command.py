@@ -20,7 +20,7 @@ from compilediag.runs.supervised.probe import ProbeOptions
 from compilediag.views.cadence import render_cadence
 from compilediag.views.live import Progress, status
 from compilediag.views.sparkline import ASCII_BARS, BARS, sparkline
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 
 
 @pytest.fixture
@@ -202,22 +202,22 @@ def test_a_slower_machine_is_told(probed: None, capsys: pytest.CaptureFixture[st
     first, *others = receipt.cadence.attribution
     slow = msgspec.structs.replace(first, quiet_s=30e-3)
     section = msgspec.structs.replace(receipt.cadence, attribution=(slow, *others))
-    told = render_cadence(msgspec.structs.replace(receipt, cadence=section), Look())
+    told = render_cadence(msgspec.structs.replace(receipt, cadence=section), RenderOptions())
     assert "its quiet steps took 30 ms, the control's 10 ms" in told
-    assert "quiet steps" not in render_cadence(receipt, Look())
+    assert "quiet steps" not in render_cadence(receipt, RenderOptions())
 
 
 def test_without_a_probe_the_view_says_how_to_make_one(probed: None) -> None:
     """A receipt of a plain run has no table."""
     main(["probe", "--quiet", "model.py"])
     plain = msgspec.structs.replace(read_receipt(), cadence=None)
-    assert "--cadence-probe" in render_cadence(plain, Look())
+    assert "--cadence-probe" in render_cadence(plain, RenderOptions())
 
 
 def test_ascii_only(probed: None) -> None:
     """Where the terminal can show nothing else, the pictures are ASCII too."""
     main(["probe", "--quiet", "model.py"])
-    assert render_cadence(read_receipt(), Look(ascii_only=True)).isascii()
+    assert render_cadence(read_receipt(), RenderOptions(ascii_only=True)).isascii()
 
 
 def test_bars_are_comparable() -> None:

@@ -16,7 +16,12 @@ from compilediag.commands.analyze_cluster import receipts_on
 from compilediag.compare.gate.inconclusive import doubts_of
 from compilediag.diagnosis.ranks import selection as choice
 from compilediag.diagnosis.ranks.divergence import GROUPS_KEPT, compare_briefs, compare_ranks
-from compilediag.diagnosis.ranks.fingerprint import LOSS_LENGTH, RankBrief, brief_of, losses_in
+from compilediag.diagnosis.ranks.fingerprint import (
+    LOSS_LENGTH,
+    RankFingerprint,
+    brief_of,
+    losses_in,
+)
 from compilediag.diagnosis.ranks.selection import lead_of, told_of
 from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.receipt.build.ranks import MISSING_KEPT
@@ -24,15 +29,15 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline import find_sources, merged_receipt, read_record
 from compilediag.runs.offline.many_ranks import Asked
 from compilediag.views.ranks import render_ranks
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render
 
 
 def brief(
     rank: int | None, behaviour: str = "", *, events: int = 10, standing: int = 2
-) -> RankBrief:
+) -> RankFingerprint:
     """A rank that does what is called so."""
-    made = RankBrief(rank, 1, 1, 1, 0, 0, 0, 1.0, None, None, 0, None)
+    made = RankFingerprint(rank, 1, 1, 1, 0, 0, 0, 1.0, None, None, 0, None)
     return replace(
         made,
         digests=tuple(behaviour.encode() for _ in range(5)),
@@ -168,7 +173,7 @@ def test_the_screen_says_which_ranks_it_tells(
     little_room: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Counts of all ranks, and of how many the other screens are."""
-    drawn = render_ranks(merged(folder_of_ranks(tmp_path / "in")), Look(width=100))
+    drawn = render_ranks(merged(folder_of_ranks(tmp_path / "in")), RenderOptions(width=100))
     assert "4 of 5 ranks, missing: 2; 1 rank differs from the others" in drawn
     assert "all ranks together: 5 compiles, 1 recompile" in drawn
     assert "tell 2 of the 4 ranks" in " ".join(drawn.split())
@@ -178,7 +183,7 @@ def test_the_screen_says_which_ranks_it_tells(
 def test_ranks_are_numbers_with_commas(tmp_path: Path) -> None:
     """As all counts of a screen."""
     record = read_record([str(folder_of_ranks(tmp_path / "in"))])
-    drawn = render_ranks(merged_receipt(record, "lane", 2048), Look(width=100))
+    drawn = render_ranks(merged_receipt(record, "lane", 2048), RenderOptions(width=100))
     assert drawn.startswith("4 of 2,048 ranks, missing: ")
 
 

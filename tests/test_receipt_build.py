@@ -21,7 +21,7 @@ from compilediag.receipt.build.run_metadata import (
     ArtifactFacts,
     JournalFacts,
     ProvenanceFacts,
-    RunFacts,
+    RunMetadata,
 )
 from compilediag.receipt.prices import Price, PriceTable
 from compilediag.receipt.sanitize import TEXT_KEPT
@@ -219,7 +219,7 @@ PRICES = PriceTable(
     source="finance price list",
     as_of="2026-11-01",
 )
-RUN = RunFacts(
+RUN = RunMetadata(
     receipt_id="01JD3Q0000000000000000000Z",
     created_at_utc="2026-11-20T14:45:00Z",
     exit_code=0,
@@ -239,7 +239,7 @@ RUN = RunFacts(
 
 
 def built(
-    more: list[Event] | None = None, run: RunFacts = RUN, diagnosis: Diagnosis = DIAGNOSIS
+    more: list[Event] | None = None, run: RunMetadata = RUN, diagnosis: Diagnosis = DIAGNOSIS
 ) -> Receipt:
     """The receipt of `events` or others."""
     return build(fold([events() if more is None else more], None, (CWD,)), diagnosis, run)
@@ -266,7 +266,7 @@ def test_valid_by_an_independent_validator() -> None:
     validator = jsonschema.Draft202012Validator(json_schema())
     blind = Diagnosis((), "blind", Agreement({}, None, (), {}))
     nothing = build(
-        Timeline(), blind, RunFacts("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z")
+        Timeline(), blind, RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z")
     )
     for receipt in (built(), nothing):
         validator.validate(json.loads(encoded(receipt)))
@@ -414,7 +414,7 @@ def test_clean_checks() -> None:
     ],
     ids=["no end", "dropped", "silenced", "hook missing", "torn", "bad record", "no torch"],
 )
-def test_incomplete_evidence(more: list[Event] | None, run: RunFacts) -> None:
+def test_incomplete_evidence(more: list[Event] | None, run: RunMetadata) -> None:
     """Every way to lose evidence turns the check false."""
     assert built(more, run).checks.evidence_complete is False
 
@@ -468,7 +468,7 @@ def test_disagreement_is_told_with_its_numbers() -> None:
         (replace(RUN, status="killed", exit_code=137, failure_reason="SIGKILL"), None),
     ],
 )
-def test_failures(run: RunFacts, no_oom: bool | None) -> None:
+def test_failures(run: RunMetadata, no_oom: bool | None) -> None:
     """A failed run says why; only a known cause answers the question about memory."""
     receipt = built(run=run)
     assert receipt.failure is not None
@@ -504,7 +504,7 @@ def test_log_tail_is_bounded_and_begins_with_a_line() -> None:
 
 def test_without_a_parent() -> None:
     """`watch()` knows neither exit code nor journal: null, and no check fails for it."""
-    facts = RunFacts("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", wall_s=5.0)
+    facts = RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", wall_s=5.0)
     receipt = built(run=facts)
     assert receipt.checks.exit_code_zero is None
     assert receipt.completeness.journal_records is None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.timeline.timeline import Process, Timeline
 from compilediag_harness.wire import ProcessStarted
 
 
-def places(*folders: str) -> Places:
+def places(*folders: str) -> PathShortener:
     started = [ProcessStarted(0.0, 1, 1, 0, None, None, (), "", cwd, "", "3") for cwd in folders]
-    return Places(
+    return PathShortener(
         Timeline(
             processes=tuple(Process(n, each, None, {}, None) for n, each in enumerate(started))
         )

@@ -18,12 +18,12 @@ from compilediag.views.finding import render_finding
 from compilediag.views.frames import render_frames
 from compilediag.views.headline import headline
 from compilediag.views.markdown import code, prose, render_markdown
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import columns
 from compilediag.views.timeline import render_timeline
 
 DATA = Path(__file__).parent / "data" / "views"
-LOOK = Look(width=100)
+LOOK = RenderOptions(width=100)
 CASES = ("findings", "clean", "blind", "disagree", "killed", "many", "hostile", "breaks")
 
 
@@ -31,7 +31,7 @@ def receipt(name: str) -> Receipt:
     return from_plain(Receipt, json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")))
 
 
-def every_view(name: str, look: Look) -> dict[str, str]:
+def every_view(name: str, look: RenderOptions) -> dict[str, str]:
     made = receipt(name)
     views = {
         "frames": render_frames(made, look),
@@ -64,8 +64,8 @@ def test_a_comparison_says_that_only_the_code_differs() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("look", [LOOK, Look(60), Look(80, ascii_only=True)])
-def test_every_view_is_safe_and_fits(name: str, look: Look) -> None:
+@pytest.mark.parametrize("look", [LOOK, RenderOptions(60), RenderOptions(80, ascii_only=True)])
+def test_every_view_is_safe_and_fits(name: str, look: RenderOptions) -> None:
     """No view of any receipt lets the target act on the terminal or overflows it."""
     for key, text in every_view(name, look).items():
         acting = {char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp")}

@@ -15,7 +15,7 @@ from compilediag import cli
 from compilediag.diagnosis.rules.sizes import dynamic_size
 from compilediag.receipt.bucket_plan import Limits, plans_of
 from compilediag.receipt.build.invocations import SIZES_KEPT, invocations_section
-from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -23,7 +23,7 @@ from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection, S
 from compilediag.receipt.size_histogram import histogram
 from compilediag.timeline.invocations import Invocations, ShapeCount
 from compilediag.views.plan import render_plan
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import Location
 
 SCORE = Location(FILE, 10, "score")
@@ -55,7 +55,7 @@ def receipt_with(*invocations: Invocations) -> Receipt:
     from msgspec.structs import replace
 
     seen = timeline([attempt()], invocations=invocations)
-    return replace(receipt(), invocations=invocations_section(seen, Places(seen)))
+    return replace(receipt(), invocations=invocations_section(seen, PathShortener(seen)))
 
 
 # --- planning ---
@@ -183,12 +183,14 @@ def test_what_pads_already_is_planned_by_what_it_was_given() -> None:
     assert (found.counts, found.fixed is not None) == (SIZES, True)
     assert [row.name for row in found.alternatives[:2]] == ["planned", "as it ran"]
     assert found.alternatives[1][1:] == (1, 3.0)
-    drawn = render_plan((found,), Look(width=100))
+    drawn = render_plan((found,), RenderOptions(width=100))
     assert "FixedShape(score, ...) pads to [64, 512] now; write instead" in drawn
     assert drawn.rstrip().endswith("buckets=[8, 32]")
     assert "cd.FixedShape" not in drawn
     as_planned = fixed_shape(asked, buckets=((8, 32),))
-    drawn = render_plan(plans_of(padding(as_planned, calls), Limits(graphs=2)), Look(width=100))
+    drawn = render_plan(
+        plans_of(padding(as_planned, calls), Limits(graphs=2)), RenderOptions(width=100)
+    )
     assert drawn.rstrip().endswith("pads to [8, 32] now: as planned")
 
 
@@ -196,7 +198,7 @@ def test_two_axes_keep_their_names() -> None:
     """A FixedShape of two axes is planned as a grid, with the names that it was given."""
     asked = {(2, 7): 9, (2, 9): 1, (4, 7): 2, (4, 9): 5, (3, 0): 1}
     record = fixed_shape(asked, ((8,), (16,)), ("B", "T"))
-    drawn = render_plan(plans_of(padding(record), Limits(graphs=4)), Look(width=100))
+    drawn = render_plan(plans_of(padding(record), Limits(graphs=4)), RenderOptions(width=100))
     assert '{"B": [8], "T": [16]} now; write instead' in drawn
     assert drawn.rstrip().endswith('buckets={"B": [2, 4], "T": [7, 9]}')
 
@@ -206,7 +208,7 @@ def test_calls_from_both_sides_are_said() -> None:
     calls = called({"[64, 4]": 4, "[5, 4]": 3}, ("obs",), padded=4)
     (found,) = plans_of(receipt_with(calls), Limits())
     assert found.padded_calls == 4
-    drawn = render_plan((found,), Look(width=200))
+    drawn = render_plan((found,), RenderOptions(width=200))
     assert "4 calls of these came from a FixedShape, at sizes that it had padded to" in drawn
 
 
@@ -281,7 +283,9 @@ def test_ranges_lie_between_the_edges() -> None:
 
 def test_the_screen() -> None:
     """Ranges with bars, an edge under each bucket, the comparison, and code to copy."""
-    drawn = render_plan(plans_of(receipt_with(batches()), Limits(graphs=2)), Look(width=60))
+    drawn = render_plan(
+        plans_of(receipt_with(batches()), Limits(graphs=2)), RenderOptions(width=60)
+    )
     lines = drawn.splitlines()
     assert lines[0].endswith("47 calls · 5 sizes")
     assert lines[1] == "  changes: dim 0 of obs = dim 0 of mask"
@@ -303,10 +307,10 @@ def test_calls_that_were_not_seen_are_said() -> None:
     """Where not every call was looked at, or shapes were not told apart, the plan says so."""
     seen = receipt_with(called({"[2]": 3, "[4]": 1, None: 6}, ("x",)))
     (found,) = plans_of(seen, Limits())
-    drawn = render_plan((found._replace(complete=False),), Look(width=200))
+    drawn = render_plan((found._replace(complete=False),), RenderOptions(width=200))
     assert "6 calls had sizes that are not known" in drawn
     assert "COMPILEDIAG_EVERY_STEP=1 looks at all" in drawn
-    assert "COMPILEDIAG_EVERY_STEP" not in render_plan((found,), Look(width=200))
+    assert "COMPILEDIAG_EVERY_STEP" not in render_plan((found,), RenderOptions(width=200))
 
 
 def test_the_code_of_a_grid_names_both_sizes() -> None:
@@ -314,7 +318,7 @@ def test_the_code_of_a_grid_names_both_sizes() -> None:
     pairs = called(
         {"[2, 7]": 9, "[2, 9]": 1, "[4, 7]": 2}, ("ids",), Location(FILE, 3, "Net.forward")
     )
-    drawn = render_plan(plans_of(receipt_with(pairs), Limits(graphs=4)), Look(width=100))
+    drawn = render_plan(plans_of(receipt_with(pairs), Limits(graphs=4)), RenderOptions(width=100))
     assert (
         'net = cd.FixedShape(net, dims={"ids": {"rows": 0, "length": 1}}, '
         'buckets={"rows": [2, 4], "length": [7, 9]})'
@@ -323,10 +327,10 @@ def test_the_code_of_a_grid_names_both_sizes() -> None:
 
 def test_what_cannot_be_planned_is_said() -> None:
     """No sizes, three sizes, a size that one tensor has twice: a sentence, and no code."""
-    assert "holds no sizes that change" in render_plan((), Look())
+    assert "holds no sizes that change" in render_plan((), RenderOptions())
     three = called({"[1, 2, 3]": 1, "[2, 2, 9]": 1, "[2, 5, 3]": 1}, ("ids",))
     twice = called({"[4, 4]": 1, "[5, 5]": 1}, ("mask",), Location(FILE, 3, "f"))
-    drawn = render_plan(plans_of(receipt_with(three, twice), Limits()), Look())
+    drawn = render_plan(plans_of(receipt_with(three, twice), Limits()), RenderOptions())
     assert "3 sizes change independently" in drawn
     assert "one tensor has this size in two dims" in drawn
     assert "FixedShape(" not in drawn
@@ -335,7 +339,9 @@ def test_what_cannot_be_planned_is_said() -> None:
 def test_names_of_the_target_are_escaped() -> None:
     """A key of a dict may hold anything: no control character reaches the screen as it is."""
     shapes: dict[str | None, int] = {'a\x1b"b=[2]': 1, 'a\x1b"b=[3]': 1}
-    drawn = render_plan(plans_of(receipt_with(called(shapes)), Limits()), Look(ascii_only=True))
+    drawn = render_plan(
+        plans_of(receipt_with(called(shapes)), Limits()), RenderOptions(ascii_only=True)
+    )
     assert "\x1b" not in drawn
     assert drawn.isascii()
 

@@ -11,8 +11,8 @@ import pytest
 
 from compilediag.diagnosis.figures.span_seconds import by_step
 from compilediag.diagnosis.findings import Finding, Fix
-from compilediag.receipt.build.relative_paths import Places
-from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.build.relative_paths import PathShortener
+from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.build.steps import steps_section
 from compilediag.receipt.build.syncs import syncs_section
 from compilediag.receipt.build.timings import timings_of
@@ -31,12 +31,12 @@ from compilediag.timeline.timeline import (
     Timeline,
 )
 from compilediag.views.steps import render_steps
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import Location, SpanEnded
 
 HOOK = Location("/job/metrics.py", 21, "Meter.hook")
-RUN = RunFacts("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", warmup=0)
-LOOK = Look(width=100)
+RUN = RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", warmup=0)
+LOOK = RenderOptions(width=100)
 DATA = Path(__file__).parent / "data" / "views"
 
 
@@ -248,7 +248,7 @@ TIMED = Timeline(
 
 def test_timings() -> None:
     """The longest first; what cannot be timed has no figures, and says why."""
-    rows = timings_of(TIMED, Places(Timeline()))
+    rows = timings_of(TIMED, PathShortener(Timeline()))
     assert [(row.kind, row.name, row.phase, row.count, row.total_s, row.max_s) for row in rows] == [
         ("forward_hook", "Meter.hook", "forward", 4, 8.0, 3.0),
         ("span", "metrics", "rest", 2, 2.0, 1.5),
@@ -266,14 +266,14 @@ def test_timings() -> None:
     ]
 
 
-def shown(timeline: Timeline, look: Look = LOOK) -> str:
+def shown(timeline: Timeline, look: RenderOptions = LOOK) -> str:
     """The view of a receipt with the timeline's steps and timings."""
     whole = from_plain(Receipt, json.loads((DATA / "clean.json").read_text(encoding="utf-8")))
     made = msgspec.structs.replace(
         whole,
         steps=steps_section(timeline, (), RUN),
-        timings=timings_of(timeline, Places(timeline)),
-        syncs=syncs_section(timeline, Places(timeline)),
+        timings=timings_of(timeline, PathShortener(timeline)),
+        syncs=syncs_section(timeline, PathShortener(timeline)),
     )
     return render_steps(made, look)
 
@@ -324,7 +324,7 @@ def test_the_view_fits_and_is_safe(width: int) -> None:
     name = "evil\x1b[2J\u202e" + "x" * 300
     steps = tuple(step(number) for number in range(3))
     timeline = replace(TIMED, steps=steps, spans=(span(name, 0.0, 1.0, 0),))
-    text = shown(timeline, Look(width=width))
+    text = shown(timeline, RenderOptions(width=width))
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert max(len(line) for line in text.splitlines()) <= width

@@ -14,10 +14,10 @@ from compilediag.errors import UsageError
 from compilediag.readers.journal import Journal
 from compilediag.runs.run_directory import make_run_dir
 from compilediag.runs.supervised.assemble import _allowed
-from compilediag.runs.supervised.child import Ended, start, supervise
+from compilediag.runs.supervised.child import ExitInfo, start, supervise
 from compilediag.runs.supervised.child_env import bootstrap_dir, child_environment
 from compilediag.runs.supervised.exit_status import notes_on_attachment, tell_ending
-from compilediag.runs.supervised.kill_schedule import Escalation
+from compilediag.runs.supervised.kill_schedule import KillSchedule
 from compilediag.runs.supervised.signals import SignalInbox
 from compilediag.runs.supervised.target import Target, parse_target
 from compilediag_harness.wire import ProcessEnded, ProcessStarted
@@ -109,7 +109,7 @@ def test_a_name_is_harmless_in_a_path(tmp_path: Path, monkeypatch) -> None:
 
 def test_ctrl_c_escalates_by_the_clock() -> None:
     """INT, TERM and KILL in thirds of the grace; more Ctrl-C change nothing."""
-    plan = Escalation(grace_s=4.5)
+    plan = KillSchedule(grace_s=4.5)
     assert (plan.due(0.0), plan.next_at) == ([], None)
     plan.interrupt(100.0)
     assert plan.due(101.0) == []
@@ -132,14 +132,14 @@ def test_the_default_grace_ends_a_child_within_five_seconds() -> None:
 
 def test_a_late_look_gets_everything_that_is_due() -> None:
     """A supervisor that slept through two stages sends both."""
-    plan = Escalation(grace_s=3.0)
+    plan = KillSchedule(grace_s=3.0)
     plan.interrupt(0.0)
     assert plan.due(2.5) == [signal.SIGINT, signal.SIGTERM]
 
 
 def test_a_time_limit_terms_and_kills() -> None:
     """TERM at once, KILL after the grace."""
-    plan = Escalation(grace_s=2.0)
+    plan = KillSchedule(grace_s=2.0)
     plan.expire(10.0)
     assert plan.due(10.0) == [signal.SIGTERM]
     assert plan.due(12.0) == [signal.SIGKILL]
@@ -253,8 +253,8 @@ def journal(
     return Journal(str(pid), (started, ProcessEnded(t, {}, 0.0, 0, None, failure)))
 
 
-def ended(returncode: int, **more) -> Ended:
-    return Ended(pid=10, returncode=returncode, wall_s=1.0, **more)
+def ended(returncode: int, **more) -> ExitInfo:
+    return ExitInfo(pid=10, returncode=returncode, wall_s=1.0, **more)
 
 
 def test_the_first_worker_to_fail_is_the_reason() -> None:
@@ -310,7 +310,7 @@ def test_a_torch_logs_word_is_explained() -> None:
         (ended(-2), "interrupted", "SIGINT (signal 2)"),
     ],
 )
-def test_endings_without_an_exception(how: Ended, status: str, reason: str) -> None:
+def test_endings_without_an_exception(how: ExitInfo, status: str, reason: str) -> None:
     """Signals by name; a shell's spelling of a signal is explained."""
     told = tell_ending(how, SCRIPT, [])
     assert (told.status, told.reason) == (status, reason)

@@ -11,9 +11,9 @@ import pytest
 from compilediag.diagnosis.figures.goodput import account, settle
 from compilediag.runs.telemetry import live_process
 from compilediag.runs.telemetry.labels import MOST_OWN_NAMES, OTHER, Labels
-from compilediag.runs.telemetry.live_run import End, GrowingRun
+from compilediag.runs.telemetry.live_run import End, LiveRun
 from compilediag.runs.telemetry.metrics import FIGURES, flat, points_of
-from compilediag.runs.telemetry.snapshot import Reading
+from compilediag.runs.telemetry.snapshot import MetricsSnapshot
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import (
     Compiled,
@@ -95,7 +95,7 @@ def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None
     few steps are kept."""
     monkeypatch.setattr(live_process, "STEPS_KEPT", 10)
     events = history(seed, late_spans=False)
-    run, process, told, most = GrowingRun(0.0), live_process.GrowingProcess("x"), 0, 0
+    run, process, told, most = LiveRun(0.0), live_process.LiveProcess("x"), 0, 0
     for place in range(0, len(events), 3):
         process.take(events[place : place + 3])
         folded = fold([process.events])
@@ -119,7 +119,7 @@ def test_a_span_that_reaches_back_is_never_told_wrong(seed: int, monkeypatch) ->
     """A span that ends late covers steps that are settled: then nothing is told of the time."""
     monkeypatch.setattr(live_process, "STEPS_KEPT", 10)
     events = history(seed, late_spans=True)
-    process = live_process.GrowingProcess("x")
+    process = live_process.LiveProcess("x")
     for place in range(0, len(events), 3):
         process.take(events[place : place + 3])
         found = process.account(fold([process.events]), None, orderly=False)
@@ -135,7 +135,7 @@ def test_a_late_span_and_a_late_compile_are_noticed(monkeypatch) -> None:
     monkeypatch.setattr(live_process, "STEPS_KEPT", 5)
     ends = [1.0 + 0.1 * number for number in range(20)]
     for late in (span("epoch", 0.5, 2.4), compiled(2.9, 2.5, 1)):
-        run = GrowingRun(0.0)
+        run = LiveRun(0.0)
         run.take({"j": [started(), compiled(0.9, 0.1), steps(0, ends, 0.1)]})
         assert run.reading(1.0).goodput_s == pytest.approx(2.0)
         run.take({"j": [late]})
@@ -158,7 +158,7 @@ def test_settling_refuses_to_part_a_span() -> None:
 
 def test_recompiles_and_compile_time_are_those_of_the_fold() -> None:
     """The first compile and the one that a false guard caused, with their seconds."""
-    run = GrowingRun(0.0)
+    run = LiveRun(0.0)
     events = [started(), compiled(1.0, 0.5), asked(2.0, 1), compiled(2.5, 0.25, 1, "n == 2")]
     run.take({"j": events})
     reading = run.reading(3.0)
@@ -169,7 +169,7 @@ def test_recompiles_and_compile_time_are_those_of_the_fold() -> None:
 
 def test_lost_records_leave_steps_and_goodput_out() -> None:
     """A count that may be too low is told beside the number of lost records; time is not told."""
-    run = GrowingRun(0.0)
+    run = LiveRun(0.0)
     run.take({"j": [started(), compiled(0.9, 0.1), steps(0, [1.0, 2.0], 1.0)]})
     reading = run.reading(3.0, records_lost=2)
     assert (reading.compiles, reading.records_lost) == (1, 2)
@@ -178,7 +178,7 @@ def test_lost_records_leave_steps_and_goodput_out() -> None:
 
 def test_the_lowest_rank_that_steps_is_told() -> None:
     """Ranks work side by side: steps of one are told, compiles of all; the mean is of new ones."""
-    run = GrowingRun(0.0)
+    run = LiveRun(0.0)
     run.take(
         {
             "b": [started(rank=1), compiled(0.5, 0.1), steps(0, [1.0, 1.5, 2.0], 0.5)],
@@ -205,7 +205,7 @@ def test_spans_in_batches_count_as_well() -> None:
         (2_000_000_000,) * 2,
         (500_000_000,) * 2,
     )
-    run = GrowingRun(0.0)
+    run = LiveRun(0.0)
     run.take({"j": [started(), steps(0, [1.0, 2.0], 1.0), batch]})
     assert run.reading(3.0).badput_s["eval"] == 0.5
     assert "mine" not in run.reading(3.0).badput_s
@@ -232,7 +232,7 @@ def test_tracked_metrics_that_would_share_a_label_are_left_out() -> None:
         1.0, 1, "valid", {}, "running", 3, 0, 2, 1.0, 1.0,
         per_s={"tokens": float("inf")}, metrics=tuple(metrics),
     )  # fmt: skip
-    run = GrowingRun(0.0)
+    run = LiveRun(0.0)
     run.take({"j": [started(), ran]})
     found = run.reading(3.0)
     assert found.tracked == {("valid", f"m{n}"): float(n) for n in range(MOST_OWN_NAMES)}
@@ -242,12 +242,12 @@ def test_tracked_metrics_that_would_share_a_label_are_left_out() -> None:
 
 def test_what_is_not_known_is_not_told() -> None:
     """No zero stands for a figure that was not measured; names are unique and documented."""
-    names = {point.figure.name for point in points_of(Reading(1.0, 0.0))}
+    names = {point.figure.name for point in points_of(MetricsSnapshot(1.0, 0.0))}
     assert "compilediag.steps" not in names
     assert "compilediag.goodput" not in names
     assert {"compilediag.recompiles", "compilediag.run.active"} <= names
     assert len({figure.prometheus for figure in FIGURES}) == len(FIGURES)
-    told = flat(Reading(1.0, 0.0, recompiles=3, badput_s={"eval": 2.0}))
+    told = flat(MetricsSnapshot(1.0, 0.0, recompiles=3, badput_s={"eval": 2.0}))
     assert told["compilediag/recompiles"] == 3
     assert told["compilediag/badput_time_s/eval"] == 2.0
 

@@ -14,20 +14,20 @@ from collector import Collector, attributes
 
 from compilediag.errors import UsageError
 from compilediag.runs.telemetry import worker
-from compilediag.runs.telemetry.exporter import PATIENCE_S, Run, Telling
+from compilediag.runs.telemetry.exporter import PATIENCE_S, Exporter, Run
 from compilediag.runs.telemetry.labels import Labels
 from compilediag.runs.telemetry.live_run import End
 from compilediag.runs.telemetry.metrics import FIGURES
-from compilediag.runs.telemetry.settings import Wishes, endpoint_of, wishes_of
+from compilediag.runs.telemetry.settings import TelemetrySettings, endpoint_of, telemetry_settings
 from compilediag.runs.telemetry.sinks import receivers_of
-from compilediag.runs.telemetry.snapshot import Reading
-from compilediag.runs.telemetry.spans import SpanTeller, ToldSpan, run_span
-from compilediag.runs.telemetry.worker import Pump
+from compilediag.runs.telemetry.snapshot import MetricsSnapshot
+from compilediag.runs.telemetry.spans import ExportedSpan, SpanBuilder, run_span
+from compilediag.runs.telemetry.worker import ExportWorker
 from compilediag_harness.base.journal import Journal
 from compilediag_harness.wire import Compiled, Location, ProcessStarted, SpanEnded, encode
 
 START = 1_700_000_000.0
-READING = Reading(
+READING = MetricsSnapshot(
     START + 60,
     START,
     wall_s=60.0,
@@ -53,10 +53,15 @@ def collector():
         yield made
 
 
-def fed(wishes: Wishes, readings: Sequence[Reading], spans: Sequence[ToldSpan] = ()) -> list[Pump]:
+def fed(
+    wishes: TelemetrySettings,
+    readings: Sequence[MetricsSnapshot],
+    spans: Sequence[ExportedSpan] = (),
+) -> list[ExportWorker]:
     """Every reading in turn, given to the receivers of `wishes` until they are through."""
     pumps = [
-        Pump(item, 0.0) for item in receivers_of(wishes, {}, lane="train", run_id="20261121-train")
+        ExportWorker(item, 0.0)
+        for item in receivers_of(wishes, {}, lane="train", run_id="20261121-train")
     ]
     for item in pumps:
         item.start()
@@ -78,10 +83,10 @@ def test_a_collector_gets_metrics_and_spans(collector: Collector, monkeypatch) -
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=vision")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=abc")
-    span = ToldSpan(
+    span = ExportedSpan(
         "eval", int(START * 1e9), int((START + 2) * 1e9), {"compilediag.category": "eval"}
     )
-    pumps = fed(Wishes(otlp=collector.url), [LAST], [span, run_span(LAST)])
+    pumps = fed(TelemetrySettings(otlp=collector.url), [LAST], [span, run_span(LAST)])
     tally = pumps[0].tally()
     assert (tally.pushes, tally.spans, tally.spans_lost, tally.last_taken) == (1, 2, 0, True)
     told = collector.values(collector.metrics[-1])
@@ -103,7 +108,7 @@ def test_a_collector_gets_metrics_and_spans(collector: Collector, monkeypatch) -
 
 def test_counters_are_cumulative_and_carry_their_unit(collector: Collector) -> None:
     """A counter is a monotonic sum from the start of the run, a gauge is none; all have units."""
-    fed(Wishes(otlp=collector.url), [LAST])
+    fed(TelemetrySettings(otlp=collector.url), [LAST])
     metrics = collector.metrics[-1].resource_metrics[0].scope_metrics[0].metrics
     by_name = {metric.name: metric for metric in metrics}
     for figure in FIGURES:
@@ -120,7 +125,7 @@ def test_the_environment_says_where(collector: Collector, monkeypatch) -> None:
     """`--otlp env`: the standard variable, with the paths that OpenTelemetry adds."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"{collector.url}/prefix")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-    fed(Wishes(otlp="env"), [LAST], [run_span(LAST)])
+    fed(TelemetrySettings(otlp="env"), [LAST], [run_span(LAST)])
     assert len(collector.metrics) == 1
     assert len(collector.traces) == 1
     assert {headers["content-encoding"] for headers in collector.headers} == {"gzip"}
@@ -130,7 +135,7 @@ def test_a_collector_that_refuses_is_counted_and_says_nothing(collector, capfd) 
     """Each push that fails is counted with the reason; the terminal stays as it was, and so does
     the logging of OpenTelemetry."""
     collector.mode = "refuse"
-    pumps = fed(Wishes(otlp=collector.url), [LAST], [run_span(LAST)])
+    pumps = fed(TelemetrySettings(otlp=collector.url), [LAST], [run_span(LAST)])
     tally = pumps[0].tally()
     assert (tally.pushes, tally.pushes_failed, tally.spans, tally.spans_lost) == (0, 1, 0, 1)
     assert not tally.last_taken
@@ -157,7 +162,7 @@ def test_the_textfile_is_read_by_prometheus(tmp_path: Path) -> None:
     """Names with their units, labels of any text escaped, a whole file and nothing beside it."""
     pytest.importorskip("prometheus_client")
     path = tmp_path / "train.prom"
-    fed(Wishes(prometheus_textfile=str(path)), [READING, LAST])
+    fed(TelemetrySettings(prometheus_textfile=str(path)), [READING, LAST])
     told = samples(path.read_text(encoding="utf-8"))
     assert told["compilediag_recompiles_total", "lane=train"] == 3
     assert told["compilediag_goodput_ratio", "lane=train"] == 0.75
@@ -170,7 +175,9 @@ def test_the_textfile_is_read_by_prometheus(tmp_path: Path) -> None:
 def test_a_textfile_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """The folder is gone: counted, with the system's reason."""
     pytest.importorskip("prometheus_client")
-    pumps = fed(Wishes(prometheus_textfile=str(tmp_path / "gone" / "train.prom")), [LAST])
+    pumps = fed(
+        TelemetrySettings(prometheus_textfile=str(tmp_path / "gone" / "train.prom")), [LAST]
+    )
     tally = pumps[0].tally()
     assert (tally.pushes, tally.pushes_failed) == (0, 1)
     assert "No such file" in str(tally.problem)
@@ -179,7 +186,7 @@ def test_a_textfile_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_the_push_gateway_gets_a_page(collector: Collector) -> None:
     """One group a lane and machine, so that runs do not take each other's place."""
     pytest.importorskip("prometheus_client")
-    fed(Wishes(pushgateway=collector.url), [LAST])
+    fed(TelemetrySettings(pushgateway=collector.url), [LAST])
     page = collector.pages[-1]
     assert page.path.startswith("/metrics/job/compilediag/instance/")
     assert page.path.endswith("/lane/train")
@@ -190,7 +197,7 @@ def test_prometheus_scrapes_the_page() -> None:
     """A scrape over HTTP gives the newest reading."""
     pytest.importorskip("prometheus_client")
     receiver = receivers_of(
-        Wishes(prometheus_listen=("127.0.0.1", 0)), {}, lane="train", run_id="x"
+        TelemetrySettings(prometheus_listen=("127.0.0.1", 0)), {}, lane="train", run_id="x"
     )[0]
     receiver.open()
     try:
@@ -215,17 +222,17 @@ class Slow:
 
     def __init__(self) -> None:
         self.asked, self.go_on = threading.Event(), threading.Event()
-        self.readings: list[Reading] = []
+        self.readings: list[MetricsSnapshot] = []
         self.batches: list[int] = []
 
     def open(self) -> None: ...
 
-    def push(self, reading: Reading) -> None:
+    def push(self, reading: MetricsSnapshot) -> None:
         self.readings.append(reading)
         self.asked.set()
         assert self.go_on.wait(PATIENCE)
 
-    def push_spans(self, spans: Sequence[ToldSpan]) -> None:
+    def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
         self.batches.append(len(spans))
 
     def trouble(self) -> str | None:
@@ -239,8 +246,8 @@ def test_the_queue_is_bounded_and_what_is_dropped_is_counted(monkeypatch) -> Non
     dropped; then they go in batches."""
     monkeypatch.setattr(worker, "QUEUE_SPANS", 10)
     monkeypatch.setattr(worker, "BATCH_SPANS", 4)
-    receiver, span = Slow(), ToldSpan("eval", 1, 2, {})
-    feeding = Pump(receiver, 0.0)
+    receiver, span = Slow(), ExportedSpan("eval", 1, 2, {})
+    feeding = ExportWorker(receiver, 0.0)
     feeding.start()
     feeding.offer(READING)
     assert receiver.asked.wait(PATIENCE)
@@ -260,9 +267,9 @@ def test_the_queue_is_bounded_and_what_is_dropped_is_counted(monkeypatch) -> Non
 def test_a_receiver_that_hangs_is_left_behind() -> None:
     """`join` gives up; what it did not take counts as lost, with what it said meanwhile."""
     receiver = Slow()
-    feeding = Pump(receiver, 0.0)
+    feeding = ExportWorker(receiver, 0.0)
     feeding.start()
-    feeding.offer(LAST, [ToldSpan("eval", 1, 2, {})])
+    feeding.offer(LAST, [ExportedSpan("eval", 1, 2, {})])
     assert receiver.asked.wait(PATIENCE)
     feeding.finish()
     feeding.join(0.0)
@@ -276,7 +283,7 @@ def test_pushes_begin_a_period_apart() -> None:
     """By a clock that stands still there is a first push and none after it, until the run's end."""
     receiver, now = Slow(), 100.0
     receiver.go_on.set()
-    feeding = Pump(receiver, 15.0, lambda: now)
+    feeding = ExportWorker(receiver, 15.0, lambda: now)
     feeding.start()
     feeding.offer(READING)
     assert receiver.asked.wait(PATIENCE)
@@ -304,7 +311,7 @@ def test_a_hanging_receiver_costs_the_end_of_the_run_a_bounded_time(tmp_path: Pa
     slow, quick = Slow(), Slow()
     quick.go_on.set()
     journal_in(tmp_path).close()
-    telling = Telling(Run(str(tmp_path), START), [slow, quick], 15.0)
+    telling = Exporter(Run(str(tmp_path), START), [slow, quick], 15.0)
     telling.start()
     told = telling.stop(End(0, 1.0, complete=True))
     slow.go_on.set()
@@ -332,7 +339,7 @@ def test_spans_are_coarse_and_say_what_compiled_again_and_why() -> None:
         SpanEnded(5.0, 0, name, 4.0, wall_s, 0, 0)
         for name, wall_s in (("eval", 1.0), ("forward", 1.0), ("data", 1.0), ("tiny", 0.001))
     ]
-    teller = SpanTeller(Labels((), ("hunter2hunter2",)))
+    teller = SpanBuilder(Labels((), ("hunter2hunter2",)))
     assert list(teller.tell([first])) == []  # before the process has said when it started
     opening = ProcessStarted(0.0, 1, 7, 6, 1, 2, (), "", "", "2026-11-20T14:45:00.500000Z", "3.11")
     told = list(teller.tell([opening, first, again, backward, *spans]))
@@ -372,7 +379,7 @@ def test_spans_are_coarse_and_say_what_compiled_again_and_why() -> None:
 def test_a_mistake_is_named_before_the_target_starts(settings, message: str) -> None:
     """Every value that cannot be used has its sentence, without the secret that stood in it."""
     with pytest.raises(UsageError) as raised:
-        wishes_of(settings, {})
+        telemetry_settings(settings, {})
     assert message in str(raised.value)
     assert "secret" not in str(raised.value)
 
@@ -385,19 +392,19 @@ def test_a_missing_package_is_one_sentence_with_its_remedy(monkeypatch) -> None:
         ({"pushgateway": "http://h"}, "prometheus"),
     ):
         with pytest.raises(UsageError, match=rf"pip install 'compilediag\[{extra}\]'"):
-            wishes_of(settings, {})
+            telemetry_settings(settings, {})
 
 
 def test_standard_variables_switch_off_and_limit(monkeypatch) -> None:
     """OTEL_SDK_DISABLED is obeyed, a protocol that is not spoken named, no credential shown."""
     monkeypatch.setattr("compilediag.telemetry.wishes.find_spec", lambda name: object())
-    assert wishes_of({"otlp": "env"}, {"OTEL_SDK_DISABLED": "true"}) is None
+    assert telemetry_settings({"otlp": "env"}, {"OTEL_SDK_DISABLED": "true"}) is None
     with pytest.raises(UsageError, match="speaks http/protobuf only"):
-        wishes_of({"otlp": "env"}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
+        telemetry_settings({"otlp": "env"}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
     assert endpoint_of({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:pw@h:1/x?k=1"}) == "http://h:1/x"
     assert endpoint_of({}) == "http://localhost:4318"
-    assert wishes_of({"experiments": False}, {}) is None
-    found = wishes_of({"prometheus_listen": "[::1]:9464"}, {})
+    assert telemetry_settings({"experiments": False}, {}) is None
+    found = telemetry_settings({"prometheus_listen": "[::1]:9464"}, {})
     assert found is not None
     assert found.prometheus_listen == ("::1", 9464)
 

@@ -17,7 +17,7 @@ from collector import Collector, attributes
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised import Options, Outcome, run
 from compilediag.runs.telemetry import exporter
-from compilediag.runs.telemetry.settings import Wishes
+from compilediag.runs.telemetry.settings import TelemetrySettings
 
 PROGRAM = """
 import os, sys, time
@@ -91,7 +91,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
 
         collector._keep = keep  # type: ignore[method-assign]
         textfile = folder / "train.prom"
-        wishes = Wishes(
+        wishes = TelemetrySettings(
             otlp=collector.url,
             prometheus_textfile=str(textfile),
             pushgateway=collector.url,

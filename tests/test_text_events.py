@@ -9,7 +9,7 @@ import pytest
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.readers.torch_logs.events import events_of_text
 from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 
@@ -45,7 +45,7 @@ def test_causes_are_read_and_the_rest_is_not_claimed() -> None:
     causes = {(item.rule, item.variable) for item in diagnosis.findings}
     assert {("CD107", "n"), ("CD104", "self.k"), ("CD106", "y")} <= causes
     assert {(item.cost_s, item.steps) for item in diagnosis.findings} == {(None, ())}
-    receipt = build(found, diagnosis, RunFacts("0" * 26, "2026-01-01T00:00:00Z"))
+    receipt = build(found, diagnosis, RunMetadata("0" * 26, "2026-01-01T00:00:00Z"))
     assert receipt.compile.time_s.total is None
     assert {item.seconds for item in receipt.compile.events} == {None}
 

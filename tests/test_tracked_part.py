@@ -12,12 +12,12 @@ from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.readers.journal import decode_line
 from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.build.tracked import MOST_RUNS
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.fold import fold
 from compilediag.views.diff import render_comparison
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render
 from compilediag_harness.wire import (
     AblationWritten,
@@ -54,7 +54,7 @@ def told(number: int = 1, **changes: Any) -> RunTracked:
 
 def receipt_of(*processes: list[Event]) -> Receipt:
     """The receipt of a run with these events."""
-    facts = RunFacts("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z")
+    facts = RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z")
     return build(fold(processes), NOTHING, facts)
 
 
@@ -187,7 +187,7 @@ def test_numbers_side_by_side() -> None:
     """`diff` shows what differs of them, with units, and escapes names."""
     before = receipt_of([told(name="a\x1b", peak_bytes=1 << 30, peak_at_start_bytes=1)])
     after = receipt_of([told(name="a\x1b", peak_bytes=1 << 31, peak_at_start_bytes=1)])
-    text = render_comparison(compare(before, after), Look(100))
+    text = render_comparison(compare(before, after), RenderOptions(100))
     assert "peak_bytes  1 GiB  2 GiB" in " ".join(text.split()).replace(" 1 GiB 2", "  1 GiB  2")
     assert "loss" not in text
     assert "\x1b" not in text

@@ -12,7 +12,7 @@ import pytest
 from compilediag.errors import UsageError
 from compilediag.readers.train_logs.line_layouts import Layouts
 from compilediag.readers.train_logs.lines import RANK
-from compilediag.readers.train_logs.patterns import LineShape, built_in, shapes_in, shapes_with
+from compilediag.readers.train_logs.patterns import LinePattern, built_in, shapes_in, shapes_with
 from compilediag.readers.train_logs.read import fields_of, train_log_of
 from compilediag.timeline.train_log import steady_rate, steady_step_s
 
@@ -135,7 +135,7 @@ def _repeats(pattern: re.Pattern[str]) -> Iterator[tuple[int, int, int]]:
     yield from walk(parser.parse(pattern.pattern), 0)
 
 
-def _expressions(shapes: tuple[LineShape, ...]) -> Iterator[re.Pattern[str]]:
+def _expressions(shapes: tuple[LinePattern, ...]) -> Iterator[re.Pattern[str]]:
     for shape in shapes:
         for spellings in shape.fields.values():
             yield from (each.rest for each in spellings)

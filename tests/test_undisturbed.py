@@ -31,15 +31,15 @@ def test_functions_are_marked_with_what_they_call() -> None:
     """What we call is ours as well; what the user's code below us calls is not."""
     marked: list[tuple[Any, Any]] = []
     torch = torch_with(native(marked))
-    assert dynamo_skip.never_compiled(torch, ours, len)
-    assert dynamo_skip.never_compiled(torch, ours, callees=True)
+    assert dynamo_skip.skip_in_dynamo(torch, ours, len)
+    assert dynamo_skip.skip_in_dynamo(torch, ours, callees=True)
     assert marked == [(ours.__code__, ("skip", "skip")), (ours.__code__, ("skip", "default"))]
 
 
 def test_a_torch_without_the_mark_is_told() -> None:
     """Nothing raises: the functions then may be compiled, and do nothing while they are traced."""
-    assert not dynamo_skip.never_compiled(torch_with(SimpleNamespace()), ours)
-    assert not dynamo_skip.never_compiled(SimpleNamespace(), ours)
+    assert not dynamo_skip.skip_in_dynamo(torch_with(SimpleNamespace()), ours)
+    assert not dynamo_skip.skip_in_dynamo(SimpleNamespace(), ours)
 
 
 def test_nothing_is_being_compiled_before_torch_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,4 +57,4 @@ def test_this_torch_has_the_mark() -> None:
     """The contract with torch that the module rests on."""
     import torch
 
-    assert dynamo_skip.never_compiled(torch, ours)
+    assert dynamo_skip.skip_in_dynamo(torch, ours)

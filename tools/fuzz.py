@@ -27,7 +27,7 @@ from compilediag.readers.torch_trace.read import trace_of
 from compilediag.readers.train_logs.patterns import built_in
 from compilediag.readers.train_logs.read import train_log_of
 from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 
@@ -131,7 +131,7 @@ def _train_log(content: bytes) -> tuple[Journal, ...]:
     log = train_log_of([content], built_in())
     if log is not None:
         timeline = Timeline(train_log=log)
-        build(timeline, diagnose(timeline), RunFacts("0" * 26, "2026-01-01T00:00:00Z"))
+        build(timeline, diagnose(timeline), RunMetadata("0" * 26, "2026-01-01T00:00:00Z"))
     return ()
 
 
@@ -148,7 +148,7 @@ def _piece(source: random.Random, whole: bytes) -> bytes:
 
 def _receipt(journals: tuple[Journal, ...]) -> None:
     timeline = fold([journal.events for journal in journals])
-    build(timeline, diagnose(timeline), RunFacts("0" * 26, "2026-01-01T00:00:00Z"))
+    build(timeline, diagnose(timeline), RunMetadata("0" * 26, "2026-01-01T00:00:00Z"))
 
 
 def _place(source: random.Random, content: bytes) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from compilediag.readers.inputs import Source
-    from compilediag.readers.train_logs.patterns import LineShape
+    from compilediag.readers.train_logs.patterns import LinePattern
     from compilediag.runs.offline.many_ranks import Asked
 
 
@@ -178,7 +178,7 @@ def _here(
     sources: tuple[Source, ...],
     asked: Asked,
     executor: Executor | None,
-    shapes: Sequence[LineShape] | None,
+    shapes: Sequence[LinePattern] | None,
     *,
     tlparse: bool,
 ) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from compilediag.diagnosis.ranks.fingerprint import RankBrief
+from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.errors import UsageError
 from compilediag.readers.inputs import Source
@@ -25,7 +25,7 @@ from compilediag.runs.offline.many_ranks import Asked, receipt_of_chosen, told_j
 from compilediag.runs.offline.rank_choice import Choice, brief_in, choice_of, parts_of, summary_in
 from compilediag.runs.offline.rank_parts import Journals, Part, journals_of, parts_in, told_in
 from compilediag.runs.offline.sources import (
-    Record,
+    LoadedSources,
     ranks_named,
     read_source,
     readable_in,
@@ -75,7 +75,7 @@ def receipts_on(
     readable = readable_in(sources)
     found = [client.submit(read, source, pure=False, retries=RETRIES) for source in readable]
 
-    def together(several: Sequence[Part]) -> tuple[RankBrief, ...]:
+    def together(several: Sequence[Part]) -> tuple[RankFingerprint, ...]:
         tasks = [
             client.submit(_brief, part, _of(part, found), asked, pure=False) for part in several
         ]
@@ -141,12 +141,12 @@ def _joined(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
 # What follows runs on the workers.
 
 
-def _briefs_in(journals: Journals, asked: Asked) -> tuple[tuple[RankBrief, ...]]:
+def _briefs_in(journals: Journals, asked: Asked) -> tuple[tuple[RankFingerprint, ...]]:
     """The ranks of one source, and those of its processes that have none."""
     return (tuple(brief_in(part, asked.root) for part in parts_of(journals)),)
 
 
-def _brief(part: Part, found: Sequence[Journals], asked: Asked) -> tuple[RankBrief]:
+def _brief(part: Part, found: Sequence[Journals], asked: Asked) -> tuple[RankFingerprint]:
     return (brief_in(journals_of(part, found), asked.root),)
 
 
@@ -169,5 +169,5 @@ def _merged(
 
 
 def _one(part: Part, found: Sequence[Journals], asked: Asked) -> Receipt:
-    record = Record(journals_of(part, found), None, (), frozenset(), asked.root)
+    record = LoadedSources(journals_of(part, found), None, (), frozenset(), asked.root)
     return rank_receipt(record, asked.name)

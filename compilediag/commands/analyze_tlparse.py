@@ -16,10 +16,12 @@ from compilediag.timeline.fold import fold
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.runs.offline.sources import Record
+    from compilediag.runs.offline.sources import LoadedSources
 
 
-def with_reports(receipt: Receipt, record: Record, folder: str) -> tuple[Receipt, tuple[str, ...]]:
+def with_reports(
+    receipt: Receipt, record: LoadedSources, folder: str
+) -> tuple[Receipt, tuple[str, ...]]:
     """The receipt with links to the reports, which are made in `folder`, and what is to be said."""
     logs = [source.path for source in record.sources if source.kind == TRACE]
     timeline = fold([journal.events for journal in record.journals])

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from compilediag.commands.gate_inputs import Lane, shown_path
 from compilediag.commands.terminal import look, write
-from compilediag.compare.gate.baseline import LOCK_NAME, Lock
+from compilediag.compare.gate.baseline import LOCK_NAME, Baseline
 from compilediag.compare.gate.baseline_file import read_lock, write_lock
 from compilediag.compare.gate.entries import plural
 from compilediag.compare.gate.update import Recorded, recorded
@@ -25,7 +25,7 @@ def update(lanes: Sequence[Lane], path: str | None, reason: str | None) -> None:
         BaselineUnreadable: the file is no baseline; it is left as it is.
     """
     file = path if path is not None else os.path.join(os.getcwd(), LOCK_NAME)
-    lock = read_lock(file) if os.path.lexists(file) else Lock()
+    lock = read_lock(file) if os.path.lexists(file) else Baseline()
     made = [
         recorded(lane.receipt, lock.lane(lane.name), reason=reason, lane=lane.name)
         for lane in lanes

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 
 _SAID_BY = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 """Where GitHub and GitLab have put the repository; it may lie there without its `.git`."""
 
 
-def look_of_repository(folder: str, environment: Mapping[str, str]) -> Look:
+def look_of_repository(folder: str, environment: Mapping[str, str]) -> RenderOptions:
     """Paths relative to the root of the repository that holds `folder`, or to `folder` itself."""
     root = _root(folder, environment)
     below = os.path.relpath(folder, root)
-    return Look(root=root, folder="" if below == "." else below)
+    return RenderOptions(root=root, folder="" if below == "." else below)
 
 
 def _root(folder: str, environment: Mapping[str, str]) -> str:

@@ -23,13 +23,13 @@ from compilediag.commands.run_options import (
 )
 from compilediag.errors import EXIT_GATE, UsageError
 from compilediag.runs.supervised.options import GRACE_S, LiveMode, Options, Outcome
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 
 if TYPE_CHECKING:
     from compilediag.compare.gate.expression import Limit
     from compilediag.receipt.prices import PriceTable
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.runs.telemetry.settings import Wishes
+    from compilediag.runs.telemetry.settings import TelemetrySettings
 
 PIPE_WIDTH = 100
 MOST_WIDTH = 120
@@ -156,12 +156,12 @@ def options_of(settings: dict[str, Any]) -> Options:
     )
 
 
-def _telemetry(settings: dict[str, Any]) -> Wishes | None:
+def _telemetry(settings: dict[str, Any]) -> TelemetrySettings | None:
     if all(settings.get(name) is None for name in TELEMETRY):
         return None
-    from compilediag.runs.telemetry.settings import wishes_of
+    from compilediag.runs.telemetry.settings import telemetry_settings
 
-    return wishes_of(settings, os.environ)
+    return telemetry_settings(settings, os.environ)
 
 
 def _prices(path: str | None) -> PriceTable | None:
@@ -220,7 +220,9 @@ def _verdict(receipt: Receipt, outcome: Outcome, settings: dict[str, Any]) -> st
     columns = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
     suffix = f" {shlex.quote(settings['output'])}" if settings.get("output") else ""
     suffix = suffix if outcome.receipt_path else ""
-    look = Look(min(columns, MOST_WIDTH), _color(), not _can_encode("✗✓→·…▁█"), os.getcwd())
+    look = RenderOptions(
+        min(columns, MOST_WIDTH), _color(), not _can_encode("✗✓→·…▁█"), os.getcwd()
+    )
     if receipt.cadence is not None:
         from compilediag.views.cadence import render_cadence
 

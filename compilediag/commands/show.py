@@ -13,7 +13,7 @@ from compilediag.errors import UsageError
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.views.style import Look
+    from compilediag.views.style import RenderOptions
 
 
 @click.command(
@@ -121,7 +121,7 @@ def _written(file: str, where: str | None) -> str:
     return "\n".join([*told, "", f"  next: compilediag show{suffix_for(where)}"]) + "\n"
 
 
-def _probe_above(receipt: Receipt, screen: Look, view: str, where: str | None) -> str:
+def _probe_above(receipt: Receipt, screen: RenderOptions, view: str, where: str | None) -> str:
     """The table of a cadence probe, above the verdict on its configured variant."""
     if receipt.cadence is None or view:
         return ""

@@ -7,7 +7,7 @@ import sys
 from typing import TextIO
 
 from compilediag.errors import OutputUnwritable
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 
 PIPE_WIDTH = 100
 """Columns where stdout is no terminal and COLUMNS does not say."""
@@ -15,13 +15,15 @@ MOST_WIDTH = 120
 _SIGNS = "✗✓→·…"
 
 
-def look(stream: TextIO | None = None) -> Look:
+def look(stream: TextIO | None = None) -> RenderOptions:
     """How views may draw on a stream, stdout by default: width, colour, ASCII only or not."""
     if stream is None:
         stream = sys.stdout
     if stream is None:  # pyright: ignore[reportUnnecessaryComparison] - closed by the shell
-        return Look()
-    return Look(min(_columns(stream), MOST_WIDTH), color(stream), not _encodes(stream), _folder())
+        return RenderOptions()
+    return RenderOptions(
+        min(_columns(stream), MOST_WIDTH), color(stream), not _encodes(stream), _folder()
+    )
 
 
 def _columns(stream: TextIO) -> int:

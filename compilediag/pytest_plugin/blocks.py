@@ -18,7 +18,7 @@ from compilediag.pytest_plugin.judging import (
 )
 from compilediag.pytest_plugin.listing import Listing
 from compilediag.pytest_plugin.stretch import stretch, unfinished
-from compilediag.runs.watch import Seen
+from compilediag.runs.watch import WatchResult
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag.views.text import clean
@@ -48,7 +48,7 @@ class Block:
         return replace(self, end=end, calls=calls - self.calls, stance=known)
 
 
-def judge_steady(seen: Seen, block: Block) -> list[Problem]:
+def judge_steady(seen: WatchResult, block: Block) -> list[Problem]:
     """Every compile of a block in which nothing may compile, and whether quiet means anything."""
     events = stretch(seen.events, block.start, block.end)
     inside = fold([events], None, seen.timeline.user_roots)
@@ -66,7 +66,7 @@ def judge_steady(seen: Seen, block: Block) -> list[Problem]:
     return [*problems, *_hollow(seen, block)]
 
 
-def _hollow(seen: Seen, block: Block) -> list[Problem]:
+def _hollow(seen: WatchResult, block: Block) -> list[Problem]:
     """Reasons for which a quiet block shows nothing."""
     timeline = seen.timeline
     if not any(frame.graphs for frame in timeline.frames):
@@ -93,7 +93,7 @@ def _calls_are_heard(timeline: Timeline) -> bool:
     )
 
 
-def judge_exact(seen: Seen, block: Block, asked: Mapping[str, int]) -> list[Problem]:
+def judge_exact(seen: WatchResult, block: Block, asked: Mapping[str, int]) -> list[Problem]:
     """Every count of the block that is not the one that was asked for."""
     events = stretch(seen.events, block.start, block.end)
     inside = fold([events], None, seen.timeline.user_roots)
@@ -112,7 +112,7 @@ def judge_exact(seen: Seen, block: Block, asked: Mapping[str, int]) -> list[Prob
     return problems
 
 
-def judge_frames(seen: Seen, asked: Mapping[str, int], *, others: bool) -> list[Problem]:
+def judge_frames(seen: WatchResult, asked: Mapping[str, int], *, others: bool) -> list[Problem]:
     """Every function that has not been compiled as often as was asked for."""
     timeline = seen.timeline
     listing = Listing(timeline, seen.findings)

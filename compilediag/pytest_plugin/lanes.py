@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from compilediag.compare.gate.baseline import LaneBaseline, Lock, read, text_of
+from compilediag.compare.gate.baseline import Baseline, LaneBaseline, read, text_of
 from compilediag.compare.gate.baseline_file import read_lock, write_lock
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.judgement import Item, Judgement
@@ -21,12 +21,12 @@ from compilediag.pytest_plugin.judging import Problem
 from compilediag.pytest_plugin.listing import Listing
 from compilediag.pytest_plugin.marks import Demands
 from compilediag.pytest_plugin.settings import Settings, baseline_of
-from compilediag.runs.watch import Seen
+from compilediag.runs.watch import WatchResult
 from compilediag.views.text import clean
 from compilediag.views.words import count, seconds
 
 UPDATE = "pytest --compilediag-update"
-_LOCK = pytest.StashKey[Lock]()
+_LOCK = pytest.StashKey[Baseline]()
 _CHANGED = pytest.StashKey[dict[str, str]]()
 """Lanes to be written, each as the text of a baseline that holds it alone."""
 _TOLD = pytest.StashKey[list[str]]()
@@ -39,7 +39,9 @@ def open_baseline(config: pytest.Config, settings: Settings) -> None:
         pytest.UsageError: the file is no baseline, or is damaged.
     """
     try:
-        config.stash[_LOCK] = read_lock(settings.baseline) if settings.baseline.exists() else Lock()
+        config.stash[_LOCK] = (
+            read_lock(settings.baseline) if settings.baseline.exists() else Baseline()
+        )
     except BaselineUnreadable as error:
         raise pytest.UsageError(f"compile_baseline: {error}") from None
 
@@ -53,7 +55,7 @@ class AgainstLane:
 
 
 def judge_lane(
-    config: pytest.Config, seen: Seen, demands: Demands, settings: Settings
+    config: pytest.Config, seen: WatchResult, demands: Demands, settings: Settings
 ) -> AgainstLane:
     """What is worse than the lane allows; in an update nothing is, and the lane is kept to be
     written."""
@@ -72,12 +74,12 @@ def judge_lane(
     return AgainstLane(problems, len(judgement.improvements))
 
 
-def judge_limits(seen: Seen, settings: Settings) -> list[Problem]:
+def judge_limits(seen: WatchResult, settings: Settings) -> list[Problem]:
     """What breaks the limits of `compilediag_fail_on`."""
     return _problems(judge(seen.receipt, limits=settings.limits), seen, absent=False)
 
 
-def _problems(judgement: Judgement, seen: Seen, *, absent: bool) -> list[Problem]:
+def _problems(judgement: Judgement, seen: WatchResult, *, absent: bool) -> list[Problem]:
     if judgement.passed:
         return []
     about = f"lane {clean(judgement.lane)!r}: " if judgement.baseline is not None else ""
@@ -98,7 +100,7 @@ def _problems(judgement: Judgement, seen: Seen, *, absent: bool) -> list[Problem
     return [Problem(f"{about}{len(items)} {word}{against}", tuple(details))]
 
 
-def _lines(item: Item, seen: Seen) -> Iterable[str]:
+def _lines(item: Item, seen: WatchResult) -> Iterable[str]:
     """An item in full; a cause with everything the events know of it."""
     if item.kind == "cause":
         told = Listing(seen.timeline, seen.findings).cause_of(item.rule, item.variable)
@@ -119,12 +121,12 @@ def _lines(item: Item, seen: Seen) -> Iterable[str]:
 # --- writing ---------------------------------------------------------------------------------
 
 
-def _keep(config: pytest.Config, seen: Seen, lock: Lock, name: str) -> list[Problem]:
+def _keep(config: pytest.Config, seen: WatchResult, lock: Baseline, name: str) -> list[Problem]:
     made = recorded(seen.receipt, lock.lane(name), lane=name)
     if made.doubts:
         doubts = tuple(clean(doubt) for doubt in made.doubts[1:])
         return [Problem(f"lane {clean(name)!r} is not written: {clean(made.doubts[0])}", doubts)]
-    text = text_of(Lock((made.lane,)))
+    text = text_of(Baseline((made.lane,)))
     if hasattr(config, "workeroutput"):
         output: dict[str, dict[str, str]] = getattr(config, "workeroutput")  # noqa: B009
         output.setdefault("compilediag_lanes", {})[name] = text
@@ -149,7 +151,7 @@ def write(session: pytest.Session) -> None:
         config.stash[_TOLD] = [f"{path.name}: no lane was recorded"]
         return
     try:
-        known = read_lock(path) if path.exists() else Lock()
+        known = read_lock(path) if path.exists() else Baseline()
         lanes = [lane for text in changed.values() for lane in read(text).lanes]
         different = write_lock(path, known.with_lanes(lanes))
     except CompilediagError as error:

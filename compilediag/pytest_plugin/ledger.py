@@ -18,7 +18,7 @@ from compilediag_harness.torch_internals.torch_api import stance
 if TYPE_CHECKING:
     from compilediag.diagnosis.findings import Finding
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.runs.watch import Seen
+    from compilediag.runs.watch import WatchResult
 
 
 class Ledger:
@@ -27,7 +27,7 @@ class Ledger:
     Blocks may be nested, and may overlap in concurrent tasks: each is a stretch of time.
     """
 
-    def __init__(self, seen: Seen, fail: Callable[[Sequence[Problem], str], None]) -> None:
+    def __init__(self, seen: WatchResult, fail: Callable[[Sequence[Problem], str], None]) -> None:
         """`fail` ends the test with these problems, told under a headline."""
         self._seen = seen
         self._fail = fail

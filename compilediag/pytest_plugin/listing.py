@@ -14,7 +14,7 @@ from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Finding
 from compilediag.diagnosis.rules.break_text import read_break
 from compilediag.diagnosis.rules.recompiles import blamed
-from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Recompile, Timeline
 from compilediag.views.text import clean
 from compilediag.views.words import seconds, steps
@@ -43,7 +43,7 @@ class Listing:
     def __init__(self, timeline: Timeline, findings: Sequence[Finding]) -> None:
         self._timeline = timeline
         self._findings = findings
-        self._places = Places(timeline)
+        self._places = PathShortener(timeline)
 
     def causes(self, recompiles: Iterable[Recompile]) -> list[str]:
         """Every cause of these recompiles with its variable, place, guard, writers and fix."""

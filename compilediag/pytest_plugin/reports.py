@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from compilediag.errors import OutputUnwritable
 
 if TYPE_CHECKING:
-    from compilediag.runs.watch import Seen
+    from compilediag.runs.watch import WatchResult
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST = 100
@@ -24,7 +24,7 @@ def file_name(nodeid: str) -> str:
     return f"{readable}-{digest}.json"
 
 
-def write_receipt_of(seen: Seen, nodeid: str, folder: Path) -> Path:
+def write_receipt_of(seen: WatchResult, nodeid: str, folder: Path) -> Path:
     """Writes the receipt of a test into the folder, which is made where it is missing.
 
     Raises:

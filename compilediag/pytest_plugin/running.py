@@ -19,7 +19,7 @@ from compilediag.pytest_plugin.quiet_logs import QuietLogs
 from compilediag.pytest_plugin.reports import write_receipt_of
 from compilediag.pytest_plugin.settings import Settings
 from compilediag.pytest_plugin.telling import CompileFailure, tell
-from compilediag.runs.watch import Seen, watch
+from compilediag.runs.watch import WatchResult, watch
 
 SECTION = "compilediag"
 
@@ -33,7 +33,7 @@ class WatchedTest:
         self._settings = settings
         self._logs = QuietLogs()
         self._watch: watch | None = None
-        self._seen: Seen | None = None
+        self._seen: WatchResult | None = None
         self._improvements = 0
         self.ledger: Ledger | None = None
 
@@ -101,7 +101,7 @@ class WatchedTest:
             trace = failed.__traceback__ if failed is not None else None
             watching.__exit__(type(failed) if failed is not None else None, failed, trace)
 
-    def _problems(self, seen: Seen, ledger: Ledger, *, alone: bool) -> list[Problem]:
+    def _problems(self, seen: WatchResult, ledger: Ledger, *, alone: bool) -> list[Problem]:
         """Everything that is wrong; a lane is judged `alone`, not where the test itself failed."""
         timeline, demands = seen.timeline, self._demands
         problems: list[Problem] = []
@@ -120,7 +120,7 @@ class WatchedTest:
             self._improvements = found.improvements
         return problems
 
-    def _record(self, seen: Seen, outcome: str) -> None:
+    def _record(self, seen: WatchResult, outcome: str) -> None:
         """The counts as user properties, which pytest-xdist and junitxml carry on, and the
         receipt where one was asked for."""
         found = counted(seen.timeline)

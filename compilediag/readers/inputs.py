@@ -18,7 +18,7 @@ from compilediag.readers.storage import above, below, files_below, heads_of, is_
 from compilediag.readers.torch_logs.counts import PREFIX
 
 if TYPE_CHECKING:
-    from compilediag.readers.train_logs.patterns import LineShape
+    from compilediag.readers.train_logs.patterns import LinePattern
 
 FILES_LIMIT = 200_000
 """Most files looked at below the paths of one command; the others are counted."""
@@ -75,7 +75,7 @@ class _Place:
 
 
 def sources_of(
-    paths: Sequence[str], shapes: Sequence[LineShape] | None = None
+    paths: Sequence[str], shapes: Sequence[LinePattern] | None = None
 ) -> tuple[Source, ...]:
     """Everything below the paths, each file once, in the order of the paths and of their names;
     `shapes` are the lines by which a trainer's output is known, by default those of the package.
@@ -169,7 +169,9 @@ def _by_name(path: str) -> Source | None:
     return Source(path, TRACE) if _TRACE_NAME.search(os.path.basename(path)) else None
 
 
-def _looked_into(places: Iterable[_Place], shapes: Sequence[LineShape] | None) -> Iterator[Source]:
+def _looked_into(
+    places: Iterable[_Place], shapes: Sequence[LinePattern] | None
+) -> Iterator[Source]:
     places = list(places)
     heads = heads_of((each.path for each in places if each.asked_together), SNIFFED_BYTES)
     for place in places:
@@ -204,7 +206,7 @@ def _named(path: str) -> Source:
     return Source(path, FOREIGN, "it holds nothing of torch's" if head else "it is empty")
 
 
-def _found(path: str, shapes: Sequence[LineShape] | None) -> Source:
+def _found(path: str, shapes: Sequence[LinePattern] | None) -> Source:
     """A file in a folder: only its beginning tells what it is."""
     opened = Opened(path)
     head = opened.head()
@@ -214,14 +216,14 @@ def _found(path: str, shapes: Sequence[LineShape] | None) -> Source:
     return _told_by(path, head, shapes)
 
 
-def _told_by(path: str, head: bytes, shapes: Sequence[LineShape] | None) -> Source:
+def _told_by(path: str, head: bytes, shapes: Sequence[LinePattern] | None) -> Source:
     kind = _kind_of(path, head)
     if kind not in {TEXT, FOREIGN} or path.endswith(DOCUMENTS) or not _is_trainers(head, shapes):
         return Source(path, kind)
     return Source(path, TRAIN if kind == FOREIGN else TEXT, may_train=True)
 
 
-def _is_trainers(head: bytes, shapes: Sequence[LineShape] | None) -> bool:
+def _is_trainers(head: bytes, shapes: Sequence[LinePattern] | None) -> bool:
     # Where all is known by its name nothing of trainers is loaded.
     from compilediag.readers.train_logs.patterns import built_in
     from compilediag.readers.train_logs.read import tells_steps

@@ -56,7 +56,7 @@ class _Place:
         return self.bad + max(0, self.highest + 1 - self.numbered - self.unnumbered)
 
 
-class Following:
+class JournalTail:
     """The journals of one run directory, read further at each look. No file stays open."""
 
     def __init__(self, run_dir: str, most_files: int) -> None:

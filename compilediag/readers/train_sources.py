@@ -12,7 +12,7 @@ from compilediag.readers.torch_logs.events import read_text_events
 from compilediag.timeline.train_log import TrainLog
 
 if TYPE_CHECKING:
-    from compilediag.readers.train_logs.patterns import LineShape
+    from compilediag.readers.train_logs.patterns import LinePattern
 
 _TAGS = (b"[__recompiles", b"[__graph_breaks")
 _LONGEST_TAG = max(map(len, _TAGS))
@@ -21,7 +21,7 @@ Logs = Mapping[str, TrainLog]
 """Path to what the output there says."""
 
 
-def logs_in(sources: Iterable[Source], shapes: Sequence[LineShape] | None) -> Logs:
+def logs_in(sources: Iterable[Source], shapes: Sequence[LinePattern] | None) -> Logs:
     """What trainers say in the sources that may hold their output."""
     paths = [source.path for source in sources if source.may_train]
     if not paths:

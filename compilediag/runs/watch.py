@@ -38,7 +38,7 @@ class _Full(Exception):
     """The memory for events is used up: tells the session to count the event as dropped."""
 
 
-class Seen:
+class WatchResult:
     """What a `watch()` block has seen. Read it after the block, or ask for `so_far` inside."""
 
     def __init__(self, user_roots: tuple[str, ...], lane: str | None = None) -> None:
@@ -72,10 +72,10 @@ class Seen:
         """Seconds since the block began, on the clock of its events: marks a moment in it."""
         return self._now()
 
-    def so_far(self) -> Seen:
+    def so_far(self) -> WatchResult:
         """What has been seen until now, to be read while the block goes on. The steps that are not
         decided yet are not in it."""
-        part = Seen(self._user_roots, self._lane)
+        part = WatchResult(self._user_roots, self._lane)
         part._started_unix, part.calls = self._started_unix, self.calls
         if self._wall_s is not None:
             part._events, part._partial = list(self._events), self._partial
@@ -120,7 +120,7 @@ class Seen:
     def receipt(self) -> Receipt:
         """The receipt of the block, as `compilediag run` would write it."""
         from compilediag.receipt.build.build import build
-        from compilediag.receipt.build.run_metadata import RunFacts, facts_told_by
+        from compilediag.receipt.build.run_metadata import RunMetadata, facts_told_by
         from compilediag.receipt.redact import secret_values
         from compilediag.receipt.ulid import ulid
 
@@ -129,7 +129,7 @@ class Seen:
         return build(
             timeline,
             self.diagnosis,
-            RunFacts(
+            RunMetadata(
                 receipt_id=ulid(int(self._started_unix * 1000), os.urandom(10)),
                 created_at_utc=stamp,
                 status=self._status(),
@@ -205,11 +205,11 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         self._root = root
         self._user_roots = tuple(user_roots)
         self._lane = lane
-        self._seen: Seen | None = None
+        self._seen: WatchResult | None = None
         self._session: Session | None = None
         self._forget_calls: Callable[[], None] | None = None
 
-    def __enter__(self) -> Seen:
+    def __enter__(self) -> WatchResult:
         from compilediag_harness import attach
         from compilediag_harness.torch_internals import torch_calls
 
@@ -218,7 +218,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         caller = inspect.currentframe()
         caller = caller.f_back if caller is not None else None
         file = caller.f_code.co_filename if caller is not None else ""
-        seen = Seen(_user_roots(file, self._user_roots), self._lane)
+        seen = WatchResult(_user_roots(file, self._user_roots), self._lane)
         session = Session(seen.keep)
         seen.begin(session.now, lambda: attach.progress(session))
         self._seen, self._session = seen, session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compilediag.views.lookups import BLIND_RULES, numbered
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import hang
 from compilediag.views.training import is_note
 
@@ -21,7 +21,7 @@ _IN_OTHER_WORDS = {
 }
 
 
-def why_blind(receipt: Receipt, look: Look) -> list[str]:
+def why_blind(receipt: Receipt, look: RenderOptions) -> list[str]:
     """Every reason with its remedy, as indented lines; nothing unless the verdict is blind."""
     if receipt.verdict != "blind":
         return []

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from compilediag.views.cadence_variants import NAME_CHARS, variant_rows
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 from compilediag.views.text import columns, flow, hang
 from compilediag.views.words import NOT_MEASURED, count, ordinal, seconds
@@ -30,7 +30,9 @@ SLOWER = 1.5
 """A variant whose quiet steps are longer than the control's by this factor is told of."""
 
 
-def render_cadence(receipt: Receipt, look: Look, suffix: str = "", *, more: bool = True) -> str:
+def render_cadence(
+    receipt: Receipt, look: RenderOptions, suffix: str = "", *, more: bool = True
+) -> str:
     """The probe of a receipt as text with a newline at its end.
 
     Args:
@@ -55,7 +57,7 @@ def render_cadence(receipt: Receipt, look: Look, suffix: str = "", *, more: bool
     return "\n".join(line.rstrip() for line in lines[:-1]) + "\n"
 
 
-def _head(section: CadenceSection, look: Look) -> list[str]:
+def _head(section: CadenceSection, look: RenderOptions) -> list[str]:
     worst = max(section.attribution, key=lambda item: item.compile_s or 0.0, default=None)
     sign = "bad" if worst is not None and worst.recompiles else "good"
     if not section.groups:
@@ -89,7 +91,7 @@ def _head(section: CadenceSection, look: Look) -> list[str]:
 # --- what groups cost --------------------------------------------------------------------------
 
 
-def _costs(section: CadenceSection, look: Look) -> list[str]:
+def _costs(section: CadenceSection, look: RenderOptions) -> list[str]:
     rows: list[tuple[str, ...]] = []
     for item in section.attribution:
         name = look.fit(look.text(item.group), NAME_CHARS)
@@ -110,7 +112,7 @@ def _cost_rows(
     fires: int,
     first: CostSplit | None,
     later: CostSplit | None,
-    look: Look,
+    look: RenderOptions,
 ) -> list[tuple[str, ...]]:
     if first is None and later is None:
         return [(name, "none seen", "-", "-", "-", "-", "")]
@@ -137,7 +139,7 @@ def _cells(split: CostSplit) -> tuple[str, str, str, str]:
     )
 
 
-def _by_phase(phases: ExtraByPhase, look: Look) -> str:
+def _by_phase(phases: ExtraByPhase, look: RenderOptions) -> str:
     """The phases that stand out most."""
     known = {name: getattr(phases, name) for name in PHASES}
     told = [(name, value) for name, value in known.items() if value is not None]
@@ -151,7 +153,7 @@ def _signed(value: float) -> str:
     return f"-{seconds(-value)}" if value < 0 else seconds(value)
 
 
-def _remarks(section: CadenceSection, look: Look) -> list[str]:
+def _remarks(section: CadenceSection, look: RenderOptions) -> list[str]:
     """Per group: its periods, why it compiles, what it costs between its firings, what could not
     be told."""
     lines: list[str] = []
@@ -175,7 +177,7 @@ def _periods_of(item: Attribution, section: CadenceSection) -> str:
     return f"every {item.every} steps alone, every {group.own_every} in the code"
 
 
-def _remarks_of(item: Attribution, look: Look) -> Iterable[str]:
+def _remarks_of(item: Attribution, look: RenderOptions) -> Iterable[str]:
     if item.recompiles:
         yield f"{count(item.recompiles, 'recompile')} that the control does not have"
     for cause in item.causes:
@@ -203,7 +205,7 @@ def _slower(item: Attribution, section: CadenceSection) -> Iterable[str]:
         )
 
 
-def _collision_remark(section: CadenceSection, look: Look) -> list[str]:
+def _collision_remark(section: CadenceSection, look: RenderOptions) -> list[str]:
     found = section.collision
     if found is None:
         return []
@@ -223,7 +225,7 @@ def _collision_remark(section: CadenceSection, look: Look) -> list[str]:
     return hang(line, look.width, "  ", "    ")
 
 
-def _control_remark(section: CadenceSection, look: Look) -> list[str]:
+def _control_remark(section: CadenceSection, look: RenderOptions) -> list[str]:
     """Recompiles that no period explains."""
     control = next((item for item in section.variants if item.kind == "control"), None)
     if control is None or control.counts is None or not control.counts.recompiles:
@@ -235,7 +237,7 @@ def _control_remark(section: CadenceSection, look: Look) -> list[str]:
     return hang(line, look.width, "  ", "    ")
 
 
-def _unmeasured(section: CadenceSection, look: Look) -> list[str]:
+def _unmeasured(section: CadenceSection, look: RenderOptions) -> list[str]:
     splits = [s for item in section.attribution for s in (item.first_hit, item.recurring) if s]
     if not splits or any(split.sync_s is not None for split in splits):
         return []
@@ -249,7 +251,7 @@ def _unmeasured(section: CadenceSection, look: Look) -> list[str]:
 # --- periods -----------------------------------------------------------------------------------
 
 
-def _periods(section: CadenceSection, look: Look) -> list[str]:
+def _periods(section: CadenceSection, look: RenderOptions) -> list[str]:
     if section.periods:
         where = "with every group off" if section.groups else "in the step times"
         lines: list[str] = []
@@ -271,14 +273,14 @@ def _rhythm(item: PeriodRecord) -> str:
     return told
 
 
-def _notes(section: CadenceSection, look: Look) -> list[str]:
+def _notes(section: CadenceSection, look: RenderOptions) -> list[str]:
     lines: list[str] = []
     for note in section.notes:
         lines += hang(look.text(note, 1000), look.width, look.sign("warn") + " ", "  ")
     return [look.styled(line, "yellow") for line in lines]
 
 
-def _next(section: CadenceSection, look: Look, suffix: str) -> list[str]:
+def _next(section: CadenceSection, look: RenderOptions, suffix: str) -> list[str]:
     commands = [f"compilediag show{suffix}"]
     costly = max(section.attribution, key=lambda item: item.compile_s or 0.0, default=None)
     if costly is not None and costly.causes and costly.causes[0].rule:

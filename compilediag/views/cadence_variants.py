@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from compilediag.views.sparkline import sparkline
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 from compilediag.views.text import clean, columns, hang
 from compilediag.views.words import seconds
@@ -19,7 +19,7 @@ PICTURE_COLUMNS = 32
 LEAST_PICTURE = 8
 
 
-def variant_rows(section: CadenceSection, look: Look) -> list[str]:
+def variant_rows(section: CadenceSection, look: RenderOptions) -> list[str]:
     """One row a variant, the scale of the pictures, and what went wrong with a variant."""
     cells = [value for item in section.variants if item.picture for value in item.picture.cells_s]
     low, high = min(cells, default=0.0), max(cells, default=0.0)
@@ -45,7 +45,7 @@ def variant_rows(section: CadenceSection, look: Look) -> list[str]:
     return lines
 
 
-def _variant_row(item: VariantRecord, look: Look) -> tuple[str, ...]:
+def _variant_row(item: VariantRecord, look: RenderOptions) -> tuple[str, ...]:
     steps, counts = item.steps, item.counts
     name = look.fit(look.text(item.name), NAME_CHARS)
     return (

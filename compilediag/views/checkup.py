@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import hang, pad
 
 State = Literal["ok", "warning", "failed"]
@@ -60,7 +60,7 @@ def plain(checkup: Checkup) -> dict[str, object]:
     }
 
 
-def render_checkup(checkup: Checkup, look: Look) -> str:
+def render_checkup(checkup: Checkup, look: RenderOptions) -> str:
     """Versions, checks with remedies, what can and what cannot be observed; the answer first."""
     failed = [check for check in checkup.checks if check.state == "failed"]
     if checkup.usable:
@@ -83,7 +83,7 @@ def render_checkup(checkup: Checkup, look: Look) -> str:
     return "\n".join([*lines, "", f"  next: {following}{when}"]) + "\n"
 
 
-def _versions(checkup: Checkup, look: Look) -> list[str]:
+def _versions(checkup: Checkup, look: RenderOptions) -> list[str]:
     width = max(len(name) for name in checkup.versions) + 2
     return [
         f"  {pad(name, width)}{look.text(version or 'not installed', 80)}"
@@ -91,7 +91,7 @@ def _versions(checkup: Checkup, look: Look) -> list[str]:
     ]
 
 
-def _check(check: Check, look: Look) -> list[str]:
+def _check(check: Check, look: RenderOptions) -> list[str]:
     kinds = {"ok": ("good", "green"), "warning": ("warn", "yellow"), "failed": ("bad", "red")}
     kind, style = kinds[check.state]
     sign = pad(look.sign(kind), 2)
@@ -103,7 +103,7 @@ def _check(check: Check, look: Look) -> list[str]:
     return lines
 
 
-def _hook(hook: Hook, look: Look) -> list[str]:
+def _hook(hook: Hook, look: RenderOptions) -> list[str]:
     name = look.text(hook.name, 40)
     if hook.available:
         return [f"  {look.styled(pad(look.sign('good'), 2), 'green')} {name}"]

@@ -15,7 +15,7 @@ from compilediag.compare.diff import (
     TimingChange,
 )
 from compilediag.views.quantities import measured
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 from compilediag.views.text import flow, hang
 from compilediag.views.words import seconds
@@ -24,7 +24,7 @@ MOST_ITEMS = 30
 """Of one list; `diff --json` has them all."""
 
 
-def render_comparison(found: Comparison, look: Look) -> str:
+def render_comparison(found: Comparison, look: RenderOptions) -> str:
     """The comparison as text: the changed counts in one sentence, then every list that changed."""
     lines = [*_summary(found, look), ""]
     lines += table(
@@ -48,7 +48,7 @@ def render_comparison(found: Comparison, look: Look) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _summary(found: Comparison, look: Look) -> list[str]:
+def _summary(found: Comparison, look: RenderOptions) -> list[str]:
     changed = [item for item in found.counts if item.change]
     told = [f"{_plain(item.name)} {item.before} {look.arrow} {item.after}" for item in changed]
     if found.verdict[0] != found.verdict[1]:
@@ -75,7 +75,7 @@ def _plain(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _lists(found: Comparison, look: Look) -> list[tuple[str, list[str]]]:
+def _lists(found: Comparison, look: RenderOptions) -> list[tuple[str, list[str]]]:
     """Every list of changes with its title; what is empty is left out by `_list`."""
     differing = [item for item in found.causes_same if item.before != item.after]
     return [
@@ -95,7 +95,7 @@ def _lists(found: Comparison, look: Look) -> list[tuple[str, list[str]]]:
     ]
 
 
-def _list(title: str, told: Sequence[str], look: Look) -> list[str]:
+def _list(title: str, told: Sequence[str], look: RenderOptions) -> list[str]:
     if not told:
         return []
     lines = ["", look.styled(f"{title} ({len(told)})", "bold")]
@@ -106,11 +106,11 @@ def _list(title: str, told: Sequence[str], look: Look) -> list[str]:
     return lines
 
 
-def _texts(texts: Sequence[str], look: Look) -> list[str]:
+def _texts(texts: Sequence[str], look: RenderOptions) -> list[str]:
     return [look.text(text) for text in texts]
 
 
-def _cause(item: CauseChange, look: Look) -> str:
+def _cause(item: CauseChange, look: RenderOptions) -> str:
     key = item.key
     told = f"{look.text(key.rule, 60)} {look.text(key.variable, 120)}"
     if item.expected is not None and item.actual is not None:
@@ -120,14 +120,14 @@ def _cause(item: CauseChange, look: Look) -> str:
     return f"{told}{look.dot}compiles {item.before} {look.arrow} {item.after}"
 
 
-def _break(item: BreakChange, look: Look) -> str:
+def _break(item: BreakChange, look: RenderOptions) -> str:
     category = f"{look.text(item.category, 60)} " if item.category else ""
     where = f"{look.path(item.file, 60)}:{item.line} in {look.text(item.function, 60)}"
     sites = f"{look.dot}sites {item.before} {look.arrow} {item.after}"
     return f"{category}{where}{sites}: {look.text(item.reason, 160)}"
 
 
-def _frame(item: FrameChange, look: Look) -> str:
+def _frame(item: FrameChange, look: RenderOptions) -> str:
     where = f"{look.text(item.function, 60)}, {look.path(item.file, 60)}"
     if not item.present_before:
         told = f"new, compiles {item.after}"
@@ -140,12 +140,12 @@ def _frame(item: FrameChange, look: Look) -> str:
     return f"{where}: {told}"
 
 
-def _field(item: FieldChange, look: Look) -> str:
+def _field(item: FieldChange, look: RenderOptions) -> str:
     before, after = (_value(value, look) for value in (item.before, item.after))
     return f"{look.text(item.path.partition('.')[2], 80)}: {before} {look.arrow} {after}"
 
 
-def _value(value: object, look: Look) -> str:
+def _value(value: object, look: RenderOptions) -> str:
     return "not known" if value is None else look.text(value, 80)
 
 
@@ -157,6 +157,6 @@ def _timing(item: TimingChange) -> tuple[str, ...]:
     return item.name, seconds(item.before_s), seconds(item.after_s)
 
 
-def _number(item: NumberChange, look: Look) -> tuple[str, ...]:
+def _number(item: NumberChange, look: RenderOptions) -> tuple[str, ...]:
     told = (measured(item.name, value) for value in (item.before, item.after))
     return look.text(item.name, 60), *told

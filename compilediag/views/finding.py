@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from compilediag.views import lookups
 from compilediag.views.finding_rows import place, title_of, when, writer
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import columns, hang, pad
 from compilediag.views.words import count, seconds
 
@@ -30,7 +30,9 @@ _CONFIDENCE = {
 }
 
 
-def render_finding(number: int, finding: FindingRecord, receipt: Receipt, look: Look) -> str:
+def render_finding(
+    number: int, finding: FindingRecord, receipt: Receipt, look: RenderOptions
+) -> str:
     """All facts of one finding, labelled, each compile on its own line."""
     title = look.text(title_of(finding))
     head = hang(f"{look.text(finding.rule, 8)} {title}", look.width, f"finding {number}: ", "  ")
@@ -51,7 +53,7 @@ def render_finding(number: int, finding: FindingRecord, receipt: Receipt, look: 
     return "\n".join(lines) + "\n"
 
 
-def _facts(finding: FindingRecord, receipt: Receipt, look: Look) -> list[tuple[str, str]]:
+def _facts(finding: FindingRecord, receipt: Receipt, look: RenderOptions) -> list[tuple[str, str]]:
     told: list[tuple[str, str]] = []
     if finding.variable:
         told.append(("variable", look.text(finding.variable)))
@@ -79,7 +81,7 @@ def _facts(finding: FindingRecord, receipt: Receipt, look: Look) -> list[tuple[s
     return told
 
 
-def _evidence(key: str, value: object, look: Look) -> list[tuple[str, str]]:
+def _evidence(key: str, value: object, look: RenderOptions) -> list[tuple[str, str]]:
     """What a rule kept beside the facts above: a line for each item of a list."""
     if value in (None, [], (), {}, "") or (key == "processes" and value == [0]):
         return []
@@ -96,7 +98,7 @@ def _evidence(key: str, value: object, look: Look) -> list[tuple[str, str]]:
     return told
 
 
-def _judgement(finding: FindingRecord, look: Look) -> list[tuple[str, str]]:
+def _judgement(finding: FindingRecord, look: RenderOptions) -> list[tuple[str, str]]:
     """Whose code it is, how sure it is, what to change."""
     owner = {"user": "your code", "third_party": "a library", "torch": "torch itself"}
     told = [("owner", owner.get(finding.ownership or "", "could not be determined"))]
@@ -111,7 +113,7 @@ def _judgement(finding: FindingRecord, look: Look) -> list[tuple[str, str]]:
     return told
 
 
-def _compile(item: CompileEvent, look: Look) -> str:
+def _compile(item: CompileEvent, look: RenderOptions) -> str:
     step = "step not seen" if item.step is None else f"step {item.step}"
     cells = (look.text(item.compile_id, 40), step, seconds(item.seconds))
     widths = (8, 13, 12)
@@ -120,7 +122,7 @@ def _compile(item: CompileEvent, look: Look) -> str:
     return look.fit(f"    {told}{frame}:{item.frame.line}", look.width)
 
 
-def _beside(finding: FindingRecord, happened: list[CompileEvent], look: Look) -> list[str]:
+def _beside(finding: FindingRecord, happened: list[CompileEvent], look: RenderOptions) -> list[str]:
     """Guards of other causes that were false at the same compiles: fixing one may not suffice."""
     others = [
         _named(cause, look)
@@ -138,7 +140,7 @@ def _beside(finding: FindingRecord, happened: list[CompileEvent], look: Look) ->
     return lines + ([f"    +{len(distinct) - 10} more"] if len(distinct) > 10 else [])
 
 
-def _named(cause: EventCause, look: Look) -> str:
+def _named(cause: EventCause, look: RenderOptions) -> str:
     where = f"  {look.path(cause.file, 60)}:{cause.line}" if cause.file else ""
     rule, family = look.text(cause.rule or "", 8), look.text(cause.family.replace("_", " "), 60)
     return f"{rule} {family}: {look.text(cause.variable, 120)}{where}".strip()

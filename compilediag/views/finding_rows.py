@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compilediag.views import lookups
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import columns, flow, hang, pad
 from compilediag.views.words import seconds, steps
 
@@ -20,7 +20,9 @@ _TEXT_CHARS = 120
 """Of one value, such as a shape or the text of a guard; `explain` shows more."""
 
 
-def finding_rows(number: int, finding: FindingRecord, receipt: Receipt, look: Look) -> list[str]:
+def finding_rows(
+    number: int, finding: FindingRecord, receipt: Receipt, look: RenderOptions
+) -> list[str]:
     """The lines of one finding; its number is the one `compilediag explain` takes."""
     return [
         *_what(number, finding, receipt, look),
@@ -29,7 +31,7 @@ def finding_rows(number: int, finding: FindingRecord, receipt: Receipt, look: Lo
     ]
 
 
-def _what(number: int, finding: FindingRecord, receipt: Receipt, look: Look) -> list[str]:
+def _what(number: int, finding: FindingRecord, receipt: Receipt, look: RenderOptions) -> list[str]:
     """Line one: number, code, title, variable, its change; what it cost at the right edge."""
     cost = seconds(finding.cost_s) if finding.cost_s is not None else ""
     rule = look.text(finding.rule, 8)
@@ -58,7 +60,7 @@ def title_of(finding: FindingRecord) -> str:
     return finding.title or finding.slug.replace("-", " ")
 
 
-def _detail(finding: FindingRecord, receipt: Receipt, look: Look) -> str:
+def _detail(finding: FindingRecord, receipt: Receipt, look: RenderOptions) -> str:
     """The variable and how it changed: `pos.pe  [1, 16] → [8, 16]`."""
     variable = finding.variable
     told = look.text(variable, _TEXT_CHARS) if variable else ""
@@ -70,7 +72,7 @@ def _detail(finding: FindingRecord, receipt: Receipt, look: Look) -> str:
     return f"{told}  {expected} {look.arrow} {actual}{others}".strip()
 
 
-def _where(finding: FindingRecord, receipt: Receipt, look: Look) -> list[str]:
+def _where(finding: FindingRecord, receipt: Receipt, look: RenderOptions) -> list[str]:
     """Line two: file and line, when, who writes it."""
     told = [text for text in (place(finding, look), when(finding)) if text]
     told += [f"written by {writer(item, look)}" for item in lookups.writers(finding, receipt)[:2]]
@@ -79,7 +81,7 @@ def _where(finding: FindingRecord, receipt: Receipt, look: Look) -> list[str]:
     return flow(told, look.dot, look.width, INDENT, INDENT)
 
 
-def place(finding: FindingRecord, look: Look) -> str:
+def place(finding: FindingRecord, look: RenderOptions) -> str:
     """`model.py:7 in forward`, or nothing where no line is to blame."""
     location = finding.location
     if location is None:
@@ -89,7 +91,7 @@ def place(finding: FindingRecord, look: Look) -> str:
     return f"{look.path(location.file, 60)}{line}{function}"
 
 
-def writer(item: lookups.WrittenBy, look: Look, *, whole: bool = False) -> str:
+def writer(item: lookups.WrittenBy, look: RenderOptions, *, whole: bool = False) -> str:
     """`setc, model.py:23`; the whole qualified name on request."""
     name = item.function if whole else item.function.rpartition("<locals>.")[2]
     where = f", {look.path(item.file, 60)}:{item.line}" if item.file else ""
@@ -104,7 +106,7 @@ def when(finding: FindingRecord) -> str:
     return told
 
 
-def _fix(finding: FindingRecord, look: Look) -> list[str]:
+def _fix(finding: FindingRecord, look: RenderOptions) -> list[str]:
     """Line three: what to change, and what that costs."""
     fix = finding.fix
     told = look.text(fix.summary) + (" (verified by a rerun)" if fix.verified else "")

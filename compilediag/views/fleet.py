@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from compilediag.fleet.entry import KINDS, Problem
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import hang
 from compilediag.views.words import count
 
@@ -13,22 +13,22 @@ SHOWN_PROBLEMS = 3
 """Files named of each kind; `--json` has them all."""
 
 
-def moment(created: str, look: Look) -> str:
+def moment(created: str, look: RenderOptions) -> str:
     """The time of a receipt to the minute, UTC."""
     return look.text(created[:16].replace("T", " "), 40)
 
 
-def day(created: str, look: Look) -> str:
+def day(created: str, look: RenderOptions) -> str:
     """The day of a receipt, UTC."""
     return look.text(created[:10], 40)
 
 
-def counted(counts: Mapping[str, int], look: Look) -> str:
+def counted(counts: Mapping[str, int], look: RenderOptions) -> str:
     """Counts by name in one line: `5 failed, 2 killed`."""
     return ", ".join(f"{number:,} {look.text(name, 60)}" for name, number in counts.items())
 
 
-def notes(problems: Sequence[Problem], told: Sequence[str], look: Look) -> list[str]:
+def notes(problems: Sequence[Problem], told: Sequence[str], look: RenderOptions) -> list[str]:
     """Files that are not counted, by kind and by name, and what else is to be known."""
     lines: list[str] = []
     for kind, words in KINDS.items():
@@ -42,7 +42,7 @@ def notes(problems: Sequence[Problem], told: Sequence[str], look: Look) -> list[
     return lines
 
 
-def _named(found: Sequence[Problem], words: str, look: Look) -> str:
+def _named(found: Sequence[Problem], words: str, look: RenderOptions) -> str:
     names = ", ".join(look.path(item.path, 60) for item in found[:SHOWN_PROBLEMS])
     more = f" and {len(found) - SHOWN_PROBLEMS:,} more" if len(found) > SHOWN_PROBLEMS else ""
     why = f": {look.text(found[0].text, 160)}" if len(found) == 1 else ""

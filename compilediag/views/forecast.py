@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from compilediag.views.finding_rows import place, title_of
 from compilediag.views.lookups import numbered
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import hang
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MOST_NAMES = 3
 
 
-def outlook(receipt: Receipt, look: Look) -> list[str]:
+def outlook(receipt: Receipt, look: RenderOptions) -> list[str]:
     """The lines "armed" and "forecast"; none where there is nothing to say."""
     found = numbered(receipt)
     armed = [(number, item) for number, item in found if item.rule == "CD150"]
@@ -36,12 +36,12 @@ def outlook(receipt: Receipt, look: Look) -> list[str]:
     return lines
 
 
-def _said(label: str, told: str, look: Look) -> list[str]:
+def _said(label: str, told: str, look: RenderOptions) -> list[str]:
     lines = hang(told, look.width, f"{look.sign('warn')} {label}: ", "  ")
     return [look.styled(line, "yellow") for line in lines]
 
 
-def _armed(armed: list[tuple[int, FindingRecord]], look: Look) -> str:
+def _armed(armed: list[tuple[int, FindingRecord]], look: RenderOptions) -> str:
     """What will recompile at the next call, by name and place."""
     names = [
         look.text(item.variable or title_of(item), 60)
@@ -67,7 +67,7 @@ def fullest_frame(receipt: Receipt) -> FrameDetail | None:
     return fullest if half else None
 
 
-def _headroom(item: FrameDetail, look: Look) -> str:
+def _headroom(item: FrameDetail, look: RenderOptions) -> str:
     where = f"{look.path(item.frame.file, 60)}:{item.frame.line}"
     used = f"{item.headroom.variants} of {item.headroom.limit} variants used"
     return f"{look.text(item.frame.function, 60)} ({where}): {used}; over that it runs eager"

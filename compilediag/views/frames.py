@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 from compilediag.views.text import hang
 from compilediag.views.words import NOT_MEASURED, count
@@ -22,7 +22,7 @@ WIDE_ONLY = frozenset({"guards", "guard check"})
 """Columns left out of a narrower terminal."""
 
 
-def render_frames(receipt: Receipt, look: Look) -> str:
+def render_frames(receipt: Receipt, look: RenderOptions) -> str:
     """The frames of the run as a table, most compiles first, and what its columns mean."""
     frames = receipt.compile.frames_detail
     if not frames:
@@ -45,7 +45,7 @@ def render_frames(receipt: Receipt, look: Look) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _decompiled(receipt: Receipt, look: Look) -> list[str]:
+def _decompiled(receipt: Receipt, look: RenderOptions) -> list[str]:
     """Where it stands what torch made of each frame, by compile; from `run --depyf`."""
     linked = {
         uri.rpartition("/")[2].removesuffix(".py"): uri
@@ -64,7 +64,7 @@ def _decompiled(receipt: Receipt, look: Look) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _row(item: FrameDetail, look: Look) -> tuple[str, ...]:
+def _row(item: FrameDetail, look: RenderOptions) -> tuple[str, ...]:
     where = f"{look.path(item.frame.file, 60)}:{item.frame.line}"
     room = item.headroom
     limit = "?" if room.limit is None else str(room.limit)

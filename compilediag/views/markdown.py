@@ -13,7 +13,7 @@ from compilediag.views.blindness import reasons
 from compilediag.views.finding_rows import title_of, when
 from compilediag.views.headline import headline
 from compilediag.views.lookups import main_findings, notes
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.training import figures
 from compilediag.views.verdict import ending
 from compilediag.views.words import seconds
@@ -28,7 +28,7 @@ _SIGN = {"bad": "❌", "good": "✅", "blind": "❔", "warn": "⚠️"}
 
 def render_markdown(receipt: Receipt, *, root: str = "") -> str:
     """The verdict, the counts and every finding as GitHub Markdown."""
-    look = Look(root=root)
+    look = RenderOptions(root=root)
     head = headline(receipt)
     lines = [f"### {_SIGN[head.kind]} {prose(head.sentence)}", "", " · ".join(head.counts), ""]
     if said := figures(receipt):
@@ -46,7 +46,7 @@ def render_markdown(receipt: Receipt, *, root: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _findings(receipt: Receipt, look: Look) -> list[str]:
+def _findings(receipt: Receipt, look: RenderOptions) -> list[str]:
     chosen = [*main_findings(receipt), *notes(receipt)]
     if not chosen:
         return []
@@ -57,7 +57,7 @@ def _findings(receipt: Receipt, look: Look) -> list[str]:
     return [*lines, ""]
 
 
-def _row(number: int, finding: FindingRecord, receipt: Receipt, look: Look) -> str:
+def _row(number: int, finding: FindingRecord, receipt: Receipt, look: RenderOptions) -> str:
     what = prose(title_of(finding))
     if finding.variable:
         what += f" {code(finding.variable)}"
@@ -76,7 +76,7 @@ def _row(number: int, finding: FindingRecord, receipt: Receipt, look: Look) -> s
 
 def code(text: str, *, cell: bool = True) -> str:
     """A text of the target as a code span that nothing in it can end, for a table's `cell`."""
-    shown = Look().text(text, 300)
+    shown = RenderOptions().text(text, 300)
     shown = shown.replace("|", "\\|") if cell else shown
     longest = max((len(run) for run in _backtick_runs(shown)), default=0)
     fence = "`" * (longest + 1)
@@ -86,7 +86,7 @@ def code(text: str, *, cell: bool = True) -> str:
 
 def prose(text: str) -> str:
     """A sentence of ours that may name things of the target: no markup, mention or link works."""
-    shown = Look().text(text, 400)
+    shown = RenderOptions().text(text, 400)
     for sign in "\\`*_[]<>|#~":
         shown = shown.replace(sign, "\\" + sign)
     # An escaped @ still mentions people; an invisible break does not.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compilediag.views.quantities import figure, measured, quantity
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 from compilediag.views.text import flow, hang
 from compilediag.views.words import count, seconds
@@ -21,7 +21,9 @@ FIGURES = ("mean", "median", "min", "max", "last")
 WIDE = 90
 
 
-def measured_lines(receipt: Receipt, look: Look, suffix: str, *, complete: bool) -> list[str]:
+def measured_lines(
+    receipt: Receipt, look: RenderOptions, suffix: str, *, complete: bool
+) -> list[str]:
     """The newest tracked runs in a line each, with `complete` all of them as tables; the cost."""
     runs = receipt.tracked
     lines: list[str] = []
@@ -37,7 +39,7 @@ def measured_lines(receipt: Receipt, look: Look, suffix: str, *, complete: bool)
     return lines
 
 
-def _run(run: TrackedRecord, look: Look) -> list[str]:
+def _run(run: TrackedRecord, look: RenderOptions) -> list[str]:
     told = [f"tracked {look.text(run.name, 60)}: {count(run.steps, 'step')} in {_time(run)}"]
     if run.state != "finished":
         told[0] += f" ({'not finished' if run.state == 'running' else look.text(run.state, 20)})"
@@ -59,7 +61,7 @@ def _time(run: TrackedRecord) -> str:
     return seconds(run.wall_s)
 
 
-def _metric(item: MetricRecord, look: Look) -> str:
+def _metric(item: MetricRecord, look: RenderOptions) -> str:
     name = look.text(item.name, 40)
     lost = f", {item.not_finite} not finite" if item.not_finite else ""
     if item.mean is None or item.min is None or item.max is None:
@@ -69,7 +71,7 @@ def _metric(item: MetricRecord, look: Look) -> str:
     return f"{name} {figure(item.mean)} ({figure(item.min)} to {figure(item.max)}{lost})"
 
 
-def _metrics(run: TrackedRecord, look: Look) -> list[str]:
+def _metrics(run: TrackedRecord, look: RenderOptions) -> list[str]:
     """Every metric of one run; a narrow terminal has room for the mean only."""
     shown = FIGURES if look.width >= WIDE else FIGURES[:1]
     rows = [
@@ -89,7 +91,7 @@ def _figure(item: MetricRecord, name: str) -> str:
     return "-" if value is None else measured(item.name, value)
 
 
-def _cost(cost: CostSection, look: Look) -> str:
+def _cost(cost: CostSection, look: RenderOptions) -> str:
     if cost.amount is None:
         return f"not known: {look.text(cost.note or 'nothing was priced', 200)}"
     told = f"{cost.amount:,.2f} {look.text(cost.currency, 16)}"

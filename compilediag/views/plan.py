@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from compilediag.receipt.bucket_plan import FixedSizes, SizePlan
 from compilediag.receipt.size_histogram import Histogram, Range, histogram
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 from compilediag.views.text import hang
 from compilediag.views.words import count
@@ -26,7 +26,7 @@ NOTHING_KNOWN = (
 )
 
 
-def render_plan(plans: Sequence[SizePlan], look: Look) -> str:
+def render_plan(plans: Sequence[SizePlan], look: RenderOptions) -> str:
     """One block a callable, those called most first."""
     if not plans:
         return "\n".join(hang(NOTHING_KNOWN, look.width, "", "  ")) + "\n"
@@ -36,7 +36,7 @@ def render_plan(plans: Sequence[SizePlan], look: Look) -> str:
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def _block(item: SizePlan, look: Look) -> list[str]:
+def _block(item: SizePlan, look: RenderOptions) -> list[str]:
     lines = [*_head(item, look), ""]
     if item.buckets is None and item.grid is None:
         said = (
@@ -53,7 +53,7 @@ def _block(item: SizePlan, look: Look) -> list[str]:
     return lines
 
 
-def _head(item: SizePlan, look: Look) -> list[str]:
+def _head(item: SizePlan, look: RenderOptions) -> list[str]:
     varying = item.varying
     place = f"{look.path(item.file)}:{item.line}" if item.file else ""
     name = look.styled(look.text(item.name, 80), "bold")
@@ -91,7 +91,7 @@ def _missing(item: SizePlan) -> list[str]:
     return missing
 
 
-def _places(dims: Sequence[str], look: Look) -> str:
+def _places(dims: Sequence[str], look: RenderOptions) -> str:
     told = (place.rpartition(":") for place in dims)
     return " = ".join(f"dim {dim} of {look.text(name, 60)}" for name, _, dim in told)
 
@@ -99,7 +99,7 @@ def _places(dims: Sequence[str], look: Look) -> str:
 # --- the histogram ----------------------------------------------------------------------------
 
 
-def _drawn(found: Histogram, look: Look) -> list[str]:
+def _drawn(found: Histogram, look: RenderOptions) -> list[str]:
     """A bar a range of sizes, and an edge under each bucket."""
     ranges = [item for section in found.sections for item in section.ranges]
     ranges += [found.split] if found.split else []
@@ -121,12 +121,12 @@ def _drawn(found: Histogram, look: Look) -> list[str]:
     return lines
 
 
-def _label(item: Range, look: Look) -> str:
+def _label(item: Range, look: RenderOptions) -> str:
     between = "-" if look.ascii_only else "–"
     return f"{item.low}" if item.low == item.high else f"{item.low}{between}{item.high}"
 
 
-def _bar(item: Range, most: int, label: int, room: int, look: Look) -> str:
+def _bar(item: Range, most: int, label: int, room: int, look: RenderOptions) -> str:
     width = -(-item.calls * room // most)
     told = f" {item.calls:,}" if item.calls else ""
     side = "|" if look.ascii_only else "│"
@@ -134,11 +134,11 @@ def _bar(item: Range, most: int, label: int, room: int, look: Look) -> str:
     return f"  {_label(item, look):>{label}} {side}{bar}{told}"
 
 
-def _dash(look: Look) -> str:
+def _dash(look: RenderOptions) -> str:
     return "-" if look.ascii_only else "─"
 
 
-def _corner(look: Look) -> str:
+def _corner(look: RenderOptions) -> str:
     return "-+" if look.ascii_only else "─┴─"
 
 
@@ -149,7 +149,7 @@ def _share(waste: float) -> str:
 # --- comparison and code ----------------------------------------------------------------------
 
 
-def _axes(item: SizePlan, look: Look) -> list[str]:
+def _axes(item: SizePlan, look: RenderOptions) -> list[str]:
     if item.grid is None:
         return []
     lines: list[str] = []
@@ -159,13 +159,13 @@ def _axes(item: SizePlan, look: Look) -> list[str]:
     return lines
 
 
-def _compared(item: SizePlan, look: Look) -> list[str]:
+def _compared(item: SizePlan, look: RenderOptions) -> list[str]:
     head = ("buckets", "graphs", "padding")
     rows = [(row.name, str(row.graphs), _share(row.waste)) for row in item.alternatives]
     return table(head, rows, look, right=head[1:])
 
 
-def _code(item: SizePlan, look: Look) -> list[str]:
+def _code(item: SizePlan, look: RenderOptions) -> list[str]:
     """Lines to be copied; a size that one tensor has twice is left to the reader."""
     axes = [_arguments(dims) for dims in item.varying.dims]
     if any(len(tensors) < len(dims) for tensors, dims in zip(axes, item.varying.dims, strict=True)):
@@ -188,7 +188,7 @@ def _code(item: SizePlan, look: Look) -> list[str]:
     return [f"  {look.text(line, 4000)}" if line else "" for line in lines]
 
 
-def _changed(item: SizePlan, fixed: FixedSizes, look: Look) -> list[str]:
+def _changed(item: SizePlan, fixed: FixedSizes, look: RenderOptions) -> list[str]:
     """The setting of a FixedShape that is there."""
     if item.grid is not None:
         new = _listed_axes(item, fixed.axes)

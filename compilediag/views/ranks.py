@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 from compilediag.views.text import hang
 from compilediag.views.words import NOT_MEASURED, count
@@ -25,7 +25,7 @@ _ASPECTS = {
 }
 
 
-def render_ranks(receipt: Receipt, look: Look) -> str:
+def render_ranks(receipt: Receipt, look: RenderOptions) -> str:
     """All ranks as a table, then what diverges, then stragglers."""
     section = receipt.ranks
     if section is None:
@@ -109,7 +109,7 @@ def _asked(row: RankRow) -> int:
     return (row.cache_hits or 0) + (row.cache_misses or 0)
 
 
-def _divergence(item: RankDivergence, look: Look) -> list[str]:
+def _divergence(item: RankDivergence, look: RenderOptions) -> list[str]:
     who = "rank" if len(item.ranks) == 1 else "ranks"
     what = _ASPECTS.get(item.aspect, look.text(item.aspect, 60))
     more = "" if item.count in {None, len(item.ranks)} else f" ({item.count} in all)"
@@ -127,7 +127,7 @@ def _divergence(item: RankDivergence, look: Look) -> list[str]:
     return lines
 
 
-def _stragglers(section: RanksSection, look: Look) -> list[str]:
+def _stragglers(section: RanksSection, look: RenderOptions) -> list[str]:
     told = [
         f"rank {item.rank} {item.seconds:.3g} s ({item.ratio:.2f} × the median)"
         for item in section.stragglers[:5]

@@ -8,7 +8,7 @@ from compilediag.fleet.measures import BY_NAME
 from compilediag.fleet.stats import LaneStats
 from compilediag.views.fleet import counted, day
 from compilediag.views.quantities import quantity
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 from compilediag.views.text import hang
 from compilediag.views.words import count
@@ -26,7 +26,7 @@ _COLUMNS = (
 """Columns with the measures they show; one that no lane has is left out."""
 
 
-def render_stats(lanes: Sequence[LaneStats], look: Look) -> str:
+def render_stats(lanes: Sequence[LaneStats], look: RenderOptions) -> str:
     """The table as text, with what the numbers leave out below it."""
     shown = lanes[:MOST_LANES]
     total = sum(lane.receipts for lane in lanes)
@@ -44,7 +44,7 @@ def render_stats(lanes: Sequence[LaneStats], look: Look) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(lanes: Sequence[LaneStats], look: Look) -> list[str]:
+def _table(lanes: Sequence[LaneStats], look: RenderOptions) -> list[str]:
     columns = [
         (name, measures)
         for name, measures in _COLUMNS
@@ -86,7 +86,7 @@ def _shared_unit(texts: Sequence[str]) -> str:
     return " / ".join(texts)
 
 
-def _remarks(lane: LaneStats, look: Look) -> list[str]:
+def _remarks(lane: LaneStats, look: RenderOptions) -> list[str]:
     """What a reader of the lane's line must know."""
     told: list[str] = []
     if lane.checks.failed:

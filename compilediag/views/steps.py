@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 from compilediag.views.text import hang
 from compilediag.views.words import NOT_MEASURED, count, percent, seconds
@@ -33,7 +33,7 @@ _SPOKEN = {
 }
 
 
-def render_steps(receipt: Receipt, look: Look) -> str:
+def render_steps(receipt: Receipt, look: RenderOptions) -> str:
     """Phases, spikes, synchronisations and timings of the lead process, as tables."""
     steps = receipt.steps
     if steps is None and not receipt.timings:
@@ -56,7 +56,7 @@ def _headline(steps: StepsSection) -> str:
     return f"{count(steps.count, 'step')}{timed}, median {seconds(steps.median)}{warmup}"
 
 
-def _phases(phases: Phases, look: Look) -> list[str]:
+def _phases(phases: Phases, look: RenderOptions) -> list[str]:
     measured = {name: getattr(phases, name) for name in PHASES}
     if not any(value is not None for value in measured.values()):
         return ["  the phases of the steps were not measured"]
@@ -87,7 +87,7 @@ def _phases(phases: Phases, look: Look) -> list[str]:
 # --- spikes ----------------------------------------------------------------------------------
 
 
-def _spikes(steps: StepsSection, look: Look) -> list[str]:
+def _spikes(steps: StepsSection, look: RenderOptions) -> list[str]:
     if not steps.spikes:
         return ["", "  no step after warm-up took more than twice the median"]
     head = ("long step", "took", "compiling", "metrics", "sync", "why")
@@ -96,7 +96,7 @@ def _spikes(steps: StepsSection, look: Look) -> list[str]:
     return lines + _more(len(steps.spikes) - MOST_SPIKES)
 
 
-def _spike(item: Spike, look: Look) -> tuple[str, ...]:
+def _spike(item: Spike, look: RenderOptions) -> tuple[str, ...]:
     why = NOT_MEASURED if item.why is None else _SPOKEN.get(item.why, item.why)
     taken = (item.compile_s, item.metric_s, item.sync_s or 0)
     return (
@@ -110,7 +110,7 @@ def _spike(item: Spike, look: Look) -> tuple[str, ...]:
 # --- synchronisations --------------------------------------------------------------------------
 
 
-def _syncs(syncs: SyncsSection, look: Look) -> list[str]:
+def _syncs(syncs: SyncsSection, look: RenderOptions) -> list[str]:
     """The lines that read tensors most often in a step."""
     what = "synchronisations" if syncs.on_device else "reads of tensors (no device: none waits)"
     head = (what, "kind", "most in a step", "sampled steps", "seconds")
@@ -119,7 +119,7 @@ def _syncs(syncs: SyncsSection, look: Look) -> list[str]:
     return lines + _more(len(syncs.lines) - MOST_READS)
 
 
-def _sync(item: SyncLineRecord, sampled: int, look: Look) -> tuple[str, ...]:
+def _sync(item: SyncLineRecord, sampled: int, look: RenderOptions) -> tuple[str, ...]:
     return (
         f"{look.path(item.file, 60)}:{item.line} {look.text(item.function, 40)}",
         look.text(item.kind, 20),
@@ -132,7 +132,7 @@ def _sync(item: SyncLineRecord, sampled: int, look: Look) -> tuple[str, ...]:
 # --- spans and hooks -------------------------------------------------------------------------
 
 
-def _timings(timings: tuple[Timing, ...], look: Look) -> list[str]:
+def _timings(timings: tuple[Timing, ...], look: RenderOptions) -> list[str]:
     timed = [item for item in timings if item.count is not None]
     lines: list[str] = []
     if timed:
@@ -148,7 +148,7 @@ def _timings(timings: tuple[Timing, ...], look: Look) -> list[str]:
     return lines + _more(len(unseen) - MOST_TIMINGS)
 
 
-def _timing(item: Timing, look: Look) -> tuple[str, ...]:
+def _timing(item: Timing, look: RenderOptions) -> tuple[str, ...]:
     return (
         _name(item, look),
         _kind(item, look),
@@ -160,14 +160,14 @@ def _timing(item: Timing, look: Look) -> tuple[str, ...]:
     )
 
 
-def _name(item: Timing, look: Look) -> str:
+def _name(item: Timing, look: RenderOptions) -> str:
     name = look.text(item.name, 60)
     on = f" on {look.text(item.target, 60)}" if item.target else ""
     place = f"  {look.path(item.file, 60)}:{item.line}" if item.file else ""
     return f"{name}{on}{place}"
 
 
-def _kind(item: Timing, look: Look) -> str:
+def _kind(item: Timing, look: RenderOptions) -> str:
     return look.text(_SPOKEN.get(item.kind, item.kind.replace("_", " ")), 40)
 
 

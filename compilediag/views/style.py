@@ -11,7 +11,7 @@ _STYLES = {"bold": "1", "dim": "2", "red": "1;31", "green": "1;32", "yellow": "1
 _SIGNS = {"bad": ("✗", "x"), "good": ("✓", "ok"), "blind": ("?", "?"), "warn": ("!", "!")}
 
 
-class Look(Struct, frozen=True):
+class RenderOptions(Struct, frozen=True):
     """Passed to every function that draws; `plain` text goes through `text` first."""
 
     width: int = 100

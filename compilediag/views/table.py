@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import columns, pad
 
 GAP = "  "
@@ -13,7 +13,7 @@ GAP = "  "
 def table(
     head: Sequence[str],
     rows: Sequence[Sequence[str]],
-    look: Look,
+    look: RenderOptions,
     *,
     right: Sequence[str] = (),
     shrink: str = "",
@@ -37,7 +37,11 @@ def table(
 
 
 def _line(
-    head: Sequence[str], row: Sequence[str], widths: list[int], right: Sequence[str], look: Look
+    head: Sequence[str],
+    row: Sequence[str],
+    widths: list[int],
+    right: Sequence[str],
+    look: RenderOptions,
 ) -> str:
     cells: list[str] = []
     for name, cell, width in zip(head, row, widths, strict=True):

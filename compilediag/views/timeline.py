@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import hang, pad
 from compilediag.views.words import count, seconds
 
@@ -16,7 +16,7 @@ MOST_CAUSES = 20
 """Of one compile; `show --json` has them all."""
 
 
-def render_timeline(receipt: Receipt, look: Look) -> str:
+def render_timeline(receipt: Receipt, look: RenderOptions) -> str:
     """Every compile in time order with its causes, the one to blame marked with `*`."""
     events = receipt.compile.events
     if not events:
@@ -39,7 +39,7 @@ def render_timeline(receipt: Receipt, look: Look) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _compile(item: CompileEvent, look: Look, *, ranks: bool, epochs: bool) -> list[str]:
+def _compile(item: CompileEvent, look: RenderOptions, *, ranks: bool, epochs: bool) -> list[str]:
     step = "step not seen" if item.step is None else f"step {item.step}"
     identity = look.text(item.compile_id, 40)
     identity += f" after reset {item.epoch}" if epochs and item.epoch else ""
@@ -50,7 +50,7 @@ def _compile(item: CompileEvent, look: Look, *, ranks: bool, epochs: bool) -> li
     return [look.styled(line, "bold") for line in lines]
 
 
-def _cause(cause: EventCause, look: Look) -> list[str]:
+def _cause(cause: EventCause, look: RenderOptions) -> list[str]:
     sign = "*" if cause.primary else " "
     code = f"{look.text(cause.rule, 8)} " if cause.rule else ""
     change = ""

@@ -9,7 +9,7 @@ from compilediag.views.words import count, seconds
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.views.style import Look
+    from compilediag.views.style import RenderOptions
 
 NOTE = "train_log: "
 """How reasons in `completeness` begin that are notes on a trainer's output."""
@@ -18,7 +18,7 @@ MOST_NOTES = 3
 WHOLE_FROM = 100
 
 
-def training(receipt: Receipt, look: Look) -> list[str]:
+def training(receipt: Receipt, look: RenderOptions) -> list[str]:
     """The figures of a trainer's output with the notes on them; nothing where none was read."""
     told = figures(receipt)
     if not told:

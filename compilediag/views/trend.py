@@ -10,7 +10,7 @@ from compilediag.fleet.measures import BY_NAME
 from compilediag.views.fleet import counted, day, moment
 from compilediag.views.quantities import pair, quantity
 from compilediag.views.sparkline import sparkline
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import columns, flow, hang, pad
 from compilediag.views.words import count
 
@@ -26,7 +26,7 @@ _SIGNS = {
 }
 
 
-def render_trend(lanes: Sequence[LaneTrend], look: Look, *, complete: bool = False) -> str:
+def render_trend(lanes: Sequence[LaneTrend], look: RenderOptions, *, complete: bool = False) -> str:
     """The trend as text: a headline, the changes by when they began, then what did not change."""
     events = sorted(chain.from_iterable(map(events_of, lanes)), key=order_of)
     shown = [event for event in events if complete or event.state != "undone"]
@@ -45,7 +45,9 @@ def render_trend(lanes: Sequence[LaneTrend], look: Look, *, complete: bool = Fal
     return "\n".join(lines) + "\n"
 
 
-def _headline(lanes: Sequence[LaneTrend], events: Sequence[Event], look: Look) -> list[str]:
+def _headline(
+    lanes: Sequence[LaneTrend], events: Sequence[Event], look: RenderOptions
+) -> list[str]:
     total = sum(lane.receipts for lane in lanes)
     first, last = min(lane.first for lane in lanes), max(lane.last for lane in lanes)
     about = f"{count(total, 'receipt')} of {count(len(lanes), 'lane')}, "
@@ -63,7 +65,7 @@ def _headline(lanes: Sequence[LaneTrend], events: Sequence[Event], look: Look) -
     return [*flow([said, about], look.dot, look.width, "", "  ")]
 
 
-def _event(event: Event, look: Look) -> list[str]:
+def _event(event: Event, look: RenderOptions) -> list[str]:
     sign, color = _SIGNS[event.state]
     title = f"{look.sign(sign)} {look.text(event.lane.label, 80)}: {_when(event.surest, look)}"
     head, *rest = hang(title, look.width, "", "    ")
@@ -74,7 +76,7 @@ def _event(event: Event, look: Look) -> list[str]:
     return lines
 
 
-def _when(change: Change, look: Look) -> str:
+def _when(change: Change, look: RenderOptions) -> str:
     """When it began: the receipt and its commit, or the range where that is not sure."""
     if not change.lasting:
         told = "receipt" if change.receipts == 1 else f"{change.receipts} receipts"
@@ -87,11 +89,11 @@ def _when(change: Change, look: Look) -> str:
     )
 
 
-def _receipt(mark: Mark, look: Look) -> str:
+def _receipt(mark: Mark, look: RenderOptions) -> str:
     return f"{moment(mark.created, look)} {look.path(mark.path, 70)} ({_commit(mark, look)})"
 
 
-def _commit(mark: Mark, look: Look) -> str:
+def _commit(mark: Mark, look: RenderOptions) -> str:
     if mark.commit is None:
         return "commit not known"
     changed = " with local changes" if mark.dirty else ""
@@ -99,7 +101,7 @@ def _commit(mark: Mark, look: Look) -> str:
     return f"commit {look.text(mark.commit[:_COMMIT])}{changed}{message}"
 
 
-def _rows(event: Event, look: Look) -> list[str]:
+def _rows(event: Event, look: RenderOptions) -> list[str]:
     """A line a change: measure, levels, size, and a picture of the series."""
     rows = [
         (*_row(change, look), _picture(event.lane.points_of(change), look))
@@ -110,7 +112,7 @@ def _rows(event: Event, look: Look) -> list[str]:
     return [("    " + "  ".join(row)).rstrip() for row in cells]
 
 
-def _row(change: Change, look: Look) -> tuple[str, str, str]:
+def _row(change: Change, look: RenderOptions) -> tuple[str, str, str]:
     measure = BY_NAME[change.measure]
     levels = pair(change.before, change.after, measure.unit, look.arrow)
     return measure.label, levels, _size(change)
@@ -126,7 +128,7 @@ def _size(change: Change) -> str:
     return f"{share:+.1f} %" if abs(share) < 9.95 else f"{share:+,.0f} %"
 
 
-def _picture(points: Sequence[float], look: Look) -> str:
+def _picture(points: Sequence[float], look: RenderOptions) -> str:
     low, high = min(points), max(points)
     if low == high:
         return ""
@@ -136,7 +138,7 @@ def _picture(points: Sequence[float], look: Look) -> str:
     return sparkline(raised, low + lift, high + lift, len(raised), ascii_only=look.ascii_only)
 
 
-def _circumstances(event: Event, look: Look) -> list[str]:
+def _circumstances(event: Event, look: RenderOptions) -> list[str]:
     """What may explain the change, or rules an explanation out."""
     told: list[str] = []
     change = event.surest
@@ -161,7 +163,7 @@ def _circumstances(event: Event, look: Look) -> list[str]:
     return told
 
 
-def _quiet(lane: LaneTrend, look: Look, *, complete: bool) -> list[str]:
+def _quiet(lane: LaneTrend, look: RenderOptions, *, complete: bool) -> list[str]:
     """What is steady in a lane, what cannot be told, and which receipts were left out.
 
     Counts that are and stay zero are listed on request, and so is the noise.
@@ -191,7 +193,7 @@ def _standing(series: Series) -> bool:
     return any(change.undone is None for change in series.changes)
 
 
-def _level(series: Series, lane: LaneTrend, look: Look, complete: bool) -> str:
+def _level(series: Series, lane: LaneTrend, look: RenderOptions, complete: bool) -> str:
     measure = BY_NAME[series.measure]
     if series.level is None:
         return measure.label

@@ -13,7 +13,7 @@ from compilediag.views.finding_rows import finding_rows
 from compilediag.views.forecast import outlook
 from compilediag.views.headline import headline
 from compilediag.views.lookups import BLIND_RULES, main_findings, notes, numbered
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import columns, flow, hang
 from compilediag.views.training import figures, training
 from compilediag.views.words import count
@@ -53,7 +53,7 @@ def render(
         complete: every finding, however many lines that takes (`show --all`).
         suffix: what the next commands need to find this receipt again, such as its path.
     """
-    look = Look(max(width, LEAST_WIDTH), color, ascii, root)
+    look = RenderOptions(max(width, LEAST_WIDTH), color, ascii, root)
     head = [*_head(receipt, look), *_ending(receipt, look), *training(receipt, look)]
     head += why_blind(receipt, look)
     tail = outlook(receipt, look)
@@ -68,7 +68,7 @@ def render(
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _head(receipt: Receipt, look: Look) -> list[str]:
+def _head(receipt: Receipt, look: RenderOptions) -> list[str]:
     head = headline(receipt)
     sign = look.sign(head.kind) + " "
     told = hang(head.sentence, look.width, sign, " " * len(sign))
@@ -81,7 +81,7 @@ def _head(receipt: Receipt, look: Look) -> list[str]:
     return [*lines, *(look.styled(line, "dim") for line in below)]
 
 
-def _ending(receipt: Receipt, look: Look) -> list[str]:
+def _ending(receipt: Receipt, look: RenderOptions) -> list[str]:
     """How the target ended, where it did not end well: the counts then cover only a part."""
     told = ending(receipt)
     if told is None:
@@ -110,7 +110,7 @@ def ending(receipt: Receipt) -> str | None:
     return f"{said}; the counts cover what was seen before that"
 
 
-def _log_tail(receipt: Receipt, look: Look) -> list[str]:
+def _log_tail(receipt: Receipt, look: RenderOptions) -> list[str]:
     """The last lines a failed program printed."""
     tail = receipt.failure.log_tail if receipt.failure is not None else None
     if not tail:
@@ -119,7 +119,7 @@ def _log_tail(receipt: Receipt, look: Look) -> list[str]:
     return ["", "  the last lines of the program:", *(f"     {line}" for line in lines)]
 
 
-def _body(receipt: Receipt, look: Look, room: int | None, suffix: str) -> list[str]:
+def _body(receipt: Receipt, look: RenderOptions, room: int | None, suffix: str) -> list[str]:
     """The findings, as many as fit into `room` lines; then how to see the others."""
     chosen = main_findings(receipt) + ([] if room is not None else notes(receipt))
     blocks = [finding_rows(number, item, receipt, look) for number, item in chosen]
@@ -134,7 +134,7 @@ def _body(receipt: Receipt, look: Look, room: int | None, suffix: str) -> list[s
     return lines
 
 
-def _measured(receipt: Receipt, look: Look, suffix: str, *, complete: bool) -> list[str]:
+def _measured(receipt: Receipt, look: RenderOptions, suffix: str, *, complete: bool) -> list[str]:
     """What the program measured itself and what it cost; most receipts hold neither."""
     if not receipt.tracked and receipt.cost is None:
         return []
@@ -143,7 +143,7 @@ def _measured(receipt: Receipt, look: Look, suffix: str, *, complete: bool) -> l
     return measured_lines(receipt, look, suffix, complete=complete)
 
 
-def _notes(receipt: Receipt, look: Look, suffix: str) -> list[str]:
+def _notes(receipt: Receipt, look: RenderOptions, suffix: str) -> list[str]:
     """The findings that are for information only, collapsed into one line."""
     codes = dict.fromkeys(look.text(item.rule, 8) for _, item in notes(receipt))
     if not codes:
@@ -152,7 +152,7 @@ def _notes(receipt: Receipt, look: Look, suffix: str) -> list[str]:
     return hang(f"{told}{suffix}", look.width, "  also: ", "        ")
 
 
-def _next(receipt: Receipt, look: Look, suffix: str) -> list[str]:
+def _next(receipt: Receipt, look: RenderOptions, suffix: str) -> list[str]:
     """The commands that lead on from here."""
     blind = [item.rule for _, item in numbered(receipt) if item.rule in BLIND_RULES]
     chosen = main_findings(receipt)

@@ -16,7 +16,7 @@ from typing import Any
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import invocations, profiling
-from compilediag_harness.collectors.registry import Collectors
+from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.steps import steps
 from compilediag_harness.torch_internals import (
@@ -44,7 +44,7 @@ class Attachment:
         self._imports = PostImport()
         self._undo: list[Callable[[], None]] = []
         self._torch: Any = None
-        self._collectors = Collectors(session)
+        self._collectors = CollectorSet(session)
         self._requests: list[dict[str, Any]] = []
 
     # --- installing --------------------------------------------------------------------------

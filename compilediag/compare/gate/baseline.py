@@ -84,7 +84,7 @@ class LaneBaseline(Struct, frozen=True):
     unknown: Mapping[str, Any] = NOTHING
 
 
-class Lock(Struct, frozen=True):
+class Baseline(Struct, frozen=True):
     """All lanes of a baseline, by name."""
 
     lanes: tuple[LaneBaseline, ...] = ()
@@ -95,13 +95,15 @@ class Lock(Struct, frozen=True):
         """The lane of this name."""
         return next((lane for lane in self.lanes if lane.name == name), None)
 
-    def with_lanes(self, changed: Iterable[LaneBaseline]) -> Lock:
+    def with_lanes(self, changed: Iterable[LaneBaseline]) -> Baseline:
         """These lanes added, or put in the place of those of their name; all others as they are."""
         lanes = {lane.name: lane for lane in (*self.lanes, *changed)}
-        return Lock(tuple(lanes[name] for name in sorted(lanes)), self.schema_version, self.unknown)
+        return Baseline(
+            tuple(lanes[name] for name in sorted(lanes)), self.schema_version, self.unknown
+        )
 
 
-def read(text: str, name: str = LOCK_NAME) -> Lock:
+def read(text: str, name: str = LOCK_NAME) -> Baseline:
     """The baseline that a file holds; `name` is what errors call it.
 
     Raises:
@@ -113,7 +115,7 @@ def read(text: str, name: str = LOCK_NAME) -> Lock:
     return lock_of(text, name)
 
 
-def text_of(lock: Lock) -> str:
+def text_of(lock: Baseline) -> str:
     """The file of a baseline: the same text for the same content, whatever its order was."""
     document: dict[str, Any] = {"schema": SCHEMA, "schema_version": lock.schema_version}
     lanes = sorted(lock.lanes, key=lambda lane: lane.name)

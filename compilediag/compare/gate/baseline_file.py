@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from compilediag.compare.gate.baseline import LOCK_NAME, Lock, read, text_of
+from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, read, text_of
 from compilediag.errors import BaselineUnreadable, OutputUnwritable
 from compilediag.receipt.locate import AnyPath
 
@@ -30,7 +30,7 @@ def _is_root(folder: str) -> bool:
     return os.path.exists(os.path.join(folder, ".git"))
 
 
-def read_lock(path: AnyPath) -> Lock:
+def read_lock(path: AnyPath) -> Baseline:
     """The baseline in a file.
 
     Raises:
@@ -54,7 +54,7 @@ def read_lock(path: AnyPath) -> Lock:
     return read(text, str(path))
 
 
-def write_lock(path: AnyPath, lock: Lock) -> bool:
+def write_lock(path: AnyPath, lock: Baseline) -> bool:
     """Writes a baseline; False where the file holds just that already.
 
     Raises:

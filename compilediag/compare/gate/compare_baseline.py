@@ -20,13 +20,18 @@ from compilediag.compare.gate.entries import (
     plural,
 )
 from compilediag.compare.gate.judgement import Changes, Item, Kind
-from compilediag.compare.gate.run_baseline import Ledger, is_own
+from compilediag.compare.gate.run_baseline import RunBaseline, is_own
 from compilediag.compare.keys import FrameKey
 from compilediag.receipt.schema.receipt import Receipt
 
 
 def changes(
-    receipt: Receipt, seen: Ledger, whole: Ledger, baseline: LaneBaseline, *, own_code_only: bool
+    receipt: Receipt,
+    seen: RunBaseline,
+    whole: RunBaseline,
+    baseline: LaneBaseline,
+    *,
+    own_code_only: bool,
 ) -> Changes:
     """Compares item by item. `seen` is what is judged; `whole` is everything that happened, and
     says what is gone."""
@@ -52,7 +57,7 @@ def changes(
 
 
 def _sorted_out(
-    receipt: Receipt, seen: Ledger, baseline: LaneBaseline
+    receipt: Receipt, seen: RunBaseline, baseline: LaneBaseline
 ) -> tuple[list[Item], list[Item]]:
     """Causes, breaks and fallbacks of the run: those that fail, and those that are allowed."""
     worse: list[Item] = []
@@ -142,7 +147,7 @@ class _More(Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def _frames(seen: Ledger, baseline: LaneBaseline, *, own_code_only: bool) -> _More:
+def _frames(seen: RunBaseline, baseline: LaneBaseline, *, own_code_only: bool) -> _More:
     """Frames that are compiled more often, recompiles aside: only where the total grew, so that a
     function that was renamed or moved does not fail. A frame that no longer runs eager may."""
     known = {item.key: item for item in baseline.frames if _asked(item.key.file, own_code_only)}

@@ -10,7 +10,7 @@ from compilediag.compare.gate.attribution import (
     finding_of_frame,
 )
 from compilediag.compare.gate.judgement import Item
-from compilediag.compare.gate.run_baseline import Ledger
+from compilediag.compare.gate.run_baseline import RunBaseline
 from compilediag.compare.keys import BreakKey, CauseKey, FrameKey, function_key
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
@@ -26,7 +26,7 @@ _TEXT_CHARS = 300
 """Longest text of the target in a message; the receipt has the rest."""
 
 
-def cause_item(receipt: Receipt, ledger: Ledger, key: CauseKey, before: int | None) -> Item:
+def cause_item(receipt: Receipt, ledger: RunBaseline, key: CauseKey, before: int | None) -> Item:
     """A cause that the receipt has."""
     seen = ledger.causes[key]
     # The occurrence that torch decided by tells more than one that was false beside it.
@@ -56,7 +56,7 @@ def cause_item(receipt: Receipt, ledger: Ledger, key: CauseKey, before: int | No
     )
 
 
-def break_item(receipt: Receipt, ledger: Ledger, key: BreakKey, before: int | None) -> Item:
+def break_item(receipt: Receipt, ledger: RunBaseline, key: BreakKey, before: int | None) -> Item:
     """A kind of graph break that the receipt has, with its sites."""
     sites = ledger.breaks[key]
     finding = finding_of_break(receipt, sites[-1])
@@ -80,7 +80,7 @@ def break_item(receipt: Receipt, ledger: Ledger, key: BreakKey, before: int | No
     )
 
 
-def fallback_item(receipt: Receipt, ledger: Ledger, key: FrameKey, *, compared: bool) -> Item:
+def fallback_item(receipt: Receipt, ledger: RunBaseline, key: FrameKey, *, compared: bool) -> Item:
     """A frame that torch runs eager."""
     total = ledger.frames[key]
     finding = finding_of_frame(receipt, ledger.files[key], total.line, key.function)
@@ -101,7 +101,7 @@ def fallback_item(receipt: Receipt, ledger: Ledger, key: FrameKey, *, compared: 
     )
 
 
-def frame_item(ledger: Ledger, key: FrameKey, before: int, after: int) -> Item:
+def frame_item(ledger: RunBaseline, key: FrameKey, before: int, after: int) -> Item:
     """A frame that is compiled for the first time more often: another epoch, process or frame."""
     known = f"the baseline has {before}" if before else "the baseline does not know this frame"
     return Item(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from compilediag.compare.gate.baseline import LaneBaseline
 from compilediag.compare.gate.inconclusive import doubts_of, harmless_losses, lane_doubts
 from compilediag.compare.gate.judgement import Changes, Item, Judgement
-from compilediag.compare.gate.run_baseline import Ledger, ledger_of, torch_release
+from compilediag.compare.gate.run_baseline import RunBaseline, ledger_of, torch_release
 from compilediag.compare.keys import CountChange
 from compilediag.receipt.schema.receipt import Receipt
 
@@ -78,7 +78,7 @@ def _not_judged(doubt: str) -> Item:
     return Item("not_judged", "not_judged", doubt)
 
 
-def _recordings_doubt(receipt: Receipt, seen: Ledger, baseline: LaneBaseline) -> Iterable[str]:
+def _recordings_doubt(receipt: Receipt, seen: RunBaseline, baseline: LaneBaseline) -> Iterable[str]:
     """Recordings that were measured once and now are not must not look like an improvement."""
     if baseline.recordings is None or seen.lane.recordings is not None:
         return
@@ -97,7 +97,7 @@ def _ordered(items: Iterable[Item]) -> list[Item]:
     return sorted(kept.values(), key=lambda item: (_ORDER.index(item.kind), -(item.cost_s or 0.0)))
 
 
-def _counts(seen: Ledger, baseline: LaneBaseline | None) -> tuple[CountChange, ...]:
+def _counts(seen: RunBaseline, baseline: LaneBaseline | None) -> tuple[CountChange, ...]:
     now = dict(seen.lane.counts)
     before = dict(baseline.counts) if baseline is not None else {}
     if seen.lane.recordings is not None:

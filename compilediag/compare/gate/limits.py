@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from compilediag.compare.gate.expression import Limit
 from compilediag.compare.gate.judgement import Item, Kind
-from compilediag.compare.gate.run_baseline import Ledger
+from compilediag.compare.gate.run_baseline import RunBaseline
 from compilediag.compare.keys import COUNTS
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -24,7 +24,7 @@ _SHOWN_BY: dict[str, tuple[Kind, ...]] = {
 """Kinds of items that show where a count comes from."""
 
 
-def unmeasured(receipt: Receipt, seen: Ledger, limits: Sequence[Limit]) -> list[str]:
+def unmeasured(receipt: Receipt, seen: RunBaseline, limits: Sequence[Limit]) -> list[str]:
     """Sentences about limits on what this run did not count; nothing may pass by them."""
     missing = [limit for limit in limits if count_of(receipt, seen, limit) is None]
     return [f"the limit {limit} cannot be held: what it counts {_why(limit)}" for limit in missing]
@@ -36,7 +36,7 @@ def _why(limit: Limit) -> str:
     return "cannot be told apart by whose code it is" if apart else "was not measured"
 
 
-def count_of(receipt: Receipt, seen: Ledger, limit: Limit) -> int | None:
+def count_of(receipt: Receipt, seen: RunBaseline, limit: Limit) -> int | None:
     """What the limit is about, counted; None where it was not measured."""
     if limit.name in COUNTS:
         return seen.lane.counts.get(limit.name)
@@ -49,7 +49,7 @@ def count_of(receipt: Receipt, seen: Ledger, limit: Limit) -> int | None:
     return len(_findings(receipt, limit, seen))
 
 
-def broken(receipt: Receipt, seen: Ledger, limits: Sequence[Limit]) -> list[Item]:
+def broken(receipt: Receipt, seen: RunBaseline, limits: Sequence[Limit]) -> list[Item]:
     """An item for each limit that is broken, after the items that show where its count comes
     from."""
     found: list[Item] = []
@@ -64,7 +64,7 @@ def broken(receipt: Receipt, seen: Ledger, limits: Sequence[Limit]) -> list[Item
     return found
 
 
-def _sources(receipt: Receipt, seen: Ledger, limit: Limit) -> Iterable[Item]:
+def _sources(receipt: Receipt, seen: RunBaseline, limit: Limit) -> Iterable[Item]:
     from compilediag.compare.gate.entries import break_item, cause_item, fallback_item, finding_item
 
     items = [
@@ -85,7 +85,7 @@ def _sources(receipt: Receipt, seen: Ledger, limit: Limit) -> Iterable[Item]:
     return [*shown, *rest]
 
 
-def _findings(receipt: Receipt, limit: Limit, seen: Ledger) -> list[FindingRecord]:
+def _findings(receipt: Receipt, limit: Limit, seen: RunBaseline) -> list[FindingRecord]:
     """The findings that a limit is about: those of a rule, or all that are no mere information."""
     found = [item for item in receipt.findings if not seen.own_code_only or _is_own(item)]
     if limit.name == "findings":

@@ -11,12 +11,12 @@ from msgspec import Struct
 from compilediag.compare.gate.baseline import (
     SCHEMA,
     SCHEMA_VERSION,
+    Baseline,
     KnownBreak,
     KnownCause,
     KnownFallback,
     KnownFrame,
     LaneBaseline,
-    Lock,
 )
 from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey
 from compilediag.errors import BaselineUnreadable
@@ -28,7 +28,7 @@ _MARKS = ("<<<<<<<", "|||||||", ">>>>>>>")
 Known = TypeVar("Known", KnownCause, KnownBreak, KnownFrame, KnownFallback)
 
 
-def lock_of(text: str, name: str) -> Lock:
+def lock_of(text: str, name: str) -> Baseline:
     """The baseline in a text. Raises BaselineUnreadable."""
     line = _line_of_conflict(text)
     if line is not None:
@@ -41,7 +41,7 @@ def lock_of(text: str, name: str) -> Lock:
     whole = _Part(document, name)
     lanes = whole.part("lanes")
     known = ("schema", "schema_version", "lanes")
-    return Lock(
+    return Baseline(
         tuple(_lane(lanes.part(lane), lane) for lane in sorted(lanes.raw)),
         version,
         whole.beside(*known),

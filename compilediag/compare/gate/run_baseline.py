@@ -36,7 +36,7 @@ _FOLDERS_KEPT = 2
 """Of a file that lies neither below the working directory nor in a package: its last parts."""
 
 
-class Ledger(Struct, frozen=True):
+class RunBaseline(Struct, frozen=True):
     """What a run did: in the form of a baseline, and where the receipt tells more of each item."""
 
     lane: LaneBaseline
@@ -48,7 +48,9 @@ class Ledger(Struct, frozen=True):
     own_code_only: bool = False
 
 
-def ledger_of(receipt: Receipt, name: str | None = None, *, own_code_only: bool = False) -> Ledger:
+def ledger_of(
+    receipt: Receipt, name: str | None = None, *, own_code_only: bool = False
+) -> RunBaseline:
     """The ledger of a receipt, under another lane's name if one is given.
 
     With `own_code_only` it holds what happened in the user's own files, or because of them; and
@@ -71,7 +73,7 @@ def ledger_of(receipt: Receipt, name: str | None = None, *, own_code_only: bool 
         recordings=receipt.cudagraph.recordings if receipt.cudagraph is not None else None,
         torch=torch_release(receipt),
     )
-    return Ledger(lane, causes, breaks, frames, files, own_code_only)
+    return RunBaseline(lane, causes, breaks, frames, files, own_code_only)
 
 
 def is_own(file: str | None) -> bool:

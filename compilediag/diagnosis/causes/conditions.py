@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from compilediag.diagnosis.guards.checks import guard_of
-from compilediag.diagnosis.guards.families import Circumstances, Decision, decide
+from compilediag.diagnosis.guards.families import Decision, GuardContext, decide
 from compilediag.diagnosis.guards.guard import Guard
 from compilediag.diagnosis.guards.reason import Reason, parse_reason
 from compilediag.diagnosis.guards.source import Path, path_of
@@ -79,7 +79,7 @@ def condition_of(
         expected = _LOCAL.sub(r"\1", expected)
     # For an attribute that came or went, the process shows the object it is read from.
     actual = guard.actual if guard.check == "attribute" else false.actual or guard.actual
-    known = Circumstances(
+    known = GuardContext(
         facts=false.facts,
         place=place,
         frame=frame,

@@ -24,7 +24,7 @@ _KEY_COMPONENTS = ("autocast", "grad_mode", "inference")
 
 def independent(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
     """The conditions that are no consequence of another one, each variable once, in guard order."""
-    ground = Ground.under(conditions)
+    ground = Invalidated.under(conditions)
     return _once_per_variable([each for each in conditions if not ground.carries(each)])
 
 
@@ -41,7 +41,7 @@ def _other_instance(entry: Sequence[Condition]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Invalidated:
     """What is known to be gone or moved, by path: a model has thousands of guards, so each
     condition asks for its own prefixes only."""
 
@@ -57,7 +57,7 @@ class Ground:
     """Tensors of another rank or type: their sizes mean nothing."""
 
     @classmethod
-    def under(cls, conditions: Sequence[Condition]) -> Ground:
+    def under(cls, conditions: Sequence[Condition]) -> Invalidated:
         objects: set[Steps] = set()
         members: set[Steps] = set()
         containers: set[Steps] = set()

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compilediag.diagnosis.figures.intervals import Stretch, paint
+from compilediag.diagnosis.figures.intervals import Interval, paint
 from compilediag.timeline.timeline import Compile, Step, Timeline
 
 CATEGORIES = (
@@ -194,10 +194,10 @@ def _ns(seconds: float) -> int:
     return max(0, round(seconds * 1e9)) if math.isfinite(seconds) else 0
 
 
-def _compile_stretches(timeline: Timeline, compiles: Iterable[Compile]) -> list[Stretch]:
+def _compile_stretches(timeline: Timeline, compiles: Iterable[Compile]) -> list[Interval]:
     """Each attempt, and our own analysis inside of it, which is not part of its seconds."""
     ids = recompile_ids(timeline)
-    stretches: list[Stretch] = []
+    stretches: list[Interval] = []
     for item in compiles:
         category = "recompile" if is_recompile_time(item, ids) else "compile_first"
         asked = item.recompile
@@ -205,14 +205,14 @@ def _compile_stretches(timeline: Timeline, compiles: Iterable[Compile]) -> list[
         begin = item.t - item.seconds
         if asked is not None and asked.t >= begin:
             begin -= analysis_s
-        stretches.append(Stretch(_ns(begin), _ns(item.t), _COMPILE_DEPTH, category))
+        stretches.append(Interval(_ns(begin), _ns(item.t), _COMPILE_DEPTH, category))
         if asked is not None and analysis_s:
             begin, end = _ns(asked.t - analysis_s), _ns(asked.t)
-            stretches.append(Stretch(begin, end, _COMPILE_DEPTH + 1, MEASURING))
+            stretches.append(Interval(begin, end, _COMPILE_DEPTH + 1, MEASURING))
     return stretches
 
 
-def _spans(timeline: Timeline, process: int) -> tuple[list[Stretch], bool]:
+def _spans(timeline: Timeline, process: int) -> tuple[list[Interval], bool]:
     """The spans of the process's main thread; False when they cannot be told from others'."""
     owners = timeline.span_processes
     if not owners and len({item.index for item in timeline.processes}) > 1:
@@ -221,7 +221,7 @@ def _spans(timeline: Timeline, process: int) -> tuple[list[Stretch], bool]:
     if owners:
         known = [span for span, owner in zip(known, owners, strict=True) if owner == process]
     return [
-        Stretch(
+        Interval(
             _ns(span.start),
             _ns(span.start + span.wall_s),
             span.depth,
@@ -237,7 +237,7 @@ def _observed_end(
     process: int,
     compiles: Sequence[Compile],
     steps: Sequence[Step],
-    spans: Sequence[Stretch],
+    spans: Sequence[Interval],
 ) -> int:
     ends = [item.ended.t for item in timeline.processes if item.index == process and item.ended]
     ends += [item.t for item in compiles]
@@ -246,7 +246,7 @@ def _observed_end(
 
 
 def _inside_steps(
-    steps: Sequence[Step], painted: Sequence[Stretch], wall: int, floor: int = 0
+    steps: Sequence[Step], painted: Sequence[Interval], wall: int, floor: int = 0
 ) -> tuple[int, int]:
     """Unpainted time inside the steps after `floor`: (productive, waiting for data)."""
     good = waited = place = 0
@@ -280,6 +280,6 @@ def _begin(compiles: Sequence[Compile], steps: Sequence[Step], observed: int) ->
     return min((_ns(begin) for begin in begins if math.isfinite(begin)), default=observed)
 
 
-def _unpainted_before(begin: int, painted: Sequence[Stretch]) -> int:
+def _unpainted_before(begin: int, painted: Sequence[Interval]) -> int:
     covered = sum(max(0, min(item.end, begin) - item.start) for item in painted)
     return max(0, begin - covered)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Interval:
     """Time that belongs to a category; a deeper stretch lies inside of a shallower one."""
 
     start: int
@@ -18,12 +18,12 @@ class Stretch:
     category: str
 
 
-def paint(stretches: Iterable[Stretch], wall: int) -> list[Stretch]:
+def paint(stretches: Iterable[Interval], wall: int) -> list[Interval]:
     """Disjoint stretches in time order; where several overlap the deepest, then latest, wins."""
     waiting = sorted(stretches, key=lambda item: item.start)
     edges = sorted({min(edge, wall) for item in waiting for edge in (item.start, item.end)})
-    painted: list[Stretch] = []
-    active: list[tuple[int, int, int, Stretch]] = []
+    painted: list[Interval] = []
+    active: list[tuple[int, int, int, Interval]] = []
     place = 0
     for start, end in itertools.pairwise(edges):
         while place < len(waiting) and waiting[place].start <= start:
@@ -34,5 +34,5 @@ def paint(stretches: Iterable[Stretch], wall: int) -> list[Stretch]:
             heapq.heappop(active)
         if active:
             top = active[0][3]
-            painted.append(Stretch(start, end, top.depth, top.category))
+            painted.append(Interval(start, end, top.depth, top.category))
     return painted

@@ -41,7 +41,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class GuardContext:
     """What is known around a guard expression."""
 
     facts: GuardFacts = field(default_factory=GuardFacts)
@@ -58,13 +58,13 @@ class Circumstances:
 
 def family_of_text(reason: Reason) -> str:
     """The code a printed reason alone makes most likely; "CD190" when nothing fits."""
-    known = Circumstances(
+    known = GuardContext(
         place=reason.location, user_line=reason.user_line, explanation=reason.comment
     )
     return decide(guard_of(reason.expression), known).code
 
 
-def decide(guard: Guard, known: Circumstances) -> Decision:
+def decide(guard: Guard, known: GuardContext) -> Decision:
     """The family of a guard, by the order of the catalogue (docs/rules): first match wins."""
     for number, rule in enumerate(_ORDER, 1):
         found = rule(guard, known)
@@ -76,7 +76,7 @@ def decide(guard: Guard, known: Circumstances) -> Decision:
 Found = tuple[str, "str | None"] | None
 
 
-def _no_guard(guard: Guard, known: Circumstances) -> Found:
+def _no_guard(guard: Guard, known: GuardContext) -> Found:
     if guard.check == "backend":
         return "CD112", None
     if guard.check == "unexpected":
@@ -84,7 +84,7 @@ def _no_guard(guard: Guard, known: Circumstances) -> Found:
     return ("CD110", "dead_object") if guard.check == "dead" else None
 
 
-def _mode(guard: Guard, known: Circumstances) -> Found:
+def _mode(guard: Guard, known: GuardContext) -> Found:
     if guard.check == "state":
         return "CD111", guard.aspect
     if guard.check == "tensor" and guard.aspect == "functorch":
@@ -95,11 +95,11 @@ def _mode(guard: Guard, known: Circumstances) -> Found:
     return None
 
 
-def _aliased(guard: Guard, known: Circumstances) -> Found:
+def _aliased(guard: Guard, known: GuardContext) -> Found:
     return ("CD113", None) if guard.check == "aliasing" else None
 
 
-def _other_instance(guard: Guard, known: Circumstances) -> Found:
+def _other_instance(guard: Guard, known: GuardContext) -> Found:
     """Only objects that share code count: `self`, and modules. A fresh list or dataclass passed
     as an argument is another object at every call and no instance of anything compiled."""
     path, facts = guard.path, known.facts
@@ -113,7 +113,7 @@ def _other_instance(guard: Guard, known: Circumstances) -> Found:
     return None
 
 
-def _optimizer(guard: Guard, known: Circumstances) -> Found:
+def _optimizer(guard: Guard, known: GuardContext) -> Found:
     path = guard.path
     in_file = any(
         place is not None and _OPTIMIZER_FILE.search(place.file) is not None
@@ -129,13 +129,13 @@ def _optimizer(guard: Guard, known: Circumstances) -> Found:
     return None
 
 
-def _hook_set(guard: Guard, known: Circumstances) -> Found:
+def _hook_set(guard: Guard, known: GuardContext) -> Found:
     structural = guard.check in ("length", "members", "keys", "missing")
     last = guard.path.last if guard.path is not None else None
     return ("CD115", None) if structural and last is not None and last.is_hooks else None
 
 
-def _captured(guard: Guard, known: Circumstances) -> Found:
+def _captured(guard: Guard, known: GuardContext) -> Found:
     if owner_of(guard.path, known.facts) != "closure" or guard.check in ("marking", "shape"):
         return None
     if guard.check in ("length", "members", "keys", "missing"):
@@ -146,13 +146,13 @@ def _captured(guard: Guard, known: Circumstances) -> Found:
     return "CD101", kinds.get(guard.check, "value")
 
 
-def _global(guard: Guard, known: Circumstances) -> Found:
+def _global(guard: Guard, known: GuardContext) -> Found:
     if owner_of(guard.path, known.facts) != "global" or guard.check in ("marking", "shape"):
         return None
     return "CD109", "environment" if "environ" in [h.text for h in _hops(guard)] else None
 
 
-def _sizes(guard: Guard, known: Circumstances) -> Found:
+def _sizes(guard: Guard, known: GuardContext) -> Found:
     if guard.check == "marking":
         return "CD105", "marking"
     if guard.check != "shape":
@@ -162,7 +162,7 @@ def _sizes(guard: Guard, known: Circumstances) -> Found:
     return "CD118", guard.aspect
 
 
-def _tensor(guard: Guard, known: Circumstances) -> Found:
+def _tensor(guard: Guard, known: GuardContext) -> Found:
     if guard.check not in ("tensor", "tensor_type"):
         return None
     path, owner = guard.path, owner_of(guard.path, known.facts)
@@ -180,7 +180,7 @@ def _tensor(guard: Guard, known: Circumstances) -> Found:
     return "CD106", "type"
 
 
-def _value(guard: Guard, known: Circumstances) -> Found:
+def _value(guard: Guard, known: GuardContext) -> Found:
     check, path = guard.check, guard.path
     if check == "tensor_item":
         return "CD107", "tensor_index"
@@ -204,7 +204,7 @@ def _value(guard: Guard, known: Circumstances) -> Found:
     return ("CD114", None) if was_none else ("CD107", "value")
 
 
-def _container(guard: Guard, known: Circumstances) -> Found:
+def _container(guard: Guard, known: GuardContext) -> Found:
     if guard.check not in ("length", "members", "keys", "missing"):
         return None
     if guard.path is not None and guard.path.member == "_buffers":
@@ -213,7 +213,7 @@ def _container(guard: Guard, known: Circumstances) -> Found:
     return ("CD108" if argument else "CD104"), guard.check
 
 
-def _identity(guard: Guard, known: Circumstances) -> Found:
+def _identity(guard: Guard, known: GuardContext) -> Found:
     if guard.check not in ("identity", "type"):
         return None
     path, facts = guard.path, known.facts
@@ -235,7 +235,7 @@ def _identity(guard: Guard, known: Circumstances) -> Found:
     return "CD110", "code" if code else guard.check
 
 
-def _singleton(guard: Guard, known: Circumstances) -> bool:
+def _singleton(guard: Guard, known: GuardContext) -> bool:
     """An identity check that guards a value: an enum member; True, False, None on torch 2.7."""
     facts = known.facts
     if facts.is_enum or (guard.type_name or "").startswith("enum."):
@@ -264,7 +264,7 @@ def _counts_a_cache(guard: Guard) -> bool:
     return bool(words & {"cache", "cached"}) and bool(words & _LENGTH_WORDS)
 
 
-def _now_tensor(guard: Guard, known: Circumstances) -> bool:
+def _now_tensor(guard: Guard, known: GuardContext) -> bool:
     """The value, or the attribute that was absent, is a tensor now."""
     facts = known.facts
     now = facts.member_type if guard.check == "attribute" else facts.value_type

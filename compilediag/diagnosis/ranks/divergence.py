@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from compilediag.diagnosis.ranks.fingerprint import ASPECTS, RankBrief, brief_of, values_of
+from compilediag.diagnosis.ranks.fingerprint import ASPECTS, RankFingerprint, brief_of, values_of
 from compilediag.diagnosis.ranks.summary import RankSummary
 
 SHOWN = 5
@@ -57,7 +57,7 @@ class Straggler:
 class Comparison:
     """The ranks of one run, compared."""
 
-    ranks: tuple[RankBrief, ...]
+    ranks: tuple[RankFingerprint, ...]
     missing: tuple[int, ...]
     """Ranks that were expected and of which nothing was found."""
     divergences: tuple[Divergence, ...]
@@ -80,7 +80,7 @@ def compare_ranks(summaries: Iterable[RankSummary], expected: int | None) -> Com
 
 
 def compare_briefs(
-    briefs: Iterable[RankBrief], expected: int | None, summary_of: SummaryOf
+    briefs: Iterable[RankFingerprint], expected: int | None, summary_of: SummaryOf
 ) -> Comparison:
     """The same, where only the ranks that are named are summarised."""
     ranks = tuple(
@@ -111,7 +111,7 @@ def compare_briefs(
 _Split = Callable[[tuple[str, ...], tuple[str, ...]], tuple[list[str], list[str]]]
 
 
-def _groups(ranks: Sequence[RankBrief], aspect: int) -> tuple[list[list[int]], int]:
+def _groups(ranks: Sequence[RankFingerprint], aspect: int) -> tuple[list[list[int]], int]:
     """Ranks that do not do what most do, in groups that do the same; and the lowest of the most.
 
     The largest group is right, the lowest of equals.
@@ -156,7 +156,7 @@ def _orders(value: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], 
     return (told, []) if longer is value else ([], told)
 
 
-def _stragglers(ranks: Sequence[RankBrief]) -> tuple[Straggler, ...]:
+def _stragglers(ranks: Sequence[RankFingerprint]) -> tuple[Straggler, ...]:
     """By the time of a step where it was measured, else by the seconds of all compiles."""
     steps = [
         (item.rank or 0, item.step_median_s) for item in ranks if item.step_median_s is not None

@@ -22,7 +22,7 @@ ASPECTS = ("compile_ids", "recompile_causes", "graph_breaks", "cache_hits", "col
 
 
 @dataclass(frozen=True, slots=True)
-class RankBrief:
+class RankFingerprint:
     """One rank, or the processes of one source that have none."""
 
     rank: int | None
@@ -68,9 +68,9 @@ def digest(values: Iterable[object]) -> bytes:
     return hashlib.blake2b(told, digest_size=16).digest()
 
 
-def brief_of(summary: RankSummary) -> RankBrief:
+def brief_of(summary: RankSummary) -> RankFingerprint:
     """The numbers of a summary, and digests of the rest."""
-    return RankBrief(
+    return RankFingerprint(
         rank=summary.rank,
         processes=summary.processes,
         frames=summary.frames,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compilediag.diagnosis.ranks.fingerprint import RankBrief
+from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 
 RANKS_TOLD = 256
 """Most ranks that are told one by one."""
@@ -36,7 +36,7 @@ def has_room(ranks: int, events: int) -> bool:
     return ranks <= FEWEST_TOLD or (ranks <= RANKS_TOLD and events <= EVENTS_TOLD)
 
 
-def told_of(briefs: Sequence[RankBrief]) -> Told | None:
+def told_of(briefs: Sequence[RankFingerprint]) -> Told | None:
     """Which of the briefs are told; None where all of them are."""
     if has_room(len(briefs), sum(item.events for item in briefs)):
         return None
@@ -55,7 +55,7 @@ def told_of(briefs: Sequence[RankBrief]) -> Told | None:
     return Told(frozenset(chosen), sum(item.behaviour not in shown for item in briefs))
 
 
-def lead_of(briefs: Sequence[RankBrief]) -> int | None:
+def lead_of(briefs: Sequence[RankFingerprint]) -> int | None:
     """The place of the rank whose steps are told, by the rule of `Timeline.lead`."""
     places = [place for place, item in enumerate(briefs) if item.standing]
     return min(
@@ -65,11 +65,11 @@ def lead_of(briefs: Sequence[RankBrief]) -> int | None:
     )
 
 
-def _order(brief: RankBrief) -> int:
+def _order(brief: RankFingerprint) -> int:
     return brief.rank or 0
 
 
-def _in_order(briefs: Sequence[RankBrief]) -> list[int]:
+def _in_order(briefs: Sequence[RankFingerprint]) -> list[int]:
     """All places, each once: the lead, one for each behaviour, then all by rank."""
     lead = lead_of(briefs)
     # A process without a rank comes after those that have one.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from compilediag.readers.torch_logs.counts import ANSI
 from compilediag.readers.train_logs.lines import RANK
-from compilediag.readers.train_logs.patterns import LineShape, Told
+from compilediag.readers.train_logs.patterns import LinePattern, Told
 
 RANK_NAME = ""
 """Stands for the name of the rank among the names of fields."""
@@ -37,7 +37,7 @@ _NUMBER_LIKE = r"[\d.,:eE+-]{1,64}"
 class Layout:
     """One learned line."""
 
-    shape: LineShape
+    shape: LinePattern
     pattern: re.Pattern[str]
     names: tuple[str, ...]
     """The field of each group, in their order; `RANK_NAME` comes first."""
@@ -50,7 +50,7 @@ class Layouts:
     known: list[Layout] = field(default_factory=list[Layout])
     lessons: int = 0
 
-    def read(self, text: str) -> tuple[LineShape, str | None, Told] | None:
+    def read(self, text: str) -> tuple[LinePattern, str | None, Told] | None:
         """Shape, name of the rank and figures of a line; None where no layout fits."""
         for place, layout in enumerate(self.known):
             found = layout.pattern.match(text)
@@ -61,7 +61,7 @@ class Layouts:
                 return layout.shape, told.pop(RANK_NAME), told
         return None
 
-    def learn(self, shape: LineShape, text: str, told: Mapping[str, str]) -> None:
+    def learn(self, shape: LinePattern, text: str, told: Mapping[str, str]) -> None:
         """Learns from a line, with its escapes, that was read field by field."""
         if self.lessons >= LESSONS_LIMIT or len(text) > LONGEST_TAUGHT or not shape.learnable:
             return
@@ -72,7 +72,7 @@ class Layouts:
             del self.known[LAYOUTS_KEPT:]
 
 
-def _layout(shape: LineShape, text: str, told: Mapping[str, str]) -> Layout | None:
+def _layout(shape: LinePattern, text: str, told: Mapping[str, str]) -> Layout | None:
     """None where the figures do not stand on the line as they were read: escapes stand in them."""
     rank = RANK.match(text)
     plain, where = _without_escapes(text)

@@ -102,7 +102,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class LineShape:
+class LinePattern:
     """One kind of line of one trainer."""
 
     trainer: str
@@ -128,7 +128,7 @@ class LineShape:
 
 
 @cache
-def built_in() -> tuple[LineShape, ...]:
+def built_in() -> tuple[LinePattern, ...]:
     """The table that ships with the package."""
     from importlib.resources import files
 
@@ -140,7 +140,7 @@ def built_in() -> tuple[LineShape, ...]:
     return shapes_in(text, "patterns.toml")
 
 
-def shapes_with(path: str | None) -> tuple[LineShape, ...]:
+def shapes_with(path: str | None) -> tuple[LinePattern, ...]:
     """The user's patterns first, so that theirs are taken where both fit; then the package's.
 
     Raises:
@@ -156,7 +156,7 @@ def shapes_with(path: str | None) -> tuple[LineShape, ...]:
     return (*shapes_in(text, path), *built_in())
 
 
-def shapes_in(text: str, name: str) -> tuple[LineShape, ...]:
+def shapes_in(text: str, name: str) -> tuple[LinePattern, ...]:
     """The shapes of a pattern file.
 
     Raises:
@@ -170,7 +170,7 @@ def shapes_in(text: str, name: str) -> tuple[LineShape, ...]:
     lines = table.get("line")
     if not isinstance(lines, list) or set(table) != {"line"}:
         raise UsageError(f"the pattern file {name} must hold tables called [[line]], nothing else")
-    made: list[LineShape] = []
+    made: list[LinePattern] = []
     for number, entry in enumerate(cast(list[Any], lines), start=1):
         try:
             made.append(_shape(entry))
@@ -186,7 +186,7 @@ _KEYS = frozenset(
 )
 
 
-def _shape(entry: Any) -> LineShape:
+def _shape(entry: Any) -> LinePattern:
     if not isinstance(entry, dict):
         raise ValueError("it is no table")  # noqa: TRY004 - as of every fault of a pattern file
     given = cast(dict[str, Any], entry)
@@ -204,7 +204,7 @@ def _shape(entry: Any) -> LineShape:
         raise ValueError('"marker" must be a text of 3 characters or more')
     if kind == STEP and not (needs or "step" in fields):
         raise ValueError('it has no field "step", so "needs" must say which fields it always has')
-    return LineShape(
+    return LinePattern(
         trainer=_text(given, "trainer") or "custom",
         kind=kind,
         marker=marker.encode(),

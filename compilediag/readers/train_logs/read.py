@@ -18,7 +18,7 @@ from compilediag.readers.torch_logs.counts import ANSI
 from compilediag.readers.train_logs.ending import EndingReader
 from compilediag.readers.train_logs.line_layouts import Layouts
 from compilediag.readers.train_logs.lines import log_lines, named_rank
-from compilediag.readers.train_logs.patterns import BAR, END, STEP, LineShape, Told
+from compilediag.readers.train_logs.patterns import BAR, END, STEP, LinePattern, Told
 from compilediag.readers.train_logs.progress_bars import BAR_MARKER, Bar, Bars, NamelessBars, bar_in
 from compilediag.readers.train_logs.series import Stream, covered_by, ended_steps, number_of
 from compilediag.readers.train_logs.train_notes import notes_of
@@ -36,7 +36,7 @@ _TRACEBACK = b"Traceback (most recent call last)"
 Key = tuple[str, str | None]
 
 
-def read_train_log(path: str, shapes: Sequence[LineShape]) -> TrainLog | None:
+def read_train_log(path: str, shapes: Sequence[LinePattern]) -> TrainLog | None:
     """What the output at `path` says; None where no line of it tells of a step."""
     opened = Opened(path)
     found = train_log_of(opened.pieces(), shapes)
@@ -45,7 +45,7 @@ def read_train_log(path: str, shapes: Sequence[LineShape]) -> TrainLog | None:
     return replace(found, notes=(*found.notes, f"the log ends early: {opened.problem}"))
 
 
-def train_log_of(chunks: Iterable[bytes], shapes: Sequence[LineShape]) -> TrainLog | None:
+def train_log_of(chunks: Iterable[bytes], shapes: Sequence[LinePattern]) -> TrainLog | None:
     """The same of bytes."""
     reader = _Reader(shapes)
     for raw, cut in log_lines(chunks):
@@ -53,7 +53,7 @@ def train_log_of(chunks: Iterable[bytes], shapes: Sequence[LineShape]) -> TrainL
     return reader.log()
 
 
-def tells_steps(head: bytes, shapes: Sequence[LineShape]) -> bool:
+def tells_steps(head: bytes, shapes: Sequence[LinePattern]) -> bool:
     """Whether the first bytes of a file are those of a trainer's output."""
     if not any(shape.marker in head for shape in shapes if shape.kind == STEP):
         return False
@@ -67,7 +67,7 @@ def tells_steps(head: bytes, shapes: Sequence[LineShape]) -> bool:
 class _Reader:
     """State between the lines of one output."""
 
-    shapes: Sequence[LineShape]
+    shapes: Sequence[LinePattern]
     streams: dict[Key, Stream] = field(default_factory=dict[Key, Stream])
     ending: EndingReader = field(default_factory=EndingReader)
     whole: dict[str, float] = field(default_factory=dict[str, float])
@@ -76,10 +76,10 @@ class _Reader:
     )
     lines: int = 0
     layouts: Layouts = field(default_factory=Layouts)
-    _marked: tuple[LineShape, ...] = ()
-    _bars: tuple[LineShape, ...] = ()
+    _marked: tuple[LinePattern, ...] = ()
+    _bars: tuple[LinePattern, ...] = ()
     _before: str | None = None
-    _bar_shape: LineShape | None = None
+    _bar_shape: LinePattern | None = None
 
     def __post_init__(self) -> None:
         self._marked = tuple(shape for shape in self.shapes if shape.kind != BAR)
@@ -111,7 +111,7 @@ class _Reader:
         if not known:
             self.ending.line(raw)
 
-    def _marked_line(self, shape: LineShape, raw: bytes, whole: bytes) -> bool:
+    def _marked_line(self, shape: LinePattern, raw: bytes, whole: bytes) -> bool:
         """Whether the line, which is `whole` with its escapes, is of this shape."""
         rank, text = named_rank(raw.decode("utf-8", "replace"))
         told = fields_of(shape, text)
@@ -130,7 +130,7 @@ class _Reader:
             self.ending.line(raw)
         return True
 
-    def _step(self, shape: LineShape, rank: str | None, told: Told, raw: bytes) -> None:
+    def _step(self, shape: LinePattern, rank: str | None, told: Told, raw: bytes) -> None:
         stream = self._stream(shape, rank)
         if stream is not None:
             stream.take(told)
@@ -148,14 +148,14 @@ class _Reader:
             self.ending.step(raw)
         return True
 
-    def _drawn_by(self, before: str) -> LineShape | None:
+    def _drawn_by(self, before: str) -> LinePattern | None:
         """The shape of the bars behind such a text; one text stands before thousands of them."""
         if before != self._before:
             fits = (each for each in self._bars if each.before and each.before.match(before))
             self._before, self._bar_shape = before, next(fits, None)
         return self._bar_shape
 
-    def _stream(self, shape: LineShape, rank: str | None) -> Stream | None:
+    def _stream(self, shape: LinePattern, rank: str | None) -> Stream | None:
         key = (shape.trainer, rank)
         stream = self.streams.get(key)
         if stream is None:
@@ -194,7 +194,7 @@ class _Reader:
         )
 
 
-def fields_of(shape: LineShape, text: str) -> Told:
+def fields_of(shape: LinePattern, text: str) -> Told:
     """The figures of a line, each as it is spelled."""
     told: Told = {}
     for name, spellings in shape.fields.items():
@@ -206,7 +206,7 @@ def fields_of(shape: LineShape, text: str) -> Told:
     return told
 
 
-def _drawn(stream: Stream, shape: LineShape, bar: Bar) -> bool:
+def _drawn(stream: Stream, shape: LinePattern, bar: Bar) -> bool:
     """Takes the drawing of a bar; whether it is known to tell of further steps."""
     if shape.fields:
         stream.note(fields_of(shape, bar.after))

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from functools import lru_cache
 from statistics import median
 
-from compilediag.readers.train_logs.patterns import LAST, PEAKS, RATES, SECONDS, LineShape, Told
+from compilediag.readers.train_logs.patterns import LAST, PEAKS, RATES, SECONDS, LinePattern, Told
 from compilediag.readers.train_logs.progress_bars import Bars, NamelessBars
 
 LINES_LIMIT = 5_000_000
@@ -42,7 +42,7 @@ def _floats() -> array[float]:
 class Stream:
     """State between the lines."""
 
-    shape: LineShape
+    shape: LinePattern
     rank: str | None
     lines: int = 0
     repeated: int = 0

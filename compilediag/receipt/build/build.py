@@ -12,11 +12,11 @@ from compilediag.receipt.build.identity import (completeness_of, environment_of,
 from compilediag.receipt.build.invocations import invocations_section, throughput_section
 from compilediag.receipt.build.memory import memory_section
 from compilediag.receipt.build.pipeline import pipeline_section
-from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.build.profiles import profiles_section
 from compilediag.receipt.build.ranks import ranks_section
 from compilediag.receipt.schema.record import from_plain
-from compilediag.receipt.build.run_metadata import ArtifactFacts, RunFacts
+from compilediag.receipt.build.run_metadata import ArtifactFacts, RunMetadata
 from compilediag.receipt.build.running import (checks_of, cudagraph_section, goodput_section, overhead_of)
 from compilediag.receipt.sanitize import safe_tree
 from compilediag.receipt.schema.receipt import (MIN_READER_VERSION, SCHEMA, SCHEMA_VERSION, Artifact, Failure, Receipt)
@@ -37,7 +37,7 @@ TAIL_BYTES = 8 * 1024
 """Longest log tail and failure reason kept."""
 
 
-def build(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> Receipt:
+def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt:
     """The receipt of one run. No string in it holds a secret that `redact` recognises."""
     redactor = Redactor(_known_secrets(timeline, run))
     # What it is made of is not kept: the same receipt three times is what memory is needed for.
@@ -51,10 +51,10 @@ def build(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> Receipt:
 
 
 def _as_told(
-    timeline: Timeline, diagnosis: Diagnosis, run: RunFacts, redactor: Redactor
+    timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata, redactor: Redactor
 ) -> Receipt:
     """The receipt before it is made safe to write."""
-    places = Places(timeline)
+    places = PathShortener(timeline)
     time = goodput_section(timeline, run)
     return Receipt(
         schema=SCHEMA,
@@ -102,7 +102,7 @@ def _artifact(item: ArtifactFacts) -> Artifact:
     )
 
 
-def _known_secrets(timeline: Timeline, run: RunFacts) -> list[str]:
+def _known_secrets(timeline: Timeline, run: RunMetadata) -> list[str]:
     known = [*run.secret_values, *secret_values(run.argv, run.environment)]
     for process in timeline.processes:
         if process.started is not None:
@@ -110,7 +110,7 @@ def _known_secrets(timeline: Timeline, run: RunFacts) -> list[str]:
     return known
 
 
-def _failure(timeline: Timeline, run: RunFacts, redactor: Redactor) -> Failure | None:
+def _failure(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Failure | None:
     """Both texts are redacted before they are cut, so that no half of a secret is left."""
     told = next(
         (item.ended.failure for item in timeline.processes if item.ended and item.ended.failure),

@@ -14,7 +14,7 @@ from compilediag.diagnosis.findings import Cause, Finding
 from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_ids
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.receipt.schema.compiles import (CompileEvent, CompileSection, CompileTime, EventCause, FindingRecord, FixRecord, FrameDetail, FrameName, GraphBreak, Headroom, Place, Writer)
-from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.diagnosis.rules.break_text import read_break
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Recompile, Timeline
 from compilediag_harness.wire import Location, plain
@@ -47,7 +47,7 @@ class Causes:
         return cls(found, dict(families))
 
 
-def compile_section(timeline: Timeline, causes: Causes, places: Places) -> CompileSection:
+def compile_section(timeline: Timeline, causes: Causes, places: PathShortener) -> CompileSection:
     """Counts by the definitions of docs/receipt.md, and what they count."""
     guarded = [item for item in timeline.compiles if item.forward and item.guarded]
     told = _Told.of(timeline)
@@ -95,7 +95,7 @@ def _times(timeline: Timeline) -> CompileTime:
     )
 
 
-def _name(where: Location, places: Places) -> FrameName:
+def _name(where: Location, places: PathShortener) -> FrameName:
     return FrameName(function=where.function, file=places.short(where.file), line=where.line)
 
 
@@ -111,7 +111,7 @@ class _Told:
         return cls(timeline.tells("steps"), timeline.tells("metrics_rows"))
 
 
-def _event(item: Compile, causes: Causes, places: Places, told: _Told) -> CompileEvent:
+def _event(item: Compile, causes: Causes, places: PathShortener, told: _Told) -> CompileEvent:
     found = causes.by_compile.get((item.process, item.epoch, item.compile_id), ())
     again = item.recompile is not None and item.recompile.produced
     return CompileEvent(
@@ -128,7 +128,7 @@ def _event(item: Compile, causes: Causes, places: Places, told: _Told) -> Compil
     )
 
 
-def _cause(cause: Cause, places: Places) -> EventCause:
+def _cause(cause: Cause, places: PathShortener) -> EventCause:
     where = cause.location
     return EventCause(
         family=cause.family,
@@ -151,7 +151,7 @@ def _cause(cause: Cause, places: Places) -> EventCause:
     )
 
 
-def _break(site: BreakSite, timeline: Timeline, places: Places) -> GraphBreak:
+def _break(site: BreakSite, timeline: Timeline, places: PathShortener) -> GraphBreak:
     report = read_break(site.text)
     return GraphBreak(
         file=places.short(site.file),
@@ -165,7 +165,7 @@ def _break(site: BreakSite, timeline: Timeline, places: Places) -> GraphBreak:
     )
 
 
-def _frame(item: Frame, places: Places) -> FrameDetail:
+def _frame(item: Frame, places: PathShortener) -> FrameDetail:
     return FrameDetail(
         frame=_name(item.where, places),
         compiles=item.compiles,
@@ -179,7 +179,7 @@ def _frame(item: Frame, places: Places) -> FrameDetail:
     )
 
 
-def finding_record(item: Finding, places: Places) -> FindingRecord:
+def finding_record(item: Finding, places: PathShortener) -> FindingRecord:
     """One finding as the receipt keeps it."""
     where = item.location
     return FindingRecord(

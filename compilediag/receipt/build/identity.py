@@ -10,7 +10,7 @@ from compilediag.timeline.process_ranks import ranks_present, world_size
 from compilediag.receipt.build.compiles import FRAMES_KEPT, events_left_out
 from compilediag.receipt.schema.identity import (Completeness, Environment, Header, Lane, NumericsFlags, Producer, Provenance, Run, Sources)
 from compilediag.receipt.schema.record import from_plain
-from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.build.tracked import tracked_left_out
 from compilediag.receipt.build.train_log import logged_counts
 from compilediag.receipt.redact import Redactor
@@ -29,7 +29,7 @@ LOST_REASONS = ("bad_json", "bad_payload_hash", "too_long", "unknown_kind")
 """Always told, in this order; a reader may add others."""
 
 
-def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> Completeness:
+def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Completeness:
     """How much of the evidence arrived."""
     journal, agreement = run.journal, diagnosis.agreement
     lost: dict[str, int] = dict.fromkeys(LOST_REASONS, 0)
@@ -53,7 +53,7 @@ def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunFacts) -> 
     )
 
 
-def ranks_expected(timeline: Timeline, run: RunFacts) -> int | None:
+def ranks_expected(timeline: Timeline, run: RunMetadata) -> int | None:
     """What the launcher was told, else what the processes were; None where nothing attached."""
     if run.ranks_expected is not None:
         return run.ranks_expected
@@ -84,7 +84,7 @@ def missing_evidence(timeline: Timeline) -> list[str]:
     return list(found)
 
 
-def header_of(timeline: Timeline, run: RunFacts, version: str, redactor: Redactor) -> Header:
+def header_of(timeline: Timeline, run: RunMetadata, version: str, redactor: Redactor) -> Header:
     """Who wrote the receipt, of which code, in which lane and run."""
     lead = process_at(timeline, timeline.lead)
     started = lead.started if lead is not None else None
@@ -107,7 +107,7 @@ def header_of(timeline: Timeline, run: RunFacts, version: str, redactor: Redacto
     )
 
 
-def _provenance(run: RunFacts) -> Provenance:
+def _provenance(run: RunMetadata) -> Provenance:
     facts = run.provenance
     return Provenance(
         git_commit=facts.git_commit,
@@ -164,7 +164,7 @@ def _variables(lead: Process | None) -> dict[str, str]:
     return {str(name): str(value) for name, value in _mapping(lead, "env").items()}
 
 
-def _lane(run: RunFacts, argv: Sequence[str], flags: Mapping[str, Any]) -> Lane:
+def _lane(run: RunMetadata, argv: Sequence[str], flags: Mapping[str, Any]) -> Lane:
     return Lane(
         name=run.lane_name or _name_from(argv),
         preset=run.preset,
@@ -206,7 +206,7 @@ def _name_from(argv: Sequence[str]) -> str:
     return "unknown"
 
 
-def environment_of(timeline: Timeline, run: RunFacts) -> Environment:
+def environment_of(timeline: Timeline, run: RunMetadata) -> Environment:
     """The machine and the versions, as the lead process found them."""
     lead = process_at(timeline, timeline.lead)
     tools = run.tool_versions

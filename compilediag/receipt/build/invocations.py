@@ -6,7 +6,7 @@ from compilediag.timeline.call_sizes import varying_sizes
 from compilediag.timeline.invocations import Invocations
 from compilediag.diagnosis.figures.invocations import InvocationFigures, invocations_in, work_of
 from compilediag.receipt.schema.invocations import (Invocation, PerStep, ShapesRecord, Throughput, VaryingSizesRecord)
-from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.timeline.timeline import Timeline
 
 SHAPES_KEPT = 16
@@ -18,12 +18,12 @@ SIZES_KEPT = 8192
 """Combinations of changing sizes of one callable: the most frequent."""
 
 
-def invocations_section(timeline: Timeline, places: Places) -> tuple[Invocation, ...]:
+def invocations_section(timeline: Timeline, places: PathShortener) -> tuple[Invocation, ...]:
     """The callables of the lead process, in the order they were first called."""
     return tuple(_record(item, places) for item in invocations_in(timeline)[:CALLABLES_KEPT])
 
 
-def _record(figures: InvocationFigures, places: Places) -> Invocation:
+def _record(figures: InvocationFigures, places: PathShortener) -> Invocation:
     calls = figures.calls
     named = [item for item in calls.shapes if item.shapes is not None]
     kept = named[:SHAPES_KEPT]

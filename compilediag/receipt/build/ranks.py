@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from compilediag.timeline.process_ranks import ranks_present
-from compilediag.diagnosis.ranks.fingerprint import RankBrief
+from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.divergence import Comparison, compare_ranks
 from compilediag.diagnosis.ranks.summary import summaries_of
 from compilediag.receipt.schema.ranks import (RankDivergence, RankRow, RanksSection, RankStraggler, RankTotals)
-from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.timeline.timeline import Timeline
 
 ROWS_KEPT = 4096
@@ -18,7 +18,7 @@ RANKS_NAMED = 64
 
 
 def ranks_section(
-    timeline: Timeline, expected: int | None, places: Places, found: Comparison | None = None
+    timeline: Timeline, expected: int | None, places: PathShortener, found: Comparison | None = None
 ) -> RanksSection | None:
     """The ranks compared, as the Timeline tells them, or as they were compared where it does not
     hold all of them; None where a launcher started fewer than two."""
@@ -70,7 +70,7 @@ def _totals(found: Comparison, *, measured: bool) -> RankTotals:
     )
 
 
-def _row(summary: RankBrief, *, measured: bool) -> RankRow:
+def _row(summary: RankFingerprint, *, measured: bool) -> RankRow:
     return RankRow(
         rank=summary.rank or 0,
         processes=summary.processes,

@@ -9,7 +9,7 @@ from typing import Any, cast
 from compilediag.timeline.timeline import Timeline
 
 
-class Places:
+class PathShortener:
     """The working directories of a run's processes."""
 
     def __init__(self, timeline: Timeline) -> None:

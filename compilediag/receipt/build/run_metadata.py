@@ -62,7 +62,7 @@ class JournalFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class RunFacts:
+class RunMetadata:
     """One run as its parent saw it. Only the first three fields are needed: `watch()` gives them
     and the wall time; everything else defaults to "not measured".
 

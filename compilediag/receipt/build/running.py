@@ -10,7 +10,7 @@ from compilediag.timeline.process_ranks import ranks_present
 from compilediag.receipt.build.identity import process_at, ranks_expected
 from compilediag.receipt.build.memory import has_gpu
 from compilediag.receipt.schema.running import CudagraphSection, GoodputSection, Overhead
-from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Checks
 from compilediag.receipt.build.train_log import logged_losses_finite
 from compilediag.timeline.timeline import Timeline
@@ -22,7 +22,7 @@ _OUT_OF_MEMORY = re.compile(
 )
 
 
-def goodput_section(timeline: Timeline, run: RunFacts) -> GoodputSection | None:
+def goodput_section(timeline: Timeline, run: RunMetadata) -> GoodputSection | None:
     """Wall time taken apart; None when there was neither a wall time nor an event."""
     if not timeline.tells("steps"):
         return None  # a trace of compiles does not tell what the rest of the time went into
@@ -43,7 +43,7 @@ def goodput_section(timeline: Timeline, run: RunFacts) -> GoodputSection | None:
     )
 
 
-def _unseen(timeline: Timeline, run: RunFacts) -> set[str]:
+def _unseen(timeline: Timeline, run: RunMetadata) -> set[str]:
     """Categories that may hold time nobody measured: zero there would be a claim."""
     unseen = {"cudagraph_capture"} if has_gpu(timeline) is not False else set[str]()
     # Progress lost to a restart is known to be none only in a first attempt.
@@ -98,7 +98,7 @@ def _skips_by_reason(timeline: Timeline) -> dict[str, int]:
     return found
 
 
-def overhead_of(timeline: Timeline, run: RunFacts) -> Overhead:
+def overhead_of(timeline: Timeline, run: RunMetadata) -> Overhead:
     """What measuring cost: seconds of the lead process, records of all."""
     ends = [process.ended for process in timeline.processes if process.ended is not None]
     lead = process_at(timeline, timeline.lead)
@@ -110,7 +110,7 @@ def overhead_of(timeline: Timeline, run: RunFacts) -> Overhead:
     )
 
 
-def checks_of(timeline: Timeline, run: RunFacts) -> Checks:
+def checks_of(timeline: Timeline, run: RunMetadata) -> Checks:
     """Yes or no, or None where nothing was observed."""
     expected = ranks_expected(timeline, run)
     return Checks(
@@ -136,7 +136,7 @@ def _losses_finite(timeline: Timeline) -> bool | None:
     return all(told) if told else None
 
 
-def _no_oom(timeline: Timeline, run: RunFacts) -> bool | None:
+def _no_oom(timeline: Timeline, run: RunMetadata) -> bool | None:
     """False when the run ended for want of memory; None when killed for a reason nobody knows."""
     if run.status != "complete" and any(map(_OUT_OF_MEMORY.search, _last_words(timeline, run))):
         return False
@@ -145,12 +145,12 @@ def _no_oom(timeline: Timeline, run: RunFacts) -> bool | None:
     return True if run.status == "complete" and timeline.tells("steps") and seen_to_end else None
 
 
-def _last_words(timeline: Timeline, run: RunFacts) -> list[str]:
+def _last_words(timeline: Timeline, run: RunMetadata) -> list[str]:
     ended = [item.ended.failure or "" for item in timeline.processes if item.ended is not None]
     return [run.failure_reason or "", run.log_tail or "", *ended]
 
 
-def evidence_complete(timeline: Timeline, run: RunFacts) -> bool:
+def evidence_complete(timeline: Timeline, run: RunMetadata) -> bool:
     """Nothing was torn, dropped, silenced or cut short in any process that imported torch."""
     journal = run.journal
     whole = journal is None or (not journal.torn_tail and not any(journal.records_lost.values()))

@@ -6,7 +6,7 @@ from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.diagnosis.figures.padding import planned_padding
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
 from compilediag.receipt.schema.shapes import (FixedShapeRecord, KneeRecord, KneeSize, PaddingOutput, PaddingRecord, RowLoops, ShapesSection, SizeRecord)
-from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import KneeMeasured, PaddingChecked
 
@@ -16,7 +16,7 @@ KEPT = 64
 HARMLESS = frozenset({"safe", "nan_leak"})
 
 
-def shapes_section(timeline: Timeline, places: Places) -> ShapesSection | None:
+def shapes_section(timeline: Timeline, places: PathShortener) -> ShapesSection | None:
     """None when the program uses no `FixedShape`."""
     lead = timeline.lead
     own = [item for item in timeline.fixed_shapes if item.process == lead]
@@ -25,7 +25,7 @@ def shapes_section(timeline: Timeline, places: Places) -> ShapesSection | None:
     return ShapesSection(fixed=tuple(_record(item, places) for item in own[:KEPT]))
 
 
-def _record(item: FixedShapeRun, places: Places) -> FixedShapeRecord:
+def _record(item: FixedShapeRun, places: PathShortener) -> FixedShapeRecord:
     place, planned = item.function, planned_padding(item)
     return FixedShapeRecord(
         name=place.function,

@@ -9,7 +9,7 @@ from statistics import median
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.figures.goodput import PRODUCTIVE
 from compilediag.receipt.schema.running import (DeviceTiming, Phases, SketchRecord, Spike, StepsSection)
-from compilediag.receipt.build.run_metadata import RunFacts
+from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.diagnosis.figures.span_seconds import by_step, spans_of
 from compilediag.diagnosis.figures.step_stats import (RELATIVE_ERROR, Sketch, figures_of, spike_positions, warmup_of)
 from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
@@ -24,7 +24,7 @@ _WHY = {"metrics": "metric", "data_wait": "data"}
 
 
 def steps_section(
-    timeline: Timeline, findings: Sequence[Finding], run: RunFacts
+    timeline: Timeline, findings: Sequence[Finding], run: RunMetadata
 ) -> StepsSection | None:
     """Step times of the lead process; None when no step was seen."""
     process = timeline.lead

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.receipt.schema.syncs import SyncLineRecord, SyncsSection
-from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.timeline.syncs import SyncLine, lines_of
 from compilediag.timeline.timeline import Timeline
 
@@ -12,7 +12,7 @@ MOST = 256
 """Lines kept: those with most reads."""
 
 
-def syncs_section(timeline: Timeline, places: Places) -> SyncsSection | None:
+def syncs_section(timeline: Timeline, places: PathShortener) -> SyncsSection | None:
     """None when no step was sampled: then nothing is known, and zero would be a claim."""
     process = timeline.lead
     samples = [sample for sample in timeline.syncs if sample.process == process]
@@ -29,7 +29,7 @@ def syncs_section(timeline: Timeline, places: Places) -> SyncsSection | None:
     )
 
 
-def _line(line: SyncLine, timeline: Timeline, places: Places) -> SyncLineRecord:
+def _line(line: SyncLine, timeline: Timeline, places: PathShortener) -> SyncLineRecord:
     return SyncLineRecord(
         file=places.short(line.place.file),
         line=line.place.line,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from compilediag.diagnosis.figures.goodput import MAIN_THREAD
 from compilediag.receipt.schema.running import Timing
-from compilediag.receipt.build.relative_paths import Places
+from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.diagnosis.figures.span_seconds import spans_of
 from compilediag.timeline.timeline import DisabledCalls, Hook, Timeline
 
@@ -21,7 +21,7 @@ _RUN_BY_AUTOGRAD = frozenset(
 )
 
 
-def timings_of(timeline: Timeline, places: Places) -> tuple[Timing, ...]:
+def timings_of(timeline: Timeline, places: PathShortener) -> tuple[Timing, ...]:
     """The rows of the lead process, the longest first."""
     process = timeline.lead
     calls = [item for item in timeline.disabled_calls if item.process == process]
@@ -55,7 +55,7 @@ def _spans(timeline: Timeline, process: int) -> Iterator[Timing]:
 
 
 def _calls(
-    item: DisabledCalls, places: Places, kind: str = "disabled_function", target: str | None = None
+    item: DisabledCalls, places: PathShortener, kind: str = "disabled_function", target: str | None = None
 ) -> Timing:
     return Timing(
         kind=kind,
@@ -71,7 +71,7 @@ def _calls(
     )
 
 
-def _hook(hook: Hook, calls: list[DisabledCalls], places: Places) -> Iterator[Timing]:
+def _hook(hook: Hook, calls: list[DisabledCalls], places: PathShortener) -> Iterator[Timing]:
     """Each phase a disabled hook was called in; one row without figures for another."""
     if hook.disabled:
         own = [item for item in calls if item.function == hook.function]

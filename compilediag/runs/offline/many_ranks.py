@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from compilediag.diagnosis.ranks.fingerprint import RankBrief
+from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.selection import EVENTS_TOLD, FEWEST_TOLD, RANKS_TOLD
 from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.readers.inputs import Source
@@ -27,7 +27,7 @@ from compilediag.runs.offline.rank_choice import Choice, choice_of, parts_of, su
 from compilediag.runs.offline.rank_parts import Journals, Part, journals_of, parts_in, told_in
 from compilediag.runs.offline.receipts import merged_receipt, told_alone, told_receipt
 from compilediag.runs.offline.sources import (
-    Record,
+    LoadedSources,
     rank_named,
     ranks_named,
     read_source,
@@ -38,7 +38,7 @@ from compilediag.runs.offline.sources import (
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from compilediag.readers.train_logs.patterns import LineShape
+    from compilediag.readers.train_logs.patterns import LinePattern
 
 TOGETHER = 8
 """Sources that one task reads. Handing a task to a worker and taking its result costs half of what
@@ -76,7 +76,7 @@ def receipt_of_many(
     sources: tuple[Source, ...],
     asked: Asked,
     executor: Executor | None = None,
-    shapes: Sequence[LineShape] | None = None,
+    shapes: Sequence[LinePattern] | None = None,
 ) -> Receipt:
     """The receipt of all ranks; that of each rank is in the folder when this returns.
 
@@ -86,7 +86,7 @@ def receipt_of_many(
     readable = readable_in(sources)
     held = list(_each_read(readable, asked, executor))
 
-    def together(several: Sequence[Part]) -> Iterable[RankBrief]:
+    def together(several: Sequence[Part]) -> Iterable[RankFingerprint]:
         tasks = ((part, _sources_of(part, readable)) for part in several)
         return each(partial(_rank_of_several, asked=asked), tasks, executor)
 
@@ -113,7 +113,7 @@ def receipt_of_many(
 class Found(NamedTuple):
     """What was read of one source."""
 
-    briefs: tuple[RankBrief, ...]
+    briefs: tuple[RankFingerprint, ...]
     """Of its ranks and processes, as if it were all there is of them."""
     journals: Journals
     """Empty where they are too many to be kept, or probably not told."""
@@ -141,7 +141,7 @@ def lowest(readable: Sequence[Source]) -> frozenset[int]:
     return frozenset(order[:RANKS_TOLD])
 
 
-def receipt_of_chosen(record: Record, asked: Asked, chosen: Choice) -> Receipt:
+def receipt_of_chosen(record: LoadedSources, asked: Asked, chosen: Choice) -> Receipt:
     """The receipt of all ranks, from a record of those that it tells."""
     if chosen.others is None:
         return merged_receipt(record, asked.name, asked.world_size, asked.folder)
@@ -172,18 +172,18 @@ def _read(tasks: Sequence[tuple[Source, bool]], asked: Asked) -> list[Found]:
     return found
 
 
-def _rank_of_several(task: tuple[Part, tuple[Source, ...]], asked: Asked) -> RankBrief:
+def _rank_of_several(task: tuple[Part, tuple[Source, ...]], asked: Asked) -> RankFingerprint:
     """A rank with several sources."""
     part, sources = task
     return _written(journals_of(part, map(read_source, sources)), asked)
 
 
-def _written(journals: Sequence[Journal], asked: Asked) -> RankBrief:
+def _written(journals: Sequence[Journal], asked: Asked) -> RankFingerprint:
     """A part in brief; its receipt is written where it has a rank.
 
     It is not waited for until the disk has it: after a power failure all is read again.
     """
-    record = Record(tuple(journals), None, (), frozenset(), asked.root)
+    record = LoadedSources(tuple(journals), None, (), frozenset(), asked.root)
     brief, receipt = told_alone(record, asked.name)
     if brief.rank is not None:
         write_receipt(receipt, receipt_in(asked.folder, brief.rank), flushed=False)

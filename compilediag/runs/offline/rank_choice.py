@@ -9,7 +9,13 @@ from typing import NamedTuple
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.ranks.divergence import Comparison, SummaryOf, compare_briefs
-from compilediag.diagnosis.ranks.fingerprint import RankBrief, brief_of, counted, digest, losses_in
+from compilediag.diagnosis.ranks.fingerprint import (
+    RankFingerprint,
+    brief_of,
+    counted,
+    digest,
+    losses_in,
+)
 from compilediag.diagnosis.ranks.selection import Told, told_of
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.readers.journal import Journal
@@ -51,14 +57,16 @@ def parts_of(journals: Journals) -> list[Journals]:
     return [*(by_rank[rank] for rank in sorted(by_rank)), *alone]
 
 
-def brief_in(journals: Journals, root: str) -> RankBrief:
+def brief_in(journals: Journals, root: str) -> RankFingerprint:
     """One rank, of all its journals; or one journal without a rank. Files below `root` are the
     user's own."""
     timeline = fold([item.events for item in journals], user_roots=(root,))
     return brief_from(journals, timeline, diagnose(timeline).findings)
 
 
-def brief_from(journals: Journals, timeline: Timeline, findings: Iterable[Finding]) -> RankBrief:
+def brief_from(
+    journals: Journals, timeline: Timeline, findings: Iterable[Finding]
+) -> RankFingerprint:
     """The same of its journals, folded and diagnosed."""
     summaries = summaries_of(timeline)
     brief = brief_of(summaries[0]) if summaries else _without_rank(timeline)
@@ -84,8 +92,8 @@ def summary_in(journals: Journals) -> RankSummary:
     return summaries_of(fold([item.events for item in journals]))[0]
 
 
-def _without_rank(timeline: Timeline) -> RankBrief:
-    return RankBrief(None, len(timeline.processes), 0, 0, 0, 0, 0, 0.0, None, None, 0, None)
+def _without_rank(timeline: Timeline) -> RankFingerprint:
+    return RankFingerprint(None, len(timeline.processes), 0, 0, 0, 0, 0, 0.0, None, None, 0, None)
 
 
 def _named(finding: Finding) -> tuple[str, ...]:
@@ -114,7 +122,7 @@ class Choice(NamedTuple):
 
 
 def choice_of(
-    briefs: Sequence[RankBrief],
+    briefs: Sequence[RankFingerprint],
     world_size: int | None,
     named: Collection[int],
     summary_of: SummaryOf,
@@ -140,7 +148,7 @@ def expected_ranks(
     return max([*sizes, *(rank + 1 for rank in ranks)], default=None)
 
 
-def others_of(briefs: Sequence[RankBrief], told: Told, comparison: Comparison) -> Others:
+def others_of(briefs: Sequence[RankFingerprint], told: Told, comparison: Comparison) -> Others:
     """What is kept of the briefs that are not told."""
     left = [item for place, item in enumerate(briefs) if place not in told.places]
     lost: dict[str, int] = {}
@@ -157,7 +165,7 @@ def others_of(briefs: Sequence[RankBrief], told: Told, comparison: Comparison) -
     )
 
 
-def _losses(left: Sequence[RankBrief], otherwise: int) -> Iterable[EvidenceLost]:
+def _losses(left: Sequence[RankFingerprint], otherwise: int) -> Iterable[EvidenceLost]:
     """What was lost of them, and that some of them do what nothing in the receipt shows."""
     found = dict.fromkeys(loss for item in left for loss in item.losses)
     for source, reason in list(found)[:LOSSES_TOLD]:

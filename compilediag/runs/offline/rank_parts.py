@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from compilediag.diagnosis.ranks.fingerprint import RankBrief
+from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.readers.journal import Journal
 from compilediag.runs.offline.rank_choice import Choice
 from compilediag.runs.offline.sources import rank_of
@@ -26,17 +26,17 @@ class Part(NamedTuple):
 
 
 def parts_in(
-    held: Sequence[Iterable[RankBrief]],
-    together: Callable[[Sequence[Part]], Iterable[RankBrief]],
-) -> tuple[list[Part], list[RankBrief]]:
+    held: Sequence[Iterable[RankFingerprint]],
+    together: Callable[[Sequence[Part]], Iterable[RankFingerprint]],
+) -> tuple[list[Part], list[RankFingerprint]]:
     """In the order of `parts_of`: ranks, ascending, then processes that have none.
 
     `held` is what each source holds. A rank with several sources did what all of them tell:
     `together` gives the briefs of such parts, in their order.
     """
     of_rank: dict[int, list[int]] = {}
-    briefs: dict[int, RankBrief] = {}
-    alone: list[tuple[Part, RankBrief]] = []
+    briefs: dict[int, RankFingerprint] = {}
+    alone: list[tuple[Part, RankFingerprint]] = []
     for place, in_source in enumerate(held):
         number = 0
         for brief in in_source:

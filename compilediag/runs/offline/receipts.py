@@ -10,14 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from compilediag.diagnosis.diagnose import diagnose
-from compilediag.diagnosis.ranks.fingerprint import RankBrief
+from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.selection import has_room
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Source
 from compilediag.readers.journal import Journal
 from compilediag.readers.parallel import each
 from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import JournalFacts, RunFacts
+from compilediag.receipt.build.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt, Status
 from compilediag.receipt.ulid import ulid
 from compilediag.runs.offline.linked_files import links_to
@@ -30,7 +30,7 @@ from compilediag.runs.offline.rank_choice import (
     parts_of,
     summary_in,
 )
-from compilediag.runs.offline.sources import Record, rank_of, read_source
+from compilediag.runs.offline.sources import LoadedSources, rank_of, read_source
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import EvidenceLost
 
@@ -50,7 +50,7 @@ def summarise(source: Source) -> tuple[RankSummary, ...]:
 
 
 def merged_receipt(
-    record: Record, name: str | None, world_size: int | None, out: str | None = None
+    record: LoadedSources, name: str | None, world_size: int | None, out: str | None = None
 ) -> Receipt:
     """One receipt of all ranks; `out` is the folder it is to lie in, for the links to the files.
 
@@ -74,7 +74,7 @@ def merged_receipt(
 
 
 def rank_receipts(
-    record: Record, name: str | None, executor: Executor | None = None
+    record: LoadedSources, name: str | None, executor: Executor | None = None
 ) -> Iterator[tuple[int, Receipt]]:
     """A receipt of each rank alone, ascending, made one at a time or one task a rank."""
     by_rank: dict[int, list[Journal]] = {}
@@ -83,16 +83,18 @@ def rank_receipts(
         if rank is not None:
             by_rank.setdefault(rank, []).append(item)
     ranks = sorted(by_rank)
-    parts = (Record(tuple(by_rank[rank]), None, (), frozenset(), record.root) for rank in ranks)
+    parts = (
+        LoadedSources(tuple(by_rank[rank]), None, (), frozenset(), record.root) for rank in ranks
+    )
     yield from zip(ranks, each(partial(rank_receipt, name=name), parts, executor), strict=True)
 
 
-def rank_receipt(record: Record, name: str | None) -> Receipt:
+def rank_receipt(record: LoadedSources, name: str | None) -> Receipt:
     """The receipt of one rank, from a record that holds nothing else. Picklable both ways."""
     return told_alone(record, name)[1]
 
 
-def told_alone(record: Record, name: str | None) -> tuple[RankBrief, Receipt]:
+def told_alone(record: LoadedSources, name: str | None) -> tuple[RankFingerprint, Receipt]:
     """One rank, or one process without a rank, by itself: in brief, and its receipt."""
     timeline = fold([item.events for item in record.journals], user_roots=(record.root,))
     diagnosis = diagnose(timeline)
@@ -101,7 +103,7 @@ def told_alone(record: Record, name: str | None) -> tuple[RankBrief, Receipt]:
 
 
 def told_receipt(
-    record: Record,
+    record: LoadedSources,
     name: str | None,
     expected: int | None,
     out: str | None,
@@ -130,7 +132,7 @@ def told_receipt(
     return build(timeline, diagnose(timeline), facts)
 
 
-def _with_others(facts: RunFacts, others: Others) -> RunFacts:
+def _with_others(facts: RunMetadata, others: Others) -> RunMetadata:
     """The facts with what was read of ranks that are not told."""
     journal = facts.journal or JournalFacts(0)
     lost = dict(journal.records_lost)
@@ -161,11 +163,11 @@ def _unread(sources: Sequence[Source]) -> Iterator[EvidenceLost]:
 
 
 def _facts(
-    record: Record,
+    record: LoadedSources,
     name: str | None,
     expected: int | None,
     out: str | None,
-) -> RunFacts:
+) -> RunMetadata:
     now = time.time()
     lost: dict[str, int] = {}
     for journal in record.journals:
@@ -180,7 +182,7 @@ def _facts(
     ending = None if log is None else log.ending
     torn = any(journal.torn_tail for journal in record.journals)
     left_out = [item.path for item in record.sources if item.kind == FOREIGN]
-    return RunFacts(
+    return RunMetadata(
         receipt_id=ulid(int(now * 1000), os.urandom(10)),
         created_at_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
         status=cast(Status, ending.status)

@@ -25,7 +25,7 @@ from compilediag.timeline.train_log import TrainLog
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from compilediag.readers.train_logs.patterns import LineShape
+    from compilediag.readers.train_logs.patterns import LinePattern
 
 WORTH_BYTES = 32 << 20
 """Less than this is read sooner than worker processes start."""
@@ -35,7 +35,7 @@ WORTH_SOURCES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LoadedSources:
     """Everything that was read, before it is folded."""
 
     journals: tuple[Journal, ...]
@@ -60,7 +60,7 @@ class Record:
         )
 
 
-def read_record(paths: Sequence[str], executor: Executor | None = None) -> Record:
+def read_record(paths: Sequence[str], executor: Executor | None = None) -> LoadedSources:
     """Reads whatever lies at and below the paths.
 
     Raises:
@@ -70,7 +70,7 @@ def read_record(paths: Sequence[str], executor: Executor | None = None) -> Recor
 
 
 def find_sources(
-    paths: Sequence[str], shapes: Sequence[LineShape] | None = None
+    paths: Sequence[str], shapes: Sequence[LinePattern] | None = None
 ) -> tuple[Source, ...]:
     """What lies at and below the paths; `shapes` are the lines that trainers print.
 
@@ -96,8 +96,8 @@ def find_sources(
 def read_sources(
     sources: tuple[Source, ...],
     executor: Executor | None = None,
-    shapes: Sequence[LineShape] | None = None,
-) -> Record:
+    shapes: Sequence[LinePattern] | None = None,
+) -> LoadedSources:
     """The record that the sources are; one task a source where there is an executor."""
     found = each(read_source, readable_in(sources), executor)
     journals = [item for read in found for item in read]
@@ -108,8 +108,8 @@ def record_of(
     sources: tuple[Source, ...],
     journals: Sequence[Journal],
     root: str | None = None,
-    shapes: Sequence[LineShape] | None = None,
-) -> Record:
+    shapes: Sequence[LinePattern] | None = None,
+) -> LoadedSources:
     """The record of sources whose journals were read, in the order of the sources."""
     logs = logs_in(sources, shapes)
     sources = known(sources, logs)
@@ -122,7 +122,7 @@ def record_of(
     named = ranks_named(sources)
     ordered = sorted(journals, key=lambda item: (rank_of(item) is None, rank_of(item) or 0))
     root = os.getcwd() if root is None else root
-    return Record(tuple(ordered), text_log, sources, named, root, together(logs))
+    return LoadedSources(tuple(ordered), text_log, sources, named, root, together(logs))
 
 
 def workers_worth(sources: Sequence[Source]) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from compilediag.readers.journal import Journal, read_run
 from compilediag.runs.run_directory import ARTIFACTS
 from compilediag.runs.supervised import files
-from compilediag.runs.supervised.child import Ended
+from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.exit_status import TAIL_LIMIT, notes_on_attachment, tell_ending
 from compilediag.runs.supervised.options import Options
 from compilediag.runs.supervised.target import Target
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         ArtifactFacts,
         JournalFacts,
         ProvenanceFacts,
-        RunFacts,
+        RunMetadata,
     )
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.runs.telemetry.exporter import Told
@@ -58,7 +58,7 @@ class RunRecord:
     options: Options
     run_dir: str
     started_unix: float
-    ended: Ended
+    ended: ExitInfo
     provenance: ProvenanceFacts
     variables: Mapping[str, str]
     notes: tuple[str, ...] = ()
@@ -118,8 +118,8 @@ def _secrets(record: RunRecord) -> tuple[str, ...]:
 
 def _facts(
     record: RunRecord, journals: Sequence[Journal], extensions: Mapping[str, object]
-) -> RunFacts:
-    from compilediag.receipt.build.run_metadata import RunFacts
+) -> RunMetadata:
+    from compilediag.receipt.build.run_metadata import RunMetadata
     from compilediag.receipt.ulid import ulid
 
     logs = _text_logs(record.run_dir)
@@ -133,7 +133,7 @@ def _facts(
         lost=bool(journal.records_lost),
     )
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.started_unix))
-    return RunFacts(
+    return RunMetadata(
         receipt_id=ulid(int(record.started_unix * 1000), os.urandom(10)),
         created_at_utc=f"{stamp}Z",
         status=ending.status,

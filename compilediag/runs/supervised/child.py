@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compilediag.errors import UsageError
-from compilediag.runs.supervised.kill_schedule import Escalation
+from compilediag.runs.supervised.kill_schedule import KillSchedule
 from compilediag.runs.supervised.signals import SignalInbox
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ExitInfo:
     """How the child ended."""
 
     pid: int
@@ -67,9 +67,9 @@ def supervise(
     grace_s: float,
     timeout_s: float | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Ended:
+) -> ExitInfo:
     """Waits for the child; passes signals on; ends it and all its children when it must."""
-    escalation = Escalation(grace_s)
+    escalation = KillSchedule(grace_s)
     tree = Tree(child.pid)
     limit_at = None if timeout_s is None else started + timeout_s
     interrupted = timed_out = False
@@ -88,7 +88,7 @@ def supervise(
             tree.send(signum)
     if signal.SIGTERM in escalation.sent:
         tree.finish(_patience(clock(), escalation.next_at) or 0.0)
-    return Ended(
+    return ExitInfo(
         pid=child.pid,
         returncode=child.returncode,
         wall_s=clock() - started,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from compilediag.receipt.redact import secret_values
 from compilediag.runs.run_directory import ARTIFACTS
-from compilediag.runs.supervised.child import Ended
+from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.child_env import child_environment
 from compilediag.runs.supervised.options import Options
 from compilediag.runs.supervised.signals import SignalInbox
@@ -26,7 +26,7 @@ def decompile(
     run_dir: str,
     variables: Mapping[str, str],
     inbox: SignalInbox,
-    ended: Ended,
+    ended: ExitInfo,
 ) -> tuple[str, ...]:
     """Runs the target again and puts what its frames became among the artifacts.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from compilediag.readers.journal import Journal
-from compilediag.runs.supervised.child import Ended
+from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.target import Target
 from compilediag_harness.wire import ProcessEnded
 
@@ -39,7 +39,7 @@ class Ending:
 
 
 def tell_ending(
-    ended: Ended,
+    ended: ExitInfo,
     target: Target,
     journals: Sequence[Journal],
     *,
@@ -66,7 +66,7 @@ def tell_ending(
     return Ending(status, reason, (tail or log_tail or "")[-TAIL_LIMIT:] or None)
 
 
-def _status(ended: Ended) -> Status:
+def _status(ended: ExitInfo) -> Status:
     if ended.returncode < 0 and ended.timed_out:
         return "killed"
     if ended.interrupted or ended.timed_out or ended.returncode == -signal.SIGINT:
@@ -76,7 +76,7 @@ def _status(ended: Ended) -> Status:
     return "complete" if ended.returncode == 0 else "failed"
 
 
-def _forced(ended: Ended, timeout_s: float | None) -> str | None:
+def _forced(ended: ExitInfo, timeout_s: float | None) -> str | None:
     told = " and ".join(f"SIG{signum.name.removeprefix('SIG')}" for signum in ended.sent)
     if ended.timed_out:
         return f"the time limit of {timeout_s:g} s was reached; ended with {told}"
@@ -87,7 +87,7 @@ def _forced(ended: Ended, timeout_s: float | None) -> str | None:
     return "Ctrl-C"
 
 
-def _signalled(ended: Ended) -> str | None:
+def _signalled(ended: ExitInfo) -> str | None:
     if ended.returncode >= 0:
         return None
     if ended.returncode == -signal.SIGINT:
@@ -112,7 +112,7 @@ def _signal_name(number: int) -> str:
 
 
 def _raised(
-    ended: Ended, target: Target, journals: Sequence[Journal]
+    ended: ExitInfo, target: Target, journals: Sequence[Journal]
 ) -> tuple[str | None, str | None]:
     """The exception that ended the run, and its traceback: the target's own, else the one of the
     process that ended first, since a launcher's exception only follows from a worker's."""

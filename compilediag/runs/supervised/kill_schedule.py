@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Escalation:
+class KillSchedule:
     """Signals and the times at which they are due.
 
     Once begun it does not begin again: more Ctrl-C change nothing. What is due is told once.

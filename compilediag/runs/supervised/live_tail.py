@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from compilediag.readers.tail import Following
+from compilediag.readers.tail import JournalTail
 from compilediag.runs.supervised.options import LiveMode
 from compilediag.views.live import RESTORE_TITLE, SAVE_TITLE, Progress, status, title
 from compilediag.views.text import clean
@@ -37,7 +37,7 @@ class Follower:
     """Tells what was added to the journals of a run directory since the last look."""
 
     def __init__(self, run_dir: str) -> None:
-        self._journals = Following(run_dir, FILE_LIMIT)
+        self._journals = JournalTail(run_dir, FILE_LIMIT)
         self._progress: dict[str, Progress] = {}
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from compilediag.receipt.prices import PriceTable
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.runs.telemetry.settings import Wishes
+    from compilediag.runs.telemetry.settings import TelemetrySettings
     from compilediag.timeline.timeline import Timeline
 
 LiveMode = Literal["title", "lines"]
@@ -40,7 +40,7 @@ class Options:
     """What an hour of a device costs; None: no cost is estimated."""
     live: LiveMode | None = "title"
     """Where progress is shown, on a terminal; None: nowhere."""
-    telemetry: Wishes | None = None
+    telemetry: TelemetrySettings | None = None
     """Who is told of the run while it goes on."""
     label: str = ""
     """What progress says first, for one run of several."""

@@ -36,7 +36,7 @@ from compilediag.errors import (
 )
 from compilediag.runs.run_directory import make_run_dir
 from compilediag.runs.supervised.options import Options, Outcome
-from compilediag.runs.supervised.probe_variant import Ground, moved, run_variant
+from compilediag.runs.supervised.probe_variant import ProbeEnvironment, moved, run_variant
 from compilediag.runs.supervised.run import fault_note
 from compilediag.runs.supervised.target import parse_target
 from compilediag_harness.user_api.cadence import variable
@@ -62,7 +62,7 @@ class ProbeOptions:
 class _Probe:
     """A probe in progress."""
 
-    ground: Ground
+    ground: ProbeEnvironment
     wanted: Wanted
     announce: Announce
     plan: Plan | None = None
@@ -102,7 +102,7 @@ def probe(
     name = options.name or target.name
     folder = make_run_dir(options.output, name, now=started_unix, pid=os.getpid())
     each = replace(options, name=name, steps=options.steps or STEPS)
-    ground = Ground(tuple(words), each, variables, folder, probe_options.keep_caches)
+    ground = ProbeEnvironment(tuple(words), each, variables, folder, probe_options.keep_caches)
     running = _Probe(ground, probe_options.wanted, announce)
     try:
         configured = _run(running, Variant("configured"), 1, None, ground.words, {})

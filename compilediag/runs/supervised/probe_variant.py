@@ -29,7 +29,7 @@ CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ProbeEnvironment:
     """What all variants of a probe share."""
 
     words: tuple[str, ...]
@@ -62,7 +62,7 @@ def moved(
 
 
 def run_variant(
-    ground: Ground,
+    ground: ProbeEnvironment,
     variant: Variant,
     number: int,
     words: Sequence[str],
@@ -93,7 +93,7 @@ def _caches(*, keep: bool) -> Generator[dict[str, str], None, None]:
 
 
 def _told(
-    ground: Ground,
+    ground: ProbeEnvironment,
     variant: Variant,
     words: Sequence[str],
     settings: Mapping[str, str],

@@ -14,7 +14,7 @@ from compilediag.errors import EXIT_INTERNAL, EXIT_OK, OutputUnwritable, UsageEr
 from compilediag.runs.run_directory import ARTIFACTS, make_run_dir
 from compilediag.runs.supervised import telemetry
 from compilediag.runs.supervised.assemble import RunRecord, assemble
-from compilediag.runs.supervised.child import Ended, start, supervise
+from compilediag.runs.supervised.child import ExitInfo, start, supervise
 from compilediag.runs.supervised.child_env import child_environment
 from compilediag.runs.supervised.live_tail import LiveView, can_draw
 from compilediag.runs.supervised.options import Options, Outcome
@@ -77,7 +77,7 @@ def _run_child(
     run_dir: str,
     variables: Mapping[str, str],
     inbox: SignalInbox,
-) -> tuple[Ended, ProvenanceProbe, Told | None]:
+) -> tuple[ExitInfo, ProvenanceProbe, Told | None]:
     trace_dir = _trace_dir(run_dir) if options.trace or options.tlparse else None
     environment = child_environment(
         variables,

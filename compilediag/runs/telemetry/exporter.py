@@ -17,13 +17,13 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from compilediag.diagnosis.figures.goodput import CATEGORIES
-from compilediag.readers.tail import Following
+from compilediag.readers.tail import JournalTail
 from compilediag.runs.telemetry.labels import Labels
-from compilediag.runs.telemetry.live_run import End, GrowingRun
+from compilediag.runs.telemetry.live_run import End, LiveRun
 from compilediag.runs.telemetry.metrics import flat
-from compilediag.runs.telemetry.snapshot import Reading
-from compilediag.runs.telemetry.spans import SpanTeller, ToldSpan, run_span
-from compilediag.runs.telemetry.worker import Pump, Receiver, Tally
+from compilediag.runs.telemetry.snapshot import MetricsSnapshot
+from compilediag.runs.telemetry.spans import ExportedSpan, SpanBuilder, run_span
+from compilediag.runs.telemetry.worker import ExportWorker, Sink, Tally
 
 PATIENCE_S = 2.0
 """Longest time that the end of a run waits for receivers, all together."""
@@ -58,21 +58,21 @@ class Told(NamedTuple):
     extension: Mapping[str, object]
 
 
-class Telling:
+class Exporter:
     """Tells of one run; `stop` gives how it went."""
 
     def __init__(
-        self, run: Run, receivers: Sequence[Receiver], every_s: float, *, figures_file: bool = False
+        self, run: Run, receivers: Sequence[Sink], every_s: float, *, figures_file: bool = False
     ) -> None:
         """`figures_file`: keep the newest figures in the run directory too."""
         self._run = run
         self._every_s = every_s
         self._figures_file = figures_file
-        self._pumps = [Pump(receiver, every_s) for receiver in receivers]
-        self._journals = Following(run.run_dir, FILE_LIMIT)
-        self._growing = GrowingRun(run.started_unix, run.secrets)
+        self._pumps = [ExportWorker(receiver, every_s) for receiver in receivers]
+        self._journals = JournalTail(run.run_dir, FILE_LIMIT)
+        self._growing = LiveRun(run.started_unix, run.secrets)
         self._labels = Labels((*CATEGORIES, "compile", "recompile"), run.secrets)
-        self._tellers: dict[str, SpanTeller] = {}
+        self._tellers: dict[str, SpanBuilder] = {}
         self._over = threading.Event()
         self._done = threading.Event()
         self._end: End | None = None
@@ -113,13 +113,13 @@ class Telling:
             self._fault = f"{type(error).__name__}: {error}"[:300]
         self._done.set()
 
-    def look(self) -> Reading:
+    def look(self) -> MetricsSnapshot:
         """Reads on, and offers what is known to every receiver."""
         new = self._journals.look(READ_BYTES)
         self._growing.take(new)
-        spans: list[ToldSpan] = []
+        spans: list[ExportedSpan] = []
         for name, events in new.items():
-            teller = self._tellers.setdefault(name, SpanTeller(self._labels))
+            teller = self._tellers.setdefault(name, SpanBuilder(self._labels))
             spans.extend(teller.tell(events))
         end = self._end
         reading = self._growing.reading(
@@ -146,7 +146,7 @@ class Telling:
                 found[name, "spans"] = tally.spans_lost
         return found
 
-    def _write_figures(self, reading: Reading) -> None:
+    def _write_figures(self, reading: MetricsSnapshot) -> None:
         told = {"at_unix": reading.at_unix, "step": reading.steps, "figures": flat(reading)}
         path = os.path.join(self._run.run_dir, FIGURES_FILE)
         with contextlib.suppress(OSError):  # a full disk costs the experiments a telling
@@ -164,7 +164,7 @@ class Telling:
         return Told(tuple(notes), {item.name: asdict(tally) for item, tally in tallies})
 
 
-def _note(receiver: Receiver, tally: Tally) -> str | None:
+def _note(receiver: Sink, tally: Tally) -> str | None:
     """One sentence where something was lost; silence where all was taken."""
     if tally.last_taken and not tally.pushes_failed and not tally.spans_lost:
         return None

@@ -43,7 +43,7 @@ _NS = 1_000_000_000
 
 
 @dataclass(slots=True)
-class GrowingProcess:
+class LiveProcess:
     """The events of one process, as far as they were read."""
 
     name: str

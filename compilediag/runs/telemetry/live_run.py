@@ -13,8 +13,8 @@ from compilediag.diagnosis.figures.goodput import (
     recompile_ids,
 )
 from compilediag.runs.telemetry.labels import OTHER, Labels
-from compilediag.runs.telemetry.live_process import GrowingProcess
-from compilediag.runs.telemetry.snapshot import Reading
+from compilediag.runs.telemetry.live_process import LiveProcess
+from compilediag.runs.telemetry.snapshot import MetricsSnapshot
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Event, ProcessStarted, RunTracked
@@ -30,19 +30,19 @@ class End:
     """It ended by itself, with success."""
 
 
-class GrowingRun:
+class LiveRun:
     """Adds up what the journals tell; pure but for what it was told."""
 
     def __init__(self, started_unix: float, secrets: Iterable[str] = ()) -> None:
         self._started_unix = started_unix
-        self._processes: dict[str, GrowingProcess] = {}
+        self._processes: dict[str, LiveProcess] = {}
         self._labels = Labels(CATEGORIES, tuple(secrets))
         self._runs, self._metrics = (Labels((), tuple(secrets)) for _ in range(2))
 
     def take(self, events: Mapping[str, list[Event]]) -> None:
         """What each journal told since the last time, by its name."""
         for name, new in events.items():
-            self._processes.setdefault(name, GrowingProcess(name)).take(new)
+            self._processes.setdefault(name, LiveProcess(name)).take(new)
 
     def reading(
         self,
@@ -52,14 +52,14 @@ class GrowingRun:
         records_lost: int = 0,
         losses: Mapping[tuple[str, str], int] | None = None,
         end: End | None = None,
-    ) -> Reading:
+    ) -> MetricsSnapshot:
         """What is known now. Steps and their time are told since the reading before."""
         processes = sorted(self._processes.values(), key=_start_order)
         timeline = fold([item.events for item in processes])
         ids = recompile_ids(timeline)
         again = [item.seconds for item in timeline.compiles if is_recompile_time(item, ids)]
         every = [item.seconds for item in timeline.compiles]
-        reading = Reading(
+        reading = MetricsSnapshot(
             at_unix=at_unix,
             started_unix=self._started_unix,
             wall_s=wall_s if end is None else end.wall_s,
@@ -78,7 +78,9 @@ class GrowingRun:
         lead = _lead(timeline, processes)
         return reading if lead is None or records_lost else self._with_steps(reading, lead, end)
 
-    def _with_steps(self, reading: Reading, lead: GrowingProcess, end: End | None) -> Reading:
+    def _with_steps(
+        self, reading: MetricsSnapshot, lead: LiveProcess, end: End | None
+    ) -> MetricsSnapshot:
         step_s = lead.rest_told()
         folded = fold([lead.events])
         ended = folded.processes[0].ended is not None
@@ -92,7 +94,7 @@ class GrowingRun:
             known = self._with_tracked(known, lead.tracked)
         return known if found is None else self._with_account(known, found)
 
-    def _with_account(self, reading: Reading, found: Account) -> Reading:
+    def _with_account(self, reading: MetricsSnapshot, found: Account) -> MetricsSnapshot:
         # Zero seconds of a category may be none, or none that anybody measured: not told.
         badput = {name: taken / 1e9 for name, taken in found.badput_ns.items() if taken}
         return replace(
@@ -102,7 +104,7 @@ class GrowingRun:
             badput_s=self._labels.added_up(badput),
         )
 
-    def _with_tracked(self, reading: Reading, run: RunTracked) -> Reading:
+    def _with_tracked(self, reading: MetricsSnapshot, run: RunTracked) -> MetricsSnapshot:
         last = {item.name: item.last for item in run.metrics if item.last is not None}
         return replace(
             reading,
@@ -120,7 +122,7 @@ class GrowingRun:
         }
 
 
-def _lead(timeline: Timeline, processes: list[GrowingProcess]) -> GrowingProcess | None:
+def _lead(timeline: Timeline, processes: list[LiveProcess]) -> LiveProcess | None:
     """The process that the receipt would tell the steps of, were the run over now."""
     if not processes:
         return None
@@ -132,10 +134,10 @@ def _lead(timeline: Timeline, processes: list[GrowingProcess]) -> GrowingProcess
     return processes[replace(timeline, steps=tuple(newest)).lead]
 
 
-def _has_started(process: GrowingProcess) -> bool:
+def _has_started(process: LiveProcess) -> bool:
     return any(isinstance(event, ProcessStarted) for event in process.events)
 
 
-def _start_order(process: GrowingProcess) -> tuple[bool, str, str]:
+def _start_order(process: LiveProcess) -> tuple[bool, str, str]:
     started = next((item for item in process.events if isinstance(item, ProcessStarted)), None)
     return (started is None, started.started_utc if started else "", process.name)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from compilediag.runs.telemetry.snapshot import Reading
+from compilediag.runs.telemetry.snapshot import MetricsSnapshot
 
 Kind = Literal["counter", "gauge"]
 
 
-class Figure(NamedTuple):
+class Metric(NamedTuple):
     """One metric."""
 
     name: str
@@ -40,68 +40,68 @@ class Figure(NamedTuple):
 class Point(NamedTuple):
     """The value of one metric for one set of labels."""
 
-    figure: Figure
+    figure: Metric
     value: float
     labels: Mapping[str, str]
 
 
-ACTIVE = Figure("compilediag.run.active", "{run}", "gauge", "1 while the target runs, then 0.")
-RUN_TIME = Figure("compilediag.run.time", "s", "gauge", "Wall seconds since the target started.")
-EXIT_CODE = Figure(
+ACTIVE = Metric("compilediag.run.active", "{run}", "gauge", "1 while the target runs, then 0.")
+RUN_TIME = Metric("compilediag.run.time", "s", "gauge", "Wall seconds since the target started.")
+EXIT_CODE = Metric(
     "compilediag.run.exit_code", "{code}", "gauge", "Exit code of the target, once it has ended."
 )
-PROCESSES = Figure(
+PROCESSES = Metric(
     "compilediag.processes", "{process}", "gauge", "Python processes that were observed so far."
 )
-STEPS = Figure("compilediag.steps", "{step}", "counter", "Training steps that have ended.")
-STEP_TIME = Figure(
+STEPS = Metric("compilediag.steps", "{step}", "counter", "Training steps that have ended.")
+STEP_TIME = Metric(
     "compilediag.step.time", "s", "gauge", "Mean of the steps that ended since the push before."
 )
-FRAMES = Figure("compilediag.frames", "{frame}", "gauge", "Frames that torch.compile attempted.")
-COMPILES = Figure(
+FRAMES = Metric("compilediag.frames", "{frame}", "gauge", "Frames that torch.compile attempted.")
+COMPILES = Metric(
     "compilediag.compiles", "{compile}", "counter", "Compiles of frames that ended with code."
 )
-RECOMPILES = Figure(
+RECOMPILES = Metric(
     "compilediag.recompiles", "{compile}", "counter", "Compiles that a false guard caused."
 )
-GRAPH_BREAKS = Figure(
+GRAPH_BREAKS = Metric(
     "compilediag.graph_breaks", "{line}", "counter", "Lines at which a graph breaks."
 )
-COMPILE_TIME = Figure(
+COMPILE_TIME = Metric(
     "compilediag.compile.time",
     "s",
     "counter",
     "Seconds of compiling: kind is first, or recompile (a false guard caused it).",
     ("kind",),
 )
-GOODPUT_TIME = Figure(
+GOODPUT_TIME = Metric(
     "compilediag.goodput.time", "s", "gauge", "Seconds spent in training steps, nothing else."
 )
-BADPUT_TIME = Figure(
+BADPUT_TIME = Metric(
     "compilediag.badput.time", "s", "gauge", "All other seconds, by category.", ("category",)
 )
-GOODPUT = Figure("compilediag.goodput", "1", "gauge", "Goodput as a share of the time observed.")
-RECORDS_LOST = Figure(
+GOODPUT = Metric("compilediag.goodput", "1", "gauge", "Goodput as a share of the time observed.")
+RECORDS_LOST = Metric(
     "compilediag.records.lost",
     "{record}",
     "gauge",
     "Records that the journals lost: above 0 counts are at least so many.",
 )
-TRACKED = Figure(
+TRACKED = Metric(
     "compilediag.tracked.value",
     "{value}",
     "gauge",
     "Last value of a metric that the program records with tracker(): loss, MFU...",
     ("run", "metric"),
 )
-TRACKED_RATE = Figure(
+TRACKED_RATE = Metric(
     "compilediag.tracked.rate",
     "{count}/s",
     "gauge",
     "What the program counts with tracker(), by second: tokens, samples...",
     ("run", "count"),
 )
-LOSSES = Figure(
+LOSSES = Metric(
     "compilediag.telemetry.losses",
     "{loss}",
     "counter",
@@ -116,9 +116,9 @@ FIGURES = (
 )
 
 
-def points_of(reading: Reading) -> list[Point]:
+def points_of(reading: MetricsSnapshot) -> list[Point]:
     """Every value that is known; a figure that is not known has none, instead of a zero."""
-    plain: tuple[tuple[Figure, float | None], ...] = (
+    plain: tuple[tuple[Metric, float | None], ...] = (
         (ACTIVE, reading.active),
         (RUN_TIME, reading.wall_s),
         (EXIT_CODE, reading.exit_code),
@@ -141,7 +141,7 @@ def _number(value: float) -> float:
     return int(value) if isinstance(value, bool) else value
 
 
-def _labelled(reading: Reading) -> Iterator[Point]:
+def _labelled(reading: MetricsSnapshot) -> Iterator[Point]:
     yield Point(COMPILE_TIME, reading.compile_first_s, {"kind": "first"})
     yield Point(COMPILE_TIME, reading.compile_again_s, {"kind": "recompile"})
     for category, seconds in reading.badput_s.items():
@@ -153,7 +153,7 @@ def _labelled(reading: Reading) -> Iterator[Point]:
         yield Point(LOSSES, count, {"destination": destination, "what": what})
 
 
-def flat(reading: Reading) -> dict[str, float]:
+def flat(reading: MetricsSnapshot) -> dict[str, float]:
     """The values by one name each, as experiments want them: "compilediag/badput_time_s/eval"."""
     return {
         "/".join((_short(point.figure), *point.labels.values())): point.value
@@ -162,6 +162,6 @@ def flat(reading: Reading) -> dict[str, float]:
     }
 
 
-def _short(figure: Figure) -> str:
+def _short(figure: Metric) -> str:
     name = figure.name.replace("compilediag.", "compilediag/", 1).replace(".", "_")
     return f"{name}_s" if figure.unit == "s" else name

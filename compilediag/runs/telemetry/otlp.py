@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from compilediag.runs.telemetry.metrics import Figure, points_of
-from compilediag.runs.telemetry.snapshot import Reading
-from compilediag.runs.telemetry.spans import EXIT_CODE, RUN_SPAN, ToldSpan
+from compilediag.runs.telemetry.metrics import Metric, points_of
+from compilediag.runs.telemetry.snapshot import MetricsSnapshot
+from compilediag.runs.telemetry.spans import EXIT_CODE, RUN_SPAN, ExportedSpan
 from compilediag.runs.telemetry.worker import NotTaken
 
 SCOPE = "compilediag"
 _LOGGER = "opentelemetry"
 
 
-class OtlpReceiver:
+class OtlpSink:
     """A collector at a base URL, or where the standard variables say."""
 
     name = "otlp"
@@ -72,7 +72,7 @@ class OtlpReceiver:
         provider.add_span_processor(Collect())
         self._tracer = provider.get_tracer(SCOPE, _version())
 
-    def push(self, reading: Reading) -> None:
+    def push(self, reading: MetricsSnapshot) -> None:
         """One request with every metric."""
         if self._root is None:
             start = round(reading.started_unix * 1e9)
@@ -81,7 +81,7 @@ class OtlpReceiver:
         if self._metrics.export(data).name != "SUCCESS":
             raise NotTaken(self._said.take())
 
-    def push_spans(self, spans: Sequence[ToldSpan]) -> None:
+    def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
         """One request; every span is below that of the run."""
         api: Any = import_module("opentelemetry.trace")
         below = api.set_span_in_context(self._root)
@@ -134,12 +134,12 @@ def _resource(ours: Mapping[str, str]) -> Any:
     return sdk.Resource.create({}).merge(sdk.Resource(dict(ours))).merge(theirs)
 
 
-def _metrics_data(reading: Reading, resource: Any) -> Any:
+def _metrics_data(reading: MetricsSnapshot, resource: Any) -> Any:
     """The points of a reading as the SDK's own records."""
     sdk: Any = import_module("opentelemetry.sdk.metrics.export")
     scopes: Any = import_module("opentelemetry.sdk.util.instrumentation")
     start, now = round(reading.started_unix * 1e9), round(reading.at_unix * 1e9)
-    by_figure: dict[Figure, list[Any]] = {}
+    by_figure: dict[Metric, list[Any]] = {}
     for figure, value, labels in points_of(reading):
         begun = start if figure.kind == "counter" else None
         point = sdk.NumberDataPoint(dict(labels), begun, now, value)
@@ -150,7 +150,7 @@ def _metrics_data(reading: Reading, resource: Any) -> Any:
     return sdk.MetricsData([sdk.ResourceMetrics(resource, [told], "")])
 
 
-def _metric(sdk: Any, figure: Figure, points: list[Any]) -> Any:
+def _metric(sdk: Any, figure: Metric, points: list[Any]) -> Any:
     if figure.kind == "counter":
         data = sdk.Sum(points, sdk.AggregationTemporality.CUMULATIVE, is_monotonic=True)
     else:

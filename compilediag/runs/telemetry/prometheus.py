@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import Any
 
 from compilediag.runs.telemetry.metrics import FIGURES, points_of
-from compilediag.runs.telemetry.snapshot import Reading
-from compilediag.runs.telemetry.spans import ToldSpan
+from compilediag.runs.telemetry.snapshot import MetricsSnapshot
+from compilediag.runs.telemetry.spans import ExportedSpan
 
 JOB = "compilediag"
 PUSH_TIMEOUT_S = 10.0
@@ -22,7 +22,7 @@ class _Page:
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         self._labels = dict(labels)
-        self._reading: Reading | None = None
+        self._reading: MetricsSnapshot | None = None
         self._core: Any = None
         self.registry: Any = None
 
@@ -32,7 +32,7 @@ class _Page:
         self.registry = client.CollectorRegistry()
         self.registry.register(self)
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: MetricsSnapshot) -> None:
         self._reading = reading
 
     def collect(self) -> Iterator[Any]:
@@ -53,7 +53,7 @@ class _Page:
                 yield family
 
 
-class TextfileReceiver:
+class TextfileSink:
     """A file that the node exporter reads; its name ends in `.prom`."""
 
     name = "textfile"
@@ -67,13 +67,13 @@ class TextfileReceiver:
     def open(self) -> None:
         self._page.open()
 
-    def push(self, reading: Reading) -> None:
+    def push(self, reading: MetricsSnapshot) -> None:
         """Writes beside the file, then takes its place: a reader sees one whole page or another."""
         self._page.show(reading)
         client: Any = import_module("prometheus_client")
         client.write_to_textfile(self._path, self._page.registry)
 
-    def push_spans(self, spans: Sequence[ToldSpan]) -> None:
+    def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
         """Prometheus has no spans."""
 
     def trouble(self) -> str | None:
@@ -83,7 +83,7 @@ class TextfileReceiver:
         """Nothing is open between pushes."""
 
 
-class GatewayReceiver:
+class GatewaySink:
     """A push gateway, which keeps the last page of a group until somebody deletes it."""
 
     name = "pushgateway"
@@ -98,14 +98,14 @@ class GatewayReceiver:
     def open(self) -> None:
         self._page.open()
 
-    def push(self, reading: Reading) -> None:
+    def push(self, reading: MetricsSnapshot) -> None:
         self._page.show(reading)
         client: Any = import_module("prometheus_client")
         client.push_to_gateway(
             self._url, JOB, self._page.registry, dict(self._grouping), PUSH_TIMEOUT_S
         )
 
-    def push_spans(self, spans: Sequence[ToldSpan]) -> None:
+    def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
         """Prometheus has no spans."""
 
     def trouble(self) -> str | None:
@@ -115,7 +115,7 @@ class GatewayReceiver:
         """Nothing is open between pushes."""
 
 
-class ScrapeReceiver:
+class ScrapeSink:
     """A page of our own that Prometheus scrapes; it shows the newest reading."""
 
     name = "scrape"
@@ -133,10 +133,10 @@ class ScrapeReceiver:
         started = client.start_http_server(self._port, self._host, self._page.registry)
         self._server = started[0]
 
-    def push(self, reading: Reading) -> None:
+    def push(self, reading: MetricsSnapshot) -> None:
         self._page.show(reading)
 
-    def push_spans(self, spans: Sequence[ToldSpan]) -> None:
+    def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
         """Prometheus has no spans."""
 
     def trouble(self) -> str | None:

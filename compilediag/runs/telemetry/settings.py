@@ -22,7 +22,7 @@ _PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class TelemetrySettings:
     """What `run` was asked to tell to whom."""
 
     otlp: str | None = None
@@ -41,7 +41,9 @@ class Wishes:
         return self.experiments or any(item is not None for item in asked)
 
 
-def wishes_of(settings: Mapping[str, Any], variables: Mapping[str, str]) -> Wishes | None:
+def telemetry_settings(
+    settings: Mapping[str, Any], variables: Mapping[str, str]
+) -> TelemetrySettings | None:
     """The wishes among the settings of a run; None where there are none.
 
     Args:
@@ -51,7 +53,7 @@ def wishes_of(settings: Mapping[str, Any], variables: Mapping[str, str]) -> Wish
     Raises:
         UsageError: a value cannot be used, or the package that does the work is not installed.
     """
-    wishes = Wishes(
+    wishes = TelemetrySettings(
         otlp=_otlp(settings.get("otlp"), variables),
         prometheus_textfile=_textfile(settings.get("prometheus_textfile")),
         pushgateway=_url("pushgateway", settings.get("pushgateway")),

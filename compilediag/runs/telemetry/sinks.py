@@ -5,20 +5,20 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 
-from compilediag.runs.telemetry.otlp import OtlpReceiver
-from compilediag.runs.telemetry.prometheus import GatewayReceiver, ScrapeReceiver, TextfileReceiver
+from compilediag.runs.telemetry.otlp import OtlpSink
+from compilediag.runs.telemetry.prometheus import GatewaySink, ScrapeSink, TextfileSink
 from compilediag.runs.telemetry.settings import (
     FROM_ENVIRONMENT,
-    Wishes,
+    TelemetrySettings,
     endpoint_of,
     without_credentials,
 )
-from compilediag.runs.telemetry.worker import Receiver
+from compilediag.runs.telemetry.worker import Sink
 
 
 def receivers_of(
-    wishes: Wishes, variables: Mapping[str, str], *, lane: str, run_id: str
-) -> list[Receiver]:
+    wishes: TelemetrySettings, variables: Mapping[str, str], *, lane: str, run_id: str
+) -> list[Sink]:
     """One for each place that was named.
 
     Args:
@@ -28,7 +28,7 @@ def receivers_of(
         run_id: of this run, for OpenTelemetry alone: as a label it would make new series each time.
     """
     host = socket.gethostname()
-    found: list[Receiver] = []
+    found: list[Sink] = []
     if wishes.otlp is not None:
         from_environment = wishes.otlp == FROM_ENVIRONMENT
         where = endpoint_of(variables) if from_environment else without_credentials(wishes.otlp)
@@ -39,14 +39,14 @@ def receivers_of(
             "compilediag.lane": lane,
         }
         url = None if from_environment else wishes.otlp
-        found.append(OtlpReceiver(url, f"the OTLP collector at {where}", resource))
+        found.append(OtlpSink(url, f"the OTLP collector at {where}", resource))
     if wishes.prometheus_textfile is not None:
-        found.append(TextfileReceiver(wishes.prometheus_textfile, {"lane": lane}))
+        found.append(TextfileSink(wishes.prometheus_textfile, {"lane": lane}))
     if wishes.pushgateway is not None:
         where = without_credentials(wishes.pushgateway)
         grouping = {"lane": lane, "instance": host}
         gateway = f"the push gateway at {where}"
-        found.append(GatewayReceiver(wishes.pushgateway, gateway, grouping))
+        found.append(GatewaySink(wishes.pushgateway, gateway, grouping))
     if wishes.prometheus_listen is not None:
-        found.append(ScrapeReceiver(*wishes.prometheus_listen, {"lane": lane}))
+        found.append(ScrapeSink(*wishes.prometheus_listen, {"lane": lane}))
     return found

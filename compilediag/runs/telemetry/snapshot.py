@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MetricsSnapshot:
     """One moment of a run. None: not known, so not told. Counts are of all processes, seconds of
     the process that the receipt tells the steps of (`Timeline.lead`)."""
 

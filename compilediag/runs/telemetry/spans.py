@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.figures.goodput import PRODUCTIVE, SPELLINGS
 from compilediag.runs.telemetry.labels import Labels
-from compilediag.runs.telemetry.snapshot import Reading
+from compilediag.runs.telemetry.snapshot import MetricsSnapshot
 from compilediag.timeline.batches import apart
 from compilediag_harness.wire import Compiled, Event, ProcessStarted, SpanEnded
 
@@ -29,7 +29,7 @@ EXIT_CODE = "process.exit.code"
 Value = str | int | float | bool
 
 
-class ToldSpan(NamedTuple):
+class ExportedSpan(NamedTuple):
     """A stretch of the run, by the wall clock."""
 
     name: str
@@ -39,7 +39,7 @@ class ToldSpan(NamedTuple):
 
 
 @dataclass(slots=True)
-class SpanTeller:
+class SpanBuilder:
     """The spans of one process: its start tells when its times were."""
 
     labels: Labels
@@ -47,7 +47,7 @@ class SpanTeller:
     _of_process: dict[str, Value] = field(default_factory=dict[str, Value])
     _again: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
 
-    def tell(self, events: Iterable[Event]) -> Iterator[ToldSpan]:
+    def tell(self, events: Iterable[Event]) -> Iterator[ExportedSpan]:
         """The spans among new events; none before the process has said when it started."""
         for event in apart(events):
             if isinstance(event, ProcessStarted):
@@ -69,7 +69,7 @@ class SpanTeller:
         if event.rank is not None:
             self._of_process["compilediag.rank"] = event.rank
 
-    def _compile(self, event: Compiled) -> Iterator[ToldSpan]:
+    def _compile(self, event: Compiled) -> Iterator[ExportedSpan]:
         """A backward has the compile id of its forward, and is compiled after it."""
         key = (event.epoch, event.compile_id)
         if event.recompile_reason is not None:
@@ -89,15 +89,15 @@ class SpanTeller:
 
     def _span(
         self, name: str, start: float, wall_s: float, told: Mapping[str, Value]
-    ) -> Iterator[ToldSpan]:
+    ) -> Iterator[ExportedSpan]:
         if self._origin_ns is None or not (0 <= wall_s < 1e9 and abs(start) < 1e9):
             return
         begin = self._origin_ns + round(start * 1e9)
         end = begin + round(wall_s * 1e9)
-        yield ToldSpan(name, begin, end, {**self._of_process, **told})
+        yield ExportedSpan(name, begin, end, {**self._of_process, **told})
 
 
-def run_span(reading: Reading) -> ToldSpan:
+def run_span(reading: MetricsSnapshot) -> ExportedSpan:
     """The whole run, with its last figures."""
     told: dict[str, Value | None] = {
         EXIT_CODE: reading.exit_code,
@@ -107,7 +107,7 @@ def run_span(reading: Reading) -> ToldSpan:
     }
     known = {key: value for key, value in told.items() if value is not None}
     start = round(reading.started_unix * 1e9)
-    return ToldSpan(RUN_SPAN, start, start + round(reading.wall_s * 1e9), known)
+    return ExportedSpan(RUN_SPAN, start, start + round(reading.wall_s * 1e9), known)
 
 
 def _is_coarse(event: SpanEnded) -> bool:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from compilediag.runs.telemetry.snapshot import Reading
-from compilediag.runs.telemetry.spans import ToldSpan
+from compilediag.runs.telemetry.snapshot import MetricsSnapshot
+from compilediag.runs.telemetry.spans import ExportedSpan
 
 QUEUE_SPANS = 2048
 """Most spans that wait."""
@@ -28,7 +28,7 @@ class NotTaken(Exception):
     """A receiver did not take a push; the text says why."""
 
 
-class Receiver(Protocol):
+class Sink(Protocol):
     """Where readings and spans go. Methods are called in one thread, and may take long.
 
     Whatever they raise costs the push, not the run.
@@ -44,11 +44,11 @@ class Receiver(Protocol):
         """Prepares for pushes; called once, before the first."""
         ...
 
-    def push(self, reading: Reading) -> None:
+    def push(self, reading: MetricsSnapshot) -> None:
         """Hands over one reading."""
         ...
 
-    def push_spans(self, spans: Sequence[ToldSpan]) -> None:
+    def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
         """Hands over a batch of spans."""
         ...
 
@@ -77,18 +77,18 @@ class Tally:
     """Why the last failed push was not taken."""
 
 
-class Pump:
+class ExportWorker:
     """Feeds one receiver."""
 
     def __init__(
-        self, receiver: Receiver, every_s: float, clock: Callable[[], float] = time.monotonic
+        self, receiver: Sink, every_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.receiver = receiver
         self._every_s = every_s
         self._clock = clock
         self._changed = threading.Condition()
-        self._reading: Reading | None = None
-        self._queue: deque[ToldSpan] = deque()
+        self._reading: MetricsSnapshot | None = None
+        self._queue: deque[ExportedSpan] = deque()
         self._offered = 0
         self._in_flight = 0
         self._over = False
@@ -102,7 +102,7 @@ class Pump:
         """Begins to feed."""
         self._thread.start()
 
-    def offer(self, reading: Reading, spans: Iterable[ToldSpan] = ()) -> None:
+    def offer(self, reading: MetricsSnapshot, spans: Iterable[ExportedSpan] = ()) -> None:
         """Gives a newer reading, which takes the place of one that waits, and more spans."""
         with self._changed:
             self._reading = reading
@@ -149,7 +149,7 @@ class Pump:
                 if not self._push_spans(batch):
                     break
 
-    def _next(self, next_at: float) -> Reading | None:
+    def _next(self, next_at: float) -> MetricsSnapshot | None:
         """The reading to push, when it is time; None when there is no more to do."""
         with self._changed:
             while not self._over:
@@ -160,12 +160,12 @@ class Pump:
             reading, self._reading = self._reading, None
             return reading
 
-    def _batch(self) -> list[ToldSpan]:
+    def _batch(self) -> list[ExportedSpan]:
         with self._changed:
             self._in_flight = min(BATCH_SPANS, len(self._queue))
             return [self._queue.popleft() for _ in range(self._in_flight)]
 
-    def _push(self, reading: Reading) -> None:
+    def _push(self, reading: MetricsSnapshot) -> None:
         try:
             self.receiver.push(reading)
         except Exception as error:
@@ -175,7 +175,7 @@ class Pump:
             pushes = self._tally.pushes + 1
             self._tally = replace(self._tally, pushes=pushes, last_taken=not reading.active)
 
-    def _push_spans(self, batch: Sequence[ToldSpan]) -> bool:
+    def _push_spans(self, batch: Sequence[ExportedSpan]) -> bool:
         try:
             self.receiver.push_spans(batch)
         except Exception as error:

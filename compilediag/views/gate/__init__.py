@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from compilediag.compare.gate.judgement import Judgement
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 
-Render = Callable[[Sequence[Judgement], Look], str]
+Render = Callable[[Sequence[Judgement], RenderOptions], str]
 
 
 def _format(module: str) -> Render:
     """The `render` of a module below this package, imported on its first use."""
 
-    def render(judgements: Sequence[Judgement], look: Look) -> str:
+    def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
         return import_module(f"compilediag.views.gate.{module}").render(judgements, look)
 
     return render

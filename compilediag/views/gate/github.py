@@ -18,7 +18,7 @@ from compilediag.views.gate.messages import (
     outcome,
     title,
 )
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.words import count
 
 MOST_ERRORS = 9
@@ -28,7 +28,7 @@ TEXT_CHARS = 600
 """Of each of message, guard and fix: an annotation's message may have 64 KiB."""
 
 
-def render(judgements: Sequence[Judgement], look: Look) -> str:
+def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
     """At most nine errors and ten notices, over all lanes."""
     failures = in_turn(judgements)
     lines = [_error(judgement, item, look) for judgement, item in failures[:MOST_ERRORS]]
@@ -48,14 +48,14 @@ def render(judgements: Sequence[Judgement], look: Look) -> str:
     return "\n".join([*lines, *notices]) + "\n"
 
 
-def _error(judgement: Judgement, item: Item, look: Look) -> str:
+def _error(judgement: Judgement, item: Item, look: RenderOptions) -> str:
     told = [*detail(item, look, TEXT_CHARS), f"lane: {look.text(judgement.lane, 200)}"]
     found = location(item, look)
     properties = {} if found is None else {"file": found.path, "line": str(found.line)}
     return _command("error", look.text(title(item), TITLE_CHARS), "\n".join(told), properties)
 
 
-def _notices(judgement: Judgement, look: Look) -> list[str]:
+def _notices(judgement: Judgement, look: RenderOptions) -> list[str]:
     """That a lane passed, that it is better, and what else should be said of it."""
     lane = f"lane {look.text(judgement.lane, 200)}"
     said: list[tuple[str, str]] = []

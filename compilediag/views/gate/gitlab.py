@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from compilediag.compare.gate.judgement import Item, Judgement, Kind
 from compilediag.views.gate.location import fingerprinted, home, location
 from compilediag.views.gate.messages import in_turn, often, title
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 
 DESCRIPTION_CHARS = 500
 MOST_BYTES = 10_000_000
@@ -18,7 +18,7 @@ _SEVERITY: dict[Kind, str] = {"not_judged": "blocker", "fallback": "critical"}
 """All else is major: a gate fails for it."""
 
 
-def render(judgements: Sequence[Judgement], look: Look) -> str:
+def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
     """The report. A lane that passed has no entry: the widget compares with the target branch."""
     entries: list[str] = []
     room = MOST_BYTES
@@ -31,7 +31,7 @@ def render(judgements: Sequence[Judgement], look: Look) -> str:
     return "[\n" + ",\n".join(entries) + "\n]\n" if entries else "[]\n"
 
 
-def _entry(judgement: Judgement, item: Item, digest: str, look: Look) -> dict[str, object]:
+def _entry(judgement: Judgement, item: Item, digest: str, look: RenderOptions) -> dict[str, object]:
     found = location(item, look) or home(judgement, look)
     told = [f"{title(item)}: {item.message}"]
     told += [f"({often(item)})"] if often(item) else []

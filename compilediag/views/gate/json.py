@@ -10,14 +10,14 @@ from msgspec.structs import asdict
 
 from compilediag._version import __version__
 from compilediag.compare.gate.judgement import Item, Judgement
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 
 SCHEMA = "compilediag.judgement"
 VERSION = "1.0"
 """Minor: a field more. Major: a field that means something else."""
 
 
-def render(judgements: Sequence[Judgement], look: Look) -> str:
+def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
     """Every field of every judgement; only ASCII, all else is escaped."""
     plain = {
         "schema": SCHEMA,

@@ -16,7 +16,7 @@ from compilediag.views.gate.messages import (
     short,
     title,
 )
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 
 MOST_CHARS = 4_000_000
 """Of all texts together: GitLab reads no file over 30 MB, and a character has up to 4 bytes."""
@@ -25,7 +25,7 @@ TEXT_CHARS = 400
 _ELEMENT = {"bad": "failure", "blind": "error"}
 
 
-def render(judgements: Sequence[Judgement], look: Look) -> str:
+def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
     """One suite; what is escaped holds no character that XML 1.0 forbids."""
     shown = judgements[:MOST_LANES]
     kinds = [outcome(item) for item in shown] or ["blind"]
@@ -46,7 +46,7 @@ def render(judgements: Sequence[Judgement], look: Look) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _case(judgement: Judgement, look: Look, room: int) -> list[str]:
+def _case(judgement: Judgement, look: RenderOptions, room: int) -> list[str]:
     kind = outcome(judgement)
     lane = _safe(judgement.lane, look, 300)
     lines = [f'<testcase classname="compilediag.gate" name="{lane}">']
@@ -59,7 +59,7 @@ def _case(judgement: Judgement, look: Look, room: int) -> list[str]:
     return [*lines, "</testcase>"]
 
 
-def _failures(judgement: Judgement, look: Look, room: int) -> str:
+def _failures(judgement: Judgement, look: RenderOptions, room: int) -> str:
     """Every failure of the lane, as long as there is room."""
     told: list[str] = []
     for number, item in enumerate(judgement.failures, 1):
@@ -78,7 +78,7 @@ def _failures(judgement: Judgement, look: Look, room: int) -> str:
     return "\n".join(told)
 
 
-def _rest(judgement: Judgement, look: Look, room: int) -> str:
+def _rest(judgement: Judgement, look: RenderOptions, room: int) -> str:
     """What does not fail: against what was judged, what is known, better or worth a notice."""
     told = [f"{headline(judgement)}; against {against(judgement) or 'nothing'}"]
     told += [f"known: {short(item)}" for item in judgement.known[:50]]
@@ -94,5 +94,5 @@ def _rest(judgement: Judgement, look: Look, room: int) -> str:
     return "\n".join(lines)
 
 
-def _safe(text: str, look: Look, limit: int = TEXT_CHARS) -> str:
+def _safe(text: str, look: RenderOptions, limit: int = TEXT_CHARS) -> str:
     return escape(look.text(text, limit))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from compilediag.compare.gate.judgement import Item, Judgement
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import clean
 
 LOCK = "compilediag.lock.json"
@@ -23,18 +23,18 @@ class Location(NamedTuple):
     line: int
 
 
-def location(item: Item, look: Look) -> Location | None:
+def location(item: Item, look: RenderOptions) -> Location | None:
     """The item's place; None where no file below the root of the repository is to blame."""
     path = _below(item.file, look)
     return Location(path, max(item.line or 1, 1)) if path else None
 
 
-def home(judgement: Judgement, look: Look) -> Location:
+def home(judgement: Judgement, look: RenderOptions) -> Location:
     """The baseline's file: for formats in which everything must have a place."""
     return Location(_below(judgement.baseline, look) or LOCK, 1)
 
 
-def _below(file: str | None, look: Look) -> str | None:
+def _below(file: str | None, look: RenderOptions) -> str | None:
     """The path relative to the root, in one spelling; None for anything that lies elsewhere."""
     if not file:
         return None

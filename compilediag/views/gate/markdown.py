@@ -23,7 +23,7 @@ from compilediag.views.gate.messages import (
     short,
 )
 from compilediag.views.markdown import code
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.words import count, seconds
 
 MOST_BYTES = 1_000_000
@@ -36,7 +36,7 @@ _SIGN = {"bad": "❌", "good": "✅", "blind": "❔"}
 _HEAD = ["| # | what | why | where | how often | cost | fix |", "|--:|---|---|---|---|--:|---|"]
 
 
-def render(judgements: Sequence[Judgement], look: Look) -> str:
+def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
     """Every lane under its verdict; what is cut is counted, with where to find it."""
     ordered = sorted(judgements, key=lambda item: ("blind", "bad", "good").index(outcome(item)))
     rows, left = _rows(ordered, look)
@@ -56,7 +56,7 @@ def render(judgements: Sequence[Judgement], look: Look) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(judgements: Sequence[Judgement], look: Look) -> tuple[list[list[str]], int]:
+def _rows(judgements: Sequence[Judgement], look: RenderOptions) -> tuple[list[list[str]], int]:
     """The rows of each lane's failures, as many as there is room for, and how many are left."""
     rows: list[list[str]] = [[] for _ in judgements]
     places = {id(judgement): index for index, judgement in enumerate(judgements)}
@@ -72,7 +72,7 @@ def _rows(judgements: Sequence[Judgement], look: Look) -> tuple[list[list[str]],
     return rows, 0
 
 
-def _row(number: int, item: Item, look: Look) -> str:
+def _row(number: int, item: Item, look: RenderOptions) -> str:
     why = code(item.message)
     if item.guard and item.guard not in item.message:
         why += f" guard: {code(item.guard)}"
@@ -95,7 +95,7 @@ def _what(item: Item) -> str:
     return f"{named}{kind_of(item)}" + (f" {code(subject)}" if subject else "")
 
 
-def _lane(judgement: Judgement, rows: list[str], look: Look) -> list[str]:
+def _lane(judgement: Judgement, rows: list[str], look: RenderOptions) -> list[str]:
     lines = [f"### {_SIGN[outcome(judgement)]} {headline(judgement)}", ""]
     standard = against(judgement)
     told = f"lane {_line(judgement.lane)}" + (f" against {_line(standard)}" if standard else "")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from compilediag.compare.gate.judgement import Item, Judgement, Kind
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.words import count
 
 _NEW: dict[Kind, tuple[str, str]] = {
@@ -145,7 +145,7 @@ def explain(item: Item) -> str:
     return f"compilediag explain {number}" if number.isdecimal() and number.isascii() else ""
 
 
-def detail(item: Item, look: Look, limit: int = 600) -> list[str]:
+def detail(item: Item, look: RenderOptions, limit: int = 600) -> list[str]:
     """Everything else that is known of a failure, cleaned, a line each."""
     told = [look.text(item.message, limit)]
     where = place(item, look)
@@ -170,7 +170,7 @@ def inert(line: str) -> str:
     return line.replace("##[", "# [")
 
 
-def place(item: Item, look: Look, limit: int = 200) -> str:
+def place(item: Item, look: RenderOptions, limit: int = 200) -> str:
     """`model.py:7 in forward`, cleaned; nothing where no line is to blame."""
     if not item.file:
         return ""

@@ -13,7 +13,7 @@ from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.diagnosis.codes import REGISTER
 from compilediag.views.gate.location import fingerprinted, home, location
 from compilediag.views.gate.messages import detail, in_turn, short, title
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 
 MOST_RESULTS = 25_000
 """Of a run; more and the file is refused."""
@@ -29,7 +29,7 @@ SCHEMA = (
 _IN_PATHS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/")
 
 
-def render(judgements: Sequence[Judgement], look: Look) -> str:
+def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
     """The log. Improvements are no results, and a run that could not be judged is unsuccessful."""
     failures = in_turn(judgements)
     rules: dict[str, int] = {}
@@ -55,7 +55,7 @@ def _dump(value: object) -> str:
 
 
 def _run(
-    judgements: Sequence[Judgement], rules: dict[str, int], left: int, look: Look
+    judgements: Sequence[Judgement], rules: dict[str, int], left: int, look: RenderOptions
 ) -> dict[str, object]:
     driver = {
         "name": "compilediag",
@@ -90,7 +90,7 @@ def _rule(name: str) -> dict[str, object]:
 
 
 def _result(
-    judgement: Judgement, item: Item, rule: tuple[str, int], digest: str, look: Look
+    judgement: Judgement, item: Item, rule: tuple[str, int], digest: str, look: RenderOptions
 ) -> dict[str, object]:
     found = location(item, look) or home(judgement, look)
     told = [look.text(title(item), 200), *detail(item, look, TEXT_CHARS)]
@@ -112,7 +112,9 @@ def _result(
     }
 
 
-def _invocation(judgements: Sequence[Judgement], left: int, look: Look) -> dict[str, object]:
+def _invocation(
+    judgements: Sequence[Judgement], left: int, look: RenderOptions
+) -> dict[str, object]:
     """Whether everything could be judged, and what else is to be said of the gate itself."""
     told: list[tuple[str, str]] = []
     if not judgements:

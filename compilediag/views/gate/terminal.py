@@ -18,7 +18,7 @@ from compilediag.views.gate.messages import (
     short,
     title,
 )
-from compilediag.views.style import Look
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import columns, flow, hang
 from compilediag.views.words import count, seconds
 
@@ -33,7 +33,7 @@ INDENT = "     "
 _STYLE = {"good": "green", "bad": "red", "blind": "yellow"}
 
 
-def render(judgements: Sequence[Judgement], look: Look) -> str:
+def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
     """Every lane, those that did not pass first; the first line is the verdict."""
     ordered = sorted(judgements, key=lambda item: ("blind", "bad", "good").index(outcome(item)))
     lines = _overall(ordered, look)
@@ -44,7 +44,7 @@ def render(judgements: Sequence[Judgement], look: Look) -> str:
     return "\n".join(inert(line.rstrip()) for line in lines) + "\n"
 
 
-def _overall(judgements: Sequence[Judgement], look: Look) -> list[str]:
+def _overall(judgements: Sequence[Judgement], look: RenderOptions) -> list[str]:
     """A line on all lanes where there is not exactly one."""
     if len(judgements) == 1:
         return []
@@ -58,7 +58,7 @@ def _overall(judgements: Sequence[Judgement], look: Look) -> list[str]:
     return [look.styled(line, _STYLE[worst])]
 
 
-def _lane(judgement: Judgement, look: Look) -> list[str]:
+def _lane(judgement: Judgement, look: RenderOptions) -> list[str]:
     lines = _head(judgement, look)
     lines += _failures(judgement.failures, look)
     lines += _known(judgement.known, look)
@@ -70,7 +70,7 @@ def _lane(judgement: Judgement, look: Look) -> list[str]:
     return lines
 
 
-def _head(judgement: Judgement, look: Look) -> list[str]:
+def _head(judgement: Judgement, look: RenderOptions) -> list[str]:
     kind = outcome(judgement)
     sign = look.sign(kind) + " "
     told = hang(_plain(headline(judgement), look), look.width, sign, " " * len(sign))
@@ -88,7 +88,7 @@ def _head(judgement: Judgement, look: Look) -> list[str]:
     return [*lines, *(look.styled(line, "dim") for line in below)]
 
 
-def _failures(failures: Sequence[Item], look: Look) -> list[str]:
+def _failures(failures: Sequence[Item], look: RenderOptions) -> list[str]:
     lines: list[str] = []
     for number, item in enumerate(failures[:MOST_IN_FULL], 1):
         lines += ["", *_in_full(number, item, look)]
@@ -104,7 +104,7 @@ def _failures(failures: Sequence[Item], look: Look) -> list[str]:
     return lines
 
 
-def _in_full(number: int, item: Item, look: Look) -> list[str]:
+def _in_full(number: int, item: Item, look: RenderOptions) -> list[str]:
     """What failed; what is so; where, how often and its seconds; the guard; what to change."""
     head = look.fit(f"{number:>3}  {look.text(title(item), 200)}", look.width)
     lines = [look.styled(head, "bold")]
@@ -122,7 +122,7 @@ def _in_full(number: int, item: Item, look: Look) -> list[str]:
     return lines
 
 
-def _known(known: Sequence[Item], look: Look) -> list[str]:
+def _known(known: Sequence[Item], look: RenderOptions) -> list[str]:
     """All that the baseline allows, in one line."""
     if not known:
         return []
@@ -131,7 +131,7 @@ def _known(known: Sequence[Item], look: Look) -> list[str]:
     return ["", look.styled(look.fit(line, look.width), "dim")]
 
 
-def _improvements(judgement: Judgement, look: Look) -> list[str]:
+def _improvements(judgement: Judgement, look: RenderOptions) -> list[str]:
     better = judgement.improvements
     if not better:
         return []
@@ -148,6 +148,6 @@ def _improvements(judgement: Judgement, look: Look) -> list[str]:
     return [*lines, *hang(hint, look.width, "    ", "      ")]
 
 
-def _plain(text: str, look: Look) -> str:
+def _plain(text: str, look: RenderOptions) -> str:
     """Our own signs in ASCII where the terminal needs that; target text is cleaned as well."""
     return look.text(text, 400)

@@ -22,7 +22,7 @@ from compilediag_harness.wire import EvidenceLost
 _LOG_CHECK_EVERY_S = 0.1
 
 
-class Collectors:
+class CollectorSet:
     """Each is None until what it looks at has been imported, and stays so where making it failed:
     the others go on."""
 

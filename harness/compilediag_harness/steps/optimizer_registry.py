@@ -11,7 +11,7 @@ import weakref
 from typing import Any
 
 
-class LiveOptimizers:
+class OptimizerRegistry:
     """The optimizers of this process, looked for once: when a compiled call first repeats."""
 
     def __init__(self, torch_module: Any) -> None:

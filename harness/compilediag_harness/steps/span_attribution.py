@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from compilediag_harness.steps import phases
 from compilediag_harness.steps.step_detection import StepSource
-from compilediag_harness.steps.step_sampling import BriefSteps
+from compilediag_harness.steps.step_sampling import StepSampling
 from compilediag_harness.user_api.span_batches import Row
 
 
 def place(
-    sources: Sequence[StepSource], noting: BriefSteps | None, rows: Sequence[Row], ending: bool
+    sources: Sequence[StepSource], noting: StepSampling | None, rows: Sequence[Row], ending: bool
 ) -> Sequence[str | None]:
     """Counts spans to the step in progress of every session; the phases they began in, None for
     those of a thread whose steps this one may not touch unless a session is `ending`. `noting` is
@@ -36,7 +36,7 @@ def place(
     return names
 
 
-def _count(source: StepSource, noting: BriefSteps | None, rows: Sequence[Row]) -> Sequence[str]:
+def _count(source: StepSource, noting: StepSampling | None, rows: Sequence[Row]) -> Sequence[str]:
     """Counts spans of the thread that ends the steps; the phases they began in."""
     if noting is not None:
         noting.fold()

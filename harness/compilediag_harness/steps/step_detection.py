@@ -17,7 +17,7 @@ from typing import Protocol
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps.step_clock import StepClock
-from compilediag_harness.steps.step_sampling import BriefSteps
+from compilediag_harness.steps.step_sampling import StepSampling
 
 EXPLICIT, OPTIMIZER, CALL = "step()", "optimizer", "call"
 
@@ -41,7 +41,7 @@ CYCLE_LIMIT = 1024
 """Members of a cycle after which it is cut: bounds the memory."""
 
 
-class Prospects(Protocol):
+class OptimizerState(Protocol):
     """What is known about optimizers that have not stepped yet."""
 
     def expected(self) -> bool:
@@ -71,14 +71,14 @@ class StepSource:
     def __init__(
         self,
         session: Session,
-        prospects: Prospects,
+        prospects: OptimizerState,
         now: float,
         pause: Callable[[StepSource, bool], bool] = _never,
         resume: Callable[[], None] = _nothing,
     ) -> None:
         """`pause` and `resume` are for steps that are only noted; without them all are watched."""
         self.clock = StepClock(session, now)
-        self.brief = BriefSteps(self.clock, functools.partial(pause, self), resume)
+        self.brief = StepSampling(self.clock, functools.partial(pause, self), resume)
         self.source: str | None = None
         self._prospects = prospects
         # Reentrant: a listener of the step's end may run code that marks a step.

@@ -15,11 +15,11 @@ from typing import Any
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import disabled_calls, span_attribution, step_limit
 from compilediag_harness.steps.compiled_callables import CompiledCallables
-from compilediag_harness.steps.optimizer_registry import LiveOptimizers
+from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
 from compilediag_harness.steps.phases import BACKWARD, DATA_WAIT
 from compilediag_harness.steps.step_clock import StepClock
 from compilediag_harness.steps.step_detection import CALL, EVERY_MARK, StepSource
-from compilediag_harness.steps.step_sampling import BriefSteps
+from compilediag_harness.steps.step_sampling import StepSampling
 from compilediag_harness.torch_internals import dynamo_skip, torch_calls, torch_compiles
 from compilediag_harness.torch_internals.tracebacks import leave_out_this_frame
 from compilediag_harness.user_api import spans
@@ -31,7 +31,7 @@ _active: tuple[StepSource, ...] = ()
 _marks = 0
 """Calls of `step()` by the program."""
 
-_noting: BriefSteps | None = None
+_noting: StepSampling | None = None
 """While steps are only noted: there is one session then."""
 
 _callables: CompiledCallables | None = None
@@ -75,7 +75,7 @@ def add(session: Session, torch_module: Any) -> StepSource:
     if not _active:
         step_limit.read(session)
     watch_again()
-    source = StepSource(session, LiveOptimizers(torch_module), _monotonic(), _pause, _resume)
+    source = StepSource(session, OptimizerRegistry(torch_module), _monotonic(), _pause, _resume)
     _active = (*_active, source)
     _callables = _callables or CompiledCallables(torch_module)
     return source

@@ -38,7 +38,7 @@ RETRY_STEPS = 64
 """So many steps tell whether steps are brief; then, if they are not, so many more."""
 
 
-class BriefSteps:
+class StepSampling:
     """Which steps of one session are watched. `pause(by_calls)` makes the hooks of steps tell
     nothing but the ends of steps, `resume` makes them tell everything again."""
 

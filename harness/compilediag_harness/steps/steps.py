@@ -78,7 +78,7 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
         _forget_disabling = torch_disabling.on_function_disabled(step_hooks.watch_again)
     if _hooked:
         return
-    dynamo_skip.never_compiled(
+    dynamo_skip.skip_in_dynamo(
         torch_module,
         *(step, step_hooks.optimizer_begins, step_hooks.optimizer_ends),
         *(step_hooks.backward_begins, step_hooks.backward_ends),
@@ -96,7 +96,7 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
     backward = torch_api.around_backward(
         torch_module, step_hooks.backward_begins, step_hooks.backward_ends
     )
-    dynamo_skip.never_compiled(torch_module, backward, callees=True)
+    dynamo_skip.skip_in_dynamo(torch_module, backward, callees=True)
     optimizers: Any = torch_names.loaded("torch.optim.optimizer")  # no attribute of torch.optim
     optimizers.register_optimizer_step_pre_hook(step_hooks.optimizer_begins)
     optimizers.register_optimizer_step_post_hook(step_hooks.optimizer_ends)
@@ -120,5 +120,5 @@ def _watch_loaders(torch_module: Any) -> None:
     """Measures the wait for each batch of a DataLoader."""
     iterator: Any = torch_api.loader_iterator(torch_module)
     following = step_hooks.timed_batches(iterator.__next__)
-    dynamo_skip.never_compiled(torch_module, following, callees=True)
+    dynamo_skip.skip_in_dynamo(torch_module, following, callees=True)
     iterator.__next__ = following

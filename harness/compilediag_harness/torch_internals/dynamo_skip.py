@@ -43,7 +43,7 @@ def bind_if_imported() -> None:
         bind(torch_module)
 
 
-def never_compiled(torch_module: Any, *functions: Any, callees: bool = False) -> bool:
+def skip_in_dynamo(torch_module: Any, *functions: Any, callees: bool = False) -> bool:
     """Makes Dynamo run these functions as they are where it meets them as frames of their own,
     and what they call too unless `callees` (of the user's) may be compiled. Being traced into is
     not affected. False where this torch cannot do it.

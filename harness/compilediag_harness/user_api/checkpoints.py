@@ -23,7 +23,7 @@ _handle = spans.span(NAMES[0])
 
 def install(torch_module: Any) -> None:
     """Watches `torch.save`; call it when torch is imported. Stays for ever."""
-    dynamo_skip.never_compiled(torch_module, _around)
+    dynamo_skip.skip_in_dynamo(torch_module, _around)
     _watch(torch_module, "torch.serialization", _SAVES)
 
 
@@ -34,7 +34,7 @@ def saver_imported(torch_module: Any) -> None:
 
 def _watch(torch_module: Any, module: str, names: tuple[str, ...]) -> None:
     for wrapper in torch_api.around_saves(module, names, _around):
-        dynamo_skip.never_compiled(torch_module, wrapper, callees=True)
+        dynamo_skip.skip_in_dynamo(torch_module, wrapper, callees=True)
 
 
 def _around() -> AbstractContextManager[Any]:

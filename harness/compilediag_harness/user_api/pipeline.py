@@ -241,7 +241,7 @@ def pipeline(name: str = "pipeline", slots: int | None = None) -> Pipeline:
 def install(session: Session, torch_module: Any) -> None:
     """Starts measuring for `session`; call it when torch is imported."""
     dynamo_skip.bind(torch_module)
-    dynamo_skip.never_compiled(
+    dynamo_skip.skip_in_dynamo(
         torch_module,
         *(Stretch.__enter__, Stretch.__exit__, Unmeasured.__enter__, Unmeasured.__exit__),
         *(Pipeline.train, Pipeline.infer, Pipeline.dispatch_wait, Pipeline.pool, Pipeline.line),

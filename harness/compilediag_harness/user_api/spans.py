@@ -188,7 +188,7 @@ def install(
         _place = place or _place
         if torch_module is not None:
             dynamo_skip.bind(torch_module)
-            dynamo_skip.never_compiled(torch_module, span.__enter__, span.__exit__)
+            dynamo_skip.skip_in_dynamo(torch_module, span.__enter__, span.__exit__)
         if not any(writer.session is session for writer in _writers):
             _writers = (*_writers, SpanBatches(session))
 

@@ -218,7 +218,7 @@ def tracker(config: Any = None, name: str = "eval", warmup: int = 0) -> Tracker:
 def install(session: Session, torch_module: Any) -> None:
     """Starts telling `session`; call it when torch is imported."""
     dynamo_skip.bind(torch_module)
-    dynamo_skip.never_compiled(
+    dynamo_skip.skip_in_dynamo(
         torch_module, Tracker.start_run, Tracker.record_step, Tracker.finish_run
     )
     tracker_log.install(session)

@@ -6,10 +6,12 @@ Arguments: URL TEXTFILE EVERY_S OUTPUT TARGET...
 import sys
 
 from compilediag.runs.supervised import Options, run
-from compilediag.runs.telemetry.settings import Wishes
+from compilediag.runs.telemetry.settings import TelemetrySettings
 
 url, textfile, every_s, output, *words = sys.argv[1:]
-wishes = Wishes(otlp=url, prometheus_textfile=textfile, pushgateway=url, every_s=float(every_s))
+wishes = TelemetrySettings(
+    otlp=url, prometheus_textfile=textfile, pushgateway=url, every_s=float(every_s)
+)
 outcome = run(words, Options(output=output, live=None, telemetry=wishes))
 receipt = outcome.receipt
 counts = receipt.extensions["telemetry"] if receipt is not None else {}
