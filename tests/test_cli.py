@@ -268,43 +268,6 @@ def test_full_disk_is_told(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-ENDS = """
-import atexit, os, sys
-class Last:
-    def __del__(self, write=os.write):
-        write(1, b"taken apart")
-sys.kept = Last()
-if sys.argv.pop(1) == "waits":
-    atexit.register(print, "told of the end")
-from compilediag.__main__ import main
-sys.exit(main())
-"""
-
-
-def test_the_end_is_told_to_who_waits_for_it(tmp_path: Path) -> None:
-    """A process ends at once with its code and all it printed, unless somebody waits for that."""
-    done = {
-        asked: subprocess.run(
-            [sys.executable, "-c", ENDS, asked, "explain", code],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        for asked, code in (("alone", "CD103"), ("waits", "CD103"), ("fails", "CD999"))
-    }
-    assert {asked: each.returncode for asked, each in done.items()} == {
-        "alone": 0,
-        "waits": 0,
-        "fails": EXIT_USAGE,
-    }
-    page = done["alone"].stdout
-    assert page.startswith("# CD103")
-    assert done["waits"].stdout == f"{page}told of the end\ntaken apart"
-    assert "taken apart" not in page + done["fails"].stdout
-    assert done["fails"].stderr.startswith("compilediag: ")
-
-
 def test_completion_knows_commands_and_options(tmp_path: Path) -> None:
     """The shell completes commands without importing them, and the options of one."""
     variables = {cli.COMPLETE_VARIABLE: "bash_complete"}

@@ -54,7 +54,7 @@ def test_a_wheel_carries_the_pages(tmp_path: Path) -> None:
 SHOW = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from compilediag import pages
+from compilediag.commands import pages
 assert pages.__file__.startswith(sys.argv[1]), pages.__file__
 sys.stdout.write(pages.page("CD103"))
 """

@@ -386,7 +386,7 @@ def test_a_mistake_is_named_before_the_target_starts(settings, message: str) -> 
 
 def test_a_missing_package_is_one_sentence_with_its_remedy(monkeypatch) -> None:
     """What to install is said, for each of the two extras."""
-    monkeypatch.setattr("compilediag.telemetry.wishes.find_spec", lambda name: None)
+    monkeypatch.setattr("compilediag.runs.telemetry.settings.find_spec", lambda name: None)
     for settings, extra in (
         ({"otlp": "http://h:1"}, "otel"),
         ({"pushgateway": "http://h"}, "prometheus"),
@@ -397,7 +397,7 @@ def test_a_missing_package_is_one_sentence_with_its_remedy(monkeypatch) -> None:
 
 def test_standard_variables_switch_off_and_limit(monkeypatch) -> None:
     """OTEL_SDK_DISABLED is obeyed, a protocol that is not spoken named, no credential shown."""
-    monkeypatch.setattr("compilediag.telemetry.wishes.find_spec", lambda name: object())
+    monkeypatch.setattr("compilediag.runs.telemetry.settings.find_spec", lambda name: object())
     assert telemetry_settings({"otlp": "env"}, {"OTEL_SDK_DISABLED": "true"}) is None
     with pytest.raises(UsageError, match="speaks http/protobuf only"):
         telemetry_settings({"otlp": "env"}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
