@@ -1,7 +1,8 @@
 # Needs only make and Python >= 3.10. Everything is installed into .venv, pinned by constraints.txt.
 #
 #   make demo      run compilediag on a training script with three real bugs
-#   make test      every check: lint, format, types, tests
+#   make check     lint, format, types, unit tests: in two minutes, after every change
+#   make test      every check there is, with torch and with whole runs: before a pull request
 #   make matrix    contract tests and the demo on the oldest, the pinned and the newest torch
 #   make bench     interleaved benchmarks, as a Markdown table
 #   make fuzz      damaged records for the readers: FUZZ_INPUTS=1000000 for a long campaign
@@ -23,13 +24,16 @@ VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint matrix bench fuzz docs wheel clean
+.PHONY: help demo check test lint matrix bench fuzz docs wheel clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/installed
 	$(BIN)/compilediag run --live-lines scenarios/three_bugs/broken.py
+
+check: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS) tests/unit
 
 # An idle worker takes over tests of the other: the slow ones stand side by side. Bytecode is kept,
 # as it is at users': else each of many hundred processes would compile compilediag's modules again.

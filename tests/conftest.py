@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,19 @@ def pytest_configure() -> None:
     # Several programs compute at a time: on cores that are taken, the threads of OpenMP wait for
     # one another in a busy loop.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+FOLDERS = ("unit", "torch", "end_to_end")
+"""A test belongs to one of them, and has its name as a mark."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test is marked with its folder: `pytest -m "not end_to_end"`."""
+    here = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(here).parts[0] if here in item.path.parents else ""
+        if folder in FOLDERS:
+            item.add_marker(folder)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -57,8 +57,8 @@ def stages(version: str, environment: Path, python: Path) -> list[tuple[str, lis
         ("environment", [sys.executable, "-m", "venv", str(environment)]),
         ("install", [*pip, "-c", str(pins), "-e", ".", *NEEDED]),
         ("version", [str(python), "-c", VERSION_CHECK, version]),
-        ("contract tests", [*pytest, "tests/test_torch_api.py"]),
-        ("three_bugs", [*pytest, "tests/test_scenarios.py", "-k", "three_bugs"]),
+        ("contract tests", [*pytest, "tests/torch/test_torch_api.py"]),
+        ("three_bugs", [*pytest, "tests/end_to_end/test_scenarios.py", "-k", "three_bugs"]),
     ]
 
 

@@ -3,7 +3,8 @@
 Nothing here or in the other `torch_*.py` imports a torch module that the target has not imported:
 names are looked up in `sys.modules` (importing `torch._dynamo` early can change what a program
 compiles). Every function answers None, an empty value or False where this torch has no such name;
-it never raises for that. Checked against torch 2.7.1, 2.13.0 and 2.15.0 by tests/test_torch_api.py.
+it never raises for that. Checked against torch 2.7.1, 2.13.0 and 2.15.0 by
+tests/torch/test_torch_api.py.
 """
 
 from __future__ import annotations

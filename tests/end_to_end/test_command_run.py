@@ -1,0 +1,95 @@
+"""The command line of `run`: options, their defaults in pyproject.toml, where the verdict goes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "compilediag", "run", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_verdict_goes_to_stderr(tmp_path: Path) -> None:
+    """stdout is the target's own, so that it can be piped on."""
+    (tmp_path / "x.py").write_text("print('mine')")
+    done = run("x.py", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "mine\n")
+    assert "blind" in done.stderr.lower()
+
+
+def test_json_prints_the_receipt_after_the_targets_output(tmp_path: Path) -> None:
+    """The last thing on stdout is the receipt as it was written."""
+    (tmp_path / "x.py").write_text("print('mine')")
+    done = run("--json", "--output", "out", "x.py", folder=tmp_path)
+    assert done.stdout == "mine\n" + (tmp_path / "out/receipt.json").read_text()
+    assert json.loads((tmp_path / "out/receipt.json").read_text())["status"] == "complete"
+
+
+def test_options_after_the_target_belong_to_it(tmp_path: Path) -> None:
+    """--quiet, --json and -- after TARGET are the target's, untouched."""
+    (tmp_path / "x.py").write_text("import sys; print(sys.argv[1:])")
+    done = run("--quiet", "--", "x.py", "--json", "--", "--quiet", "-h", folder=tmp_path)
+    assert done.stdout == "['--json', '--', '--quiet', '-h']\n"
+    assert done.stderr == ""
+
+
+def test_flags_win_over_pyproject(tmp_path: Path) -> None:
+    """The table gives the defaults; the command line has the last word."""
+    (tmp_path / "pyproject.toml").write_text('[tool.compilediag]\nquiet = true\noutput = "toml"\n')
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/x.py").write_text("pass")
+    done = run("--output", "flag", "x.py", folder=tmp_path / "sub")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "sub/flag/receipt.json").is_file()
+    assert not (tmp_path / "sub/toml").exists()
+
+
+@pytest.mark.parametrize(("ends", "code"), [("", 3), ("raise SystemExit(7)", 7)])
+def test_a_limit_that_cannot_be_judged_does_not_pass(ends: str, code: int, tmp_path: Path) -> None:
+    """A run that compiled nothing is blind: exit code 3; a target that fails keeps its own."""
+    (tmp_path / "x.py").write_text(ends)
+    done = run("--quiet", "--fail-on", "recompiles>0", "x.py", folder=tmp_path)
+    assert done.returncode == code
+    assert "the gate failed: " in done.stderr
+
+
+@pytest.mark.parametrize(("limit", "code"), [("recompiles>1", 0), ("recompiles>0", 3)])
+def test_limits_decide_where_the_target_succeeds(limit: str, code: int, tmp_path: Path) -> None:
+    """The target's output stays as it is; the sentence on stderr names count and limit."""
+    (tmp_path / "x.py").write_text(
+        "import torch\n"
+        "f = torch.compile(lambda x, n: x + n, backend='eager', dynamic=False)\n"
+        "f(torch.ones(2), 1), f(torch.ones(2), 2)\n"
+        "print('mine')\n"
+    )
+    done = run("--quiet", "--fail-on", limit, "x.py", folder=tmp_path)
+    told = "compilediag: the gate failed: recompiles: 1, and the limit is recompiles>0\n"
+    assert (done.returncode, done.stdout) == (code, "mine\n")
+    assert done.stderr == (told if code else "")
+
+
+def test_a_price_table_is_read_before_the_target_starts(tmp_path: Path) -> None:
+    """A wrong one is a usage error and nothing runs; a right one is in the receipt, which says why
+    a run of which nothing was seen has no amount."""
+    (tmp_path / "x.py").write_text("open('ran', 'w').close()")
+    prices = tmp_path / "prices.toml"
+    prices.write_text("currency = 5")
+    done = run("--prices", "prices.toml", "x.py", folder=tmp_path)
+    assert (done.returncode, (tmp_path / "ran").exists()) == (2, False)
+    assert "prices.toml names no currency" in done.stderr
+    prices.write_text('currency = "EUR"\n[[machine]]\ncpu = "*"\nper_hour = 1.0\n')
+    run("--prices", "prices.toml", "--output", "out", "x.py", folder=tmp_path)
+    cost = json.loads((tmp_path / "out" / "receipt.json").read_text())["cost"]
+    assert (cost["amount"], cost["currency"]) == (None, "EUR")
+    assert cost["note"] == "the devices of the run were not seen"

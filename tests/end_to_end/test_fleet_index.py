@@ -1,0 +1,80 @@
+"""The index beside receipts: the files are the truth whatever happens to it, or to them."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from many_receipts import content, measured, written
+
+from compilediag.fleet import folder as folders
+from compilediag.fleet.folder import Fleet, fleet_of
+from compilediag.fleet.index import INDEX_NAME
+
+NUMBER = 60
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Receipts of two lanes, made long enough ago to have settled."""
+    folder = tmp_path_factory.mktemp("made")
+    names = ("gpt/train", "vit/train")
+    return written(
+        folder, range(NUMBER), lambda n: measured(header__lane__name=names[n % 2], steps__median=n)
+    )
+
+
+@pytest.fixture
+def receipts(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of them with an index; files count as settled at once."""
+    monkeypatch.setattr(folders, "SETTLED_S", -1.0)
+    folder = tmp_path / "receipts"
+    shutil.copytree(made, folder)
+    assert fleet_of(str(folder)).files_read == NUMBER
+    assert (folder / INDEX_NAME).is_file()
+    return folder
+
+
+def truth(folder: Path) -> Fleet:
+    """What the files say, read without any index."""
+    bare = folder.parent / f"bare-{random.random()}"
+    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns(INDEX_NAME))
+    found = fleet_of(str(bare))
+    return found._replace(root=str(folder))
+
+
+def same(found: Fleet, folder: Path) -> bool:
+    expected = truth(folder)
+    return (found.entries, found.problems) == (expected.entries, expected.problems)
+
+
+def test_many_processes_at_once(receipts: Path) -> None:
+    """Processes that read and index while receipts come and go all end well, and afterwards the
+    index says what the files say."""
+    program = """
+import sys
+from compilediag.fleet import folder
+folder.SETTLED_S = -1.0
+for _ in range(6):
+    assert len(folder.fleet_of(sys.argv[1]).entries) >= 60
+"""
+    (receipts / INDEX_NAME).unlink()
+    command = [sys.executable, "-c", program, str(receipts)]
+    running = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(3)]
+    for number in range(300, 330):
+        part = receipts / ".part"
+        part.write_bytes(content(number))
+        part.rename(receipts / f"r{number:05d}.json")
+    for child in running:
+        assert child.communicate()[1] == b""
+        assert child.returncode == 0
+    fleet_of(str(receipts))
+    found = fleet_of(str(receipts))
+    assert found.files_read == 0
+    assert same(found, receipts)
+    assert sorted(name for name in os.listdir(receipts) if name[0] == ".") == [INDEX_NAME]

@@ -1,0 +1,50 @@
+"""Timings of two commands: no false alarms in simulated noise, and what would have been found."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from compilediag.errors import UsageError
+from compilediag.runs.tools.ab import measure
+
+
+def test_the_order_of_the_runs(tmp_path: Path) -> None:
+    """A B, B A, A B: and the first pair is not counted."""
+    log = tmp_path / "log"
+    a, b = measure(f"printf A >> {log}", f"printf B >> {log}", 3)
+    assert (len(a), len(b)) == (3, 3)
+    assert log.read_text() == "ABBAABBA"
+    assert all(item.wall_s > 0 for item in (*a, *b))
+
+
+def test_children_count() -> None:
+    """CPU seconds are those of the command and of what it waited for."""
+    busy = f"{sys.executable} -c 'sum(range(3_000_000))'; true"
+    a, b = measure("true", busy, 1)
+    assert b[0].cpu_s > 2 * a[0].cpu_s
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("echo first >&2; echo 'no such file' >&2; exit 7", "exit code 7 in the warm-up"),
+        ("kill -9 $$", "signal 9 in the warm-up"),
+    ],
+)
+def test_a_command_that_fails(line: str, said: str) -> None:
+    """Its exit code and its last words; nothing is compared."""
+    with pytest.raises(UsageError, match=said) as caught:
+        measure("true", line, 3)
+    assert "command B" in str(caught.value)
+    if "echo" in line:
+        assert str(caught.value).endswith(": no such file")
+
+
+def test_it_can_fail_later(tmp_path: Path) -> None:
+    """The round is told."""
+    once = f"test ! -e {tmp_path}/x || exit 4; touch {tmp_path}/x"
+    with pytest.raises(UsageError, match=r"command A, .* exit code 4 in round 1"):
+        measure(once, "true", 3)

@@ -1,0 +1,97 @@
+"""`compilediag gate` as a command: what it reads, what it writes, how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compilediag.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def plain_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No colour, 100 columns, no CI, an empty repository."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path(".git").mkdir()
+
+
+def gate(*arguments: str) -> int:
+    return main(["gate", *arguments])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both programs of a scenario, run as one lane."""
+    folder = tmp_path_factory.mktemp("three_bugs")
+    for name in ("broken", "fixed"):
+        source = (ROOT / "scenarios" / "three_bugs" / f"{name}.py").read_text(encoding="utf-8")
+        (folder / name).mkdir()
+        (folder / name / "train.py").write_text(source, encoding="utf-8")
+        arguments = ["--quiet", "--output", "run", "train.py", "--backend", "eager"]
+        subprocess.run(
+            [sys.executable, "-m", "compilediag", "run", *arguments],
+            cwd=folder / name,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+    return folder
+
+
+def test_three_bugs_from_nothing_to_red_and_green(runs: Path, capsys: Any) -> None:
+    """Known bugs pass; mending them is better; coming back they fail, each with its line."""
+    broken, fixed = str(runs / "broken" / "run"), str(runs / "fixed" / "run")
+    assert gate(broken, "--update", "--reason", "to be mended") == 0
+    assert gate(broken) == 0
+
+    capsys.readouterr()
+    assert gate(fixed, "--format", "json") == 3
+    (told,) = json.loads(capsys.readouterr().out)["judgements"]
+    assert {item["variable"] for item in told["improvements"] if item["kind"] == "cause"} == {
+        "position.table",
+        "capture",
+        "stash",
+    }
+    # The mended program has one graph break at each disabled hook: told, and to be allowed.
+    assert {item["kind"] for item in told["failures"]} == {"break"}
+
+    assert gate(fixed, "--update", "--reason", "hooks run outside of the graph") == 0
+    assert gate(fixed) == 0
+    capsys.readouterr()
+    assert gate(broken, "--format", "json") == 3
+    (told,) = json.loads(capsys.readouterr().out)["judgements"]
+    assert {(item["kind"], item["rule"], item["variable"]) for item in told["failures"]} == {
+        ("cause", "CD103", "position.table"),
+        ("cause", "CD101", "capture"),
+        ("cause", "CD102", "stash"),
+    }
+    assert all(item["file"] == "train.py" and item["line"] for item in told["failures"])
+    assert gate(fixed, "--lane", "other") == 2
+
+
+def test_the_gate_imports_no_torch(runs: Path) -> None:
+    """Judging, also into files, and recording are done without torch, numpy or scipy."""
+    heavy = ("torch", "numpy", "scipy")
+    probe = (
+        "import sys\nfrom compilediag.cli import main\n"
+        "code = main(sys.argv[1:])\n"
+        f"print(code, sorted(set({heavy!r}) & set(sys.modules)))\n"
+    )
+    run = str(runs / "broken" / "run")
+    for arguments in (
+        ["gate", run, "--update", "--reason", "x"],
+        ["gate", run, "--format", "sarif=s", "--format", "junit=j", "--format", "gitlab=g"],
+    ):
+        command = [sys.executable, "-c", probe, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "0 []"

@@ -1,0 +1,123 @@
+"""What short commands import: never torch, numpy, scipy, pandas, dask, depyf or pytest.
+
+Each case is a child process that runs the command and then reports which modules it holds.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+HEAVY = (
+    *("torch", "numpy", "scipy", "depyf", "pytest", "pandas", "triton", "sympy", "distributed"),
+    *("fsspec", "duckdb", "opentelemetry"),
+)
+
+PROBE = """
+import sys
+target, heavy = sys.argv[1], sys.argv[2].split(",")
+sys.argv = ["compilediag", *sys.argv[3:]]
+before = set(sys.modules)
+code = 0
+try:
+    if target == "-":
+        from compilediag.cli import main
+        code = main()
+    else:
+        __import__(target)
+except SystemExit as end:
+    code = end.code
+seen = sorted(set(heavy) & set(sys.modules) - before)
+sys.stderr.write(f"\\n{code} {','.join(seen)}")
+"""
+
+RECEIPT = Path(__file__).parents[1] / "data" / "receipt-example.json"
+
+
+def heavy_after(
+    target: str, *arguments: str, cwd: Path, heavy: Sequence[str] = HEAVY
+) -> tuple[int, list[str]]:
+    """The exit code of `compilediag ARGUMENTS` ("-") or of an import, and the heavy modules."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, target, ",".join(heavy), *arguments],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    code, _, seen = done.stderr.rpartition("\n")[2].partition(" ")
+    return int(code), seen.split(",") if seen else []
+
+
+@pytest.fixture
+def receipts(tmp_path: Path) -> tuple[str, str]:
+    """Two copies of a recorded receipt."""
+    names = ("before.json", "after.json")
+    for name in names:
+        shutil.copy(RECEIPT, tmp_path / name)
+    return names
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("--version",), ("explain", "CD103"), ("run", "--help"), ("doctor", "--help")],
+    ids=" ".join,
+)
+def test_commands_without_a_receipt_are_light(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """Help and explanations import no heavy package and succeed."""
+    assert heavy_after("-", *arguments, cwd=tmp_path) == (0, [])
+
+
+def test_show_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
+    """The verdict screen is drawn without torch."""
+    assert heavy_after("-", "show", receipts[0], cwd=tmp_path) == (0, [])
+
+
+def test_analyze_is_light(tmp_path: Path) -> None:
+    """A trace becomes a receipt without torch, which need not be where traces are looked at."""
+    trace = RECEIPT.parent / "traces" / "break_in_loop.log.gz"
+    assert heavy_after("-", "analyze", str(trace), cwd=tmp_path) == (0, [])
+
+
+def test_show_json_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
+    """The receipt is printed as JSON without torch."""
+    assert heavy_after("-", "show", "--json", receipts[0], cwd=tmp_path) == (0, [])
+
+
+def test_diff_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
+    """Two receipts are compared without torch."""
+    assert heavy_after("-", "diff", *receipts, cwd=tmp_path) == (0, [])
+
+
+@pytest.mark.parametrize("name", ["stats", "trend"])
+def test_many_receipts_are_light(name: str, receipts: tuple[str, str], tmp_path: Path) -> None:
+    """A folder of receipts is summed up and followed without torch, fsspec and DuckDB."""
+    assert heavy_after("-", name, ".", cwd=tmp_path) == (0, [])
+
+
+def test_gate_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
+    """A receipt is recorded and judged without torch, and without scipy."""
+    update = ("gate", receipts[0], "--update", "--reason", "known")
+    assert heavy_after("-", *update, cwd=tmp_path) == (0, [])
+    assert heavy_after("-", "gate", receipts[1], cwd=tmp_path) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "module", ["compilediag", "compilediag_harness", "compilediag.diagnosis.diagnose"]
+)
+def test_packages_are_light(module: str, tmp_path: Path) -> None:
+    """Importing the packages costs a user's program no torch."""
+    assert heavy_after(module, cwd=tmp_path) == (0, [])
+
+
+def test_the_probe_sees_torch(tmp_path: Path) -> None:
+    """The check can fail: a module that imports torch is caught."""
+    (tmp_path / "guilty.py").write_text("import torch\n", encoding="utf-8")
+    _, seen = heavy_after("guilty", cwd=tmp_path)
+    assert "torch" in seen

@@ -1,0 +1,43 @@
+"""The version matrix: what is pinned for another torch, what runs, and that failures are told."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+PATH = Path(__file__).resolve().parents[2] / "tools" / "matrix.py"
+SPEC = importlib.util.spec_from_file_location("matrix", PATH)
+assert SPEC is not None
+assert SPEC.loader is not None
+matrix = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(matrix)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The environments of the matrix lie in a temporary folder."""
+    monkeypatch.setattr(matrix, "FOLDER", tmp_path / "matrix")
+    return tmp_path / "matrix"
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_failure_is_told_and_ends_the_version(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, keep: bool
+) -> None:
+    """The first stage that fails is named, later ones do not run; the folder goes unless kept."""
+    environment = folder / "torch-9.9"
+    environment.mkdir(parents=True)
+    ran = folder / "ran"
+
+    def stages(version: str, where: Path, python: Path) -> list[tuple[str, list[str]]]:
+        fails = [sys.executable, "-c", "raise SystemExit(1)"]
+        return [("install", fails), ("tests", [sys.executable, "-c", f"open({str(ran)!r}, 'w')"])]
+
+    monkeypatch.setattr(matrix, "stages", stages)
+    problem, _ = matrix.check("9.9", keep=keep)
+    assert problem == "install failed"
+    assert not ran.exists()
+    assert environment.exists() is keep

@@ -1,0 +1,62 @@
+"""`cd.pipeline`: stretches, threads, tasks, the progress line, and silence when nobody listens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from compilediag_harness.base.session import Session
+from compilediag_harness.user_api import pipeline as module
+from compilediag_harness.user_api import pipeline_log
+from compilediag_harness.user_api.pipeline import pipeline
+from compilediag_harness.wire import Event, PipelineWorked
+
+Listening = tuple[Session, list[Event]]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, as the test sets it."""
+    now = [0.0]
+    monkeypatch.setattr(module, "_monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def listening(clock: list[float]) -> Iterator[Listening]:
+    """A session that is told of pipelines."""
+    events: list[Event] = []
+    session = Session(events.append, origin=0.0)
+    pipeline_log.install(session)
+    yield session, events
+    pipeline_log.uninstall(session)
+
+
+def stretches(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
+    """Stage, start, seconds, samples and slot of every stretch, in their order."""
+    return [
+        row
+        for event in events
+        if isinstance(event, PipelineWorked)
+        for row in zip(
+            *(event.stages, event.starts, event.walls, event.samples, event.infer_slots),
+            strict=True,
+        )
+    ]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_fork_tells_nothing_twice(listening: Listening) -> None:
+    """What the parent has not written yet is not the child's to write."""
+    session, events = listening
+    with pipeline().train():
+        pass
+    assert events == []
+    pid = os.fork()
+    if pid == 0:
+        pipeline_log.finish(session)
+        os._exit(len(events))
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0

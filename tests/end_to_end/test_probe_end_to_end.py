@@ -1,0 +1,203 @@
+"""The probe on real programs: a program that declares its groups, and one that nobody changed.
+
+What each variant counts is compared with torch's own counts of the same program, moved the same
+way, without us.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+DECLARES = """
+import json, time, torch
+import compilediag as cd
+
+torch.set_num_threads(1)
+entropy, norms = cd.cadence("entropy", every=4), cd.cadence("norms", every=6)
+capture, spent = False, []
+rows = torch.rand(16, 20_000)
+
+@torch.compile(backend="eager")
+def forward(x):
+    return x.sin() if capture else x.cos()
+
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+
+def train(step):
+    global capture
+    capture = entropy.due(step)
+    forward(weight).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    began, reading, fires = time.perf_counter(), 0.0, norms.due(step)
+    while time.perf_counter() < began + (0.04 if fires else 0.002):
+        pass
+    for row in rows if fires else ():
+        before = time.perf_counter()
+        values = row.tolist()
+        reading += time.perf_counter() - before
+    if fires:
+        spent.append((reading, time.perf_counter() - began - 0.002))
+
+cd.drive(train, steps=24)
+print(json.dumps(spent))
+"""
+
+UNMODIFIED = """
+import argparse, os, time, torch
+
+torch.set_num_threads(1)
+parser = argparse.ArgumentParser()
+parser.add_argument("--entropy-every", type=int, default=250)
+options = parser.parse_args()
+norms_every = int(os.environ.get("NORMS_EVERY", "500"))
+capture = False
+
+@torch.compile(backend="eager")
+def forward(x):
+    return x.sin() if capture else x.cos()
+
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(1, 200):
+    capture = step % options.entropy_every == 0
+    wait = 0.002 + 0.04 * (step % norms_every == 0) + 0.05 * capture
+    end = time.perf_counter() + wait
+    while time.perf_counter() < end:
+        pass
+    forward(weight).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+COUNTS = ("frames", "compiles", "recompiles", "graphs", "graph_breaks", "eager_fallbacks")
+
+
+def probe(folder: Path, *words: str) -> tuple[dict[str, Any], str, str]:
+    """The receipt of a probe, its screen, and what the program printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "compilediag", "probe", "--no-live", "--output", "out", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    receipt = json.loads((folder / "out/receipt.json").read_text(encoding="utf-8"))
+    return receipt, done.stderr, done.stdout
+
+
+def counted_by_torch(program: Path, variables: dict[str, str], *words: str) -> dict[str, int]:
+    """torch's own counts of a plain run."""
+    report = program.with_suffix(".json")
+    oracle = str(Path(__file__).parents[1] / "support" / "oracle.py")
+    subprocess.run(
+        [sys.executable, oracle, str(report), str(program), *words],
+        env={**os.environ, **variables},
+        capture_output=True,
+        check=True,
+        timeout=120,
+    )
+    return json.loads(report.read_text(encoding="utf-8"))["counts"]
+
+
+@pytest.mark.timeout(600)
+def test_groups_of_the_code(tmp_path: Path) -> None:
+    """Every variant's counts are torch's own; the flag's group compiles, the other does not, but
+    it works and reads tensors, and each of the two has its seconds."""
+    program = tmp_path / "model.py"
+    program.write_text(DECLARES)
+    receipt, screen, printed = probe(tmp_path, "model.py")
+    found = receipt["cadence"]
+    for variant in found["variants"]:
+        settings = {**variant["settings"], "COMPILEDIAG_STEPS": str(found["steps"])}
+        expected = counted_by_torch(program, settings)
+        assert {name: variant["counts"][name] for name in COUNTS} == {
+            name: expected[name] for name in COUNTS
+        }, variant["name"]
+    entropy, norms = found["attribution"]
+    assert (entropy["recompiles"], norms["recompiles"]) == (1, 0)
+    assert entropy["causes"][0]["variable"] == "capture"
+    assert entropy["compile_s"] > 0
+    assert norms["compile_s"] == 0
+    assert norms["fires"] >= 3
+    recurring = norms["recurring"]
+    # What the program measured itself: around each read, and of the whole firing.
+    reading, firing = (
+        median(part) for part in zip(*json.loads(printed.splitlines()[3]), strict=True)
+    )
+    assert 0.5 * reading < recurring["sync_s"] < 1.1 * reading
+    assert recurring["total_s"] == pytest.approx(firing, rel=0.3)
+    assert recurring["metric_s"] == pytest.approx(firing - reading, rel=0.3)
+    assert recurring["total_s"] == pytest.approx(recurring["metric_s"] + recurring["sync_s"])
+    assert entropy["recurring"]["sync_s"] == 0.0
+    assert norms["sync_s"] > recurring["sync_s"]
+    assert "entropy" in screen
+
+
+@pytest.mark.timeout(600)
+def test_an_unmodified_program(tmp_path: Path) -> None:
+    """Both forms of a template at once; what a program that counts from 1 fires in is found."""
+    program = tmp_path / "model.py"
+    program.write_text(UNMODIFIED)
+    receipt, _, _ = probe(
+        tmp_path,
+        *("--group", "entropy=--entropy-every {n}", "--group", "norms=env:NORMS_EVERY={n}"),
+        "model.py",
+    )
+    found = receipt["cadence"]
+    entropy, norms = found["attribution"]
+    assert (entropy["recompiles"], norms["recompiles"]) == (1, 0)
+    for item in (entropy, norms):
+        variant = next(v for v in found["variants"] if v["name"] == item["group"])
+        fires = variant["fires"][item["group"]]
+        assert len(fires) == item["fires"] >= 3
+        # The program counts from 1, and we from 0.
+        assert {(step + 1) % item["every"] for step in fires} == {0}
+    assert norms["recurring"]["metric_s"] == pytest.approx(0.04, rel=0.5)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("side", "frames", "breaks", "recompiles"),
+    [("broken", 1, 0, [4, 1, 2, 2, 2]), ("fixed", 5, 1, [0, 0, 0, 0, 0])],
+)
+def test_the_motivating_story(
+    side: str, frames: int, breaks: int, recompiles: list[int], tmp_path: Path
+) -> None:
+    """Broken, each metric's first firing compiles, with its cause by name. Fixed, nothing is
+    compiled twice at any cadence: one frame on each side of the two disabled hooks."""
+    program = Path(__file__).parents[2] / "scenarios" / "metric_cadence" / f"{side}.py"
+    receipt, _, _ = probe(tmp_path, str(program), "--backend", "eager")
+    found = receipt["cadence"]
+    counts = [variant["counts"] for variant in found["variants"]]
+    assert [item["recompiles"] for item in counts] == recompiles
+    assert {item["frames"] for item in counts} == {frames}
+    assert {item["graph_breaks"] for item in counts} == {breaks}
+    assert {item["compiles"] - item["recompiles"] for item in counts} == {frames}
+    variables = [[cause["variable"] for cause in item["causes"]] for item in found["attribution"]]
+    assert variables == ([["capture"], ["stash"]] if side == "broken" else [[], []])
+    for item in found["attribution"]:
+        assert (item["recompiles"], item["compile_s"] > 0) == (int(side == "broken"),) * 2
+        assert item["problem"] is None
+
+
+def test_a_planted_period_without_groups(tmp_path: Path) -> None:
+    """The configured program alone, and its rhythm by name."""
+    program = tmp_path / "model.py"
+    program.write_text(UNMODIFIED)
+    receipt, screen, _ = probe(tmp_path, "model.py", "--entropy-every", "9")
+    found = receipt["cadence"]
+    assert [item["kind"] for item in found["variants"]] == ["configured"]
+    assert 9 in [item["every"] for item in found["periods"]]
+    assert "every 9th step from step" in screen

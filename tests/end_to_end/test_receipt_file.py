@@ -1,0 +1,51 @@
+"""Receipts on disk: whole or not at all, found where they are, refused with one sentence."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compilediag.receipt.file import (
+    read_receipt,
+)
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import from_plain
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def example() -> dict[str, Any]:
+    return json.loads((DATA / "receipt-example.json").read_text(encoding="utf-8"))
+
+
+def receipt() -> Receipt:
+    return from_plain(Receipt, example())
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from compilediag.receipt.file import read_receipt, write_receipt
+receipt = read_receipt(Path(sys.argv[1]))
+while True:
+    write_receipt(receipt, Path(sys.argv[2]))
+    print("written", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+@pytest.mark.parametrize("writes", [1, 2, 7])
+def test_a_killed_writer_leaves_a_whole_receipt(tmp_path: Path, writes: int) -> None:
+    """SIGKILL in the middle of endless rewriting: the file that is there is whole and readable."""
+    source, path = DATA / "receipt-example.json", tmp_path / "receipt.json"
+    arguments = [sys.executable, "-c", WRITER, str(source), str(path)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert [child.stdout.readline() for _ in range(writes)] == ["written\n"] * writes
+        child.kill()
+    assert read_receipt(path) == receipt()

@@ -1,0 +1,244 @@
+"""The scenarios: small real programs, their expected findings, and torch's own counts.
+
+`compilediag run` runs every program in a process of its own; what the receipt says must be what
+expected.toml says. For programs that set a trap, torch itself is asked once more on this machine
+and with this version (`oracle.py`, which knows nothing of compilediag).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.version import Version
+from scenario_cases import (
+    COUNTS,
+    FINDING_KEYS,
+    SIDES,
+    Case,
+    case,
+    cases,
+    differences,
+    line_of,
+    names,
+    read,
+    torch_version,
+)
+
+from compilediag.diagnosis.codes import REGISTER
+
+RUN_LIMIT_S = 240
+"""A case takes seconds; the demo compiles with inductor and may take a minute on a busy machine."""
+
+ASKED_AGAIN = (
+    "backward_records",
+    "break_in_loop",
+    "breaks_inflated",
+    "compiled_autograd",
+    "dynamo_reset",
+    "many_frames",
+    "metric_cadence",
+    "observer_effect",
+    "recompile_limit",
+    "silence_after_limit",
+)
+"""Scenarios whose counts are easy to get wrong: compared with torch on the running version."""
+
+WARMED_SIZES = (
+    *("beyond_knee", "early_exit", "padding_contaminates", "padding_waste", "too_many_sizes"),
+    "varied_batches",
+)
+"""Scenarios whose fixed program compiles for several sizes in a warm-up: recompiles to torch."""
+
+OF_THE_ENVIRONMENT = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_JOB_ID", "COMPILEDIAG")
+"""Settings of the machine that would change what a program does."""
+
+
+OF_THE_STEPS = ("CD301", "CD302", "CD303", "CD304", "CD307")
+"""Codes about steps that a program shows on any machine."""
+
+
+def codes_with_scenarios() -> list[str]:
+    """The codes of everything a run can find by itself: recompiles, forecasts, breaks, evidence,
+    CUDA graphs and fixed sizes."""
+    wanted = ("CD10", "CD11", "CD15", "CD19", "CD20", "CD21", "CD29", "CD40", "CD90")
+    return [code for code in REGISTER if code.startswith(wanted) or code in OF_THE_STEPS]
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of the programs: inductor's caches are new, torch's settings are default."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(OF_THE_ENVIRONMENT)}
+    kept["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.mktemp("inductor"))
+    kept["PYTHONDONTWRITEBYTECODE"] = "1"
+    return kept
+
+
+class Runner:
+    """Runs programs under compilediag, and under torch alone."""
+
+    def __init__(self, environment: dict[str, str], folder: Path) -> None:
+        self._environment = environment
+        self._folder = folder
+
+    def receipt_of(self, program: Path) -> tuple[int, dict[str, Any], str]:
+        """Exit code, receipt and everything that was printed."""
+        output = self._folder / f"{program.parent.name}-{program.stem}"
+        command = [sys.executable, "-m", "compilediag", "run", "--quiet", "--no-live"]
+        done = subprocess.run(
+            [*command, "--output", str(output), "--", str(program)],
+            env=self._environment,
+            cwd=program.parent,
+            capture_output=True,
+            text=True,
+            timeout=RUN_LIMIT_S,
+            check=False,
+        )
+        said = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        receipts = list(output.rglob("receipt.json"))
+        assert len(receipts) == 1, f"{len(receipts)} receipts\n{said}"
+        return done.returncode, json.loads(receipts[0].read_text(encoding="utf-8")), said
+
+    def counted_by_torch(self, program: Path) -> dict[str, int]:
+        """What torch's own metrics and trace count in a plain run of the program."""
+        report = self._folder / f"{program.parent.name}-{program.stem}.json"
+        oracle = Path(__file__).parents[1] / "support" / "oracle.py"
+        subprocess.run(
+            [sys.executable, str(oracle), str(report), str(program)],
+            env=self._environment,
+            capture_output=True,
+            timeout=RUN_LIMIT_S,
+            check=True,
+        )
+        return json.loads(report.read_text(encoding="utf-8"))["counts"]
+
+
+@pytest.fixture(scope="session")
+def runner(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    return Runner(environment, tmp_path_factory.mktemp("runs"))
+
+
+def parameters() -> list[Any]:
+    """One parameter a program; those that do not apply to this torch are skipped with a reason."""
+    return [pytest.param(item, id=item.id, marks=marks_of(item)) for item in cases()]
+
+
+def marks_of(item: Case) -> list[pytest.MarkDecorator]:
+    """Those that need a device can be chosen with `-m gpu`."""
+    marks = [pytest.mark.skip(item.skip)] if item.skip else []
+    return [*marks, pytest.mark.gpu] if item.needs == "cuda" else marks
+
+
+def why_without_device() -> str | None:
+    """Why programs for a CUDA device cannot run here; torch is asked where there is a driver."""
+    if not Path("/proc/driver/nvidia").exists():
+        return "needs a CUDA device: this machine has no NVIDIA driver"
+    torch: Any = pytest.importorskip("torch")
+    return None if torch.cuda.is_available() else "needs a CUDA device: torch finds none"
+
+
+@pytest.mark.timeout(2 * RUN_LIMIT_S + 60)
+@pytest.mark.parametrize("item", parameters())
+def test_program_gives_the_expected_receipt(item: Case, runner: Runner) -> None:
+    """Exit code, status, verdict, counts and findings are the ones of expected.toml; where counts
+    are easy to get wrong, they are those that torch itself counts in a plain run."""
+    if item.needs == "cuda" and (why := why_without_device()):
+        pytest.skip(why)
+    exit_code, receipt, said = runner.receipt_of(item.program)
+    wrong = [
+        f"{key}: expected {value}, found {receipt['compile'][key]}"
+        for key, value in item.counts.items()
+        if receipt["compile"][key] != value
+    ]
+    wrong += differences(item.findings, receipt["findings"])
+    if exit_code != item.exit_code:
+        wrong.append(f"exit code: expected {item.exit_code}, found {exit_code}")
+    for key, value in (("verdict", item.verdict), ("status", item.status)):
+        if receipt[key] != value:
+            wrong.append(f"{key}: expected {value}, found {receipt[key]}")
+    if item.name in ASKED_AGAIN:
+        counted = runner.counted_by_torch(item.program)
+        assert set(counted) == COUNTS
+        wrong += [
+            f"{key}: torch counts {value}, found {receipt['compile'][key]}"
+            for key, value in counted.items()
+            if receipt["compile"][key] != value
+        ]
+    assert not wrong, "\n".join([*wrong, said])
+
+
+@pytest.mark.parametrize("name", names())
+def test_scenario_is_complete_and_readable(name: str) -> None:
+    """Both programs tell their story in a docstring, and expected.toml holds known keys only."""
+    document = read(name)
+    assert set(document) <= {"story", "needs", "min_torch", "max_torch", "torch", *SIDES}
+    assert document.get("needs", "cuda") == "cuda"
+    assert document["story"].endswith((".", ":"))
+    for side in SIDES:
+        item = case(name, side, torch_version())
+        assert ast.get_docstring(ast.parse(item.program.read_text(encoding="utf-8")))
+        assert set(item.counts) <= COUNTS
+        assert all(set(finding) <= FINDING_KEYS for finding in item.findings)
+        assert all(finding["rule"] in REGISTER for finding in item.findings)
+    broken, fixed = (case(name, side, torch_version()) for side in SIDES)
+    assert broken.findings, "the broken program must be found out"
+    assert broken.verdict in ("findings", "blind")
+    assert (fixed.verdict, fixed.status, fixed.exit_code) == ("clean", "complete", 0)
+    assert fixed.counts["recompiles"] == 0 or name in WARMED_SIZES
+    assert all(finding.get("severity") == "info" for finding in fixed.findings)
+
+
+def test_torch_is_asked_again_about_scenarios_that_exist() -> None:
+    """A name that an edit changed would be compared with nothing."""
+    assert set(ASKED_AGAIN) <= set(names())
+
+
+@pytest.mark.parametrize("code", codes_with_scenarios())
+def test_every_code_has_a_scenario(code: str) -> None:
+    """Each code that one run can give is provoked by at least one broken program."""
+    shown = {
+        finding["rule"]
+        for name in names()
+        for finding in case(name, "broken", Version("2.13.0")).findings
+    }
+    assert code in shown
+
+
+def test_anchor_must_be_on_one_line() -> None:
+    """An anchor that an edit removed or doubled is an error, not a silent mismatch."""
+    assert line_of("b", "a\nb\n") == 2
+    with pytest.raises(ValueError, match="on 0 lines"):
+        line_of("c", "a\nb\n")
+    with pytest.raises(ValueError, match="on 2 lines"):
+        line_of("a", "a\na\n")
+
+
+def test_differences_name_what_is_missing_and_what_is_too_much() -> None:
+    """An unexpected warning fails a scenario as surely as a missing one; information does not."""
+    place = {"file": "/somewhere/broken.py", "line": 3, "function": "f"}
+    found: list[dict[str, Any]] = [
+        {"rule": "CD101", "severity": "warning", "count": 1, "steps": [1], "location": place},
+        {"rule": "CD204", "severity": "info", "count": 1, "steps": [], "location": None},
+    ]
+    assert differences(({"rule": "CD101", "file": "broken.py", "line": 3},), found) == []
+    assert differences(({"rule": "CD101"}, {"rule": "CD204", "severity": "info"}), found) == []
+    wrong = differences(({"rule": "CD102"},), found)
+    assert [text.split(":")[0] for text in wrong] == ["missing", "surplus"]
+    assert differences(({"rule": "CD101", "count": 2},), found)[0].startswith("missing")
+
+
+def test_overrides_apply_to_their_version_only() -> None:
+    """`[torch."2.15"]` changes what is expected of torch 2.15, and of no other."""
+    name = next(n for n in names() if "2.15" in read(n).get("torch", {}))
+    newer, older, unborn = (
+        [case(name, side, Version(text)) for side in SIDES]
+        for text in ("2.15.0", "2.13.0", "2.150")
+    )
+    assert newer != older
+    assert unborn == older

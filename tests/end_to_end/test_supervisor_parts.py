@@ -1,0 +1,71 @@
+"""The parts of the supervisor that need no child: target, timetable, environment, ending."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compilediag.errors import UsageError
+from compilediag.readers.journal import Journal
+from compilediag.runs.supervised.child import ExitInfo, start, supervise
+from compilediag.runs.supervised.signals import SignalInbox
+from compilediag_harness.wire import ProcessEnded, ProcessStarted
+
+# --- target ----------------------------------------------------------------------------------
+
+
+# --- the timetable ---------------------------------------------------------------------------
+
+
+def test_supervising_by_an_injected_clock() -> None:
+    """A child that ignores INT and TERM is killed when the clock says so, however slow the day."""
+    code = (
+        "import signal; [signal.signal(s, signal.SIG_IGN) for s in (2, 15)]; print(1, flush=True)"
+    )
+    moments = iter([0.0, 0.1, *(float(n) for n in range(1, 2000))])
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"{code}\nwhile True: signal.pause()"], stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    with child.stdout, SignalInbox() as inbox:
+        child.stdout.readline()
+        os.kill(os.getpid(), signal.SIGINT)
+        ended = supervise(child, inbox, started=0.0, grace_s=3.0, clock=lambda: next(moments))
+    assert (ended.returncode, ended.exit_code, ended.interrupted) == (-9, 137, True)
+    assert ended.sent == (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+
+
+def test_a_program_the_system_refuses_is_a_usage_error(tmp_path: Path) -> None:
+    """A script without an interpreter line: the system's words, nothing started."""
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"\x00\x01")
+    broken.chmod(0o755)
+    with pytest.raises(UsageError, match="cannot be started: Exec format error"):
+        start([str(broken)], os.environ)
+
+
+# --- the environment -------------------------------------------------------------------------
+
+
+# --- the output directory --------------------------------------------------------------------
+
+
+# --- the ending ------------------------------------------------------------------------------
+
+
+def journal(
+    pid: int, failure: str | None, t: float = 1.0, start: str = "00", began: float = 0.0
+) -> Journal:
+    started = ProcessStarted(
+        began, 1, pid, 1, None, None, (), "/env/python", "/", f"2026-01-01T00:00:{start}Z", "3.11"
+    )
+    return Journal(str(pid), (started, ProcessEnded(t, {}, 0.0, 0, None, failure)))
+
+
+def ended(returncode: int, **more) -> ExitInfo:
+    return ExitInfo(pid=10, returncode=returncode, wall_s=1.0, **more)

@@ -1,0 +1,227 @@
+"""Synchronisations against live torch: what is counted, and that nothing of torch notices."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from compilediag_harness import attach  # noqa: E402
+from compilediag_harness.base.session import Session  # noqa: E402
+from compilediag_harness.collectors import syncs, tensor_reads  # noqa: E402
+from compilediag_harness.steps import steps  # noqa: E402
+from compilediag_harness.wire import Event, FaultOccurred, SyncsSampled  # noqa: E402
+
+pytestmark = [pytest.mark.filterwarnings("ignore")]
+
+QUIET = syncs.QUIET_STEPS
+"""Calls of `step()` after which the next step is sampled."""
+
+
+@contextmanager
+def observed() -> Iterator[list[Event]]:
+    """The collectors around a block; the events are complete after it."""
+    events: list[Event] = []
+    session = Session(events.append)
+    attach.install(session)
+    try:
+        yield events
+        attach.finish(session)
+    finally:
+        attach.uninstall(session)
+    assert not [event for event in events if isinstance(event, FaultOccurred)]
+
+
+def warm_up() -> None:
+    for _ in range(QUIET):
+        steps.step()
+
+
+def sampled(work: Any) -> dict[tuple[str, int], tuple[int, int]]:
+    """(kind, line below the first of `work`) to (count, loop line) of one sampled step."""
+    with observed() as events:
+        warm_up()
+        work()
+        steps.step()
+    told = [event for event in events if isinstance(event, SyncsSampled)]
+    assert told
+    assert not tensor_reads.names_of(torch.Tensor)
+    first, sample = work.__code__.co_firstlineno, told[-1]
+    rows = zip(sample.places, sample.kinds, sample.counts, sample.loops, strict=True)
+    return {
+        (kind, place.line - first): (count, loop - first if loop else 0)
+        for place, kind, count, loop in rows
+    }
+
+
+class Clock:
+    """Goes on by as many seconds as it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """In place of the clock of reads: nothing takes time but what says so."""
+    clock = Clock()
+    monkeypatch.setattr(tensor_reads, "_clock", clock)
+    monkeypatch.setattr(tensor_reads, "_unread_s", 0.0)
+    return clock
+
+
+class Slow(torch.Tensor):
+    """A tensor whose reads take so many seconds, and that reads another one while it is read."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        slow = args[0]
+        if type(slow) is not Slow or not hasattr(slow, "takes"):
+            return super().__torch_function__(func, types, args, kwargs)
+        slow.clock.now += slow.takes
+        if slow.other is not None:
+            slow.other.item()
+        return 1 if func is torch.Tensor.item else True
+
+
+def slow(clock: Clock, takes: float, other: Any = None) -> Any:
+    tensor = torch.ones(()).as_subclass(Slow)
+    vars(tensor).update(clock=clock, takes=takes, other=other)
+    return tensor
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_in_a_sampled_step_is_clean() -> None:
+    """The child, such as a loader's worker, has torch's own class; the parent goes on sampling."""
+    value = torch.rand(())
+    with observed() as events:
+        warm_up()
+        child = os.fork()
+        if child == 0:
+            os._exit(len(tensor_reads.names_of(torch.Tensor)))
+        _, status = os.waitpid(child, 0)
+        value.item()
+        steps.step()
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert [event.counts for event in events if isinstance(event, SyncsSampled)] == [(1,)]
+
+
+DISTURBING = """
+import json, sys, torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
+
+class Dispatch(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+class Function(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+graphs = []
+def backend(graph, inputs):
+    graphs.append(graph)
+    return graph.forward
+
+def counted(first, second):
+    torch._dynamo.reset()
+    graphs.clear()
+    double = torch.compile(lambda x: x * 2, backend=backend)
+    for mode in (first, second, first):
+        if mode is None:
+            double(torch.rand(4))
+        else:
+            with mode():
+                double(torch.rand(4))
+    return len(graphs)
+
+print(json.dumps([counted(None, None), counted(Dispatch, None), counted(None, Function)]))
+"""
+
+
+def test_modes_change_what_is_compiled() -> None:
+    """The trap: why reads are not seen by a mode. Active at the first call a dispatch mode makes
+    Dynamo skip the frame for good; a function mode makes it compile again. Which of the two
+    disturbs differs: 2.7.1 compiles under a function mode, 2.15 under a dispatch mode."""
+    done = subprocess.run(
+        [sys.executable, "-c", DISTURBING], capture_output=True, text=True, timeout=240, check=True
+    )
+    plain, dispatch, function = json.loads(done.stdout.splitlines()[-1])
+    assert plain == 1
+    if torch.__version__.startswith("2.13."):
+        assert (dispatch, function) == (0, 2)
+
+
+PROGRAM = '''"""Reads in every step, a break, a disabled metric, a new size in a sampled step."""
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Linear(8, 8)
+optimizer = torch.optim.Adam(model.parameters())
+
+@torch.compiler.disable
+def metric(x):
+    return x.detach().sum().item()
+
+@torch.compile(backend="eager")
+def forward(batch):
+    hidden = model(batch)
+    metric(hidden)
+    return hidden * 2
+
+@torch.compile(backend="eager")
+def broken(x):
+    return x * x.max().item()
+
+total = 0.0
+for step in range(14):
+    rows = 4 if step < 8 else 6
+    loss = forward(torch.randn(rows, 8)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    for value in broken(torch.rand(rows)):
+        total += value.item()
+        if value > 0.5:
+            total += float(value)
+print(f"{total:.9f}")
+'''
+
+
+def test_counts_of_a_sampled_run_are_torchs_own(tmp_path: Path) -> None:
+    """The program prints the same, and torch counts the same, with and without us, where reads are
+    in every step and something compiles in a sampled one."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("COMPILEDIAG")}
+    oracle, report = (Path(__file__).parents[1] / "support" / "oracle.py"), tmp_path / "report.json"
+    plain = [sys.executable, str(oracle), str(report), str(program)]
+    command = [sys.executable, "-m", "compilediag", "run", "--quiet", "--no-live"]
+    watched = [*command, "--output", str(tmp_path / "out"), "--", str(program)]
+    printed: list[str] = []
+    for arguments in (plain, watched):
+        done = subprocess.run(
+            arguments, env=environment, capture_output=True, text=True, timeout=240, check=True
+        )
+        printed.append(done.stdout)
+    (path,) = (tmp_path / "out").rglob("receipt.json")
+    receipt = json.loads(path.read_text(encoding="utf-8"))
+    counts = json.loads(report.read_text(encoding="utf-8"))["counts"]
+    assert printed[0] == printed[1]
+    assert {key: receipt["compile"][key] for key in counts} == counts
+    assert receipt["syncs"]["sampled_steps"] >= 3
+    assert {line["kind"] for line in receipt["syncs"]["lines"]} == {"item", "bool", "float"}

@@ -1,0 +1,283 @@
+"""tlparse as a child: a cleaned copy, a fresh folder, limits; and its counts against ours.
+
+Most tests use a stand-in for the program, so that crashes, hangs and garbage can be had; those with
+the real one skip where it is not installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import select
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from timelines import attempt, recompile, timeline
+
+from compilediag import cli
+from compilediag.receipt.file import read_receipt
+from compilediag.runs.supervised.reports import (
+    link_reports,
+    linked_files,
+    role_of,
+    traces_in,
+)
+from compilediag.runs.tools.limited import Limits, run_limited
+from compilediag.runs.tools.tlparse import Report, find_tlparse, reports_of
+from compilediag.runs.tools.tlparse_counts import counted_in, differences
+
+HEAD = "V1121 14:11:01.404000 100 torch/_dynamo/utils.py:2009] "
+needs_tlparse = pytest.mark.skipif(find_tlparse() is None, reason="tlparse is not installed")
+
+
+def record(metadata: dict[str, Any] | str, payload: str | None = None) -> bytes:
+    """One record as torch writes it."""
+    if payload is not None and isinstance(metadata, dict):
+        digest = hashlib.md5(payload.encode(), usedforsecurity=False).hexdigest()
+        metadata = {**metadata, "has_payload": digest}
+    text = metadata if isinstance(metadata, str) else json.dumps(metadata)
+    lines = [HEAD + text, *(f"\t{line}" for line in (payload or "").split("\n") if payload)]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def ids(frame: int, compile_: int) -> dict[str, int]:
+    return {"frame_id": frame, "frame_compile_id": compile_, "attempt": 0}
+
+
+def trace(*extra: bytes) -> bytes:
+    """A first compile and a recompile of one frame."""
+    reason = "0/0: n == 2"
+    return b"".join(
+        [
+            record({"dynamo_start": {"stack": []}, **ids(0, 0)}),
+            record({"compilation_metrics": {"compile_id": "0/0"}, **ids(0, 0)}),
+            record(
+                {"artifact": {"name": "recompile_reasons", "encoding": "json"}, **ids(0, 1)}, reason
+            ),
+            record({"compilation_metrics": {"compile_id": "0/1"}, **ids(0, 1)}),
+            *extra,
+        ]
+    )
+
+
+# --- the copy --------------------------------------------------------------------------------
+
+
+# --- the child -------------------------------------------------------------------------------
+
+GOOD = """
+mkdir "$3"; echo '<html>' > "$3/index.html"
+echo '{}' > "$3/compile_directory.json"; : > "$3/raw.jsonl"
+"""
+
+
+def stand_in(folder: Path, body: str) -> str:
+    """A program that is called as tlparse is: LOG -o FOLDER --no-browser."""
+    path = folder / "stand-in"
+    path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    path = tmp_path / "dedicated_log_torch_trace_ab.log"
+    path.write_bytes(trace())
+    return str(path)
+
+
+def one(log: str, tmp_path: Path, program: str | None, limits: Limits | None = None) -> Report:
+    """The report of one log; nothing but it is left in the folder of reports."""
+    into = tmp_path / "out"
+    (report,) = reports_of([log], str(into), (), limits, program)
+    assert sorted(os.listdir(into)) == ([] if report.folder is None else ["1"])
+    return report
+
+
+def test_report_is_made_in_a_fresh_folder(log: str, tmp_path: Path) -> None:
+    """The exact copy and no option that deletes are passed; the report is moved into its place."""
+    body = f'{GOOD}\necho "$@" > "$3/arguments"; test "$4" = --no-browser && test $# = 4'
+    report = one(log, tmp_path, stand_in(tmp_path, body))
+    assert report == Report(log, str(tmp_path / "out" / "1"))
+    said = (tmp_path / "out" / "1" / "arguments").read_text(encoding="utf-8").split()
+    assert said[0].endswith("/torch_trace.log")
+    assert "--overwrite" not in said
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("echo 'thread main panicked' >&2; exit 101", "exit code 101: thread main panicked"),
+        ("kill -SEGV $$", "signal 11"),
+        ("sleep 60", "longer than"),
+        ("exit 0", "no index.html"),
+        ('mkdir "$3"; ln -s /etc/passwd "$3/index.html"', "no index.html"),
+        ('mkdir "$3"; head -c 100000 /dev/zero > "$3/index.html" || exit 1', "ended with"),
+    ],
+)
+def test_a_bad_end_costs_the_report_alone(body: str, said: str, log: str, tmp_path: Path) -> None:
+    """Crash, signal, hang, nothing written, a link, too much written: one sentence, no remains."""
+    hang_s = 0.3 if "sleep" in body else 30.0
+    limits = Limits(time_s=hang_s, file_bytes=50_000)
+    report = one(log, tmp_path, stand_in(tmp_path, body), limits)
+    assert report.folder is None
+    assert said in (report.problem or "")
+
+
+def test_what_exists_is_never_replaced(log: str, tmp_path: Path) -> None:
+    """A folder that is in use stays as it is."""
+    used = tmp_path / "out" / "1"
+    used.mkdir(parents=True)
+    (used / "mine").write_text("x", encoding="utf-8")
+    (report,) = reports_of([log], str(tmp_path / "out"), program=stand_in(tmp_path, GOOD))
+    assert "could be written" in (report.problem or "")
+    assert os.listdir(used) == ["mine"]
+
+
+def test_a_program_that_is_not_there(log: str, tmp_path: Path) -> None:
+    """The reason is told, not raised."""
+    assert "cannot be started" in (one(log, tmp_path, "/no/such/program").problem or "")
+
+
+def test_children_see_few_variables_and_leave_nothing_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Variables of ours are not passed on, and what a child leaves behind is ended with it."""
+    monkeypatch.setenv("MY_TOKEN", "secret")
+    body = 'echo "${MY_TOKEN:-none}"; sleep 600 > /dev/null 2>&1 & echo $! > left'
+    ended = run_limited(["sh", "-c", body], str(tmp_path), Limits(time_s=30), {})
+    assert (ended.problem, ended.said) == (None, "none")
+    left = int((tmp_path / "left").read_text(encoding="utf-8"))
+    with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(left)
+        assert select.select([handle], [], [], 60)[0] == [handle]  # readable when it has ended
+        os.close(handle)
+
+
+# --- counts ----------------------------------------------------------------------------------
+
+
+def run_of_two() -> Any:
+    """What we count of `trace()`: a compile, and a recompile for one reason."""
+    cause = recompile("0/1")
+    return timeline([attempt("0/0"), attempt("0/1", kind="recompile", cause=cause)])
+
+
+@needs_tlparse
+def test_the_real_program_counts_what_we_count(log: str, tmp_path: Path) -> None:
+    """tlparse's own files of a cleaned log hold the compiles and reasons that were put into it."""
+    report = one(log, tmp_path, None)
+    assert report.problem is None
+    assert report.folder is not None
+    counted = counted_in(report.folder)
+    assert counted is not None
+    assert counted.rows == {(100, "0/0"): 1, (100, "0/1"): 1}
+    assert counted.questions == {(100, "0/1"): 1}
+    assert counted.breaks == frozenset()
+    assert differences([counted], run_of_two()) == []
+
+
+@needs_tlparse
+def test_the_real_program_survives_a_hostile_log(tmp_path: Path) -> None:
+    """Bytes and names that end or mislead tlparse itself do nothing through the copy: a report is
+    there, and every file of it lies in its folder."""
+    hostile = trace(
+        b"\xff\xfe\n",
+        record({"artifact": {"name": "n" * 5000, "encoding": "string"}, **ids(0, 0)}, "x"),
+        record({"artifact": {"name": "../../../planted", "encoding": "string"}, **ids(0, 0)}, "x"),
+        record({"artifact": {"name": "nul\0", "encoding": "string"}, **ids(0, 0)}, "\x00"),
+        trace()[:-20],
+    )
+    path = tmp_path / "hostile.log"
+    path.write_bytes(hostile)
+    report = one(str(path), tmp_path, None)
+    assert report.problem is None
+    assert not list(tmp_path.rglob("planted*")) or all(
+        str(found).startswith(str(tmp_path / "out" / "1")) for found in tmp_path.rglob("*planted*")
+    )
+
+
+# --- in the folder of a run ------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run that kept its trace."""
+    folder = tmp_path / "run"
+    (folder / "artifacts" / "torch_trace").mkdir(parents=True)
+    (folder / "artifacts" / "torch_trace" / "a.log").write_bytes(trace())
+    monkeypatch.setattr(
+        "compilediag.runs.tools.tlparse.find_tlparse", lambda: stand_in(tmp_path, GOOD)
+    )
+    return folder
+
+
+def test_reports_are_linked_and_compared(run_dir: Path) -> None:
+    """Files of the report have roles, and what it counts differently is said twice: to the user and
+    in the receipt."""
+    linked = link_reports(traces_in(str(run_dir)), str(run_dir), run_of_two(), ())
+    uris = [os.path.relpath(path, run_dir) for path in linked_files(str(run_dir))]
+    assert [role_of(uri) for uri in uris] == ["tlparse_report", "tlparse_raw", "tlparse_directory"]
+    assert role_of("index.html") is None
+    told: Any = linked.extensions["tlparse"]
+    assert told["reports"][0]["report"] == "artifacts/tlparse/1"
+    assert told["compared"] is True
+    assert len(told["differences"]) == 3
+    assert sum("disagree" in note for note in linked.notes) == 3
+    assert any("tlparse's report: " in note for note in linked.notes)
+
+
+@needs_tlparse
+def test_traces_from_elsewhere_are_reported_too(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`analyze --tlparse`: the report lies in the new folder, is linked from the receipt, and its
+    counts agree with what was read from the same trace."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert cli.main(["analyze", "--tlparse", "-o", "out", log]) == 0
+    assert "tlparse's report: out/artifacts/tlparse/1/index.html" in capsys.readouterr().err
+    receipt = read_receipt(tmp_path / "out")
+    assert {"tlparse_report", "torch_trace"} <= {item.role for item in receipt.artifacts}
+    assert receipt.extensions["tlparse"]["differences"] == []
+    assert "analyze" in receipt.extensions
+
+
+PROGRAM = """
+import torch
+
+@torch.compile(backend="eager")
+def scale(x, n):
+    return x * 2 if n == 2 else x
+
+for n in (2, 3):
+    scale(torch.ones(4), n)
+"""
+
+
+@needs_tlparse
+def test_a_run_links_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`run --tlparse` of a real program: the exit code is the program's, the report is linked with
+    size and digest, both count the same, and torch's own timeline joins ours."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert cli.main(["run", "--tlparse", "--no-live", "--output", "out", "program.py"]) == 0
+    receipt = json.loads((tmp_path / "out" / "receipt.json").read_text(encoding="utf-8"))
+    found = {item["role"]: item for item in receipt["artifacts"]}
+    index = (tmp_path / "out" / found["tlparse_report"]["uri"]).read_bytes()
+    assert found["tlparse_report"]["bytes"] == len(index)
+    assert found["tlparse_report"]["sha256"] == hashlib.sha256(index).hexdigest()
+    assert receipt["compile"]["recompiles"] == 1
+    told = receipt["extensions"]["tlparse"]
+    assert (told["compared"], told["differences"]) == (True, [])
+    assert cli.main(["show", "--perfetto", "t.json", "out"]) == 0
+    events = json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))["traceEvents"]
+    compiles = [e["ts"] for e in events if e.get("cat") == "compile" and e["ph"] == "X"]
+    own = [e["ts"] for e in events if e["name"] == "entire_frame_compile" and e["ph"] == "B"]
+    assert len(compiles) == len(own) == 2

@@ -1,0 +1,178 @@
+"""Reads `scenarios/*/expected.toml`: what each program must give, on the torch that is installed.
+
+The format is described in `scenarios/README.md`. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+from packaging.version import Version
+
+tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
+SIDES = ("broken", "fixed")
+COUNTS = frozenset(
+    (
+        "frames",
+        "compiles",
+        "recompiles",
+        "graphs",
+        "graph_breaks",
+        "eager_fallbacks",
+        "recompile_limit_hits",
+    )
+)
+FINDING_KEYS = frozenset(
+    ("rule", "variable", "file", "line", "anchor", "function", "steps", "count", "severity")
+)
+
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One program of one scenario, and what is expected of it."""
+
+    name: str
+    side: str
+    program: Path
+    exit_code: int
+    status: str
+    verdict: str
+    counts: dict[str, int]
+    findings: tuple[Table, ...]
+    """Expected findings; anchors are resolved to lines."""
+    skip: str | None
+    """Why the case does not apply to the installed torch."""
+    needs: str | None = None
+    """"cuda": the program runs on a CUDA device only."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}-{self.side}"
+
+
+def names() -> list[str]:
+    """The scenario folders, by name."""
+    return sorted(path.parent.name for path in SCENARIOS.glob("*/expected.toml"))
+
+
+def cases() -> list[Case]:
+    """Both sides of every scenario, for the torch that is installed."""
+    return [case(name, side, torch_version()) for name in names() for side in SIDES]
+
+
+def torch_version() -> Version:
+    return Version(metadata.version("torch"))
+
+
+def read(name: str) -> Table:
+    """The whole expected.toml of one scenario."""
+    return tomllib.loads((SCENARIOS / name / "expected.toml").read_text(encoding="utf-8"))
+
+
+def case(name: str, side: str, torch: Version) -> Case:
+    """One side of one scenario, with the overrides for `torch` applied."""
+    document = read(name)
+    table: Table = document[side]
+    for prefix, sides in cast("Table", document.get("torch", {})).items():
+        if f"{torch.major}.{torch.minor}.".startswith(f"{prefix}."):
+            table = _merged(table, cast("Table", sides).get(side, {}))
+    program = SCENARIOS / name / f"{side}.py"
+    source = program.read_text(encoding="utf-8")
+    return Case(
+        name=name,
+        side=side,
+        program=program,
+        exit_code=table.get("exit_code", 0),
+        status=table.get("status", "complete"),
+        verdict=table["verdict"],
+        counts=dict(table.get("counts", {})),
+        findings=tuple(_resolved(item, source) for item in table.get("findings", ())),
+        skip=_skip(document, torch),
+        needs=document.get("needs"),
+    )
+
+
+def _merged(table: Table, override: Table) -> Table:
+    """Tables are merged key by key; lists and values are replaced."""
+    found = dict(table)
+    for key, value in override.items():
+        old = found.get(key)
+        both_tables = isinstance(old, dict) and isinstance(value, dict)
+        found[key] = {**cast("Table", old), **cast("Table", value)} if both_tables else value
+    return found
+
+
+def _resolved(finding: Table, source: str) -> Table:
+    """The finding with its anchor turned into a line number."""
+    found = dict(finding)
+    anchor = found.pop("anchor", None)
+    if anchor is not None:
+        found["line"] = line_of(anchor, source)
+    return found
+
+
+def line_of(anchor: str, source: str) -> int:
+    """The number of the one line that holds `anchor`; ValueError unless exactly one does."""
+    hits = [n for n, line in enumerate(source.splitlines(), 1) if anchor in line]
+    if len(hits) != 1:
+        raise ValueError(f"anchor {anchor!r} is on {len(hits)} lines")
+    return hits[0]
+
+
+def _skip(document: Table, torch: Version) -> str | None:
+    release = Version(f"{torch.major}.{torch.minor}")
+    low, high = document.get("min_torch"), document.get("max_torch")
+    if low is not None and release < Version(low):
+        return f"needs torch {low} or later"
+    if high is not None and release > Version(high):
+        return f"for torch up to {high}"
+    return None
+
+
+def differences(expected: tuple[Table, ...], found: list[Table]) -> list[str]:
+    """What distinguishes the findings of a receipt from the expected ones, in sentences.
+
+    Errors and warnings must be exactly the expected ones. Information is not counted, unless an
+    expected finding says `severity = "info"`: then it must be there.
+    """
+    left = list(found)
+    missing: list[Table] = []
+    for want in expected:
+        match = next((item for item in left if _fits(want, item)), None)
+        if match is None:
+            missing.append(want)
+        else:
+            left.remove(match)
+    surplus = [item for item in left if item["severity"] != "info"]
+    return [f"missing: {want}" for want in missing] + [f"surplus: {_brief(i)}" for i in surplus]
+
+
+def _fits(want: Table, finding: Table) -> bool:
+    severities = (want["severity"],) if "severity" in want else ("error", "warning")
+    return finding["severity"] in severities and all(
+        _value(finding, key) == value for key, value in want.items() if key != "severity"
+    )
+
+
+def _value(finding: Table, key: str) -> object:
+    location: Table = finding.get("location") or {}
+    if key == "file":
+        return Path(location["file"]).name if location.get("file") else None
+    if key in ("line", "function"):
+        return location.get(key)
+    return finding.get(key)
+
+
+def _brief(finding: Table) -> Table:
+    keys = ("rule", "severity", "variable", "count", "steps")
+    brief = {key: finding.get(key) for key in keys}
+    return {**brief, **{key: _value(finding, key) for key in ("file", "line", "function")}}

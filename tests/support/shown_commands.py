@@ -1,0 +1,116 @@
+"""Runs what a page of the documentation shows: its files, its commands, in its order.
+
+A fenced block `python NAME` is a file. In a block `console` a line `$ COMMAND` is run with bash,
+and the lines below it are what it prints; `...` stands for lines that are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+BLOCK = re.compile(r"^```(\S*) ?(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
+FOLDER = "/home/you/nano"
+MEASURED = re.compile(r"\b\d[\d.,]* (?:ms|s|min)\b|<?\d+ % of wall time|[+-]?\d[\d.]*%")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page."""
+
+    language: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A command and what the page says it prints."""
+
+    command: str
+    output: str
+
+
+def blocks(page: str) -> Iterator[Block]:
+    for language, name, text in BLOCK.findall(page):
+        yield Block(language, name.strip(), text)
+
+
+def commands(block: Block) -> list[Shown]:
+    """The commands of a console block; text before the first one is an error of the page."""
+    first, *rest = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+    assert first == "", f"no command: {first!r}"
+    split = (item.partition("\n") for item in rest)
+    return [Shown(command, output) for command, _, output in split]
+
+
+def run(command: str, folder: Path, environment: dict[str, str]) -> str:
+    """What a command prints to stdout and stderr together, as in a folder of the page's reader."""
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        check=False,
+    )
+    return done.stdout.replace(str(folder), FOLDER)
+
+
+def agrees(shown: str, printed: str) -> bool:
+    """Whether a program printed what the page shows. What is measured and where lines are wrapped
+    differs between machines; nothing else may."""
+    parts = [_plain(part) for part in re.split(r"^\.\.\.$", shown, flags=re.MULTILINE)]
+    text = _plain(printed)
+    if len(parts) == 1:
+        return parts[0] == text
+    if not (text.startswith(parts[0]) and text.endswith(parts[-1])):
+        return False
+    place = len(parts[0])
+    for part in parts[1:]:
+        found = text.find(part, place)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return True
+
+
+def _plain(text: str) -> str:
+    return " ".join(MEASURED.sub("T", text).split())
+
+
+def environment() -> dict[str, str]:
+    """A shell in which `compilediag` and `python` are those of the tests, and git knows a name."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("GITHUB_", "CI", "COMPILEDIAG", "GIT_"))
+    }
+    someone = {
+        f"GIT_{who}_{what}": "a@b.c"
+        for who in ("AUTHOR", "COMMITTER")
+        for what in ("NAME", "EMAIL")
+    }
+    return {
+        **kept,
+        **someone,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "LC_ALL": "C.UTF-8",
+        "COLUMNS": "100",
+        "NO_COLOR": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def programs(page: str) -> list[str]:
+    """Every state of train.py that a page shows, in order."""
+    return [
+        item.text for item in blocks(page) if (item.language, item.name) == ("python", "train.py")
+    ]

@@ -1,0 +1,124 @@
+"""Batches past the knee: measured by `FixedShape.knee`, told, and found where they were used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.rules.batch_size import beyond_knee
+from compilediag.timeline.fold import fold
+from compilediag_harness.wire import FixedShapeUsed, KneeMeasured, Location
+
+PLACE = Location("/home/user/app.py", 4, "score")
+MS = 0.001
+
+
+def measured(
+    *sizes: tuple[int, float | None, float | None],
+    knee: int | None = None,
+    problem: str | None = None,
+) -> KneeMeasured:
+    """Sizes as (rows, milliseconds of a fast call, of a slow call); `problem` is of the last."""
+    return KneeMeasured(
+        *(1.0, 0, 0, PLACE),
+        sizes=tuple(size for size, _, _ in sizes),
+        call_s=tuple(fast and fast * MS for _, fast, _ in sizes),
+        slow_call_s=tuple(slow and slow * MS for _, _, slow in sizes),
+        problems=(*[None] * (len(sizes) - 1), problem),
+        knee=knee,
+        reason=None if knee else "calls differ by 80% at one size",
+        backward=False,
+    )
+
+
+def used(*runs: tuple[int, int]) -> FixedShapeUsed:
+    """Calls as (size they ran at, how many)."""
+    sizes = tuple((size,) for size, _ in runs)
+    counts = tuple(count for _, count in runs)
+    return FixedShapeUsed(2.0, 0, PLACE, ("rows",), ((64, 512, 1024),), sizes, sizes, counts)
+
+
+def found(*events: Any) -> list[Finding]:
+    return list(beyond_knee(fold([events], user_roots=("/home/user",))))
+
+
+# --- measuring ---
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that only moves when a call says how long it took."""
+    pytest.importorskip("torch")
+    from compilediag_harness.shapes import knee_search
+
+    now = [0.0]
+    monkeypatch.setattr(knee_search.time, "perf_counter", lambda: now[0])
+    return now
+
+
+COST_MS = {64: 4.0, 256: 6.0, 512: 10.0, 1024: 32.0}
+
+
+def test_a_fixed_shape_measures_itself(clock: list[float]) -> None:
+    """Every size is measured warm and in turn; the module, random states and counts are as before;
+    what is found is told to the session, and a call at 1024 is the finding."""
+    import torch
+
+    from compilediag.runs.watch import watch
+    from compilediag_harness.shapes.fixed import FixedShape
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(2)
+
+        def forward(self, x: Any) -> Any:
+            clock[0] += COST_MS.get(len(x), 0.0) * MS
+            return self.norm(x + torch.rand(()))
+
+    model = Model()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with watch() as seen, torch.no_grad():
+        fixed = FixedShape(model, {"x": 0}, [64, 256, 512, 1024], out_dims={"": 0})
+        random_state = torch.get_rng_state()
+        knee = fixed.knee(torch.ones(3, 2))
+        assert torch.equal(torch.get_rng_state(), random_state)
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, before[name])
+        fixed(torch.ones(900, 2))
+    assert (knee.size, [item.size for item in knee.measured]) == (512, [64, 256, 512, 1024])
+    assert knee.measured[-1].problem == "past a cliff"
+    assert [item.call_s for item in knee.measured] == pytest.approx(
+        [cost * MS for cost in COST_MS.values()]
+    )
+    assert seen.receipt.shapes is not None
+    (record,) = seen.receipt.shapes.fixed
+    assert [(item.run, item.calls) for item in record.sizes] == [((1024,), 1)]
+    (finding,) = (item for item in seen.findings if item.rule == "CD409")
+    assert finding.count == 1
+
+
+def test_sizes_above_the_cap_are_not_tried(clock: list[float]) -> None:
+    """With `cap=512` nothing runs at 1024; several axes and an empty example are refused."""
+    import torch
+
+    from compilediag_harness.shapes.fixed import FixedShape
+    from compilediag_harness.shapes.shape_errors import ShapeUnusable
+
+    met: list[int] = []
+
+    def score(x: Any) -> Any:
+        met.append(len(x))
+        clock[0] += COST_MS.get(len(x), 0.0) * MS
+        return x * 2.0
+
+    fixed = FixedShape(score, {"x": 0}, [64, 256, 512, 1024], out_dims={"": 0})
+    assert fixed.knee(torch.ones(3, 2), cap=512).size == 512
+    assert 1024 not in met
+    with pytest.raises(ShapeUnusable, match="at least one row"):
+        fixed.knee(torch.ones(0, 2))
+    axes = FixedShape(score, {"x": {"B": 0, "T": 1}}, {"B": [4], "T": [8]}, out_dims={"": 0})
+    with pytest.raises(ShapeUnusable, match="one axis"):
+        axes.knee(torch.ones(3, 2))

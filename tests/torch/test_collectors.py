@@ -1,0 +1,453 @@
+"""The collectors against live torch: what they tell is compared with torch's own metrics."""
+
+from __future__ import annotations
+
+import logging
+import logging.config
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch._dynamo.utils as dynamo_utils  # noqa: E402
+
+from compilediag.timeline.fold import fold  # noqa: E402
+from compilediag_harness import attach  # noqa: E402
+from compilediag_harness.base.session import Session  # noqa: E402
+from compilediag_harness.steps import steps  # noqa: E402
+from compilediag_harness.torch_internals import torch_guards  # noqa: E402
+from compilediag_harness.wire import (  # noqa: E402
+    Compiled,
+    EvidenceLost,
+    FaultOccurred,
+    GraphBroke,
+    HazardsChecked,
+    Recompiled,
+    UnguardedChanged,
+)
+
+pytestmark = [pytest.mark.filterwarnings("ignore")]
+
+
+class Seen(list):
+    """The events of one observation, with the metrics rows torch kept of it."""
+
+    rows: list
+
+    def of(self, kind):
+        """The events of one kind."""
+        return [event for event in self if isinstance(event, kind)]
+
+
+@contextmanager
+def observed(sink=None):
+    """Installs the collectors around a block; yields the events, complete after the block."""
+    torch._dynamo.reset()
+    dynamo_utils.clear_compilation_metrics()
+    events = Seen()
+    session = Session(sink or events.append)
+    attach.install(session)
+    try:
+        yield events
+        attach.finish(session)
+    finally:
+        attach.uninstall(session)
+        events.rows = dynamo_utils.get_compilation_metrics()
+        torch._dynamo.reset()
+
+
+def compiled(function, **options):
+    """`function` compiled with the cheapest backend."""
+    return torch.compile(function, backend="eager", **options)
+
+
+class Position(torch.nn.Module):
+    """A positional table that grows when it is first used."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("pe", torch.zeros(1, 4), persistent=False)
+
+    def forward(self, x):
+        if self.pe.shape[0] < x.shape[0]:
+            self.pe = torch.zeros(x.shape[0], 4)
+        return x + self.pe[: x.shape[0]]
+
+
+def flag_and_stash(module):
+    """A hook that reads a flag and a dict of its closure; returns the setter and the dict."""
+    capture = False
+    stash = {}
+
+    def hook(module, inputs, output):
+        if capture:
+            return output + 1
+        return output + len(stash)
+
+    def set_capture(value):
+        nonlocal capture
+        capture = value
+
+    module.register_forward_hook(hook)
+    return set_capture, stash
+
+
+def test_all_false_guards_of_a_recompile_are_listed_where_torch_prints_one():
+    """Buffer, flag and dict changed at once: torch's reason names only the first."""
+    model = torch.nn.Sequential(Position(), torch.nn.Identity())
+    set_capture, stash = flag_and_stash(model[1])
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.position, self.out = model[0], model[1]
+
+        def forward(self, x):
+            return self.out(self.position(x))
+
+    net = compiled(Net())
+    with observed() as seen:
+        net(torch.ones(8, 4))
+        set_capture(True)
+        stash["x"] = 1
+        net(torch.ones(8, 4))
+    (event,) = seen.of(Recompiled)
+    assert len(event.reasons) == 1
+    false = {guard.source.rsplit("._modules", 1)[-1]: guard for guard in event.entries[0].guards}
+    variables = {guard.facts.free_variable for guard in event.entries[0].guards}
+    assert "capture" in variables
+    buffer = next(g for source, g in false.items() if source.endswith("['pe']"))
+    assert (buffer.expected, buffer.actual) == ("[1, 4]", "[8, 4]")
+    assert buffer.user is not None
+    assert buffer.user.file == __file__
+    assert buffer.writers[0].function == "Position.forward"
+    flag = next(g for g in event.entries[0].guards if g.facts.free_variable == "capture")
+    assert [place.function.rsplit(".", 1)[-1] for place in flag.writers] == ["set_capture"]
+    assert flag.actual == "True"
+
+
+def test_rows_and_recompiles_match_torchs_metrics():
+    """Same ids, same flags, same reasons as torch's own rows, forward and backward."""
+    layer = torch.nn.Linear(3, 3)
+
+    def step(x, n):
+        return (layer(x) * n).sum()
+
+    function = torch.compile(step, backend="aot_eager", dynamic=False)
+    with observed() as seen:
+        for n in (1, 2, 3):
+            function(torch.ones(2, 3), n).backward()
+    events = seen.of(Compiled)
+    assert [(e.compile_id, e.guarded) for e in events] == [
+        (row.compile_id, bool(row.has_guarded_code)) for row in seen.rows
+    ]
+    assert [e.recompile_reason for e in events] == [row.recompile_reason for row in seen.rows]
+    timeline = fold([seen])
+    asked = [row for row in seen.rows if row.recompile_reason and row.has_guarded_code]
+    assert len(timeline.counted_recompiles) == len(asked) == 2
+    assert {c.kind for c in timeline.compiles if not c.forward} <= {"backward"}
+
+
+def test_the_attempt_at_the_limit_is_no_recompile_and_the_frame_ran_eager():
+    """12 ints: 8 graphs, 8 questions, 7 recompiles, one limit; then silence."""
+
+    def scale(x, n):
+        return x * n
+
+    function = compiled(scale, dynamic=False)
+    with observed() as seen:
+        for n in range(12):
+            function(torch.ones(2), n)
+    timeline = fold([seen])
+    assert len(seen.of(Recompiled)) == 8
+    assert len(timeline.counted_recompiles) == 7
+    assert sum((row.graph_op_count or 0) > 0 for row in seen.rows if row.has_guarded_code) == 8
+    (frame,) = timeline.frames
+    assert frame.limit_hit_step is not None
+    assert frame.ran_eager
+    assert timeline.compiles[-1].kind == "limit"
+
+
+def test_a_reset_starts_a_new_epoch():
+    """The same id before and after `torch._dynamo.reset()` is two frames."""
+
+    def double(x):
+        return x * 2
+
+    function = compiled(double)
+    with observed() as seen:
+        function(torch.ones(2))
+        torch._dynamo.reset()
+        function(torch.ones(2))
+    timeline = fold([seen])
+    assert [c.compile_id for c in timeline.compiles] == ["0/0", "0/0"]
+    assert [frame.key.epoch for frame in timeline.frames] == [0, 1]
+    assert timeline.counted_recompiles == ()
+
+
+def test_one_break_site_stays_one_when_its_frame_recompiles():
+    """torch reports the site again at each recompile; it is one site with a count."""
+
+    def broken(x, n):
+        y = x * n
+        torch._dynamo.graph_break()
+        return y + 1
+
+    function = compiled(broken, dynamic=False)
+    with observed() as seen:
+        for n in range(3):
+            function(torch.ones(2), n)
+    assert len(seen.of(GraphBroke)) > 1
+    (site,) = fold([seen]).breaks
+    assert site.file == __file__
+    assert site.function == "broken"
+    assert site.count == len(seen.of(GraphBroke))
+
+
+def test_a_break_in_a_loop_runs_the_frame_eager():
+    """No graph is made of such a frame, and the frame says so."""
+
+    def looped(x):
+        for _ in range(2):
+            x = x + 1
+            torch._dynamo.graph_break()
+        return x
+
+    with observed() as seen:
+        compiled(looped)(torch.ones(2))
+    (frame,) = [f for f in fold([seen]).frames if f.where.function == "looped"]
+    assert frame.ran_eager
+    assert frame.graphs == 0
+
+
+def test_a_generator_function_is_seen_although_it_has_no_metrics_row():
+    """torch refuses it without a row; its INFO log tells."""
+
+    def items(x):
+        yield x + 1
+
+    with observed() as seen:
+        list(compiled(items)(torch.ones(2)))
+    assert seen.rows == []
+    (skipped,) = fold([seen]).skipped
+    assert skipped.frame.function == "items"
+    assert "generator" in skipped.reason
+
+
+def test_blame_goes_to_the_hook_that_reads_not_to_the_path_that_reached_it_first():
+    """Two hooks share one object: the path names the first module, the line is in the second."""
+
+    class Shared:
+        value = 1
+
+    shared = Shared()
+
+    def early(module, inputs, output):
+        return output + 0 * (shared is None)
+
+    def late(module, inputs, output):
+        return output * shared.value
+
+    first, second = torch.nn.Identity(), torch.nn.Identity()
+    first.register_forward_hook(early)
+    second.register_forward_hook(late)
+
+    def run(x):
+        return second(first(x))
+
+    function = compiled(run, dynamic=False)
+    with observed() as seen:
+        function(torch.ones(2))
+        shared.value = 2
+        function(torch.ones(2))
+    (event,) = seen.of(Recompiled)
+    (guard,) = event.entries[0].guards
+    assert guard.user is not None
+    assert guard.user.function == "late"
+
+
+def test_a_lazy_buffer_that_shows_as_an_int_guard_is_told_with_its_writer():
+    """The length kept beside the cache is guarded, not the cache itself."""
+
+    class Rotary(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cached_len = 0
+            self.cache = None
+
+        def forward(self, x):
+            if self.cached_len < x.shape[0]:
+                self.cached_len = x.shape[0]
+                self.cache = torch.zeros(x.shape[0])
+            return x + self.cache
+
+    function = compiled(Rotary())
+    with observed() as seen:
+        function(torch.ones(8))
+        function(torch.ones(8))
+    (event,) = seen.of(Recompiled)
+    sources = {guard.source: guard for guard in event.entries[0].guards}
+    int_guard = next(g for s, g in sources.items() if s.endswith(".cached_len"))
+    assert int_guard.actual == "8"
+    assert int_guard.writers[0].function == "Rotary.forward"
+
+
+def test_armed_hazards_are_found_after_a_step_and_nowhere_else():
+    """A module that changes its own guarded state is armed; a clean one is not."""
+
+    class Counter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x + self.calls
+
+    class Clean(torch.nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    for kind, armed in ((Counter, True), (Clean, False)):
+        # The module is kept alive: a hazard is about live objects.
+        function = compiled(module := kind())
+        with observed() as seen:
+            function(torch.ones(2))
+        checks = [e for e in seen.of(HazardsChecked) if e.frame.function == "forward"]
+        assert bool(checks and checks[-1].guards) is armed, (kind, module)
+
+
+def test_an_argument_of_the_next_call_is_no_hazard():
+    """Between calls nobody knows it: its guards are not judged, however many it has."""
+
+    class Scale(torch.nn.Module):
+        def forward(self, x, factor):
+            return x * factor
+
+    function = compiled(module := Scale(), dynamic=True)
+    with observed() as seen:
+        function(torch.ones(4), torch.ones(4))
+    checks = seen.of(HazardsChecked)
+    assert checks, module
+    assert [guard.source for event in checks for guard in event.guards] == []
+    assert checks[-1].unevaluated > 2
+
+
+def test_a_dead_cache_entry_does_not_disarm_a_hazard(monkeypatch):
+    """At the end of a process torch's entries have no guards left: the look before it stands."""
+
+    class Counter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x + self.calls
+
+    function = compiled(module := Counter())
+    guards = SimpleNamespace(root=None, closure_vars={}, global_scope={})
+    dead = SimpleNamespace(compile_id="0/0", guard_manager=guards)
+    with observed() as seen:
+        function(torch.ones(2))
+        steps.step()
+        monkeypatch.setattr(torch_guards, "cache_entries", lambda code: [dead])
+    (hazards,) = fold([seen]).hazards
+    assert hazards.guards, module
+
+
+def test_a_hook_registered_after_the_compile_is_told_because_no_guard_sees_it():
+    """torch ignores the hook: the result is stale, and the tool says so."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Identity())
+
+    def run(x):
+        return model[1](model[0](x))
+
+    calls = []
+
+    def late(module, inputs, output):
+        calls.append(1)
+
+    function = compiled(run)
+    with observed() as seen:
+        function(torch.ones(1, 2))
+        model[0].register_forward_hook(late)
+        function(torch.ones(1, 2))
+    told = [
+        (event.what, event.where and event.where.function) for event in seen.of(UnguardedChanged)
+    ]
+    assert calls == []
+    assert told == [("forward_hook", "late")]
+
+
+def test_silenced_loggers_are_lost_evidence_not_zero_breaks():
+    """`dictConfig` disables existing loggers by default: said, instead of counted as nothing."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    with observed() as seen:
+        compiled(lambda x: x + 1)(torch.ones(2))
+        logging.config.dictConfig({"version": 1})
+    lost = seen.of(EvidenceLost)
+    for name in list(logging.root.manager.loggerDict):
+        logging.getLogger(name).disabled = False
+    root.handlers[:], root.level = handlers, level
+    assert any("silenced" in event.reason for event in lost)
+
+
+def test_a_failing_sink_never_reaches_the_users_compile():
+    """Whatever happens to our records, the compile and its result are as without us."""
+
+    def full(event):
+        raise OSError("disk full")
+
+    with observed(sink=full):
+        result = compiled(lambda x: x + 1)(torch.ones(2))
+    assert result.tolist() == [2.0, 2.0]
+
+
+def test_uninstalling_leaves_torch_as_it_was(capfd):
+    """No wrapper, handler, artifact or list of ours stays, and nothing new goes to the terminal."""
+    import torch._dynamo.convert_frame as convert_frame
+    import torch._dynamo.guards as guards
+
+    before = (
+        convert_frame.get_and_maybe_log_recompilation_reasons,
+        guards.CheckFunctionManager.__init__,
+        torch._dynamo.reset,
+    )
+    with observed() as seen:
+        compiled(lambda x: x + 1)(torch.ones(2))
+    after = (
+        convert_frame.get_and_maybe_log_recompilation_reasons,
+        guards.CheckFunctionManager.__init__,
+        torch._dynamo.reset,
+    )
+    assert after == before
+    assert not torch._logging._internal.log_state.is_artifact_enabled("recompiles")
+    capfd.readouterr()
+
+    def scale(x, n):
+        return x * n
+
+    function = compiled(scale, dynamic=False)
+    function(torch.ones(2), 1)
+    function(torch.ones(2), 2)
+    assert capfd.readouterr().err == ""
+    assert seen.of(FaultOccurred) == []
+
+
+def test_nothing_of_torchs_logs_reaches_the_terminal_while_attached(capfd):
+    """Recompiles and breaks are heard, the user's terminal is as in a plain run."""
+
+    def scale(x, n):
+        torch._dynamo.graph_break()
+        return x * n
+
+    function = compiled(scale, dynamic=False)
+    with observed() as seen:
+        function(torch.ones(2), 1)
+        function(torch.ones(2), 2)
+    assert seen.of(GraphBroke)
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,94 @@
+"""`run --depyf`: what frames became, from a second run; the measured run and its verdict stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compilediag.runs.tools.depyf import Decompiled, decompile_run, time_for
+
+PROGRAM = """
+import pathlib
+import torch
+
+@torch.compile(backend="eager")
+def scale(x, n):
+    y = x * n
+    print("runs", n)
+    return y + 1
+
+for n in (2, 3):
+    scale(torch.ones(4), n)
+with open("ran", "a") as file:
+    file.write("once ")
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, str, str]:
+    """The folder of `run --depyf` on a program with a graph break; its receipt and output."""
+    import subprocess
+
+    folder = tmp_path_factory.mktemp("depyf")
+    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
+    command = [sys.executable, "-m", "compilediag", "run", "--depyf", "--no-live"]
+    done = subprocess.run(
+        [*command, "--output", "out", "program.py"],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    receipt = json.loads((folder / "out" / "receipt.json").read_text(encoding="utf-8"))
+    return folder, receipt, done.stdout, done.stderr
+
+
+def test_every_compile_has_its_file(run: tuple[Path, Any, str, str]) -> None:
+    """A file a compile, linked from the receipt: code that runs, code it was made of, guards; a
+    resume function says that it is what runs after the break."""
+    folder, receipt, _, stderr = run
+    uris = [item["uri"] for item in receipt["artifacts"] if item["role"] == "depyf"]
+    names = {
+        f"{event['compile_id'].replace('/', '-')}-{event['frame']['function']}.py"
+        for event in receipt["compile"]["events"]
+    }
+    assert {uri.rpartition("/")[2] for uri in uris} == names
+    texts = {uri: (folder / "out" / uri).read_text(encoding="utf-8") for uri in uris}
+    assert all("--- what runs" in text for text in texts.values())
+    assert all("TREE_GUARD_MANAGER" in text for text in texts.values())
+    resumed = [text for uri, text in texts.items() if "torch_dynamo_resume_in" in uri]
+    assert resumed
+    assert all("what runs after a graph break" in text for text in resumed)
+    first = next(text for uri, text in texts.items() if uri.endswith("0-0-scale.py"))
+    assert "__compiled_fn_" in first
+    assert "what torch.compile made of each frame: out/artifacts/depyf" in stderr
+
+
+def test_show_links_the_files_from_the_frames(
+    run: tuple[Path, Any, str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`show --frames` names the file of each compile, and what a resume function is."""
+    from compilediag import cli
+
+    assert cli.main(["show", "--frames", str(run[0] / "out")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "0/0 scale, what runs: artifacts/depyf/0-0-scale.py" in shown
+    assert "what runs after the break: artifacts/depyf/1-0-torch_dynamo_resume_in" in shown
+
+
+# --- a second run that is no torch program ---------------------------------------------------
+
+
+def second(tmp_path: Path, code: str, time_s: float = 60.0, **more: Any) -> Decompiled:
+    """The second run of a program that writes notes as the child does, or does not."""
+    command = [sys.executable, "-S", "-c", f"import os\n{code}"]
+    known = {"PATH": os.environ["PATH"]}
+    return decompile_run(command, known, str(tmp_path / "into"), time_s=time_s, **more)
+
+
+def test_a_second_run_has_time_for_empty_caches() -> None:
+    """Three times what was measured, and two minutes."""
+    assert time_for(10.0) == 150.0

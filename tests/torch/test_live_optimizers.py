@@ -1,0 +1,27 @@
+"""Optimizers that exist but have not stepped in our sight."""
+
+from __future__ import annotations
+
+from compilediag_harness.steps import optimizer_registry
+from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
+
+
+class Optimizer:
+    """Stands for torch.optim.Optimizer."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, int] = {}
+
+
+def test_torch_tells_whether_an_optimizer_was_ever_made() -> None:
+    """The short cut for programs that only infer: torch marks the class of every optimizer made."""
+    import torch
+
+    class Mine(torch.optim.SGD):
+        """A class of our own: no other test makes one."""
+
+    assert not optimizer_registry._was_made(torch.optim.Optimizer)
+    mine = Mine([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    assert optimizer_registry._was_made(Mine)
+    assert OptimizerRegistry(torch).expected()
+    del mine

@@ -1,0 +1,48 @@
+"""`cd.pipeline`: stretches, threads, tasks, the progress line, and silence when nobody listens."""
+
+from __future__ import annotations
+
+from compilediag_harness.user_api.pipeline import pipeline
+from compilediag_harness.wire import Event, PipelineWorked
+
+
+def stretches(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
+    """Stage, start, seconds, samples and slot of every stretch, in their order."""
+    return [
+        row
+        for event in events
+        if isinstance(event, PipelineWorked)
+        for row in zip(
+            *(event.stages, event.starts, event.walls, event.samples, event.infer_slots),
+            strict=True,
+        )
+    ]
+
+
+def test_compiled_code_holds_nothing_of_it() -> None:
+    """Inside of a compiled function a loop breaks no graph, and a session changes no guard."""
+    import torch
+
+    from compilediag import watch
+
+    loop = pipeline()
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def train(x: torch.Tensor) -> torch.Tensor:
+        with loop.train(samples=4), loop.dispatch_wait():
+            loop.pool(4)
+            return x + 1
+
+    torch._dynamo.reset()
+    train(torch.ones(4))
+    with watch() as seen:
+        train(torch.ones(4))
+        train(torch.ones(4))
+    assert seen.receipt.compile.compiles == 0
+    assert seen.timeline.pipelines == ()
+    with watch() as seen, loop.train(samples=4):
+        train(torch.ones(4))
+    assert (seen.receipt.compile.compiles, seen.receipt.compile.graph_breaks) == (0, 0)
+    assert [len(item.stretches) for item in seen.timeline.pipelines] == [1]
+    assert seen.receipt.pipeline is not None
+    assert seen.receipt.pipeline.loops[0].trained == 4

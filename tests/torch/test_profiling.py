@@ -1,0 +1,234 @@
+"""Profiles on demand: a window between two signals, bounded, and nothing without being asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compilediag.receipt.build.profiles import profiles_section
+from compilediag.runs.supervised.child_env import PROFILE_VARIABLE, child_environment
+from compilediag.timeline.fold import fold
+from compilediag_harness.base.session import Session
+from compilediag_harness.collectors import profiling
+from compilediag_harness.collectors.profiling import MOST_STEPS, Profiling
+from compilediag_harness.torch_internals import torch_api
+from compilediag_harness.wire import Event, ProfileEnded
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no SIGUSR1")
+
+
+class FakeProfiler:
+    """Writes what it was told."""
+
+    size = 10
+
+    def __init__(self, activities: list[str]) -> None:
+        self.activities = activities
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def export_chrome_trace(self, path: str) -> None:
+        Path(path).write_bytes(b"x" * self.size)
+
+
+@pytest.fixture
+def torch_module(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    """A torch whose profiler is made by hand."""
+    monkeypatch.setattr(profiling, "_wanted", False)
+    monkeypatch.setattr(torch_api, "profiler_enabled", lambda: False)
+    monkeypatch.setattr(torch_api, "cuda_in_use", lambda _: False)
+    activity = types.SimpleNamespace(CPU="cpu", CUDA="cuda")
+    return types.SimpleNamespace(
+        profiler=types.SimpleNamespace(profile=FakeProfiler, ProfilerActivity=activity)
+    )
+
+
+@pytest.fixture
+def window(torch_module: Any, tmp_path: Path) -> tuple[Profiling, list[Event]]:
+    events: list[Event] = []
+    return Profiling(Session(events.append), torch_module, str(tmp_path / "artifacts")), events
+
+
+def ask(monkeypatch: pytest.MonkeyPatch, begin: bool) -> None:
+    monkeypatch.setattr(profiling, "_wanted", begin)
+
+
+def told(events: list[Event]) -> list[tuple[int, int, bool, str | None]]:
+    found = [event for event in events if isinstance(event, ProfileEnded)]
+    return [(one.first_step, one.last_step, one.file is not None, one.problem) for one in found]
+
+
+@pytest.fixture
+def default_signals() -> Iterator[None]:
+    """The default action for both signals, and ours gone again after the test."""
+    both = (signal.SIGUSR1, signal.SIGUSR2)
+    before = [signal.signal(one, signal.SIG_DFL) for one in both]
+    armed, profiling._armed = profiling._armed, False
+    yield
+    profiling._armed = armed
+    for one, handler in zip(both, before, strict=True):
+        signal.signal(one, handler)
+
+
+def test_signals_are_the_program_s_unless_asked_for(
+    default_signals: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the variable nothing is installed, and no session watches a step."""
+    monkeypatch.delenv(profiling.FOLDER_VARIABLE, raising=False)
+    profiling.arm()
+    session = Session(lambda _: None)
+    profiling.install(session, None)
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL
+    assert session.step_listeners == []
+
+
+def test_a_program_s_own_handler_stays(
+    default_signals: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it has one for the second signal only, or ignores it."""
+    monkeypatch.setenv(profiling.FOLDER_VARIABLE, "/nowhere")
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    profiling.arm()
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGUSR2) == signal.SIG_IGN
+
+
+def test_the_signals_set_a_flag(default_signals: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no more: what runs when a signal arrives is the program's."""
+    monkeypatch.setenv(profiling.FOLDER_VARIABLE, "/nowhere")
+    monkeypatch.setattr(profiling, "_wanted", False)
+    profiling.arm()
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert profiling._wanted is True
+    os.kill(os.getpid(), signal.SIGUSR2)
+    assert profiling._wanted is False
+
+
+def test_a_window_is_between_steps(
+    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It begins with the step after the signal and ends with the one in which the second came."""
+    profiles, events = window
+    profiles.step_ended(3, False)
+    ask(monkeypatch, True)
+    profiles.step_ended(4, False)
+    profiles.step_ended(5, False)
+    ask(monkeypatch, False)
+    profiles.step_ended(6, False)
+    profiles.step_ended(7, False)
+    assert told(events) == [(5, 6, True, None)]
+    assert [path.name for path in tmp_path.glob("artifacts/*")] == [
+        f"profile-{os.getpid()}-1.json.gz"
+    ]
+
+
+def test_a_window_ends_by_itself(
+    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its steps; one signal is one window."""
+    profiles, events = window
+    ask(monkeypatch, True)
+    for step in range(100):
+        profiles.step_ended(step, False)
+    assert told(events) == [(1, MOST_STEPS, True, None)]
+
+
+def test_a_window_ends_with_the_process(
+    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was recorded is written; a second end writes nothing."""
+    profiles, events = window
+    ask(monkeypatch, True)
+    profiles.step_ended(0, False)
+    profiles.end(2)
+    profiles.end(3)
+    assert told(events) == [(1, 2, True, None)]
+
+
+def test_a_large_trace_is_removed(
+    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And said to have been."""
+    monkeypatch.setattr(profiling, "MOST_BYTES", 9)
+    profiles, events = window
+    ask(monkeypatch, True)
+    profiles.step_ended(0, False)
+    profiles.end(1)
+    assert told(events) == [(1, 1, False, "the trace had 10 bytes and was removed")]
+    assert list(tmp_path.glob("artifacts/*")) == []
+
+
+def test_windows_are_counted(
+    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that is sent signals for ever does not fill the disk."""
+    monkeypatch.setattr(profiling, "MOST_WINDOWS", 2)
+    profiles, events = window
+    for step in range(0, 10, 2):
+        ask(monkeypatch, True)
+        profiles.step_ended(step, False)
+        profiles.end(step + 1)
+    assert len(told(events)) == 2
+    assert profiling._wanted is False
+
+
+def test_the_program_s_own_profiler_is_left_alone(
+    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two at once would fail in the program; a profiler that does not start is told, too."""
+    profiles, events = window
+    monkeypatch.setattr(torch_api, "profiler_enabled", lambda: True)
+    ask(monkeypatch, True)
+    profiles.step_ended(0, False)
+    monkeypatch.setattr(torch_api, "profiler_enabled", lambda: False)
+    monkeypatch.setattr(FakeProfiler, "start", lambda _: 1 / 0)
+    ask(monkeypatch, True)
+    profiles.step_ended(1, False)
+    assert [problem for *_, problem in told(events)] == [
+        "the program profiles itself",
+        "torch.profiler did not start: division by zero",
+    ]
+
+
+def test_a_fork_has_no_window(
+    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the parent's to end."""
+    profiles, events = window
+    ask(monkeypatch, True)
+    profiles.step_ended(0, False)
+    profiles.forget()
+    profiles.end(1)
+    assert events == []
+
+
+def test_the_environment_asks() -> None:
+    """Only where the option was given, and never handed on from an outer run."""
+    assert PROFILE_VARIABLE == profiling.FOLDER_VARIABLE
+    assert child_environment({}, "/run", profile_dir="/run/a")[PROFILE_VARIABLE] == "/run/a"
+    assert PROFILE_VARIABLE not in child_environment({PROFILE_VARIABLE: "/outer"}, "/run")
+
+
+def test_the_receipt_links() -> None:
+    """By a name that stays in its folder; a problem is told."""
+    ended = [
+        ProfileEnded(1.0, 3, 5, "profile-7-1.json.gz"),
+        ProfileEnded(2.0, 6, 6, None, "the program profiles itself"),
+        ProfileEnded(3.0, 7, 7, "../../etc/passwd"),
+    ]
+    found = profiles_section(fold([ended]))
+    assert [(item.first_step, item.last_step, item.uri) for item in found] == [
+        (3, 5, "artifacts/profile-7-1.json.gz"),
+        (6, 6, None),
+        (7, 7, None),
+    ]
+    assert found[1].problem == "the program profiles itself"

@@ -1,0 +1,269 @@
+"""`compilediag repro`: the program it writes compiles again for the same cause, or the reason why
+there is none is said; and text of the target never becomes code.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compilediag import cli
+from compilediag.errors import ReproImpossible
+from compilediag.receipt.file import read_receipt, write_receipt
+from compilediag.receipt.schema.compiles import FindingRecord, FixRecord, Place
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.repro.script import script_of
+
+DATA = Path(__file__).parents[1] / "data" / "views"
+
+
+class Case(NamedTuple):
+    """The part of a finding that a script is made of, as runs gave it."""
+
+    rule: str
+    variable: str
+    expected: str | None
+    actual: str | None
+    source: str
+    kind: str | None = None
+    guard: str = ""
+
+    @property
+    def finding(self) -> FindingRecord:
+        return FindingRecord(
+            id="F1",
+            rule=self.rule,
+            slug="slug",
+            severity="warning",
+            confidence="exact",
+            family="family",
+            variable=self.variable,
+            location=Place(file="model.py", line=7, function="forward"),
+            ownership="user",
+            count=1,
+            steps=(1,),
+            cost_s=0.1,
+            evidence={
+                "kind": self.kind,
+                "expected": self.expected,
+                "actual": self.actual,
+                "source": self.source,
+                "guard": self.guard,
+            },
+            fix=FixRecord(summary="", how=""),
+        )
+
+
+HOOK = "L['self']._modules['a']._forward_hooks[0].__closure__[0].cell_contents"
+CASES = {
+    "size": Case("CD105", "batch", "[16, 8]", "[6, 8]", "L['batch']", "size"),
+    "size_named_x": Case("CD105", "x", "[16]", "[6]", "L['x']", "size"),
+    "dtype": Case("CD106", "a", "torch.float32", "torch.float64", "L['a']", "dtype"),
+    "requires_grad": Case(
+        "CD106", "a", "requires_grad=False", "requires_grad=True", "L['a']", "requires_grad"
+    ),
+    "rank": Case("CD106", "a", "[4, 8]", "[4]", "L['a']", "rank"),
+    "stride": Case(
+        "CD106", "a", "stride [192, 64, 8, 1]", "stride [192, 1, 24, 3]", "L['a']", "stride"
+    ),
+    "int": Case("CD107", "n", "2", "3", "L['n']", "value"),
+    "bool": Case("CD107", "causal", "True", "False", "L['causal']", "value"),
+    "string": Case("CD107", "reduction", "'mean'", "'s{u}m'", "L['reduction']", "value"),
+    "in_a_list": Case("CD107", "sizes[1]", "2", "3", "L['sizes'][1]", "value"),
+    "in_a_dict": Case("CD107", "cfg['k']", "2.5", "0.5", "L['cfg']['k']", "value"),
+    "enum": Case("CD107", "mode", None, "Mode.TEST", "L['mode']", "value"),
+    "dict_key": Case("CD108", "d", "'mask' absent", "'mask' present", "L['d']", "members"),
+    "length": Case("CD108", "features", "2 items", "3 items", "L['features']", "length"),
+    "optional": Case("CD114", "mask", "None", "Tensor [4, 6] torch.float32", "L['mask']"),
+    "attribute": Case("CD104", "self.count", "1", "2", "L['self'].count"),
+    "attribute_below": Case(
+        "CD104", "blocks.0.scale", "2.0", "1.5", "L['self']._modules['blocks']._modules['0'].scale"
+    ),
+    "attribute_of_an_object": Case("CD104", "cfg.flag", "False", "True", "L['cfg'].flag"),
+    "instances": Case("CD117", "self.kind", "'relu'", "'tanh'", "L['self'].kind"),
+    "closure": Case("CD101", "value", "False", "True", "L['value']", "value"),
+    "closure_of_a_hook": Case("CD101", "capture", "False", "True", HOOK, "value"),
+    "closure_key": Case("CD102", "stash", "'e' absent", "'e' present", HOOK, "members"),
+    "closure_length": Case("CD102", "stash", "0 keys", "1 key", HOOK, "length"),
+    "grown_buffer": Case(
+        "CD103",
+        "pos.pe",
+        "[1, 16]",
+        "[8, 16]",
+        "L['self']._modules['pos']._buffers['pe']",
+        "shape",
+    ),
+    "global": Case("CD109", "WEIGHT", "0", "1", "G['WEIGHT']"),
+    "function": Case("CD110", "change", None, "code object", "L['change'].__code__", "code"),
+    "grad_mode": Case("CD111", "grad_mode", None, None, "", "grad_mode"),
+    "train_eval": Case("CD111", "self.training", None, None, "L['self'].training", "train_eval"),
+    "matmul_precision": Case("CD111", "matmul_precision", None, None, "L", "matmul_precision"),
+    "backend": Case("CD112", "backend", None, None, ""),
+    "aliasing": Case(
+        "CD113", "a and b", None, None, "", None, 'Duplicate tensors found: ["a", "b"]'
+    ),
+    "hook_set": Case("CD115", "0._forward_hooks", "1", None, ""),
+    "size_one": Case(
+        "CD118",
+        "requests",
+        "2 <= requests.size()[0]",
+        None,
+        "",
+        "zero_one",
+        "2 <= L['requests'].size()[0]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_script_says_what_it_is(name: str) -> None:
+    """Every script says that it is not the user's program, and quotes the guard's values."""
+    case = CASES[name]
+    text = script_of(1, case.finding, ["> 7 self.pe = grow()"])
+    comments = "\n".join(line for line in text.splitlines() if line.startswith("#"))
+    assert "This is NOT the program that was run" in comments
+    assert f"{case.rule} slug" in comments
+    assert "#   > 7 self.pe = grow()" in comments
+    assert case.expected is None or case.expected in comments
+
+
+def test_inputs_of_the_run_are_used_where_they_are_known() -> None:
+    """The first tensor of a recorded call is passed; without one, the script says so."""
+    case = CASES["bool"].finding
+    told = script_of(1, case, (), "[8, 16], mask=[8]")
+    assert "torch.ones([8, 16])" in told
+    assert "the run was called with [8, 16], mask=[8]" in told
+    untold = script_of(1, case, (), "[9000000000, 16]")
+    assert "torch.ones([2, 4])" in untold
+    assert "inputs were not recorded" in untold
+
+
+# --- where it cannot be ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (CASES["int"]._replace(expected=None), "does not hold both values"),
+        (CASES["int"]._replace(expected="'<redacted>'"), "as secrets"),
+        (CASES["int"]._replace(actual="app.Config object"), "how to make such values"),
+        (CASES["int"]._replace(variable="captured variable 0"), "no name"),
+        (CASES["int"]._replace(variable="f(x)[0]"), "no name"),
+        (CASES["int"]._replace(variable="torch"), "needs itself"),
+        (CASES["enum"]._replace(variable="Mode"), "name of a class"),
+        (CASES["int"]._replace(source=""), "where torch found"),
+        (CASES["size"]._replace(expected="[*, 8]"), "how to make such values"),
+        (CASES["size"]._replace(actual="[90000, 90000]"), "too large"),
+        (CASES["dtype"]._replace(kind="subclass"), "no small program"),
+        (CASES["hook_set"]._replace(variable="0._backward_hooks"), "no forward hooks"),
+        (CASES["aliasing"]._replace(guard="a is b"), "two arguments"),
+        (CASES["size_one"]._replace(guard="L['x'].size()[0] <= 8"), "operations of the frame"),
+        (CASES["grad_mode"]._replace(kind="torch_function_mode"), "no small program"),
+        (CASES["grown_buffer"]._replace(variable="layers.0"), "names a module"),
+        (CASES["attribute"]._replace(expected="'a' absent", kind="attribute_set"), "came or went"),
+        (CASES["int"]._replace(rule="CD116"), "optimizer"),
+        (CASES["int"]._replace(rule="CD201"), "graph break"),
+        (CASES["int"]._replace(rule="CD150"), "not happened"),
+        (CASES["int"]._replace(rule="CD903"), "record of the run"),
+    ],
+)
+def test_where_it_cannot_be_the_reason_is_said(case: Case, reason: str) -> None:
+    """No script rather than one that shows something else."""
+    with pytest.raises(ReproImpossible, match=reason):
+        script_of(1, case.finding)
+
+
+EVIL = "x'''\"\"\"\n\r\u2028import os; os.system('touch planted')\x1b[31m#\\"
+
+
+@pytest.mark.parametrize("field", ["variable", "expected", "actual", "source", "guard"])
+@pytest.mark.parametrize("name", CASES)
+def test_text_of_the_target_never_becomes_code(field: str, name: str) -> None:
+    """A doctored receipt plants nothing: a script has the same statements as without, or there is
+    none."""
+    case = CASES[name]
+    try:
+        text = script_of(1, case._replace(**{field: EVIL}).finding, [EVIL])
+    except ReproImpossible:
+        return
+    assert "os.system" not in "\n".join(
+        line for line in text.split("\n") if not line.startswith("#")
+    )
+    assert "\x1b" not in text
+    if field == "source" and case.source == HOOK:
+        case = case._replace(source="L['a']")  # no hook is in the way any more
+    assert ast.dump(ast.parse(text)) == ast.dump(ast.parse(script_of(1, case.finding)))
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_any_two_values_give_a_program_or_a_reason(expected: str, actual: str) -> None:
+    """Whatever the values: what is written parses, and holds no call but the known ones."""
+    try:
+        text = script_of(1, CASES["int"]._replace(expected=expected, actual=actual).finding)
+    except ReproImpossible:
+        return
+    calls = {
+        ast.unparse(node.func) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)
+    }
+    assert calls <= {"torch.compile", "torch.ones", "repeated", "len"}
+
+
+# --- the command -----------------------------------------------------------------------------
+
+
+def receipt_of(case: Case, file: str = "model.py") -> Receipt:
+    place = Place(file=file, line=2, function="forward")
+    finding = msgspec.structs.replace(case.finding, location=place)
+    return msgspec.structs.replace(read_receipt(DATA / "findings.json"), findings=(finding,))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a receipt of one finding and the program it speaks of."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    write_receipt(receipt_of(CASES["bool"]), tmp_path / "r.json")
+    source = "def forward(x, causal):\n    if causal:\n        return x\n"
+    (tmp_path / "model.py").write_text(source, encoding="utf-8")
+    return tmp_path
+
+
+def test_command_writes_a_script_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The script quotes the lines of the program; it is never written over."""
+    assert cli.main(["repro", "1", "r.json"]) == 0
+    assert "next: compilediag run repro_1.py" in capsys.readouterr().out
+    text = (folder / "repro_1.py").read_text(encoding="utf-8")
+    assert "#   >    2      if causal:" in text
+    assert cli.main(["repro", "1", "r.json"]) == 2
+    assert "stays as it is" in capsys.readouterr().err
+    assert (folder / "repro_1.py").read_text(encoding="utf-8") == text
+
+
+def test_command_prints_a_script(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With `--output -` it goes to stdout alone; a program that is gone is not quoted."""
+    (folder / "model.py").unlink()
+    assert cli.main(["repro", "1", "r.json", "--output", "-"]) == 0
+    text = capsys.readouterr().out
+    assert "lines of the run" not in text
+    assert ast.parse(text).body
+    assert sorted(p.name for p in folder.iterdir()) == ["r.json"]
+
+
+def test_command_says_why_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, the finding and the reason; nothing is written."""
+    write_receipt(receipt_of(CASES["int"]._replace(rule="CD211")), folder / "r.json")
+    assert cli.main(["repro", "1", "r.json"]) == 2
+    said = capsys.readouterr().err
+    assert "no small program for finding 1, CD211 slug: a graph break" in said
+    assert cli.main(["repro", "2", "r.json"]) == 2
+    assert "findings 1 to 1, and no 2" in capsys.readouterr().err
+    assert cli.main(["repro", "1", "r.json", "--output", "no/where.py"]) == 2
+    assert "r.json" in os.listdir(folder)
+    assert not (folder / "repro_1.py").exists()

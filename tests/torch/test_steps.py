@@ -1,0 +1,164 @@
+"""Steps found in real programs, and our hooks unseen by Dynamo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from compilediag.timeline.batches import apart
+from compilediag_harness.base.session import Session
+from compilediag_harness.steps import steps
+from compilediag_harness.user_api.spans import span
+from compilediag_harness.wire import Event, SpanEnded, StepsEnded
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def session() -> Iterator[tuple[Session, list[Event]]]:
+    """A session that counts the steps of this process."""
+    events: list[Event] = []
+    one = Session(events.append)
+    steps.install(one, torch)
+    yield one, events
+    steps.uninstall(one)
+
+
+def told(session: tuple[Session, list[Event]]) -> list[StepsEnded]:
+    """The batches, after the session has finished."""
+    steps.finish(session[0])
+    batches = [event for event in session[1] if isinstance(event, StepsEnded)]
+    assert sum(len(batch.ends) for batch in batches) == session[0].step
+    return batches
+
+
+def ended(session: tuple[Session, list[Event]]) -> list[SpanEnded]:
+    """The spans, after the session has finished."""
+    return [event for event in apart(session[1]) if isinstance(event, SpanEnded)]
+
+
+def make() -> tuple[Any, Any]:
+    model = torch.nn.Linear(4, 1)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_a_training_loop(session: tuple[Session, list[Event]]) -> None:
+    """One step an optimizer step; the wait for batches and the optimizer are measured."""
+    model, optimizer = make()
+    for batch in torch.utils.data.DataLoader(torch.randn(10, 4), batch_size=2):
+        with span("encode"):
+            loss = model(batch).sum()
+        loss.backward()
+        optimizer.step()
+    batches = told(session)
+    assert [batch.source for batch in batches] == ["optimizer"] * len(batches)
+    walls = [wall for batch in batches for wall in batch.walls]
+    for phase in ("data_wait", "backward", "optimizer", "spans"):
+        parts = [part for batch in batches for part in getattr(batch, phase)]
+        assert len(parts) == len(walls) == 5
+        assert all(0 < part < wall for part, wall in zip(parts, walls, strict=True))
+    assert len(ended(session)) == 5
+
+
+def test_gradient_accumulation(session: tuple[Session, list[Event]]) -> None:
+    """Micro-batches are parts of one step."""
+    model, optimizer = make()
+    for _ in range(3):
+        for _ in range(4):
+            model(torch.randn(2, 4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert told(session)[0].first == 0
+    assert session[0].step == 3
+
+
+def test_two_optimizers(session: tuple[Session, list[Event]]) -> None:
+    """Discriminator and generator: one step for both."""
+    (first, of_first), (second, of_second) = make(), make()
+    for _ in range(4):
+        for model, optimizer in ((first, of_first), (second, of_second)):
+            model(torch.randn(2, 4)).sum().backward()
+            optimizer.step()
+    assert len(told(session)) > 0
+    assert session[0].step == 4
+
+
+def test_an_optimizer_that_raises_passes_through(session: tuple[Session, list[Event]]) -> None:
+    """The user's exception is the user's; the next step counts again."""
+    model, optimizer = make()
+
+    def closure() -> float:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        optimizer.step(closure)
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    assert told(session)[0].ends
+    assert session[0].step == 1
+
+
+def test_nothing_is_counted_after_uninstall() -> None:
+    """The hooks stay in torch, and do nothing."""
+    events: list[Event] = []
+    one = Session(events.append)
+    steps.install(one, torch)
+    steps.uninstall(one)
+    _, optimizer = make()
+    for _ in range(3):
+        optimizer.step()
+    steps.step()
+    assert (one.step, events) == (0, [])
+
+
+def test_our_functions_are_never_compiled_frames(session: tuple[Session, list[Event]]) -> None:
+    """Below a compiled call Dynamo is offered every frame: it must not compile ours, and our marks
+    must be made all the same."""
+    from torch._dynamo import utils as dynamo_utils
+
+    handle = span("inside")
+    dynamo_utils.clear_compilation_metrics()
+
+    @torch.compile(backend="eager")
+    def broken(x: Any) -> Any:
+        try:
+            torch._dynamo.graph_break()  # in a try block: the whole frame runs as it is
+            with handle:
+                y = x + 1
+            steps.step()
+        finally:
+            torch._dynamo.graph_break()
+        return y
+
+    for _ in range(3):
+        broken(torch.ones(2))
+    assert [row.co_name for row in dynamo_utils.get_compilation_metrics()] == ["broken"]
+    assert [batch.source for batch in told(session)] == ["step()"] * len(told(session))
+    assert session[0].step == 3
+    assert len(ended(session)) == 3
+
+
+def test_marks_in_compiled_code_break_no_graph(session: tuple[Session, list[Event]]) -> None:
+    """Traced, they are nothing: one graph, no step, no span, and no recompile when sessions go."""
+    from torch._dynamo import utils as dynamo_utils
+
+    dynamo_utils.clear_compilation_metrics()
+
+    @span("decorated")
+    def decorated(x: Any) -> Any:
+        return x + 1
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def whole(x: Any) -> Any:
+        with span("inside"):
+            y = decorated(x)
+        steps.step()
+        return y * 2
+
+    for _ in range(3):
+        whole(torch.ones(2))
+    assert len(dynamo_utils.get_compilation_metrics()) == 1
+    assert ended(session) == []
+    assert not any(batch.source == "step()" for batch in told(session))

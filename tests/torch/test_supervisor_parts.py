@@ -1,0 +1,73 @@
+"""The parts of the supervisor that need no child: target, timetable, environment, ending."""
+
+from __future__ import annotations
+
+from compilediag.readers.journal import Journal
+from compilediag.runs.supervised.assemble import _allowed
+from compilediag.runs.supervised.child import ExitInfo
+from compilediag.runs.supervised.child_env import child_environment
+from compilediag.runs.supervised.exit_status import notes_on_attachment, tell_ending
+from compilediag.runs.supervised.target import Target
+from compilediag_harness.wire import ProcessEnded, ProcessStarted
+
+SCRIPT = Target("script", ("python", "x.py"), "x", script="x.py")
+
+
+# --- target ----------------------------------------------------------------------------------
+
+
+# --- the timetable ---------------------------------------------------------------------------
+
+
+# --- the environment -------------------------------------------------------------------------
+
+
+def test_the_users_own_trace_is_kept() -> None:
+    """--trace does not redirect a trace the user asked torch for."""
+    child = child_environment({"TORCH_TRACE": "/mine"}, "/run", trace_dir="/run/t")
+    assert child["TORCH_TRACE"] == "/mine"
+
+
+def test_only_listed_variables_are_recorded() -> None:
+    """What changes torch is kept; everything else, tokens above all, is not."""
+    told = _allowed({"TORCH_LOGS": "x", "RANK": "0", "HF_TOKEN": "t", "HOME": "/h", "PATH": "/b"})
+    assert told == {"TORCH_LOGS": "x", "RANK": "0"}
+
+
+# --- the output directory --------------------------------------------------------------------
+
+
+# --- the ending ------------------------------------------------------------------------------
+
+
+def journal(
+    pid: int, failure: str | None, t: float = 1.0, start: str = "00", began: float = 0.0
+) -> Journal:
+    started = ProcessStarted(
+        began, 1, pid, 1, None, None, (), "/env/python", "/", f"2026-01-01T00:00:{start}Z", "3.11"
+    )
+    return Journal(str(pid), (started, ProcessEnded(t, {}, 0.0, 0, None, failure)))
+
+
+def ended(returncode: int, **more) -> ExitInfo:
+    return ExitInfo(pid=10, returncode=returncode, wall_s=1.0, **more)
+
+
+def test_a_torch_logs_word_is_explained() -> None:
+    """torch's page of words becomes one sentence with the wrong one."""
+    raised = (
+        "ValueError: Invalid log settings: recompile, must be a comma separated list of fully "
+        "qualified module names\n\ntrace"
+    )
+    told = tell_ending(ended(1), SCRIPT, [journal(10, raised)])
+    assert told.reason is not None
+    assert told.reason.startswith("torch refused TORCH_LOGS because of 'recompile'")
+
+
+def test_notes_name_old_torch_and_faults() -> None:
+    """One sentence each."""
+    notes = notes_on_attachment(SCRIPT, [journal(1, None)], ["2.6.0+cpu", "2.13.0"], ["E: x"])
+    assert notes == [
+        "compilediag could not attach to a process: E: x",
+        "torch 2.6.0+cpu is older than 2.7: what was counted may be wrong; use a newer torch",
+    ]

@@ -1,0 +1,280 @@
+"""tlparse as a child: a cleaned copy, a fresh folder, limits; and its counts against ours.
+
+Most tests use a stand-in for the program, so that crashes, hangs and garbage can be had; those with
+the real one skip where it is not installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from timelines import attempt, process, recompile, timeline
+
+from compilediag.runs.supervised.reports import (
+    NO_TRACE,
+    link_reports,
+    traces_in,
+)
+from compilediag.runs.tools import tlparse_log
+from compilediag.runs.tools.limited import Limits
+from compilediag.runs.tools.tlparse import Report, reports_of
+from compilediag.runs.tools.tlparse_counts import counted_in, differences
+from compilediag.runs.tools.tlparse_log import Copied, TooLarge, copy_log
+from compilediag.timeline.timeline import BreakSite
+
+HEAD = "V1121 14:11:01.404000 100 torch/_dynamo/utils.py:2009] "
+
+
+def record(metadata: dict[str, Any] | str, payload: str | None = None) -> bytes:
+    """One record as torch writes it."""
+    if payload is not None and isinstance(metadata, dict):
+        digest = hashlib.md5(payload.encode(), usedforsecurity=False).hexdigest()
+        metadata = {**metadata, "has_payload": digest}
+    text = metadata if isinstance(metadata, str) else json.dumps(metadata)
+    lines = [HEAD + text, *(f"\t{line}" for line in (payload or "").split("\n") if payload)]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def ids(frame: int, compile_: int) -> dict[str, int]:
+    return {"frame_id": frame, "frame_compile_id": compile_, "attempt": 0}
+
+
+def trace(*extra: bytes) -> bytes:
+    """A first compile and a recompile of one frame."""
+    reason = "0/0: n == 2"
+    return b"".join(
+        [
+            record({"dynamo_start": {"stack": []}, **ids(0, 0)}),
+            record({"compilation_metrics": {"compile_id": "0/0"}, **ids(0, 0)}),
+            record(
+                {"artifact": {"name": "recompile_reasons", "encoding": "json"}, **ids(0, 1)}, reason
+            ),
+            record({"compilation_metrics": {"compile_id": "0/1"}, **ids(0, 1)}),
+            *extra,
+        ]
+    )
+
+
+def copied(raw: bytes, *, known: tuple[str, ...] = ()) -> tuple[str, Copied]:
+    target = io.BytesIO()
+    told = copy_log([raw], target, known)
+    return target.getvalue().decode("utf-8"), told
+
+
+# --- the copy --------------------------------------------------------------------------------
+
+
+def test_good_records_are_kept() -> None:
+    """What torch writes arrives with its event first, its ids, its payload and a right digest."""
+    text, told = copied(trace())
+    assert (told.records, told.left_out) == (4, {})
+    lines = text.splitlines()
+    assert lines[3] == "\t0/0: n == 2"
+    metadata = json.loads(lines[2].partition("] ")[2])
+    assert next(iter(metadata)) == "artifact"
+    assert metadata["frame_compile_id"] == 1
+    assert metadata["has_payload"] == hashlib.md5(b"0/0: n == 2", usedforsecurity=False).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (record({"link": {"name": "x", "url": "javascript:alert(1)"}}), "unknown_event"),
+        (record({"dump_file": {"name": "/etc/passwd"}}), "unknown_event"),
+        (record({"artifact": {"name": "a"}, "frame_id": -1}), "bad_number"),
+        (record({"artifact": {"name": "a"}, "frame_id": "../x"}), "bad_number"),
+        (record({"artifact": {"name": "a"}, "attempt": True}), "bad_number"),
+        (record("{no json"), "no_record"),
+        (record("[1]"), "no_record"),
+        (b"noise of another program\n", "no_record"),
+        (record("[" * 200_000), "no_record"),
+    ],
+)
+def test_what_is_not_understood_is_left_out_and_counted(raw: bytes, reason: str) -> None:
+    """One bad record costs itself, never its neighbours."""
+    _, told = copied(trace(raw, record({"artifact": {"name": "last", "encoding": "string"}}, "x")))
+    assert (told.records, told.left_out) == (5, {reason: 1})
+
+
+def test_names_and_texts_lose_what_could_act() -> None:
+    """Names become words, markup in metadata other signs, control characters blanks, and bytes that
+    are no UTF-8 are replaced."""
+    evil = {
+        "artifact": {"name": "../../x/<b>.html", "encoding": "string"},
+        "payload_filename": "/etc",
+    }
+    metrics = {"compilation_metrics": {"restart_reasons": ["<img src=x onerror=alert(1)>\x1b[2J"]}}
+    text, _ = copied(
+        record(evil, "a\x1bb") + record(metrics) + b"\xff\xfe" + record({"str": ["x", 1]})
+    )
+    assert "payload_filename" not in text
+    assert '"name": "b_html"' in text or '"name": "_b_html"' in text
+    assert not {"<", "\x1b"} & set(text)
+    assert "\ta b\n" in text
+
+
+def test_secrets_are_replaced() -> None:
+    """Recognised tokens and known values do not reach the report, in metadata or payload."""
+    token = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
+    artifact = {"artifact": {"name": "recompile_reasons", "encoding": "json"}}
+    text, _ = copied(
+        record(artifact, f"0/0: L['t'] == '{token}' and hunter2hunter2")
+        + record({"compilation_metrics": {"fail_reason": f"{token} hunter2hunter2"}}),
+        known=("hunter2hunter2",),
+    )
+    assert token not in text
+    assert "hunter2" not in text
+
+
+@pytest.mark.parametrize("limit", ["LARGEST_LOG_BYTES", "MOST_PAYLOADS"])
+def test_floods_are_refused(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of which no report of a sensible size can be made is refused with the reason."""
+    monkeypatch.setattr(tlparse_log, limit, 0)
+    with pytest.raises(TooLarge, match="0 "):
+        copied(trace())
+
+
+def test_long_lines_and_payloads_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line or payload over its limit costs its record."""
+    monkeypatch.setattr(tlparse_log, "LONGEST_PAYLOAD_BYTES", 20)
+    monkeypatch.setattr(tlparse_log, "LONGEST_LINE_BYTES", 600)
+    artifact = {"artifact": {"name": "a", "encoding": "string"}}
+    long = record({"compilation_metrics": {"x": "y" * 2000}})
+    _, told = copied(trace(record(artifact, "z" * 50), long))
+    assert (told.records, told.left_out) == (4, {"too_long": 2})
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_can_be_copied(raw: bytes) -> None:
+    """Nothing in a log raises, and what is written is text that splits into records again."""
+    text, told = copied(raw + b"\n" + trace())
+    assert told.records == sum(not line.startswith("\t") for line in text.splitlines() if line) >= 4
+
+
+# --- the child -------------------------------------------------------------------------------
+
+GOOD = """
+mkdir "$3"; echo '<html>' > "$3/index.html"
+echo '{}' > "$3/compile_directory.json"; : > "$3/raw.jsonl"
+"""
+
+
+def stand_in(folder: Path, body: str) -> str:
+    """A program that is called as tlparse is: LOG -o FOLDER --no-browser."""
+    path = folder / "stand-in"
+    path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    path = tmp_path / "dedicated_log_torch_trace_ab.log"
+    path.write_bytes(trace())
+    return str(path)
+
+
+def one(log: str, tmp_path: Path, program: str | None, limits: Limits | None = None) -> Report:
+    """The report of one log; nothing but it is left in the folder of reports."""
+    into = tmp_path / "out"
+    (report,) = reports_of([log], str(into), (), limits, program)
+    assert sorted(os.listdir(into)) == ([] if report.folder is None else ["1"])
+    return report
+
+
+def test_a_log_without_records_is_not_given_away(tmp_path: Path) -> None:
+    """An empty or foreign log never reaches the program; one that cannot be started is said."""
+    empty = tmp_path / "empty.log"
+    empty.write_bytes(b"not torch\n")
+    assert "no record of torch" in (one(str(empty), tmp_path, "/no/such/program").problem or "")
+
+
+# --- counts ----------------------------------------------------------------------------------
+
+
+def run_of_two() -> Any:
+    """What we count of `trace()`: a compile, and a recompile for one reason."""
+    cause = recompile("0/1")
+    return timeline([attempt("0/0"), attempt("0/1", kind="recompile", cause=cause)])
+
+
+def test_disagreement_is_named(tmp_path: Path) -> None:
+    """A compile that only one of the two knows is named, with the side that knows it."""
+    folder = tmp_path / "report"
+    folder.mkdir()
+    line = {"compilation_metrics": {}, "thread": 100, "frame_id": 0, "frame_compile_id": 0}
+    backward = {**line, "compilation_metrics": {"is_forward": False}}
+    raw = "\n".join(json.dumps(item) for item in (line, backward, "text", [1]))
+    (folder / "raw.jsonl").write_text(raw, encoding="utf-8")
+    (folder / "compile_directory.json").write_text('{"[0/0_1]": {}}', encoding="utf-8")
+    counted = counted_in(str(folder))
+    assert counted is not None
+    assert differences([counted], run_of_two()) == [
+        "tlparse counts 1 compiles, compilediag 2: 0/1 only in compilediag",
+        "tlparse counts 0 reasons to compile again, compilediag 1: 0/1 only in compilediag",
+        "tlparse's directory has no entry for 0/1",
+    ]
+    other = timeline([attempt("0/0")], processes=(process(1),))
+    assert differences([counted], other) == [
+        "tlparse counts 1 compiles, compilediag 1: 0/0 only in tlparse; 0/0 only in compilediag"
+    ]
+
+
+def test_a_break_that_only_tlparse_has_is_named(tmp_path: Path) -> None:
+    """By its compile; one that only we have may come from torch's log, and is none."""
+    artifact = {"artifact": {"name": "dynamo_graph_break_reason", "encoding": "string"}}
+    line = {**artifact, "thread": 100, **ids(0, 1)}
+    (tmp_path / "raw.jsonl").write_text(json.dumps(line), encoding="utf-8")
+    (tmp_path / "compile_directory.json").write_text('{"[0/1]": {}}', encoding="utf-8")
+    counted = counted_in(str(tmp_path))
+    assert counted is not None
+    told = "tlparse has graph breaks that compilediag has not, in 0/1"
+    assert told in differences([counted], run_of_two())
+    site = BreakSite("train.py", 3, "step", "Graph break", 1, ("0/1_1",), 0, (0,))
+    for breaks in ((site,), (site, replace(site, line=4, compile_ids=("0/0",)))):
+        found = differences([counted], replace(run_of_two(), breaks=breaks))
+        assert not [item for item in found if "graph breaks" in item]
+
+
+def test_garbage_is_not_counted(tmp_path: Path) -> None:
+    """Files that are not what tlparse writes give no counts, rather than wrong ones."""
+    (tmp_path / "raw.jsonl").write_bytes(b"\xff{\n")
+    assert counted_in(str(tmp_path)) is None
+    (tmp_path / "compile_directory.json").write_text("[1]", encoding="utf-8")
+    assert counted_in(str(tmp_path)) is None
+
+
+# --- in the folder of a run ------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run that kept its trace."""
+    folder = tmp_path / "run"
+    (folder / "artifacts" / "torch_trace").mkdir(parents=True)
+    (folder / "artifacts" / "torch_trace" / "a.log").write_bytes(trace())
+    monkeypatch.setattr(
+        "compilediag.runs.tools.tlparse.find_tlparse", lambda: stand_in(tmp_path, GOOD)
+    )
+    return folder
+
+
+def test_no_trace_and_no_program_are_said(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing to report and nobody to report it: a sentence each, and no claim to have compared."""
+    monkeypatch.setattr("compilediag.runs.tools.tlparse.find_tlparse", lambda: None)
+    linked = link_reports(traces_in(str(run_dir)), str(run_dir), run_of_two(), ())
+    assert linked.notes == ("a.log: tlparse is not installed: pip install tlparse",)
+    assert linked.extensions["tlparse"]["compared"] is False  # type: ignore[index]
+    (run_dir / "artifacts" / "torch_trace" / "a.log").unlink()
+    assert link_reports(traces_in(str(run_dir)), str(run_dir), run_of_two(), ()).notes == (
+        NO_TRACE,
+    )

@@ -1,0 +1,372 @@
+"""The contract between the harness's torch_*.py and torch: run on every supported version.
+
+Each test uses torch itself as the witness: what a hook tells is compared with torch's metrics,
+its counters or its own printed text.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch._dynamo.utils as dynamo_utils  # noqa: E402
+
+from compilediag_harness.torch_internals import (  # noqa: E402
+    torch_api,
+    torch_calls,
+    torch_compiles,
+    torch_guards,
+    torch_names,
+    torch_open_calls,
+)
+
+pytestmark = [  # 2.7 warns about its own use of a deprecated name on the first compile.
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo():
+    """Each test starts with empty compile caches."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(function, **options):
+    """`function` compiled with the cheapest backend."""
+    return torch.compile(function, backend="eager", **options)
+
+
+def test_every_private_name_exists_on_this_torch():
+    """A missing name is how a new torch release announces itself."""
+    missing = [(name, lost) for name, ok, lost in torch_names.probe() if not ok]
+    assert missing == []
+
+
+def test_metrics_rows_are_all_seen_beyond_the_64_that_torch_keeps():
+    """torch forgets rows beyond 64; the listener has seen each one once, in order."""
+    seen: list[str] = []
+
+    def listener(row):
+        seen.append(str(row.compile_id))
+
+    assert torch_compiles.on_metrics_row(listener)
+    functions = []
+    for n in range(70):
+        namespace: dict = {}
+        # A real file name: 2.7 wraps functions of "<string>" into one shared frame.
+        exec(compile(f"def f(x):\n    return x + {n}\n", __file__, "exec"), namespace)
+        functions.append(compiled(namespace["f"]))
+    try:
+        for function in functions:
+            function(torch.ones(2))
+    finally:
+        torch_compiles.forget_metrics_rows(listener)
+    assert len(seen) == 70
+    assert len(dynamo_utils.get_compilation_metrics()) == 64
+    assert seen[-64:] == [str(row.compile_id) for row in dynamo_utils.get_compilation_metrics()]
+
+
+def test_metrics_rows_survive_a_change_of_the_limit():
+    """`set_compilation_metrics_limit` replaces torch's list; asking again repairs that."""
+    seen: list[object] = []
+    torch_compiles.on_metrics_row(seen.append)
+    dynamo_utils.set_compilation_metrics_limit(64)
+    torch_compiles.on_metrics_row(seen.append)
+    try:
+        compiled(lambda x: x + 1)(torch.ones(2))
+    finally:
+        torch_compiles.forget_metrics_rows(seen.append)
+    assert len(seen) == 1
+
+
+def test_forgetting_leaves_torch_a_plain_list():
+    """Nothing of ours stays in torch after the last listener went."""
+    listener = [].append
+    torch_compiles.on_metrics_row(listener)
+    torch_compiles.forget_metrics_rows(listener)
+    assert type(dynamo_utils._compilation_metrics).__module__ == "collections"
+
+
+def test_the_question_why_is_heard_once_per_recompile_with_torchs_reasons():
+    """One question per recompile, with the live frame and the reasons torch prints."""
+    heard = []
+    remove = torch_guards.on_recompile_question(
+        lambda entries, frame, reasons: heard.append(
+            (len(entries), frame.f_code.co_name, dict(frame.f_locals), reasons)
+        )
+    )
+    assert remove is not None
+
+    def scale(x, n):
+        return x * n
+
+    function = compiled(scale, dynamic=False)
+    try:
+        for n in (2, 3, 4):
+            function(torch.ones(2), n)
+    finally:
+        remove()
+    assert [(count, name) for count, name, _, _ in heard] == [(1, "scale"), (2, "scale")]
+    assert heard[0][2]["n"] == 3
+    assert "n == 2" in heard[0][3][0]
+    rows = [row for row in dynamo_utils.get_compilation_metrics() if row.co_name == "scale"]
+    assert rows[-1].recompile_reason == heard[-1][3][0]
+
+
+def test_leaves_of_an_entry_can_be_called_and_the_false_one_is_found():
+    """Every leaf is callable with the value its source names; only the changed value's is false."""
+
+    def scale(x, n):
+        return x * n
+
+    compiled(scale, dynamic=False)(torch.ones(2), 2)
+    entry = torch_guards.cache_entries(scale.__code__)[0]
+    scope = torch_guards.scope_of(entry, {"x": torch.ones(2), "n": 3})
+    false = [
+        leaf
+        for leaf in torch_guards.leaves_of(entry)
+        if leaf.check is not None
+        and leaf.source not in ("L", "G", "")
+        and not leaf.check(eval(leaf.source, dict(scope)))
+    ]
+    assert [leaf.source for leaf in false] == ["L['n']"]
+    assert "L['n'] == 2" in false[0].parts[0]
+
+
+def test_shape_conditions_are_among_the_leaves_or_in_torchs_reason():
+    """A dynamic size has its conditions as leaves of kind SHAPE (2.13+) or as a lambda leaf."""
+
+    def double(x):
+        return x * 2
+
+    function = compiled(double, dynamic=True)
+    function(torch.ones(4))
+    entry = torch_guards.cache_entries(double.__code__)[0]
+    texts = [part for leaf in torch_guards.leaves_of(entry) for part in leaf.parts]
+    assert any("size()[0]" in text for text in texts)
+
+
+def test_guards_built_tells_code_scope_and_user_lines():
+    """Each compile tells its code object, its locals and guards that know the user's line."""
+    built = []
+    remove = torch_guards.on_guards_built(
+        lambda code, compile_id, scope, guards: built.append((code, compile_id, scope, guards))
+    )
+    assert remove is not None
+
+    def scale(x, n):
+        return x * n
+
+    try:
+        compiled(scale)(torch.ones(2), 2)
+    finally:
+        remove()
+    code, compile_id, scope, guards = built[0]
+    assert (code, compile_id) == (scale.__code__, "0/0")
+    assert set(scope) == {"x", "n"}
+    assert {torch_guards.guard_kind(guard) for guard in guards} >= {"TENSOR_MATCH"}
+
+
+def test_compile_start_reset_and_calls_are_told():
+    """Starts come before rows, resets after they happened, calls once per outermost call."""
+    starts, resets, calls = [], [], []
+    undo = [
+        torch_compiles.on_compile_start(lambda trigger, compile_id: starts.append(trigger)),
+        torch_compiles.on_reset(lambda: resets.append(1)),
+        torch_calls.on_outermost_call(calls.append),
+    ]
+    inner = compiled(lambda x: x + 1)
+
+    def outer(x):
+        torch._dynamo.graph_break()
+        return inner(x) * 2
+
+    function = compiled(outer)
+    try:
+        for _ in range(3):
+            function(torch.ones(2))
+        torch._dynamo.reset()
+    finally:
+        for remove in undo:
+            remove()
+    assert "DYNAMO" in starts
+    assert resets == [1]
+    assert len(calls) == 3
+    assert len(set(calls)) == 1
+
+
+def test_replaced_names_are_restored():
+    """Removing a hook puts torch's own function back."""
+    import torch._dynamo.convert_frame as convert_frame
+
+    before = convert_frame.get_and_maybe_log_recompilation_reasons
+    remove = torch_guards.on_recompile_question(lambda *_: None)
+    assert convert_frame.get_and_maybe_log_recompilation_reasons is not before
+    remove()
+    assert convert_frame.get_and_maybe_log_recompilation_reasons is before
+
+
+def test_totals_match_torchs_counters():
+    """The totals are torch's own."""
+    before = torch_compiles.totals()
+    compiled(lambda x: x - 1)(torch.ones(2))
+    after = torch_compiles.totals()
+    assert after["unique_graphs"] - before["unique_graphs"] == 1
+    assert after["frames_ok"] - before["frames_ok"] == 1
+
+
+def test_the_recompile_limit_is_read_live():
+    """The limit in force now, not the one at import."""
+    with torch._dynamo.config.patch(recompile_limit=3):
+        assert torch_compiles.recompile_limit() == 3
+    assert torch_compiles.recompile_limit() == 8
+
+
+def test_the_arguments_of_torch_compile_are_told():
+    """Backend, mode and flags as they were asked for; nothing is compiled for it."""
+    asked = []
+    remove = torch_compiles.on_compile_request(asked.append)
+    assert remove is not None
+    try:
+        torch.compile(lambda x: x, backend="eager", fullgraph=True, dynamic=False)
+        torch.compile(lambda x: x)
+        torch.compile(lambda x: x, mode="reduce-overhead")
+        torch.compile(lambda x: x, mode="max-autotune-no-cudagraphs")
+    finally:
+        remove()
+    assert [(r["backend"], r["mode"], r["fullgraph"], r["dynamic"]) for r in asked] == [
+        ("eager", None, True, False),
+        ("inductor", "default", False, None),
+        ("inductor", "reduce-overhead", False, None),
+        ("inductor", "max-autotune-no-cudagraphs", False, None),
+    ]
+    assert asked[2]["cudagraphs"] is True
+
+
+def test_the_end_of_a_compiled_call_is_told_however_it_ends():
+    """Each outermost call has one end, when it returns and when it raises."""
+    told: list[str] = []
+    remove = torch_calls.on_outermost_call(
+        lambda key: told.append("begin"), lambda key: told.append("end")
+    )
+
+    @torch._dynamo.disable
+    def work(fail):
+        told.append("work")
+        if fail:
+            raise KeyError("mine")
+
+    def function(x, fail):
+        work(fail)
+        return x + 1
+
+    compiled_function = compiled(function)
+    try:
+        compiled_function(torch.ones(2), False)
+        with pytest.raises(KeyError, match="mine"):
+            compiled_function(torch.ones(2), True)
+    finally:
+        remove()
+    assert told == ["begin", "work", "end"] * 2
+
+
+def test_calls_of_disabled_functions_are_told_with_their_function():
+    """From compiled code and outside of it, nested ones too, innermost first."""
+    told = []
+
+    def listen(function, began, ended):
+        told.append((function.__name__, ended >= began))
+
+    remove = torch_calls.on_disabled_call(listen)
+
+    @torch.compiler.disable
+    def inner():
+        pass
+
+    @torch.compiler.disable
+    def outer():
+        inner()
+
+    def function(x):
+        outer()
+        return x + 1
+
+    try:
+        compiled(function)(torch.ones(2))
+        from_compiled_code, told = told, []
+        outer()
+    finally:
+        remove()
+    # 2.15 sets no callback for a function that is called from a disabled one, or from plain code.
+    silent = "callback" in torch.compiler.disable(print).__code__.co_varnames
+    expected = [("outer", True)] if silent else [("inner", True), ("outer", True)]
+    assert [row for row in from_compiled_code if row[0] in ("inner", "outer")] == expected
+    outside = [row for row in told if row[0] in ("inner", "outer")]
+    assert outside == ([] if silent else expected)
+
+
+def test_where_a_compiled_call_comes_from():
+    """The function, and the eager module around it if there is one."""
+    found = []
+    remove = torch_calls.on_outermost_call(lambda key: found.append(torch_open_calls.called_from()))
+    inner = compiled(torch.nn.Linear(2, 2))
+
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return inner(x)
+
+    try:
+        inner(torch.ones(2))
+        Net()(torch.ones(2))
+    finally:
+        remove()
+    assert [call.inside for call in found] == [None, "Net"]
+
+
+def test_runs_of_the_autograd_engine_are_told_in_pairs():
+    """`backward` and `torch.autograd.grad`, when they return and when they raise; what `begin`
+    answers comes back. torch is left as it was."""
+    graph = torch.autograd.graph
+    before = graph._engine_run_backward, torch.autograd._engine_run_backward
+    told = []
+    try:
+        put = torch_api.around_backward(torch, lambda: len(told), told.append)
+        assert put is graph._engine_run_backward
+        x = torch.ones(2, requires_grad=True)
+        (x * 2).sum().backward()
+        torch.autograd.grad((x * 2).sum(), x)
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            torch.ones(2).sum().backward()
+    finally:
+        graph._engine_run_backward, torch.autograd._engine_run_backward = before
+    assert told == [0, 1, 2]
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
+def test_hooks_are_read_from_modules_and_tensors():
+    """Every table of hooks, with the kind of hook, and whether it is compiled on purpose not."""
+    module = torch.nn.Linear(2, 2)
+    module.register_forward_hook(print)
+    module.register_forward_pre_hook(torch.compiler.disable(print))
+    module.register_full_backward_hook(print)
+    module.register_full_backward_pre_hook(print)
+    module.weight.register_hook(print)
+    module.weight.register_post_accumulate_grad_hook(print)
+    of_module = dict(torch_api.hook_registries(module))
+    assert set(of_module) == {
+        "forward_hook",
+        "forward_pre_hook",
+        "backward_hook",
+        "backward_pre_hook",
+    }
+    disabled = {
+        kind: [torch_api.is_disabled(hook) for hook in hooks.values()]
+        for kind, hooks in of_module.items()
+    }
+    assert disabled["forward_pre_hook"] == [True]
+    assert disabled["forward_hook"] == [False]
+    of_tensor = dict(torch_api.hook_registries(module.weight))
+    assert set(of_tensor) == {"tensor_hook", "accumulate_grad_hook"}

@@ -1,0 +1,140 @@
+"""`compilediag analyze` as a user types it: receipts of traces, logs and folders of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compilediag import cli
+from compilediag.readers.inputs import sources_of
+from compilediag.runs.offline import read_record
+
+DATA = Path(__file__).parents[1] / "data"
+TRACES = DATA / "traces"
+
+
+def analyze(out: Path, *arguments: object) -> dict[str, Any]:
+    """The receipt that the command wrote."""
+    assert cli.main(["analyze", *map(str, arguments), "-o", str(out)]) == 0
+    return json.loads((out / "receipt.json").read_text())
+
+
+def test_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The verdict screen is that of a live run, without what a trace cannot tell."""
+    receipt = analyze(tmp_path / "out", TRACES / "breaks_inflated.log.gz")
+    assert (receipt["status"], receipt["verdict"]) == ("complete", "findings")
+    assert receipt["compile"]["recompiles"] == 2
+    assert {item["confidence"] for item in receipt["findings"] if item["family"] == "python_scalar"}
+    assert (receipt["steps"], receipt["goodput"], receipt["checks"]["no_oom"]) == (None,) * 3
+    assert {item["step"] for item in receipt["compile"]["events"]} == {None}
+    assert receipt["environment"]["torch"] == "2.13.0+cpu"
+    assert [item["role"] for item in receipt["artifacts"]] == ["torch_trace"]
+    said = capsys.readouterr().out
+    assert "2 recompiles cost" in said
+    assert "wall time" not in said
+
+
+def test_ranks_get_a_receipt_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And one of all, which says where they do not do the same."""
+    merged = analyze(tmp_path / "out", TRACES / "ranks", "--ranks")
+    assert merged["compile"]["compiles"] == 3
+    assert merged["completeness"]["ranks_present"] == [0, 1]
+    one = json.loads((tmp_path / "out" / "rank-1" / "receipt.json").read_text())
+    assert (one["header"]["run"]["rank"], one["compile"]["compiles"]) == (1, 2)
+    assert "rank 1 compiled otherwise, compared with rank 0" in capsys.readouterr().out
+
+
+def test_missing_and_empty_ranks_are_reported(tmp_path: Path) -> None:
+    """A rank without a file, and one whose file holds nothing: nothing of them is called clean."""
+    shutil.copytree(TRACES / "ranks", tmp_path / "in")
+    (tmp_path / "in" / "dedicated_log_torch_trace_rank_3_x.log").touch()
+    receipt = analyze(tmp_path / "out", tmp_path / "in")
+    assert receipt["ranks"]["missing"] == [2, 3]
+    assert receipt["checks"]["all_ranks_reported"] is False
+    assert receipt["completeness"]["records_lost"]["empty"] == 1
+    assert (receipt["verdict"], receipt["status"]) == ("blind", "partial")
+    assert any("rank 2, 3" in reason for reason in receipt["completeness"]["reasons"])
+
+
+def test_a_world_size_that_was_told(tmp_path: Path) -> None:
+    """The highest rank may be among those that are missing."""
+    receipt = analyze(tmp_path / "out", TRACES / "ranks", "--world-size", 3)
+    assert receipt["ranks"]["missing"] == [2]
+
+
+def test_a_damaged_trace_gives_what_it_has(tmp_path: Path) -> None:
+    """Half a record is cut away: the rest counts, and the verdict is blind."""
+    whole = gzip.decompress((TRACES / "breaks_inflated.log.gz").read_bytes())
+    path = tmp_path / "cut.log"
+    path.write_bytes(whole[: whole.rindex(b'"compilation_metrics"') + 100])
+    receipt = analyze(tmp_path / "out", path)
+    assert receipt["completeness"]["journal_torn_tail"] is True
+    assert (receipt["verdict"], receipt["compile"]["compiles"]) == ("blind", 3)
+
+
+def test_foreign_files_are_left_out_and_told(tmp_path: Path) -> None:
+    """A folder of traces holds other things; no name in it becomes a path of ours."""
+    shutil.copy(TRACES / "break_in_loop.log.gz", tmp_path / "a.log.gz")
+    (tmp_path / "notes.md").write_text("nothing of torch's")
+    (tmp_path / "link.log").symlink_to("/etc/hostname")
+    receipt = analyze(tmp_path / "out", tmp_path / "a.log.gz", tmp_path)
+    told = receipt["extensions"]["analyze"]
+    assert (told["read"]["trace"], told["left_out"]) == (1, ["notes.md"])
+
+
+def test_a_text_log_beside_a_trace_is_a_second_opinion(tmp_path: Path) -> None:
+    """Its counts are compared: of another run it disagrees, and the verdict is blind."""
+    receipt = analyze(
+        tmp_path / "out", TRACES / "breaks_inflated.log.gz", DATA / "torch_logs_2.13.0.txt"
+    )
+    assert receipt["completeness"]["sources"] == {
+        "events": True, "metrics": True, "text_log": True, "agree": False,
+    }  # fmt: skip
+    assert "CD903" in {item["rule"] for item in receipt["findings"]}
+
+
+def test_without_an_output_folder_it_is_the_latest_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`show` and `explain` go on from there."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["analyze", str(TRACES / "breaks_inflated.log.gz")]) == 0
+    assert cli.main(["explain", "1"]) == 0
+    assert "mode" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "there is no file or folder"), (b"", "it is empty"), (b"\0\1\2", "nothing of torch")],
+)
+def test_what_cannot_be_used_is_refused(
+    content: bytes | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With exit code 2, a sentence, and nothing written."""
+    path = tmp_path / "input"
+    if content is not None:
+        path.write_bytes(content)
+    assert cli.main(["analyze", str(path), "-o", str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_views_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    """As those of `show`."""
+    assert cli.main(["analyze", str(TRACES), "--json", "--md"]) == 2
+    assert "give one" in capsys.readouterr().err
+
+
+def test_files_are_told_by_what_they_hold(tmp_path: Path) -> None:
+    """A trace under any name, packed or not; a text log; anything else."""
+    shutil.copy(TRACES / "break_in_loop.log.gz", tmp_path / "a.txt")
+    shutil.copy(DATA / "torch_logs_2.7.1.txt", tmp_path / "b.log")
+    (tmp_path / "c.log").write_text("epoch 1\n")
+    kinds = [source.kind for source in sources_of([str(tmp_path)])]
+    assert kinds == ["trace", "text", "foreign"]
+    assert read_record([str(tmp_path)]).text_log is not None

@@ -1,0 +1,110 @@
+"""Batches past the knee: measured by `FixedShape.knee`, told, and found where they were used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.rules.batch_size import NO_MEMORY, beyond_knee
+from compilediag.receipt.build.relative_paths import PathShortener
+from compilediag.receipt.build.shapes import shapes_section
+from compilediag.timeline.fold import fold
+from compilediag_harness.wire import FixedShapeUsed, KneeMeasured, Location
+
+PLACE = Location("/home/user/app.py", 4, "score")
+MS = 0.001
+
+
+def measured(
+    *sizes: tuple[int, float | None, float | None],
+    knee: int | None = None,
+    problem: str | None = None,
+) -> KneeMeasured:
+    """Sizes as (rows, milliseconds of a fast call, of a slow call); `problem` is of the last."""
+    return KneeMeasured(
+        *(1.0, 0, 0, PLACE),
+        sizes=tuple(size for size, _, _ in sizes),
+        call_s=tuple(fast and fast * MS for _, fast, _ in sizes),
+        slow_call_s=tuple(slow and slow * MS for _, _, slow in sizes),
+        problems=(*[None] * (len(sizes) - 1), problem),
+        knee=knee,
+        reason=None if knee else "calls differ by 80% at one size",
+        backward=False,
+    )
+
+
+def used(*runs: tuple[int, int]) -> FixedShapeUsed:
+    """Calls as (size they ran at, how many)."""
+    sizes = tuple((size,) for size, _ in runs)
+    counts = tuple(count for _, count in runs)
+    return FixedShapeUsed(2.0, 0, PLACE, ("rows",), ((64, 512, 1024),), sizes, sizes, counts)
+
+
+def found(*events: Any) -> list[Finding]:
+    return list(beyond_knee(fold([events], user_roots=("/home/user",))))
+
+
+def test_calls_at_a_size_that_loses_are_told_with_the_size_to_stay_at() -> None:
+    """The table of the story this began with: best at 512, 1.6 times as long a row at 1024."""
+    told = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, 32.0, 33.0), knee=512)
+    (finding,) = found(told, used((64, 5), (512, 7), (1024, 3)))
+    assert (finding.rule, finding.count) == ("CD409", 3)
+    assert finding.title == (
+        "3 calls ran at 1024 rows, past the knee: a row takes 1.6 times as long as at 512"
+    )
+    assert "sizes above 512" in finding.fix.summary
+    assert finding.evidence["beyond"] == [{"size": 1024, "calls": 3, "times": pytest.approx(1.6)}]
+
+
+def test_a_size_that_was_not_used_is_no_finding() -> None:
+    """Measuring alone is no fault, nor is a run that never measured."""
+    told = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, 32.0, 33.0), knee=512)
+    assert found(told, used((64, 5), (512, 7))) == []
+    assert found(told) == []
+    assert found(used((1024, 3))) == []
+
+
+def test_noise_makes_it_silent() -> None:
+    """Where fast calls at the large size are as good as slow ones at the small size, or lose less
+    than the knee gives up anyway, nothing is said; a loss larger than the noise is told although no
+    knee could be named."""
+    calls = used((512, 7), (1024, 3))
+    assert found(measured((512, 10.0, 16.0), (1024, 32.0, 50.0)), calls) == []
+    assert found(measured((512, 10.0, 10.1), (1024, 20.9, 21.0), knee=512), calls) == []
+    (finding,) = found(measured((512, 10.0, 18.0), (1024, 320.0, 500.0)), calls)
+    assert "16.0 times" in finding.title
+
+
+def test_a_smaller_size_is_never_beyond() -> None:
+    """A row takes longest at the smallest size: that is before the knee, not past it."""
+    told = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, 18.0, 18.2), knee=1024)
+    assert found(told, used((64, 50), (512, 7), (1024, 3))) == []
+
+
+def test_calls_above_the_cap_of_memory() -> None:
+    """The size was not measured, because the program said that it does not fit; it was called."""
+    told = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, None, None), problem=NO_MEMORY)
+    (finding,) = found(told, used((512, 7), (1024, 1)))
+    assert finding.title.startswith("1 call ran at 1024 rows, above the cap of memory")
+    unmeasured = measured((64, 4.0, 4.1), (512, None, None), problem="OutOfMemoryError")
+    assert found(unmeasured, used((512, 7))) == []
+    assert found(measured((64, None, None), problem=NO_MEMORY), used((64, 7))) == []
+
+
+def test_the_receipt_has_what_was_measured() -> None:
+    """The last measurement counts; what was not measured is null."""
+    first = measured((64, 1.0, 1.0), knee=64)
+    told = measured((512, 10.0, 10.2), (1024, None, None), knee=512, problem=NO_MEMORY)
+    timeline = fold([(first, told, used((512, 1)))])
+    section = shapes_section(timeline, PathShortener(timeline))
+    assert section is not None
+    knee = section.fixed[0].knee
+    assert knee is not None
+    assert (knee.size, [item.size for item in knee.measured]) == (512, [512, 1024])
+    assert knee.measured[0].rows_per_s == pytest.approx(51_200)
+    assert (knee.measured[1].call_s, knee.measured[1].problem) == (None, NO_MEMORY)
+
+
+# --- measuring ---

@@ -1,0 +1,381 @@
+"""The import rules of docs/architecture.md, and that each of them can fail.
+
+Every check reads source text only, imports at any depth included, so a violation inside a function
+is found as well as one at the top of a module.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+ROOMS = (
+    {"errors", "_version"},
+    {"timeline"},
+    {"readers", "diagnosis"},
+    {"receipt"},
+    {"compare", "fleet"},
+    {"views"},
+    {"runs"},
+    {"commands", "pytest_plugin"},
+    {"cli"},
+    {"__main__", ""},
+)
+"""The outside, floor by floor: a room imports rooms of lower floors only, so that two rooms of one
+floor do not know each other. The root package ("") gives the public names."""
+
+INSIDE_ROOMS = (
+    {"wire"},
+    {"base"},
+    {"torch_internals"},
+    {"source"},
+    {"user_api", "steps"},
+    {"shapes"},
+    {"collectors"},
+    {"attach"},
+    {"process"},
+    {"bootstrap", ""},
+)
+"""The same for the inside. `user_api` and `steps` may import each other: a span ends in a step, and
+a loop that is driven counts steps."""
+
+PURE_ROOMS = frozenset({"timeline", "diagnosis", "receipt", "compare", "views"})
+"""No files, no clock, no processes, no torch; but for what follows."""
+TOUCHES_FILES = frozenset(
+    {
+        "compilediag.receipt.file",
+        "compilediag.receipt.locate",
+        "compilediag.receipt.loose_file",
+        "compilediag.receipt.schema_page",
+        "compilediag.compare.gate.baseline_file",
+    }
+)
+"""The only modules of pure rooms that open files, or look where they are."""
+
+IMPURE_MODULES = frozenset(
+    "asyncio datetime glob http io logging multiprocessing os pathlib random select shutil signal "
+    "socket subprocess tempfile threading time torch urllib".split()
+)
+IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "breakpoint"})
+PRIVATE_TORCH = re.compile(r"torch\w*(\.\w+)*\._[A-Za-z]\w*(\.\w+)*")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module's dotted name and its text."""
+
+    name: str
+    text: str
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, or a name of one: `from a import b` gives "a.b" with `base` "a"."""
+
+    name: str
+    base: str
+    line: int
+    at_top: bool
+
+
+@functools.cache
+def project() -> tuple[Source, ...]:
+    """Every module of both packages."""
+    return tuple(_project())
+
+
+def _project() -> Iterator[Source]:
+    for package in (ROOT / "compilediag", ROOT / "harness" / "compilediag_harness"):
+        for path in sorted(package.rglob("*.py")):
+            parts = path.relative_to(package.parent).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            yield Source(name, path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def imports(source: Source) -> tuple[Import, ...]:
+    """Every import of a module, in functions and under TYPE_CHECKING too, and `import_module`."""
+    return tuple(_imports(source))
+
+
+def _imports(source: Source) -> Iterator[Import]:
+    for node, at_top in placed(source.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, alias.name, node.lineno, at_top)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join(filter(None, [*source.name.split(".")[: -node.level], base]))
+            for alias in node.names:
+                yield Import(f"{base}.{alias.name}", base, node.lineno, at_top)
+        elif isinstance(node, ast.Call) and node.args:
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            called = node.func.id if isinstance(node.func, ast.Name) else called
+            target = node.args[0]
+            if called in {"import_module", "__import__"} and isinstance(target, ast.Constant):
+                yield Import(str(target.value), str(target.value), node.lineno, at_top)
+
+
+def placed(tree: ast.Module) -> Iterator[tuple[ast.AST, bool]]:
+    """Every node, and whether it stands outside of every function."""
+    found: deque[tuple[ast.AST, bool]] = deque([(tree, True)])
+    while found:
+        node, at_top = found.popleft()
+        yield node, at_top
+        outside = at_top and not isinstance(
+            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+        )
+        found.extend((child, outside) for child in ast.iter_child_nodes(node))
+
+
+def root(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def is_inside(source: Source) -> bool:
+    return root(source.name) == "compilediag_harness"
+
+
+# --- the checks ------------------------------------------------------------------------------
+
+
+def inside_stays_inside(source: Source) -> Iterator[str]:
+    """The inside imports the standard library, torch and itself; never the outside."""
+    allowed = sys.stdlib_module_names | {"torch", "compilediag_harness"}
+    for item in imports(source):
+        if is_inside(source) and root(item.name) not in allowed:
+            yield f"line {item.line}: the inside imports {item.name}"
+
+
+def torch_is_lazy(source: Source) -> Iterator[str]:
+    """Nothing imports torch when it is itself imported."""
+    for item in imports(source):
+        if item.at_top and root(item.name) == "torch":
+            yield f"line {item.line}: torch at module level"
+
+
+def rooms_go_down(source: Source) -> Iterator[str]:
+    """A module imports only its own room and rooms of lower floors."""
+    floors = INSIDE_ROOMS if is_inside(source) else ROOMS
+    package = root(source.name)
+    own = room_of(source.name)
+    floor = floor_of(own, floors)
+    if floor is None:
+        yield f"{source.name} stands in no room"
+        return
+    for item in imports(source):
+        if root(item.name) != package:
+            continue
+        other = room_of(item.name)
+        if floor_of(other, floors) is None:  # a name of the package itself
+            other = room_of(item.base)
+        below = floor_of(other, floors)
+        one_circle = is_inside(source) and {own, other} == {"user_api", "steps"}
+        if other != own and not one_circle and (below is None or below >= floor):
+            yield f"line {item.line}: {own or package} imports {item.name}"
+
+
+def room_of(module: str) -> str:
+    """The folder or file of the package that a module lies in; "" for the package itself."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def floor_of(room: str, floors: tuple[set[str], ...]) -> int | None:
+    """Index from below; None for what is no room."""
+    return next((index for index, rooms in enumerate(floors) if room in rooms), None)
+
+
+def pure_is_pure(source: Source) -> Iterator[str]:
+    """Rules, views, gate and what they stand on open no file, read no clock, need no torch."""
+    if is_inside(source) or room_of(source.name) not in PURE_ROOMS:
+        return
+    if source.name in TOUCHES_FILES:
+        return
+    for item in imports(source):
+        paths_only = item.name.startswith(("pathlib.Pure", "os.path"))
+        if root(item.name) in IMPURE_MODULES and not paths_only:
+            yield f"line {item.line}: a pure module imports {item.name}"
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in IMPURE_CALLS:
+                yield f"line {node.lineno}: a pure module calls {node.func.id}()"
+
+
+def private_torch_in_one_place(source: Source) -> Iterator[str]:
+    """In the inside only `torch_internals/` names what is private in torch, as code or text."""
+    if not is_inside(source) or room_of(source.name) == "torch_internals":
+        return
+    for item in imports(source):
+        if PRIVATE_TORCH.fullmatch(item.name):
+            yield f"line {item.line}: imports {item.name}"
+    for node in ast.walk(source.tree):
+        named = ast.unparse(node) if isinstance(node, ast.Attribute) else None
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named = node.value
+        if named is not None and PRIVATE_TORCH.fullmatch(named):
+            yield f"line {node.lineno}: {named}"
+
+
+def harness_is_a_folder(source: Source) -> Iterator[str]:
+    """`harness` is a name that belongs to users."""
+    for item in imports(source):
+        if root(item.name) == "harness":
+            yield f"line {item.line}: imports {item.name}"
+
+
+def only_writers_print(source: Source) -> Iterator[str]:
+    """Only commands, the command line and a generator of pages write to the terminal."""
+    if source.name.startswith(("compilediag.commands.", "compilediag.cli")):
+        return
+    if source.name == "compilediag.receipt.schema_page":
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id == "print":
+                yield f"line {node.lineno}: prints"
+
+
+Check = Callable[[Source], Iterable[str]]
+CHECKS: tuple[Check, ...] = (
+    inside_stays_inside,
+    torch_is_lazy,
+    rooms_go_down,
+    pure_is_pure,
+    private_torch_in_one_place,
+    harness_is_a_folder,
+    only_writers_print,
+)
+
+VIOLATIONS: tuple[tuple[Check, str, str], ...] = (
+    (inside_stays_inside, "compilediag_harness.steps.steps", "import compilediag.errors"),
+    (inside_stays_inside, "compilediag_harness.steps.steps", "def f():\n    import numpy.linalg"),
+    (torch_is_lazy, "compilediag_harness.steps.steps", "from torch import nn"),
+    (torch_is_lazy, "compilediag.cli", "if True:\n    import torch.nn as nn"),
+    (rooms_go_down, "compilediag.errors", "from compilediag.cli import main"),
+    (
+        rooms_go_down,
+        "compilediag.diagnosis.rules.breaks",
+        "def f():\n    import compilediag.receipt.file",
+    ),
+    (rooms_go_down, "compilediag.diagnosis.rules.breaks", "from ...receipt import file"),
+    (
+        rooms_go_down,
+        "compilediag.diagnosis.findings",
+        "import_module('compilediag.views.verdict')",
+    ),
+    (
+        rooms_go_down,
+        "compilediag.diagnosis.reconcile",
+        "from compilediag.readers import journal",
+    ),
+    (rooms_go_down, "compilediag.utils", ""),
+    (pure_is_pure, "compilediag.diagnosis.rules.breaks", "import time"),
+    (pure_is_pure, "compilediag.views.verdict", "from pathlib import Path"),
+    (pure_is_pure, "compilediag.timeline.timeline", "def f(path):\n    return open(path).read()"),
+    (
+        private_torch_in_one_place,
+        "compilediag_harness.steps.steps",
+        "x = torch._dynamo.config.limit",
+    ),
+    (
+        private_torch_in_one_place,
+        "compilediag_harness.steps.steps",
+        "from torch._dynamo import config",
+    ),
+    (
+        private_torch_in_one_place,
+        "compilediag_harness.steps.steps",
+        "x = modules['torch._C._dynamo']",
+    ),
+    (
+        private_torch_in_one_place,
+        "compilediag_harness.steps.steps",
+        "torch.nn.modules._functions.f()",
+    ),
+    (private_torch_in_one_place, "compilediag_harness.steps.steps", "x = torch_module.utils._Iter"),
+    (harness_is_a_folder, "compilediag.cli", "from harness.compilediag_harness import wire"),
+    (only_writers_print, "compilediag.runs.supervised", "print('done')"),
+)
+
+ALLOWED: tuple[tuple[Check, str, str], ...] = (
+    (
+        inside_stays_inside,
+        "compilediag_harness.steps.steps",
+        "import json, torch, compilediag_harness.wire",
+    ),
+    (torch_is_lazy, "compilediag_harness.steps.steps", "def f():\n    import torch"),
+    (rooms_go_down, "compilediag.cli", "from compilediag import errors"),
+    (
+        rooms_go_down,
+        "compilediag.diagnosis.rules.breaks",
+        "from compilediag.diagnosis.rules import registry",
+    ),
+    (pure_is_pure, "compilediag.diagnosis.rules.breaks", "from pathlib import PurePosixPath"),
+    (
+        private_torch_in_one_place,
+        "compilediag_harness.steps.steps",
+        "x = torch.optim.Optimizer.__name__",
+    ),
+    (only_writers_print, "compilediag.commands.show", "print('done')"),
+)
+
+
+def label(check: Check) -> str:
+    return check.__name__
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=label)
+def test_project_obeys(check: Check) -> None:
+    """Every module of the project keeps the rule."""
+    broken = [f"{source.name}: {what}" for source in project() for what in check(source)]
+    assert not broken, "\n".join(broken)
+
+
+@pytest.mark.parametrize(("check", "name", "text"), VIOLATIONS)
+def test_check_can_fail(check: Check, name: str, text: str) -> None:
+    """A module that breaks the rule is found: the check is not empty."""
+    assert list(check(Source(name, text))) != []
+
+
+@pytest.mark.parametrize(("check", "name", "text"), ALLOWED)
+def test_check_lets_good_code_pass(check: Check, name: str, text: str) -> None:
+    """The rule forbids no more than it says."""
+    assert list(check(Source(name, text))) == []
+
+
+def test_every_check_is_shown_to_fail() -> None:
+    """A check added without a violating snippet is noticed."""
+    assert {check for check, _, _ in VIOLATIONS} == set(CHECKS)
+
+
+@pytest.mark.parametrize(
+    ("package", "floors"),
+    [("compilediag", ROOMS), ("harness/compilediag_harness", INSIDE_ROOMS)],
+)
+def test_rooms_are_those_that_exist(package: str, floors: tuple[set[str], ...]) -> None:
+    """No floor names a room that is gone, and no module or folder stands in none."""
+    folder = ROOT / package
+    there = {path.stem for path in folder.iterdir() if path.suffix in {"", ".py"}}
+    named = {name for rooms in floors for name in rooms if name}
+    assert named == there - {"__pycache__", "__init__"}
+
+
+def test_the_project_is_really_read() -> None:
+    """The walk finds both halves: an empty walk would pass every check."""
+    names = {source.name for source in project()}
+    assert {"compilediag.cli", "compilediag.timeline.timeline", "compilediag_harness.wire"} <= names

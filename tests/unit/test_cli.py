@@ -1,0 +1,240 @@
+"""The command line: exit codes, errors in a sentence, help with examples, faults of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from compilediag import __version__, cli
+from compilediag.errors import EXIT_INTERNAL, EXIT_USAGE, UsageError
+
+DATA = Path(__file__).parents[1] / "data" / "views"
+FINDINGS = str(DATA / "findings.json")
+
+
+def compilediag(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command as a user would."""
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "compilediag", *arguments],
+        cwd=cwd,
+        env={**inherited, "PYTHONIOENCODING": "utf-8", **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+def broken(tmp_path: Path, name: str, **changes: object) -> str:
+    """A copy of a good receipt with some keys changed."""
+    raw = json.loads(Path(FINDINGS).read_text(encoding="utf-8"))
+    path = tmp_path / name
+    path.write_text(json.dumps({**raw, **changes}), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def quiet_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests in this process see no colour and no width of the terminal that runs them."""
+    for name in ("FORCE_COLOR", "COLUMNS", cli.COMPLETE_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["shwo"], 2, "did you mean `compilediag show`?"),
+        (["train.py"], 2, "to run a program: `compilediag run train.py`"),
+        (["frobnicate"], 2, "the commands are run, probe, "),
+        (["--frobnicate"], 2, "No such option '--frobnicate'"),
+        (["show", "--tmeline"], 2, "--timeline"),
+        (["show"], 2, "`compilediag run"),
+        (["show", "no/such.json"], 2, "no/such.json"),
+        (["show", "--md", "--json", FINDINGS], 2, "give one"),
+        (["show", "--html", "x"], 2, "No such option '--html'"),
+        (["explain"], 2, "say what to explain"),
+        (["explain", "CD999"], 2, "there is no rule CD999"),
+        (["explain", "frobnicate"], 2, "explain --list"),
+        (["explain", "99", FINDINGS], 2, "findings 1 to 5"),
+        (["diff", FINDINGS, "no/such.json"], 2, "no/such.json"),
+        (["diff"], 2, "Missing argument 'A'"),
+    ],
+)
+def test_wrong_use_is_one_sentence(
+    arguments: list[str],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Wrong use gives code 2, nothing on stdout and one sentence with a way on, on stderr."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert err.startswith("compilediag: ")
+    assert err.count("\n") == 1
+
+
+def test_corrupt_receipt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A torn file is named, with code 2; no traceback."""
+    path = tmp_path / "receipt.json"
+    path.write_bytes(Path(FINDINGS).read_bytes()[:2000])
+    assert cli.main(["show", str(path)]) == EXIT_USAGE
+    err = capsys.readouterr().err
+    assert str(path) in err
+    assert "Traceback" not in err
+
+
+def test_newer_major_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A receipt of a newer major version is refused in one sentence that says to upgrade."""
+    path = broken(tmp_path, "new.json", schema_version="2.0", min_reader_version="2.0")
+    assert cli.main(["show", path]) == EXIT_USAGE
+    err = capsys.readouterr().err
+    assert "2.0" in err
+    assert "upgrade" in err
+    assert err.count("\n") == 1
+
+
+def test_other_lane_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`diff` of two lanes says which field differs, with code 2."""
+    header = json.loads(Path(FINDINGS).read_text(encoding="utf-8"))["header"]
+    header["lane"]["precision"] = "bf16"
+    assert cli.main(["diff", FINDINGS, broken(tmp_path, "b.json", header=header)]) == EXIT_USAGE
+    err = capsys.readouterr().err
+    assert "precision" in err
+    assert "fp32" in err
+    assert "bf16" in err
+
+
+def test_hostile_arguments_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    """An error message does not repeat terminal codes of its own arguments."""
+    assert cli.main(["\x1b[2Jevil"]) == EXIT_USAGE
+    assert cli.main(["show", "\x1b[2J\u202enope.json"]) == EXIT_USAGE
+    err = capsys.readouterr().err
+    assert "\x1b" not in err
+    assert "\u202e" not in err
+
+
+@pytest.mark.parametrize("name", list(cli.COMMANDS))
+def test_help_of_every_command_has_an_example(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--help` ends with an example that can be typed."""
+    assert cli.main([name, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert f"Usage: compilediag {name}" in out
+    assert f"compilediag {name}" in out.partition("Example")[2]
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """The help of the group names each command with its line, and has an example."""
+    assert cli.main(["--help"]) == 0
+    out = capsys.readouterr().out
+    for name, summary in cli.COMMANDS.items():
+        assert f"  {name} " in out
+        assert summary in out
+    assert "compilediag run train.py" in out.partition("Example")[2]
+
+
+def test_the_line_of_a_command_is_the_start_of_its_help() -> None:
+    """The summaries of the group, kept apart so that nothing is imported, are those of the help."""
+    ctx = click.Context(cli.group)
+    for name, summary in cli.COMMANDS.items():
+        _, command, _ = cli.group.resolve_command(ctx, [name])
+        assert command is not None
+        assert (command.help or "").partition("\n")[0] == summary
+
+
+def test_the_short_form_of_output_is_the_same_everywhere() -> None:
+    """Whoever typed `analyze -o DIR` types `run -o DIR` next."""
+    ctx = click.Context(cli.group)
+    for name in ("run", "probe", "analyze", "repro"):
+        _, command, _ = cli.group.resolve_command(ctx, [name])
+        assert command is not None
+        spelled = [set(option.opts) for option in command.params]
+        assert {"-o", "--output"} in spelled, name
+
+
+def test_no_command_at_all_shows_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """`compilediag` alone prints its help and is a wrong use."""
+    assert cli.main([]) == EXIT_USAGE
+    assert "Usage: compilediag" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--version` is one line."""
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"compilediag {__version__}\n"
+
+
+def raising(error: BaseException) -> click.Command:
+    def fail() -> None:
+        raise error
+
+    return click.Command("show", callback=fail)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (UsageError("it is too blue; paint it"), 2, "compilediag: it is too blue; paint it\n"),
+        (KeyboardInterrupt(), 130, "compilediag: interrupted\n"),
+        (SystemExit(7), 7, ""),
+        (SystemExit(None), 0, ""),
+    ],
+)
+def test_what_a_command_raises_becomes_its_code(
+    error: BaseException,
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Errors on purpose, Ctrl-C and exits end with their codes and at most one sentence."""
+    monkeypatch.setattr(cli.LazyGroup, "resolve_command", lambda *_: ("show", raising(error), []))
+    assert cli.main(["show"]) == code
+    assert capsys.readouterr().err == said
+
+
+def test_a_fault_of_ours_is_reported_as_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unexpected exception gives 70, says where it was and where to report it."""
+    command = raising(RuntimeError("boom \x1b[2J"))
+    monkeypatch.setattr(cli.LazyGroup, "resolve_command", lambda *_: ("show", command, []))
+    assert cli.main(["show"]) == EXIT_INTERNAL
+    err = capsys.readouterr().err
+    assert "RuntimeError: boom \\x1b[2J" in err
+    assert "test_cli.py:" in err
+    assert cli.ISSUES_URL in err
+    assert "Traceback" not in err
+
+
+def test_help_on_a_terminal_has_the_same_parts() -> None:
+    """The drawn help names the options and keeps the example's lines apart."""
+    from compilediag.commands import help as helped
+    from compilediag.commands.show import command
+
+    drawn = helped._drawn(command, click.Context(command, info_name="compilediag show"))
+    assert "--timeline" in drawn
+    assert "Usage:" in drawn
+    assert drawn.count("\n   compilediag show") == 5
+    drawn = helped._drawn(cli.group, click.Context(cli.group, info_name="compilediag"))
+    for name in cli.COMMANDS:
+        assert name in drawn

@@ -1,0 +1,117 @@
+"""The command line of `run`: options, their defaults in pyproject.toml, where the verdict goes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compilediag.cli import main
+from compilediag.commands.run import limits_of, options_of
+from compilediag.commands.run_defaults import KEYS, checked, read_defaults
+from compilediag.compare.gate.expression import Limit
+from compilediag.errors import UsageError
+from compilediag.runs.supervised.options import Options
+from compilediag.runs.supervised.price_file import read_prices
+from compilediag.runs.telemetry.settings import TelemetrySettings
+
+
+def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "compilediag", "run", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "say what to run"),
+        (["no.py"], "there is no file named 'no.py'"),
+        (["--nonsense", "x.py"], "no option --nonsense"),
+        (["--timeout", "0", "x.py"], "timeout must be more than 0"),
+        (["--timeout", "nan", "x.py"], "timeout must be more than 0"),
+        (["--warmup", "some", "x.py"], "warmup must be a number of steps or auto"),
+        (["--name", "../x", "x.py"], "name may hold letters"),
+        (["--fail-on", "recompile>0", "x.py"], "did you mean 'recompiles'"),
+    ],
+)
+def test_mistakes_are_one_sentence(words, message, tmp_path: Path, monkeypatch, capsys) -> None:
+    """Exit code 2, one line on stderr, nothing started, nothing left behind."""
+    monkeypatch.chdir(tmp_path)
+    Path("x.py").write_text("open('ran', 'w')")
+    assert main(["run", *words]) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[tool.compilediag]\nstepz = 3", "unknown key 'stepz'"),
+        ("[tool.compilediag]\nsteps = 'many'", "steps in .* must be int"),
+        ("[tool.compilediag]\nsteps = true", "steps in .* must be int"),
+        ("[tool]\ncompilediag = 3", "is no table"),
+        ("tool = 3", "is no table"),
+        ("[tool", "cannot be read"),
+    ],
+)
+def test_a_wrong_table_is_an_error(text: str, message: str, tmp_path: Path) -> None:
+    """A misspelled key is not passed over in silence."""
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_defaults(tmp_path)
+
+
+def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
+    """The table has the names of the command line: each of them is accepted and used."""
+    pytest.importorskip("prometheus_client")
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    figures = str(tmp_path / "figures.prom")
+    prices = tmp_path / "prices.toml"
+    prices.write_text('currency = "USD"\n[[machine]]\ncpu = "*"\nper_hour = 1.0\n')
+    values = {
+        "output": "o", "name": "n", "steps": 3, "warmup": 2, "timeout": 5, "grace": 1.5,
+        "quiet": False, "live": "lines", "json": False, "trace": True,
+        "fail_on": "recompiles>0", "profile_on_signal": True, "tlparse": True, "depyf": True,
+        "prices": str(prices), "otlp": "http://localhost:4318", "prometheus_textfile": figures,
+        "pushgateway": "http://localhost:9091", "prometheus_listen": 9464,
+        "telemetry_every": 20, "experiments": True,
+    }  # fmt: skip
+    assert values.keys() == KEYS.keys()
+    assert options_of(checked(values, "here")) == Options(
+        output="o",
+        name="n",
+        steps=3,
+        warmup=2,
+        timeout_s=5,
+        grace_s=1.5,
+        trace=True,
+        live="lines",
+        profile_on_signal=True,
+        tlparse=True,
+        depyf=True,
+        prices=read_prices(str(prices)),
+        telemetry=TelemetrySettings(
+            otlp="http://localhost:4318",
+            prometheus_textfile=figures,
+            pushgateway="http://localhost:9091",
+            prometheus_listen=("127.0.0.1", 9464),
+            experiments=True,
+            every_s=20.0,
+        ),
+    )
+    assert limits_of(values) == (Limit("recompiles", ">", 0),)
+
+
+def test_without_settings_the_defaults_hold() -> None:
+    """No table, no flags."""
+    assert options_of({}) == Options()
+    assert limits_of({}) == ()

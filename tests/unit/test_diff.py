@@ -1,0 +1,296 @@
+"""Two receipts compared: what must be equal, what changed, and what is only advisory."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compilediag.compare.changes import CauseKey, FieldChange
+from compilediag.compare.diff import compare, lane_differences
+from compilediag.compare.keys import COUNTS
+from compilediag.errors import LanesNotComparable
+from compilediag.receipt import fields
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import from_plain
+
+EXAMPLE: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "data" / "receipt-example.json").read_text(encoding="utf-8")
+)
+
+
+def receipt(change: Callable[[dict[str, Any]], Any] = lambda raw: None) -> Receipt:
+    """The example, changed by a function that gets it as JSON."""
+    raw = copy.deepcopy(EXAMPLE)
+    change(raw)
+    return from_plain(Receipt, raw)
+
+
+def without_the_last(raw: dict[str, Any]) -> None:
+    """The fourth compile, which is the only one because of `stash`, did not happen."""
+    raw["receipt_id"] = "01JD3Q0000000000000000001A"
+    raw["compile"]["events"].pop()
+    raw["compile"]["compiles"], raw["compile"]["recompiles"] = 3, 2
+    raw["compile"]["frames_detail"][0]["compiles"] = 3
+
+
+def test_the_same_receipt() -> None:
+    """Nothing changed, and everything is told as the same."""
+    found = compare(receipt(), receipt())
+    assert not found.changed
+    assert [item.name for item in found.counts] == list(COUNTS)
+    assert [item.change for item in found.counts] == [0] * len(COUNTS)
+    assert (found.causes_new, found.causes_gone) == ((), ())
+    assert [(item.key.variable, item.before, item.after) for item in found.causes_same] == [
+        ("pos.pe", 2, 2),
+        ("capture", 1, 1),
+        ("stash", 1, 1),
+    ]
+    assert (found.environment, found.provenance, found.checks, found.frames) == ((), (), (), ())
+
+
+def test_a_cause_that_is_gone() -> None:
+    """Fixed: the cause, its recompile and its compile are missing after."""
+    found = compare(receipt(), receipt(without_the_last))
+    assert [item.key.variable for item in found.causes_gone] == ["stash"]
+    assert {item.name: item.change for item in found.counts if item.change} == {
+        "compiles": -1,
+        "recompiles": -1,
+    }
+    assert [(item.function, item.before, item.after) for item in found.frames] == [
+        ("forward", 4, 3)
+    ]
+    assert found.changed
+
+
+def test_a_cause_that_is_new() -> None:
+    """The other way round it is new."""
+    found = compare(receipt(without_the_last), receipt())
+    assert [item.key for item in found.causes_new] == [
+        CauseKey("closure_container", "stash", "model.py", "hook")
+    ]
+    assert (found.before_id, found.after_id) == (
+        "01JD3Q0000000000000000001A",
+        "01JD3Q0000000000000000000Z",
+    )
+
+
+def test_lines_may_move() -> None:
+    """Lines inserted above make no cause new; the later line is told."""
+
+    def move(raw: dict[str, Any]) -> None:
+        for event in raw["compile"]["events"]:
+            for cause in event["causes"]:
+                cause["line"] += 40
+
+    found = compare(receipt(), receipt(move))
+    assert not found.changed
+    assert [item.line for item in found.causes_same] == [47, 61, 62]
+
+
+def test_more_of_the_same_is_a_change() -> None:
+    """A cause that now costs two recompiles instead of one is no new cause and yet a change."""
+
+    def repeat(raw: dict[str, Any]) -> None:
+        raw["compile"]["events"].append(copy.deepcopy(raw["compile"]["events"][3]))
+
+    found = compare(receipt(), receipt(repeat))
+    assert (found.causes_new, found.changed) == ((), True)
+    assert [(item.key.variable, item.after) for item in found.causes_same][-1] == ("stash", 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        (lambda raw: raw["header"]["lane"].update(name="other"), "lane.name"),
+        (lambda raw: raw["header"]["lane"].update(preset="full"), "lane.preset"),
+        (lambda raw: raw["header"]["lane"].update(precision=None), "lane.precision"),
+        (
+            lambda raw: raw["header"]["lane"]["numerics_flags"].update(backend="eager"),
+            "lane.numerics_flags.backend",
+        ),
+        (
+            lambda raw: raw["header"]["lane"]["numerics_flags"].update(matmul_precision="high"),
+            "lane.numerics_flags.matmul_precision",
+        ),
+    ],
+)
+def test_other_lanes_are_refused(change: Callable[[dict[str, Any]], Any], path: str) -> None:
+    """The message names the field that differs, also one this version does not know."""
+    assert [item.path for item in lane_differences(receipt(), receipt(change))] == [path]
+    with pytest.raises(LanesNotComparable, match=path):
+        compare(receipt(), receipt(change))
+
+
+def test_environment_is_told_and_does_not_refuse() -> None:
+    """Another torch is what one compares for; the load average differs always and says nothing."""
+
+    def upgrade(raw: dict[str, Any]) -> None:
+        raw["environment"].update(torch="2.15.0", load_avg_1m=7.5)
+        raw["environment"]["hooks_available"]["compile_callback"] = False
+
+    found = compare(receipt(), receipt(upgrade))
+    assert found.environment == (
+        FieldChange("environment.torch", "2.13.0+cpu", "2.15.0"),
+        FieldChange("environment.hooks_available.compile_callback", True, False),
+    )
+    assert not found.changed
+
+
+def test_breaks() -> None:
+    """A break is the same when place by name, category and reason are; lines may move."""
+    site = {"file": "m.py", "function": "f", "gb_id": "GB0170", "reason": "branch", "count": 1}
+    site |= {"category": "data_dependent_control_flow", "ownership": "user"}
+
+    def breaks(*lines: int) -> Callable[[dict[str, Any]], None]:
+        def change(raw: dict[str, Any]) -> None:
+            raw["compile"]["breaks"] = [{**site, "line": line} for line in lines]
+
+        return change
+
+    moved = compare(receipt(breaks(3)), receipt(breaks(9)))
+    assert [(item.before, item.after, item.line) for item in moved.breaks_same] == [(1, 1, 9)]
+    assert not moved.changed
+    assert [item.line for item in compare(receipt(), receipt(breaks(3))).breaks_new] == [3]
+    assert [item.line for item in compare(receipt(breaks(3)), receipt()).breaks_gone] == [3]
+    assert compare(receipt(breaks(3)), receipt(breaks(3, 9))).changed
+
+
+def test_findings_by_code_and_variable() -> None:
+    """Which findings came and went, in the words of the screen."""
+
+    def fixed(raw: dict[str, Any]) -> None:
+        raw["findings"].pop(0)
+
+    assert compare(receipt(), receipt(fixed)).findings_gone == ("CD103 pos.pe",)
+    assert compare(receipt(fixed), receipt()).findings_new == ("CD103 pos.pe",)
+
+
+def test_a_frame_that_now_runs_eager() -> None:
+    """The silent fallback is a change of the frame, even with equal counts of compiles."""
+
+    def eager(raw: dict[str, Any]) -> None:
+        raw["compile"]["frames_detail"][0]["ran_eager"] = True
+
+    (found,) = compare(receipt(), receipt(eager)).frames
+    assert (found.eager_before, found.eager_after, found.before, found.after) == (False, True, 4, 4)
+
+
+def older(raw: dict[str, Any]) -> None:
+    """A receipt of a version that knew less of the lane."""
+    raw["schema_version"] = "0.9"
+    raw["header"]["lane"]["numerics_flags"]["matmul_precision"] = None
+
+
+def test_what_an_older_version_could_not_tell_does_not_part_lanes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """When the lane learns to tell a flag, receipts from before stay comparable, and it is said
+    which flag they do not tell."""
+
+    def flag(raw: dict[str, Any]) -> None:
+        raw["header"]["lane"]["numerics_flags"]["matmul_precision"] = "high"
+
+    path = "lane.numerics_flags.matmul_precision"
+    new_in_1_0 = {f"header.{path}"}
+    monkeypatch.setattr(fields, "unknown_to", lambda _: new_in_1_0.__contains__)
+    found = compare(receipt(older), receipt(flag))
+    assert found.lane_not_told == (FieldChange(path, None, "high"),)
+    assert not compare(receipt(flag), receipt(flag)).lane_not_told
+    with pytest.raises(LanesNotComparable, match="matmul_precision"):
+        compare(receipt(), receipt(flag))
+
+    def other(raw: dict[str, Any]) -> None:
+        older(raw)
+        raw["header"]["lane"]["name"] = "other"
+
+    with pytest.raises(LanesNotComparable, match=r"lane\.name"):
+        compare(receipt(other), receipt(flag))
+
+
+def test_what_a_version_did_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the version that brought each field; what no register knows is of a later one."""
+    known = (fields.Field("a", 1, "A."), fields.Field("b", 2, "B.", since="1.3"))
+    monkeypatch.setattr(fields, "registered", lambda: known)
+    for version, unknown in (("1.0", ["b", "c"]), ("1.3", ["c"]), ("1.10", ["c"])):
+        assert [path for path in "abc" if fields.unknown_to(version)(path)] == unknown
+
+
+def tracked(name: str = "eval/copy", **changes: Any) -> dict[str, Any]:
+    """A tracked run, as a receipt has it."""
+    run: dict[str, Any] = {"name": name, "config": {"shots": 5}, "state": "finished", "steps": 3}
+    run["metrics"] = [{"name": "loss", "count": 3, "mean": 2.0}]
+    return {**run, "per_s": {"tokens": 8.0}, "peak_bytes": 5, "peak_at_start_bytes": 4, **changes}
+
+
+def test_numbers_are_told_and_change_nothing() -> None:
+    """Peaks, rates and the means of tracked runs stand side by side; one that only one measured is
+    there too."""
+
+    def measured(loss: float, peak: int | None) -> Callable[[dict[str, Any]], None]:
+        def change(raw: dict[str, Any]) -> None:
+            run = tracked()
+            run["metrics"][0]["mean"] = loss
+            raw.update(tracked=[run], memory={"host_peak_bytes": peak}, throughput=None)
+            raw["goodput"]["fraction"] = None
+
+        return change
+
+    found = compare(receipt(measured(2.0, 100)), receipt(measured(1.5, None)))
+    assert {item.name: (item.before, item.after) for item in found.numbers} == {
+        "host_peak_bytes": (100, None),
+        "eval/copy: loss": (2.0, 1.5),
+        "eval/copy: tokens_per_s": (8.0, 8.0),
+        "eval/copy: peak_bytes": (5, 5),
+    }
+    assert not found.changed
+
+
+def test_tracked_runs_of_other_lanes_are_not_compared() -> None:
+    """Another configuration is another lane: it is said in what it differs, and no figure is set
+    against one of it. Runs that did not end well have none."""
+
+    def runs(*items: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+        return lambda raw: raw.update(tracked=list(items), memory=None)
+
+    found = compare(receipt(runs(tracked())), receipt(runs(tracked(config={"shots": 0}))))
+    assert found.tracked_lanes == (FieldChange("tracked.eval/copy.shots", 5, 0),)
+    assert not [item for item in found.numbers if item.name.startswith("eval/copy")]
+    failed = compare(receipt(runs(tracked())), receipt(runs(tracked(state="failed"))))
+    assert not [item for item in failed.numbers if item.name.startswith("eval/copy")]
+
+
+def test_the_code_that_changed_is_named() -> None:
+    """Commit, whether there were changes, and the digest of the script."""
+
+    def edited(raw: dict[str, Any]) -> None:
+        raw["header"]["provenance"].update(git_commit="f" * 40, git_dirty=True)
+        raw["header"]["provenance"]["source_sha256"]["model.py"] = "0" * 64
+
+    changed = compare(receipt(), receipt(edited)).provenance
+    assert {item.path.partition(".")[2] for item in changed} == {
+        *("git_commit", "git_dirty", "source_sha256.model.py"),
+    }
+
+
+def test_timings_are_told_and_change_nothing() -> None:
+    """Seconds stand side by side; a slower run is not a changed one, an unmeasured one is null."""
+
+    def slower(raw: dict[str, Any]) -> None:
+        raw["compile"]["time_s"]["total"] = 9.0
+        raw["goodput"] = raw["steps"] = None
+
+    found = compare(receipt(), receipt(slower))
+    assert {item.name: (item.before_s, item.after_s) for item in found.timings} == {
+        "wall": (1.9, None),
+        "goodput": (0.01, None),
+        "compile": (1.59, 9.0),
+        "recompile": (0.43, 0.43),
+        "median step": (0.0006, None),
+        "longest step": (1.16, None),
+    }
+    assert not found.changed

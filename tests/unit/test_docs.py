@@ -1,0 +1,114 @@
+"""The documentation is complete and fresh: commands, rules, errors, links."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from compilediag import errors
+from compilediag.cli import COMMANDS
+from compilediag.commands import pages
+from compilediag.diagnosis.codes import REGISTER
+
+ROOT = Path(__file__).resolve().parents[2]
+LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:)([^)#\s]*)(?:#[^)]*)?\)")
+CODE = re.compile(r"CD\d{3}\Z")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def broken_links(page: Path, text: str) -> list[str]:
+    """Relative links of a page that lead nowhere."""
+    targets = LINK.findall(FENCE.sub("", text))
+    return [target for target in targets if target and not (page.parent / target).exists()]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_documented(name: str) -> None:
+    """A command has a page that names it, and its help shows an example of itself."""
+    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    listed = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    section = listed.partition(f"## [{name}]")[2].partition("\n## ")[0]
+    assert f"compilediag {name}" in page
+    assert f"compilediag {name}" in section.partition("Example")[2]
+
+
+def codes_in(text: str) -> set[str]:
+    """Every rule code that stands as a string of its own in a module."""
+    strings = (node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
+    return {item for item in strings if isinstance(item, str) and CODE.match(item)}
+
+
+def emitted() -> dict[str, set[str]]:
+    """Module of the outside to the codes it names; the register itself is left out."""
+    modules = set((ROOT / "compilediag").rglob("*.py")) - {
+        ROOT / "compilediag" / "diagnosis" / "codes.py"
+    }
+    return {str(path): codes_in(path.read_text(encoding="utf-8")) for path in modules}
+
+
+def test_codes_are_found_in_modules() -> None:
+    """The search can find a code, and takes no part of a text for one."""
+    assert codes_in("def f():\n    yield finding('CD103', 'CD104 and more', 'CD1')") == {"CD103"}
+    assert len(set().union(*emitted().values())) > 30
+
+
+def test_every_code_of_a_rule_is_registered_and_has_a_page() -> None:
+    """What a rule can say can be looked up."""
+    named = set().union(*emitted().values())
+    assert named - set(REGISTER) == set()
+    assert named - set(pages.codes()) == set()
+
+
+def test_every_page_belongs_to_a_registered_code() -> None:
+    """No page explains a code that does not exist."""
+    assert set(pages.codes()) - set(REGISTER) == set()
+
+
+@pytest.mark.parametrize("code", pages.codes())
+def test_rule_pages_have_one_shape(code: str) -> None:
+    """A rule's page starts with its code and goes on to say something."""
+    text = pages.page(code)
+    assert text is not None
+    assert text.startswith(f"# {code}")
+    assert len(text.splitlines()) > 8
+
+
+def test_every_error_is_explained() -> None:
+    """Each error raised on purpose has its heading in the troubleshooting page."""
+    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    names = [
+        name
+        for name, item in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(item, errors.CompilediagError) and item is not errors.CompilediagError
+    ]
+    assert len(names) >= 7
+    assert [name for name in names if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    """No relative link of a page is dead."""
+    assert broken_links(page, page.read_text(encoding="utf-8")) == []
+
+
+def test_dead_links_are_found() -> None:
+    """The check can fail, and does not read code."""
+    text = "[a](no/such.md#x) [b](https://x.invalid) [c](#here)\n```\n[d](nor/this)\n```\n"
+    assert broken_links(ROOT / "README.md", text) == ["no/such.md"]
+
+
+def test_the_map_names_every_room() -> None:
+    """docs/architecture.md names every folder and top module of both halves."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    halves = ROOT / "harness" / "compilediag_harness", ROOT / "compilediag"
+    wanted = [path.name for half in halves for path in half.glob("[a-z]*.py")]
+    wanted += [f"{path.parent.name}/" for half in halves for path in half.glob("*/__init__.py")]
+    assert [name for name in wanted if f"`{name}`" not in text] == []

@@ -1,0 +1,133 @@
+"""`show`, `explain` and `diff` as commands: which view is drawn, from which receipt."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from compilediag import cli
+from compilediag.commands import pages
+from compilediag.diagnosis.codes import REGISTER
+
+DATA = Path(__file__).parents[1] / "data" / "views"
+FINDINGS = str(DATA / "findings.json")
+CLEAN = str(DATA / "clean.json")
+
+
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No colour, 100 columns, an empty folder."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+
+
+def out(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--all", "CD511"),
+        ("--frames", "frame that torch.compile attempted"),
+        ("--timeline", "* lazy buffer: pos.pe"),
+        ("--md", "| # | rule | what |"),
+    ],
+)
+def test_show_draws_the_view_that_was_asked_for(
+    option: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each option draws another view of the same receipt."""
+    assert said in out(capsys, "show", option, FINDINGS)
+
+
+def test_show_json_is_the_receipt(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json` prints what the file holds, fields of newer versions included, in ASCII."""
+    printed = out(capsys, "show", "--json", str(DATA / "hostile.json"))
+    assert printed.isascii()
+    raw = json.loads((DATA / "hostile.json").read_text(encoding="utf-8"))
+    told = json.loads(printed)
+    assert told["findings"][0]["title"] == raw["findings"][0]["title"]
+    assert set(raw) <= set(told)
+
+
+def test_show_takes_the_latest_run_and_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without an argument the latest run is shown; with one, the run of that folder."""
+    run = tmp_path / ".compilediag" / "20261120-x-1"
+    run.mkdir(parents=True)
+    shutil.copy(CLEAN, run / "receipt.json")
+    (tmp_path / ".compilediag" / "latest").symlink_to(run.name)
+    assert out(capsys, "show").startswith("✓ clean")
+    shown = out(capsys, "show", ".compilediag/20261120-x-1")
+    assert "compilediag show --frames .compilediag/20261120-x-1" in shown
+
+
+def test_every_command_ends_with_the_next_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line of every screen says where to go on."""
+    for arguments in (
+        ("show", FINDINGS),
+        ("show", "--frames", FINDINGS),
+        ("show", "--timeline", FINDINGS),
+        ("explain", "1", FINDINGS),
+        ("explain", "--list"),
+        ("diff", FINDINGS, CLEAN),
+    ):
+        last = out(capsys, *arguments).rstrip("\n").rpartition("\n")[2]
+        assert last.lstrip().startswith(("next: compilediag ", "compilediag ")), arguments
+
+
+def test_explain_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    """`explain 1` and `explain F1` tell all facts of the finding, then the page of its rule."""
+    text = out(capsys, "explain", "1", FINDINGS)
+    assert text.startswith("finding 1: CD103 lazily grown buffer")
+    assert "tensor size mismatch at index 0" in text
+    assert out(capsys, "explain", "F1", FINDINGS) == text
+    page = pages.page("CD103")
+    assert page is not None
+    assert page.strip() in text
+
+
+@pytest.mark.parametrize("spelled", ["CD103", "cd103", "lazy-buffer", "lazy_buffer"])
+def test_explain_a_rule(spelled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A code in any case and a slug lead to the page, printed as it is written."""
+    page = pages.page("CD103")
+    assert page is not None
+    assert out(capsys, "explain", spelled).strip() == page.strip()
+
+
+def test_explain_draws_the_page_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With colour the Markdown is drawn: no heading signs are left."""
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    text = out(capsys, "explain", "CD103")
+    assert "\x1b[" in text
+    assert "\n# " not in text
+
+
+def test_explain_lists_every_code(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each code of the register stands on the list."""
+    text = out(capsys, "explain", "--list")
+    assert all(f"  {code}  " in text for code in REGISTER)
+
+
+def test_diff_in_words_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same comparison for people and for programs."""
+    assert out(capsys, "diff", FINDINGS, CLEAN).startswith("findings → clean")
+    told = json.loads(out(capsys, "diff", "--json", FINDINGS, CLEAN))
+    assert told["changed"] is True
+    recompiles = next(item for item in told["counts"] if item["name"] == "recompiles")
+    assert (recompiles["before"], recompiles["after"]) == (3, 0)
+
+
+def test_diff_of_equals_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing changed is told to programs too."""
+    assert json.loads(out(capsys, "diff", "--json", CLEAN, CLEAN))["changed"] is False

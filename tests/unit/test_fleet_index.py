@@ -1,0 +1,242 @@
+"""The index beside receipts: the files are the truth whatever happens to it, or to them."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from many_receipts import content, measured, written
+
+from compilediag.errors import UsageError
+from compilediag.fleet import folder as folders
+from compilediag.fleet import index
+from compilediag.fleet.folder import Fleet, fleet_of, newest
+from compilediag.fleet.index import INDEX_NAME
+
+NUMBER = 60
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Receipts of two lanes, made long enough ago to have settled."""
+    folder = tmp_path_factory.mktemp("made")
+    names = ("gpt/train", "vit/train")
+    return written(
+        folder, range(NUMBER), lambda n: measured(header__lane__name=names[n % 2], steps__median=n)
+    )
+
+
+@pytest.fixture
+def receipts(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of them with an index; files count as settled at once."""
+    monkeypatch.setattr(folders, "SETTLED_S", -1.0)
+    folder = tmp_path / "receipts"
+    shutil.copytree(made, folder)
+    assert fleet_of(str(folder)).files_read == NUMBER
+    assert (folder / INDEX_NAME).is_file()
+    return folder
+
+
+def medians(fleet: Fleet) -> list[float]:
+    return [entry.values["step_s"] for entry in fleet.entries]
+
+
+def truth(folder: Path) -> Fleet:
+    """What the files say, read without any index."""
+    bare = folder.parent / f"bare-{random.random()}"
+    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns(INDEX_NAME))
+    found = fleet_of(str(bare))
+    return found._replace(root=str(folder))
+
+
+def same(found: Fleet, folder: Path) -> bool:
+    expected = truth(folder)
+    return (found.entries, found.problems) == (expected.entries, expected.problems)
+
+
+def test_the_second_look_reads_no_file(receipts: Path) -> None:
+    """What has not changed comes from the index, and is what the files say."""
+    found = fleet_of(str(receipts))
+    assert found.files_read == 0
+    assert found.notes == ()
+    assert medians(found) == list(range(NUMBER))
+    assert same(found, receipts)
+
+
+def test_only_what_is_wanted_is_kept(receipts: Path) -> None:
+    """A lane can be asked for, from the index as from the files."""
+    found = fleet_of(str(receipts), lambda lane, created_s: lane == "gpt/train")
+    assert medians(found) == list(range(0, NUMBER, 2))
+
+
+def test_changed_added_and_deleted_files_are_noticed(receipts: Path) -> None:
+    """Each is read, or forgotten, the next time; nothing else is read again."""
+    (receipts / "r00003.json").write_bytes(content(3, measured(steps__median=333.0)))
+    (receipts / "r00007.json").unlink()
+    (receipts / "new.json").write_bytes(content(100, measured(steps__median=100.0)))
+    found = fleet_of(str(receipts))
+    assert found.files_read == 2
+    assert 333.0 in medians(found)
+    assert 100.0 in medians(found)
+    assert 7.0 not in medians(found)
+    assert same(found, receipts)
+    assert fleet_of(str(receipts)).files_read == 0
+
+
+def test_a_change_that_hides_is_noticed(receipts: Path) -> None:
+    """The same size and the same time of modification: the system's own time tells."""
+    file = receipts / "r00003.json"
+    before = file.stat()
+    text = file.read_bytes()
+    assert text.count(b'"median": 3') == 1
+    file.write_bytes(text.replace(b'"median": 3', b'"median": 4'))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert file.stat().st_size == before.st_size
+    assert medians(fleet_of(str(receipts)))[3] == 4.0
+
+
+def test_fresh_files_are_read_again(made: Path, tmp_path: Path) -> None:
+    """A file that changed a moment ago may change again without a trace: it is not trusted yet."""
+    folder = tmp_path / "receipts"
+    shutil.copytree(made, folder, copy_function=shutil.copyfile)
+    assert fleet_of(str(folder)).files_read == NUMBER
+    assert fleet_of(str(folder)).files_read == NUMBER
+
+
+def test_a_damaged_index_gives_the_right_answer(receipts: Path) -> None:
+    """Wherever bytes are changed, behind the head that says whose it is, and wherever it is cut:
+    the answer is that of the files, also where the index alone is asked, which then says nothing;
+    and the index is whole again afterwards."""
+    draw = random.Random(7)
+    whole = (receipts / INDEX_NAME).read_bytes()
+    expected = truth(receipts).entries
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for _ in range(draw.choice((1, 20, 2000))):
+            damaged[draw.randrange(100, len(damaged))] = draw.randrange(256)
+        (receipts / INDEX_NAME).write_bytes(damaged[: draw.choice((None, None, 5000))])
+        alone = newest(str(receipts), "gpt/train", 5)
+        assert alone is None or medians(alone) == [50, 52, 54, 56, 58]
+        assert fleet_of(str(receipts)).entries == expected
+    (receipts / INDEX_NAME).write_bytes(whole[:5000])
+    mended = fleet_of(str(receipts))
+    assert mended.notes == ("the index was damaged: every file was read",)
+    assert fleet_of(str(receipts)).files_read == 0
+
+
+def test_an_index_of_another_version_is_made_again(
+    receipts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another version kept is not trusted: it may have kept something else."""
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "__version__", "99.0")
+        other = fleet_of(str(receipts))
+        assert other.files_read == NUMBER
+        assert fleet_of(str(receipts)).files_read == 0
+    assert fleet_of(str(receipts)).files_read == NUMBER
+    assert fleet_of(str(receipts)).files_read == 0
+
+
+@pytest.mark.parametrize("kind", ["text", "database", "folder", "damaged head"])
+def test_what_is_not_our_index_is_left_alone(receipts: Path, kind: str) -> None:
+    """Something else of that name, a database of another program too, is neither read nor written
+    over; the answer is that of the files, with a word about it."""
+    path = receipts / INDEX_NAME
+    if kind == "damaged head":
+        path.write_bytes(b"x" * 16 + path.read_bytes()[16:])
+    else:
+        path.unlink()
+    if kind == "text":
+        path.write_text("mine", encoding="utf-8")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "database":
+        with sqlite3.connect(path) as theirs:
+            theirs.execute("CREATE TABLE files (path TEXT)")
+        theirs.close()
+    before = path.read_bytes() if path.is_file() else None
+    found = fleet_of(str(receipts))
+    assert medians(found) == list(range(NUMBER))
+    assert INDEX_NAME in found.notes[0]
+    assert (path.read_bytes() if path.is_file() else None) == before
+
+
+def test_a_folder_that_takes_no_index_is_read(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read-only or full disk costs time, not the answer, and leaves no half of an index."""
+
+    def refuse(source: str, target: str) -> None:
+        raise OSError(30, "Read-only file system")
+
+    folder = tmp_path / "receipts"
+    shutil.copytree(made, folder)
+    monkeypatch.setattr(index.os, "replace", refuse)
+    found = fleet_of(str(folder))
+    assert medians(found) == list(range(NUMBER))
+    assert "Read-only file system" in found.notes[0]
+    assert [name for name in os.listdir(folder) if not name.endswith(".json")] == []
+
+
+def test_an_index_serves_where_nothing_can_be_written(receipts: Path) -> None:
+    """It is opened without locks or files beside it."""
+    before = sorted(os.listdir(receipts))
+    receipts.chmod(0o555)
+    try:
+        assert fleet_of(str(receipts)).files_read == 0
+    finally:
+        receipts.chmod(0o755)
+    assert sorted(os.listdir(receipts)) == before
+
+
+def test_small_folders_get_no_index(tmp_path: Path) -> None:
+    """A few receipts are read as fast as an index is: nothing is left among them."""
+    written(tmp_path / "few", range(5), lambda n: measured())
+    assert len(fleet_of(str(tmp_path / "few")).entries) == 5
+    assert len(os.listdir(tmp_path / "few")) == 5
+
+
+def test_what_killed_writers_left_is_swept(receipts: Path) -> None:
+    """An hour later; what a living writer has open stays."""
+    old, new = receipts / ".compilediag-index-1-a.tmp", receipts / ".compilediag-index-2-b.tmp"
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    (receipts / "r00000.json").unlink()
+    fleet_of(str(receipts))
+    assert not old.exists()
+    assert new.exists()
+
+
+def test_names_that_are_no_text_are_read_every_time(receipts: Path) -> None:
+    """They cannot stand in the index; they are counted all the same."""
+    odd = os.fsencode(str(receipts)) + b"/odd\xff.json"
+    with open(odd, "wb") as file:
+        file.write(content(200))
+    for _ in range(2):
+        found = fleet_of(str(receipts))
+        assert found.files_read == 1
+        assert len(found.entries) == NUMBER + 1
+
+
+def test_the_index_alone_answers_for_a_lane(receipts: Path) -> None:
+    """The newest of a lane, in the order of time, with a word that nothing else was looked at."""
+    found = newest(str(receipts), "gpt/train", 5)
+    assert found is not None
+    assert medians(found) == [50, 52, 54, 56, 58]
+    assert "as indexed" in found.notes[0]
+    (receipts / "r00056.json").write_bytes(content(56, measured(steps__median=1.0)))
+    assert newest(str(receipts), "gpt/train", 5) is None
+    assert newest(str(receipts), "vit/train", 5) is not None
+    (receipts / INDEX_NAME).unlink()
+    assert newest(str(receipts), "vit/train", 5) is None
+
+
+def test_a_missing_folder_is_told(tmp_path: Path) -> None:
+    """In one sentence."""
+    with pytest.raises(UsageError, match="there is no folder"):
+        fleet_of(str(tmp_path / "nothing"))

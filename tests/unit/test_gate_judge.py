@@ -1,0 +1,408 @@
+"""What the gate says: what fails, what is allowed, what is better, and what cannot be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gate_receipts import again, branch, eager, first, receipt
+from msgspec.structs import replace
+from timelines import PACKAGE_FILE, TORCH_FILE
+
+from compilediag.compare.gate.baseline import LaneBaseline
+from compilediag.compare.gate.expression import NAMES, parse_limits
+from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.judgement import Judgement
+from compilediag.compare.gate.update import recorded
+from compilediag.receipt.file import read_receipt
+from compilediag.receipt.schema.receipt import Receipt
+
+RECORDED = sorted((Path(__file__).parents[1] / "data" / "views").glob("*.json"))
+Change = Callable[[dict[str, Any]], Any]
+
+
+def known(run: Receipt, reason: str | None = "known") -> LaneBaseline:
+    return recorded(run, None, reason=reason).lane
+
+
+def against(baseline: Receipt | LaneBaseline, run: Receipt, **more: Any) -> Judgement:
+    lane = known(baseline) if isinstance(baseline, Receipt) else baseline
+    return judge(run, baseline=lane, baseline_name="x.json", **more)
+
+
+def limited(run: Receipt, limits: str, **more: Any) -> Judgement:
+    return judge(run, limits=parse_limits(limits), **more)
+
+
+def failing(judgement: Judgement) -> list[tuple[str, str, str | None]]:
+    return [(item.kind, item.rule, item.variable or item.function) for item in judgement.failures]
+
+
+CLEAN = receipt()
+ONE_CAUSE = receipt(first(), again("n"))
+
+
+def test_the_same_run_passes() -> None:
+    """Nothing new: what the baseline allows is listed with its reason."""
+    found = against(ONE_CAUSE, ONE_CAUSE)
+    assert found.passed
+    assert found.judged
+    assert [(item.variable, item.reason) for item in found.known] == [("n", "known")]
+    assert (found.failures, found.improvements, found.notices) == ((), (), ())
+    assert all(item.change == 0 for item in found.counts)
+
+
+def test_a_new_cause_fails_once() -> None:
+    """The cause alone: the recompile, the compile and the graph it made are not told again."""
+    found = against(CLEAN, ONE_CAUSE)
+    (item,) = found.failures
+    assert not found.passed
+    assert (item.kind, item.rule, item.variable) == ("cause", "CD107", "n")
+    assert (item.file, item.line, item.function) == ("app.py", 10, "forward")
+    assert (item.before, item.after, item.cost_s, item.finding) == (0, 1, 0.5, "F1")
+    assert item.guard == "L['n'] == 2 (expected 2, met 3)"
+    assert item.fix == "pass `n` as a 0-dim tensor"
+    assert "not in the baseline" in item.message
+    assert {each.name: each.change for each in found.counts if each.change} == {
+        "compiles": 1,
+        "recompiles": 1,
+        "graphs": 1,
+    }
+
+
+def test_lines_may_move() -> None:
+    """Code inserted above makes nothing new."""
+    moved = receipt(first(line=80), again("n", line=99), breaks=[branch(77)])
+    assert against(receipt(first(), again("n"), breaks=[branch(14)]), moved).passed
+
+
+def test_another_cause_in_its_place_fails() -> None:
+    """Equal counts do not hide that one cause went and another one came."""
+    found = against(ONE_CAUSE, receipt(first(), again("m")))
+    assert failing(found) == [("cause", "CD107", "m")]
+    assert [item.variable for item in found.improvements] == ["n"]
+
+
+def test_a_known_cause_met_more_often_fails() -> None:
+    """Allowed once is not allowed twice."""
+    found = against(ONE_CAUSE, receipt(first(), again("n"), again("n", 2, 2)))
+    (item,) = found.failures
+    assert (item.variable, item.before, item.after, item.reason) == ("n", 1, 2, "known")
+    assert "the baseline has 1 recompile" in item.message
+
+
+def test_fewer_is_better_and_passes() -> None:
+    """A cause that is gone is an improvement; the counts it took along are not told again."""
+    found = against(ONE_CAUSE, CLEAN)
+    assert found.passed
+    assert [(item.kind, item.before, item.after) for item in found.improvements] == [
+        ("cause", 1, 0)
+    ]
+
+
+def test_strict_fails_until_the_baseline_is_updated() -> None:
+    """The ratchet: what is better must be recorded."""
+    assert not against(ONE_CAUSE, CLEAN, strict=True).passed
+    assert against(CLEAN, CLEAN, strict=True).passed
+
+
+def test_causes_by_cost_then_the_other_kinds() -> None:
+    """The order in which formats with a limit cut."""
+    run = receipt(
+        first(),
+        again("cheap", 1, 1, seconds=0.1),
+        again("dear", 2, 2, seconds=3.0),
+        eager(),
+        breaks=[branch()],
+    )
+    found = against(CLEAN, run, limits=parse_limits("recompiles>1"))
+    assert failing(found) == [
+        ("cause", "CD107", "dear"),
+        ("cause", "CD107", "cheap"),
+        ("fallback", "CD904", "helper"),
+        ("break", "CD201", "forward"),
+        ("limit", "recompiles", None),
+    ]
+
+
+def test_a_break_and_its_line() -> None:
+    """A new site fails with its line and fix; the frames it splits off are its consequence."""
+    run = receipt(first(), first("torch_dynamo_resume_in_forward_at_14", 1), breaks=[branch()])
+    found = against(CLEAN, run)
+    (item,) = found.failures
+    assert (item.kind, item.rule, item.line, item.before, item.after) == (
+        "break",
+        "CD201",
+        14,
+        0,
+        1,
+    )
+    assert item.fix is not None
+    assert found.notices == (
+        "1 more frame compiled (forward (resumed)): the new graph breaks and fallbacks come first",
+    )
+
+
+def test_a_second_site_of_a_known_break_fails() -> None:
+    """Sites of one function with one reason are counted."""
+    found = against(receipt(breaks=[branch(14)]), receipt(breaks=[branch(14), branch(30)]))
+    assert [(item.kind, item.before, item.after) for item in found.failures] == [("break", 1, 2)]
+
+
+def test_a_new_fallback() -> None:
+    """A frame that silently runs eager."""
+    found = against(CLEAN, receipt(first(), eager()))
+    (item,) = found.failures
+    assert (item.kind, item.rule, item.function, item.line) == ("fallback", "CD904", "helper", 40)
+    assert against(receipt(first(), eager()), receipt(first(), eager())).passed
+
+
+def test_a_fallback_that_is_mended() -> None:
+    """The frame is compiled now: one more compile and graph, which is no regression."""
+    found = against(receipt(first(), eager()), receipt(first(), first("helper", 5)))
+    assert found.passed
+    assert [item.kind for item in found.improvements] == ["fallback"]
+
+
+def test_a_new_frame() -> None:
+    """Compiled without a recompile: the frame is named."""
+    found = against(CLEAN, receipt(first(), first("other", 1)))
+    assert failing(found) == [("frame", "frames", "other")]
+
+
+def test_a_frame_compiled_in_another_epoch() -> None:
+    """`torch._dynamo.reset()` in a loop: more first compiles of a known frame."""
+    found = against(CLEAN, receipt(first(), first(epoch=1)))
+    (item,) = found.failures
+    assert (item.kind, item.before, item.after) == ("frame", 1, 2)
+
+
+def test_a_renamed_function_passes() -> None:
+    """As many first compiles as before; that names differ is said."""
+    found = against(
+        receipt(first("old"), first("kept", 1)), receipt(first("new"), first("kept", 1))
+    )
+    assert found.passed
+    assert found.notices == (
+        "compiled where the baseline has other frames, and no more in all: new",
+    )
+
+
+def test_a_count_that_nothing_explains() -> None:
+    """More graphs of the same compiles."""
+    found = against(receipt(first(graph_ops=0)), receipt(first()))
+    assert [(item.kind, item.rule, item.before, item.after) for item in found.failures] == [
+        ("count", "graphs", 0, 1)
+    ]
+
+
+def test_recordings() -> None:
+    """More CUDA-graph recordings fail; a run that did not count them is not judged."""
+
+    def recordings(count: int | None) -> Receipt:
+        part = {"applicable": True, "recordings": count}
+        return receipt(change=lambda raw: raw["cudagraph"].update(part))
+
+    assert failing(against(recordings(2), recordings(3))) == [("recording", "recordings", None)]
+    assert against(recordings(2), recordings(2)).passed
+    missing = against(recordings(2), recordings(None))
+    assert not missing.judged
+    assert "this run did not measure them" in missing.failures[0].message
+    assert "recordings (2) are not in the baseline" in against(CLEAN, recordings(2)).notices[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda raw: raw.update(verdict="blind"), "the receipt is blind"),
+        (lambda raw: raw.update(verdict=None), "no verdict"),
+        (lambda raw: raw.update(status="killed"), "the run was killed"),
+        (lambda raw: raw.update(status="interrupted"), "the run was interrupted"),
+        (lambda raw: raw.update(status="partial"), "records of the run were lost"),
+        (lambda raw: raw["checks"].update(evidence_complete=False), "evidence is not complete"),
+        (lambda raw: raw["checks"].update(evidence_complete=None), "does not say whether"),
+        (lambda raw: raw["checks"].update(all_ranks_reported=False), "of 1 ranks only 1"),
+    ],
+)
+def test_what_was_not_seen_is_no_pass(change: Change, said: str) -> None:
+    """With a baseline and with limits alone; the run is not recorded either."""
+    run = receipt(change=change)
+    for found in (against(CLEAN, run), limited(run, "recompiles>0")):
+        assert (found.passed, found.judged) == (False, False)
+        assert {item.kind for item in found.failures} == {"not_judged"}
+        assert said in found.failures[0].message
+    assert said in recorded(run, None).doubts[0]
+
+
+def test_a_failed_run_says_why() -> None:
+    """The exit code and the reason stand in the message."""
+    run = receipt(status="failed", exit_code=3, failure_reason="ValueError: no")
+    (item,) = against(CLEAN, run).failures
+    assert "failed with exit code 3" in item.message
+    assert item.message.endswith(": ValueError: no")
+
+
+def test_a_blind_receipt_of_nothing_compiled() -> None:
+    """Zero recompiles of zero compiles are no pass."""
+    run = receipt(nothing=True)
+    found = limited(run, "recompiles>0")
+    assert (found.verdict, found.passed, found.judged) == ("blind", False, False)
+
+
+@pytest.mark.parametrize(
+    ("hook", "judged"), [("saves", True), ("log_state", False), ("compile_requests", False)]
+)
+def test_a_hook_that_torch_no_longer_has(hook: str, judged: bool) -> None:
+    """What no count needs does not stop the gate, and is said; what counts need does."""
+
+    def lose(raw: dict[str, Any]) -> None:
+        raw["checks"]["evidence_complete"] = False
+        raw["completeness"]["reasons"] = [f"{hook}: something"]
+
+    found = limited(receipt(change=lose), "recompiles>0")
+    assert (found.judged, found.passed) == (judged, judged)
+    assert found.notices == ((f"not observed: {hook}: something",) if judged else ())
+    unended = receipt(change=lose, process_more={"ended": False})
+    assert not limited(unended, "recompiles>0").judged
+
+
+def test_a_torn_journal() -> None:
+    """A process that did not end in order may have compiled more than arrived."""
+    found = limited(receipt(process_more={"ended": False}), "recompiles>0")
+    assert not found.judged
+
+
+def test_an_absent_lane() -> None:
+    """A baseline without this lane is an error and no pass."""
+    (item,) = judge(CLEAN, baseline=None, baseline_name="x.json").failures
+    assert (item.kind, item.message) == ("not_judged", "the baseline x.json has no lane 'train'")
+
+
+def test_another_lane_is_named() -> None:
+    """Every field that differs; one that only the receipt knows does not matter."""
+    lane = known(CLEAN)
+    other = replace(lane, fields={**lane.fields, "precision": "bf16"})
+    (item,) = against(other, CLEAN).failures
+    assert item.message == "another lane: precision is not set and in the baseline bf16"
+    older = dict(lane.fields)
+    del older["numerics_flags.autocast_cpu"]
+    assert against(replace(lane, fields=older), CLEAN).passed
+
+
+def test_another_torch_is_a_notice() -> None:
+    """The build does not matter at all, another release is told."""
+
+    def version(torch: str) -> Receipt:
+        return receipt(change=lambda raw: raw["environment"].update(torch=torch))
+
+    assert against(version("2.13.0+cpu"), version("2.13.0+cu130")).notices == ()
+    found = against(version("2.13.0"), version("2.15.0"))
+    assert found.passed
+    assert found.notices == ("recorded with torch 2.13.0, judged with torch 2.15.0",)
+
+
+def test_a_known_cause_without_a_reason_is_a_notice() -> None:
+    """It passes, and it is said."""
+    found = against(known(ONE_CAUSE, None), ONE_CAUSE)
+    assert found.passed
+    assert found.notices[0].startswith("allowed without a reason: n;")
+
+
+def test_limits_alone_show_where_the_count_comes_from() -> None:
+    """The cause with its line and fix comes first, then the limit with its numbers."""
+    found = limited(ONE_CAUSE, "recompiles>0,graph_breaks>0")
+    cause, limit = found.failures
+    assert (cause.kind, cause.variable, cause.line, cause.before) == ("cause", "n", 10, None)
+    assert (limit.kind, limit.rule, limit.before, limit.after) == ("limit", "recompiles", 0, 1)
+    assert found.limits == ("recompiles>0", "graph_breaks>0")
+    assert all(item.change == 0 for item in found.counts)
+    assert limited(ONE_CAUSE, "recompiles>1").passed
+
+
+def test_a_limit_that_wants_more_blames_nothing() -> None:
+    """Too few compiles: what was compiled is not at fault."""
+    assert failing(limited(ONE_CAUSE, "compiles<3")) == [("limit", "compiles", None)]
+
+
+def test_a_limit_beside_a_baseline_tells_a_fault_once() -> None:
+    """The new cause is one failure although the limit shows it too."""
+    found = against(CLEAN, ONE_CAUSE, limits=parse_limits("recompiles>0,CD107>0,findings>0"))
+    assert failing(found) == [
+        ("cause", "CD107", "n"),
+        ("limit", "recompiles", None),
+        ("limit", "CD107", None),
+        ("limit", "findings", None),
+    ]
+
+
+def test_a_limit_on_a_rule_that_is_no_cause() -> None:
+    """The finding itself is shown, with its place."""
+    found = limited(receipt(first(), eager(), breaks=[branch()]), "CD201>0,CD904>0,CD103>0")
+    assert failing(found) == [
+        ("fallback", "CD904", "helper"),
+        ("break", "CD201", "forward"),
+        ("limit", "CD201", None),
+        ("limit", "CD904", None),
+    ]
+
+
+def test_a_limit_on_what_was_not_measured() -> None:
+    """Null is not zero; without a CUDA device it is known to be none."""
+
+    def device(applicable: bool | None) -> Receipt:
+        part = {"applicable": applicable, "recordings": None}
+        return receipt(change=lambda raw: raw["cudagraph"].update(part))
+
+    assert limited(device(False), "recordings>0").passed
+    assert not limited(device(True), "recordings>0").judged
+    assert not limited(device(None), "recordings>0").judged
+
+
+def test_own_code_only() -> None:
+    """Breaks, frames and counts of packages and of torch do not count."""
+    run = receipt(
+        first(),
+        breaks=[branch(14), branch(3, "call", PACKAGE_FILE), branch(9, "inner", TORCH_FILE)],
+    )
+    assert len(against(CLEAN, run).failures) == 3
+    found = against(CLEAN, run, own_code_only=True)
+    assert [(item.kind, item.file) for item in found.failures] == [("break", "app.py")]
+    own = limited(run, "graph_breaks>1", own_code_only=True)
+    assert own.passed
+    assert {item.name: item.after for item in own.counts}["graph_breaks"] == 1
+    assert not limited(run, "graph_breaks>1").passed
+    apart = limited(run, "recompile_limit_hits>0", own_code_only=True)
+    assert "cannot be told apart by whose code it is" in apart.failures[0].message
+
+
+def test_own_code_only_takes_nothing_as_better() -> None:
+    """What a package does is neither judged nor called an improvement while it is still there."""
+    run = receipt(breaks=[branch(3, "call", PACKAGE_FILE)])
+    assert against(run, run, own_code_only=True, strict=True).passed
+
+
+def test_fingerprints_do_not_move() -> None:
+    """The same fault after lines have moved; another variable is another fault."""
+
+    def prints(*compiles: Any) -> list[str]:
+        return [item.fingerprint for item in against(CLEAN, receipt(*compiles)).failures]
+
+    here = prints(first(), again("n", line=10), again("m", 2, 2))
+    assert len(set(here)) == 2
+    assert prints(first(), again("n", line=77), again("m", 2, 2)) == here
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: file.stem)
+def test_recorded_receipts(file: Path) -> None:
+    """Each passes by itself where it can be judged at all; every limit on it is decided."""
+    run = read_receipt(file)
+    found = against(run, run)
+    assert found.passed == found.judged == (run.verdict != "blind" and run.status == "complete")
+    above = limited(run, ",".join(f"{name}>1000000" for name in NAMES))
+    below = limited(run, ",".join(f"{name}<1000000" for name in NAMES))
+    assert above.passed == found.judged
+    assert not below.passed
+    if found.judged:
+        assert [item.rule for item in below.failures] == list(NAMES)

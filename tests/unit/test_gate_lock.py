@@ -1,0 +1,340 @@
+"""The baseline's file: one text for one content, merged by git, refused where it is not ours."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gate_receipts import again, branch, eager, first, receipt
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from timelines import PACKAGE_FILE, TORCH_FILE
+
+from compilediag.compare.gate import lock_reader
+from compilediag.compare.gate.baseline import (
+    LOCK_NAME,
+    Baseline,
+    KnownBreak,
+    KnownCause,
+    KnownFallback,
+    KnownFrame,
+    LaneBaseline,
+    read,
+    text_of,
+)
+from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_lock
+from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.run_baseline import ledger_of, portable_file
+from compilediag.compare.gate.update import recorded
+from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey
+from compilediag.errors import BaselineUnreadable
+
+RUN = receipt(first(), again("n"), eager(), breaks=[branch()])
+COUNTED = dict.fromkeys(COUNTS, 1)
+
+
+def lane(name: str = "train", *variables: str) -> LaneBaseline:
+    return LaneBaseline(
+        name,
+        {"precision": "fp32", "preset": None, "numerics_flags.backend": "eager"},
+        COUNTED,
+        causes=tuple(KnownCause(CauseKey("CD107", v, "app.py", "forward"), 1) for v in variables),
+        breaks=(KnownBreak(BreakKey("app.py", "forward", "data", 'if "x"'), 2, "by design"),),
+        frames=(KnownFrame(FrameKey("app.py", "forward"), 3, 2),),
+        fallbacks=(KnownFallback(FrameKey("app.py", "helper")),),
+        recordings=4,
+        torch="2.13.0",
+    )
+
+
+def test_what_is_written_is_read() -> None:
+    """Nothing is lost, and a second writing changes nothing."""
+    lock = Baseline((lane("a", "n", "m"), lane("b")))
+    text = text_of(lock)
+    again = read(text)
+    assert text_of(again) == text
+    assert again.lane("b") == lock.lane("b")
+    assert again.lane("c") is None
+
+
+def test_the_text_does_not_depend_on_the_order() -> None:
+    """Two machines that saw the same in another order write the same bytes."""
+    names = [f"v{index}" for index in range(9)]
+    shuffled = random.Random(1).sample(names, len(names))
+    one = text_of(Baseline((lane("b", *names), lane("a"))))
+    assert one == text_of(Baseline((lane("a"), lane("b", *shuffled))))
+
+
+def test_one_item_a_line() -> None:
+    """A cause is one line of the file, so that a new one is one line of a diff."""
+    before = text_of(Baseline((lane("a", "n", "p"),))).splitlines()
+    after = text_of(Baseline((lane("a", "n", "o", "p"),))).splitlines()
+    assert len(set(after) - set(before)) == 1
+    assert set(before) <= set(after)
+
+
+def test_unknown_fields_are_kept() -> None:
+    """What a newer minor version wrote survives a read and a write, at every level."""
+    raw: dict[str, Any] = json.loads(text_of(Baseline((lane("a", "n"),))))
+    raw["schema_version"] = "1.7"
+    raw["owner"] = "team"
+    raw["lanes"]["a"]["note"] = {"of": ["a", 1]}
+    raw["lanes"]["a"]["counts"]["recordings_by_reason"] = 3
+    for part in ("causes", "breaks", "frames", "fallbacks"):
+        raw["lanes"]["a"][part][0]["since"] = "2030"
+    kept = json.loads(text_of(read(json.dumps(raw))))
+    assert kept == raw
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda raw: raw.update(schema="other"), "is not a compilediag baseline"),
+        (lambda raw: raw.pop("schema"), "is not a compilediag baseline"),
+        (lambda raw: raw.update(schema_version="2.0"), "upgrade compilediag"),
+        (lambda raw: raw.update(schema_version=None), "no schema version"),
+        (lambda raw: raw.update(lanes=[]), "lanes must be an object"),
+        (lambda raw: raw["lanes"].update(a=3), "lanes: a must be an object"),
+        (lambda raw: raw["lanes"]["a"]["counts"].update(frames=-1), "frames must be a whole"),
+        (lambda raw: raw["lanes"]["a"]["counts"].update(frames=True), "frames must be a whole"),
+        (lambda raw: raw["lanes"]["a"]["counts"].pop("frames"), "frames must be a whole"),
+        (lambda raw: raw["lanes"]["a"].update(causes={}), "causes must be a list"),
+        (lambda raw: raw["lanes"]["a"].update(causes=[3]), r"causes\[0\] must be an object"),
+        (lambda raw: raw["lanes"]["a"]["causes"][0].pop("rule"), "rule is missing"),
+        (lambda raw: raw["lanes"]["a"]["causes"][0].update(file=3), "file must be text"),
+        (
+            lambda raw: raw["lanes"]["a"]["causes"].append(raw["lanes"]["a"]["causes"][0]),
+            r"causes\[1\] is the same item as causes\[0\]",
+        ),
+        (lambda raw: raw["lanes"]["a"]["lane"].update(preset=[]), "preset must be text"),
+        (lambda raw: raw["lanes"]["a"].update(recordings="2"), "recordings must be a whole"),
+    ],
+)
+def test_a_damaged_file_is_an_error(change: Any, said: str) -> None:
+    """The message names the file and the field."""
+    raw = json.loads(text_of(Baseline((lane("a", "n"),))))
+    change(raw)
+    with pytest.raises(BaselineUnreadable, match=said) as caught:
+        read(json.dumps(raw), "x.json")
+    assert "x.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not readable as JSON"),
+        ("{", "not readable as JSON"),
+        ("[" * 100_000, "not readable as JSON"),
+        ('{"schema": NaN}', "NaN is no number"),
+        ("[]", "is not a compilediag baseline"),
+        ('{"a": 1, "a": 2}', "two entries named 'a'"),
+    ],
+)
+def test_no_baseline_at_all(text: str, said: str) -> None:
+    """Foreign and cut files are told apart from merges that went wrong."""
+    with pytest.raises(BaselineUnreadable, match=said):
+        read(text)
+
+
+DAMAGE: tuple[Any, ...] = (None, -1, True, "x", "\ud800", 1.5, 10**30, [], {}, [[]], [{}], {"a": 1})
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of everything inside of a document."""
+    inner = enumerate(value) if isinstance(value, list) else ()
+    for key, item in value.items() if isinstance(value, dict) else inner:
+        yield (*path, key)
+        yield from places(item, (*path, key))
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=repr)
+def test_no_damage_is_a_fault_of_ours(damage: Any) -> None:
+    """Any value in any place is refused by name, or read, written again and judged by."""
+    whole = json.loads(text_of(Baseline((recorded(RUN, None, reason="r").lane,))))
+    for path in places(whole):
+        raw = json.loads(json.dumps(whole))
+        holder = raw
+        for key in path[:-1]:
+            holder = holder[key]
+        holder[path[-1]] = damage
+        try:
+            lock = read(json.dumps(raw), "x.json")
+        except BaselineUnreadable:
+            continue
+        assert text_of(read(text_of(lock))) == text_of(lock)
+        for lane in lock.lanes:
+            judge(RUN, baseline=lane, baseline_name="x.json")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=12,
+)
+
+
+@given(JSON, st.booleans())
+def test_reading_quickly_is_reading(value: Any, ascii_only: bool) -> None:
+    """What is read quickly is what `json` reads; what it may not be is left to `json`."""
+    text = json.dumps(value, indent=1, ensure_ascii=ascii_only)
+    assert lock_reader._read_quickly(text) in (None, value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1, "a": 1}',
+        '{"a": 1, "a": 2}',
+        '{"a": 1, "\\u0061": 1}',
+        '[{"b": {"a": [], "c": 0, "a": []}}]',
+        '{"a": 100000.0, "a": 1e5}',
+        '{"": {}, "": {}}',
+    ],
+)
+def test_reading_quickly_sees_two_entries_of_one_name(text: str) -> None:
+    """However they are spelled and wherever they stand."""
+    assert lock_reader._read_quickly(text) is None
+    with pytest.raises(BaselineUnreadable, match="two entries named"):
+        read(text)
+
+
+def test_our_own_baselines_are_read_quickly() -> None:
+    """The quick way is the usual one: with causes, breaks, reasons and fallbacks."""
+    text = text_of(Baseline((recorded(RUN, None, reason="warm-up, see #12").lane,)))
+    assert lock_reader._read_quickly(text) == json.loads(text)
+
+
+def test_two_lanes_of_one_name() -> None:
+    """A merge that kept both sides must not let the last one win in silence."""
+    text = text_of(Baseline((lane("a"), lane("b")))).replace('"b": {', '"a": {')
+    with pytest.raises(BaselineUnreadable, match=r"two entries named 'a'.* two lanes of one name"):
+        read(text)
+
+
+def test_an_unresolved_merge_conflict() -> None:
+    """The message names the line where the conflict begins."""
+    lines = text_of(Baseline((lane("a", "n"),))).splitlines()
+    lines[3:3] = ["<<<<<<< HEAD", "=======", ">>>>>>> theirs"]
+    with pytest.raises(BaselineUnreadable, match="unresolved merge conflict at line 4"):
+        read("\n".join(lines))
+
+
+@pytest.mark.parametrize("mark", ["<<<<<<< ours", "|||||||", "=======", ">>>>>>> theirs"])
+def test_each_mark_of_a_merge(mark: str) -> None:
+    """One mark that was left behind is enough; the same signs inside of a text are none."""
+    with pytest.raises(BaselineUnreadable, match="unresolved merge conflict at line 2"):
+        read(f"{{\n{mark}\n}}")
+    with pytest.raises(BaselineUnreadable, match="is not a compilediag baseline"):
+        read(f'{{\n"reason": "{mark}"\n}}')
+
+
+def test_nothing_depends_on_the_machine() -> None:
+    """No line, no second, no folder: the same run recorded elsewhere gives the same text."""
+    here = receipt(first(), again("n", line=12), eager(), breaks=[branch(14)])
+    there = receipt(first(line=90), again("n", line=99, seconds=7.0), eager(), breaks=[branch(88)])
+    texts = {text_of(Baseline((recorded(each, None, reason="r").lane,))) for each in (here, there)}
+    assert len(texts) == 1
+    assert "/home" not in texts.pop()
+
+
+@pytest.mark.parametrize(
+    ("file", "portable"),
+    [
+        ("app.py", "app.py"),
+        ("pkg/app.py", "pkg/app.py"),
+        (TORCH_FILE, "site-packages/torch/nn/modules/module.py"),
+        (PACKAGE_FILE, "site-packages/einops/layers.py"),
+        ("/usr/lib/python3.12/json/decoder.py", "python/json/decoder.py"),
+        ("/home/me/shared/lib/model.py", ".../lib/model.py"),
+        ("C:\\me\\lib\\model.py", ".../lib/model.py"),
+        ("<eval_with_key>.12", "<eval_with_key>"),
+        ("<>", "<>"),
+        ("/a/site-packages/b/site-packages/c.py", "site-packages/c.py"),
+        ("site-packages/c.py", "site-packages/c.py"),
+        ("/my-packages/c.py", ".../my-packages/c.py"),
+        ("/opt/python3.9/app.py", ".../python3.9/app.py"),
+    ],
+)
+def test_files_by_names_that_travel(file: str, portable: str) -> None:
+    """Packages by their name, other folders by their last parts."""
+    assert portable_file(file) == portable
+
+
+def test_functions_that_torch_names_after_lines() -> None:
+    """What follows a graph break is named by torch after its line; two of them are one frame."""
+    names = ["torch_dynamo_resume_in_forward_at_31", "torch_dynamo_resume_in_forward_at_36"]
+    frames = ledger_of(receipt(*(first(name, n) for n, name in enumerate(names)))).lane.frames
+    assert frames == (KnownFrame(FrameKey("app.py", "forward (resumed)"), 2),)
+
+
+def test_reasons_stay_and_new_ones_are_asked_for() -> None:
+    """A kept cause keeps its reason, a new one gets the one given; what is gone is dropped."""
+    old = recorded(receipt(first(), again("n")), None, reason="warm-up")
+    assert old.newly_allowed == ("CD107 n",)
+    both = receipt(first(), again("n"), again("m", 2, 2))
+    assert recorded(both, old.lane).newly_allowed == ("CD107 m",)
+    new = recorded(both, old.lane, reason="second size")
+    assert {item.key.variable: item.reason for item in new.lane.causes} == {
+        "n": "warm-up",
+        "m": "second size",
+    }
+    assert recorded(receipt(), new.lane).lane.causes == ()
+
+
+def test_a_missing_reason_is_told_and_can_be_given_later() -> None:
+    """An entry without a reason, made by hand, is filled in by the next update with one."""
+    made = recorded(receipt(first(), again("n")), None, reason="warm-up").lane
+    bare = replace(made, causes=tuple(replace(item, reason=None) for item in made.causes))
+    again_ = receipt(first(), again("n"))
+    assert recorded(again_, bare).without_reason == ("CD107 n",)
+    assert recorded(again_, bare, reason="late").lane.causes[0].reason == "late"
+
+
+def test_unknown_fields_survive_an_update() -> None:
+    """A run recorded over a newer version's lane loses none of its fields."""
+    made = recorded(receipt(first(), again("n")), None, reason="r").lane
+    causes = tuple(replace(item, unknown={"since": 1}) for item in made.causes)
+    old = replace(made, causes=causes, unknown={"note": 2})
+    new = recorded(receipt(first(), again("n")), old).lane
+    assert (new.unknown, new.causes[0].unknown) == ({"note": 2}, {"since": 1})
+
+
+@pytest.mark.parametrize("broken", [b"\xff\xfe", b"{}", b"<<<<<<< a\n"])
+def test_a_file_that_is_none_is_never_overwritten(broken: bytes, tmp_path: Path) -> None:
+    """Reading fails, so nothing is ever merged into it."""
+    file = tmp_path / LOCK_NAME
+    file.write_bytes(broken)
+    with pytest.raises(BaselineUnreadable, match=LOCK_NAME):
+        read_lock(file)
+    assert file.read_bytes() == broken
+
+
+def test_the_file_is_found_up_to_the_repository(tmp_path: Path) -> None:
+    """In the folder or one above, but never beyond the root of the repository."""
+    inner = tmp_path / "repo" / "pkg"
+    inner.mkdir(parents=True)
+    (tmp_path / LOCK_NAME).touch()
+    assert find_lock(inner) is None
+    (tmp_path / "repo" / ".git").touch()
+    assert find_lock(inner) is None
+    (tmp_path / "repo" / LOCK_NAME).touch()
+    assert find_lock(inner) == str(tmp_path / "repo" / LOCK_NAME)
+
+
+def test_writing_replaces_the_file_behind_a_link(tmp_path: Path) -> None:
+    """A linked baseline stays a link; nothing is left beside it; the same text is not written."""
+    (tmp_path / "real").mkdir()
+    real, link = tmp_path / "real" / "x.json", tmp_path / LOCK_NAME
+    real.write_text("{}", encoding="utf-8")
+    link.symlink_to(real)
+    lock = Baseline((lane("a"),))
+    assert write_lock(link, lock)
+    assert link.is_symlink()
+    assert read_lock(real) == lock
+    assert not write_lock(link, lock)
+    assert [path.name for path in real.parent.iterdir()] == ["x.json"]

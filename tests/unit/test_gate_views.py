@@ -1,0 +1,707 @@
+"""The formats of `compilediag gate`: what they say, their limits, and that they are safe.
+
+`sarif-2.1.0-rtm.5.json` is the schema of the OASIS standard as SchemaStore publishes it, unchanged;
+it was taken from the npm package `@microsoft/jest-sarif` (MIT). Run this file to make the golden
+files again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any, TypeVar
+
+import hypothesis.strategies as st
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from junitparser import JUnitXml
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from msgspec import structs
+
+from compilediag.compare.gate.judgement import Item, Judgement, Kind
+from compilediag.compare.keys import CountChange
+from compilediag.views.gate import FORMATS
+from compilediag.views.gate.location import Location, location
+from compilediag.views.style import RenderOptions
+from compilediag.views.text import columns
+
+DATA = Path(__file__).parents[1] / "data"
+GOLDEN = DATA / "gate"
+SARIF = jsonschema.Draft4Validator(json.loads((DATA / "sarif-2.1.0-rtm.5.json").read_bytes()))
+LOOK = RenderOptions(width=100)
+ROOTED = RenderOptions(root="/home/runner/work/nano/nano")
+
+CAUSE = Item(
+    kind="cause",
+    rule="CD103",
+    message="pos.pe ([1, 16] → [8, 16]) made torch compile forward again: 2 recompiles",
+    before=0,
+    after=2,
+    file="model.py",
+    line=7,
+    function="forward",
+    variable="pos.pe",
+    guard="tensor 'pos.pe' size mismatch at index 0. expected 1, actual 8",
+    fix="create the buffer at its full size in __init__",
+    cost_s=0.31,
+    finding="F1",
+)
+BREAK = Item(
+    kind="break",
+    rule="CD201",
+    message="an if depends on tensor data",
+    before=1,
+    after=2,
+    file="/home/runner/work/nano/nano/src/loss.py",
+    line=22,
+    function="step",
+    fix="use torch.where",
+    finding="F2",
+)
+COUNT = Item(
+    kind="count", rule="recompiles", message="recompiles went from 1 to 3", before=1, after=3
+)
+BETTER = Item(
+    kind="cause", rule="CD101", message="flag is gone", before=2, after=0, variable="flag"
+)
+KNOWN = Item(
+    kind="break",
+    rule="CD203",
+    message="a call of print",
+    before=1,
+    after=1,
+    file="train.py",
+    line=3,
+    function="main",
+    reason="wanted: it tells the loss",
+)
+LIMIT = Item(
+    kind="limit",
+    rule="recompiles",
+    message="recompiles: 3, and the limit is recompiles>2",
+    before=2,
+    after=3,
+)
+BLIND = Item(
+    kind="not_judged", rule="not_judged", message="the receipt is blind: torch's log was lost"
+)
+
+FAILED = Judgement(
+    lane="nano/train",
+    receipt_id="01JB0000000000000000000000",
+    verdict="findings",
+    baseline="compilediag.lock.json",
+    limits=("graph_breaks>2",),
+    counts=(CountChange("recompiles", 1, 3), CountChange("graph_breaks", 2, 2)),
+    failures=(CAUSE, BREAK, COUNT),
+    improvements=(BETTER,),
+    known=(KNOWN,),
+    notices=("torch is 2.13.0; the baseline was made with 2.12.1",),
+)
+Changed = TypeVar("Changed", Item, Judgement)
+
+
+def replace(item: Changed, **changes: Any) -> Changed:
+    """A copy with other fields."""
+    return structs.replace(item, **changes)
+
+
+PASSED = replace(
+    FAILED,
+    lane="nano/eval",
+    verdict="clean",
+    failures=(),
+    improvements=(),
+    notices=(),
+    limits=(),
+    counts=(),
+)
+UNJUDGED = replace(
+    PASSED, lane="nano/bench", verdict="blind", counts=(), known=(), failures=(BLIND,)
+)
+ALL = (PASSED, FAILED, UNJUDGED)
+
+
+def render(name: str, *judgements: Judgement, look: RenderOptions = LOOK) -> str:
+    return FORMATS[name](judgements, look)
+
+
+def many(number: int, chars: int) -> Judgement:
+    """A lane with that many failures, each text of that many characters; none is like another."""
+    failures = tuple(
+        Item(
+            kind="cause",
+            rule=f"CD1{index % 20:02}",
+            message=f"{index} " + "é" * chars,
+            before=0,
+            after=1,
+            file=f"m{index}.py",
+            line=index + 1,
+            function="f" * chars,
+            variable=f"v{index}" * (chars // 5),
+            guard="g" * chars,
+            fix="x" * chars,
+            finding=f"F{index}",
+        )
+        for index in range(number)
+    )
+    return replace(FAILED, failures=failures)
+
+
+# --- goldens -------------------------------------------------------------------------------------
+
+
+def told(name: str) -> str:
+    """One failed lane alone, then three lanes."""
+    return f"{render(name, FAILED, look=ROOTED)}---\n{render(name, *ALL)}"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_golden(name: str) -> None:
+    """The formats are exactly those that were read and approved."""
+    assert told(name) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+
+
+# --- terminal ------------------------------------------------------------------------------------
+
+
+def test_terminal_starts_with_the_verdict_and_its_lane() -> None:
+    """The first line alone says whether, what, of which lane, against what."""
+    first = render("terminal", replace(FAILED, limits=(), failures=(CAUSE, CAUSE))).split("\n")[0]
+    assert first == ("✗ gate failed: 2 new causes   lane nano/train against compilediag.lock.json")
+
+
+def test_terminal_tells_all_of_a_failure() -> None:
+    """Code, variable, place, how often, seconds, guard, fix and the next command."""
+    text = render("terminal", FAILED)
+    facts = ("CD103 new cause: pos.pe", "model.py:7 in forward", "0 → 2", "cost 0.31 s")
+    for fact in (*facts, "expected 1, actual 8", "fix: create", "compilediag explain 1"):
+        assert fact in text
+    assert "gate --update" in text
+    assert len(text.splitlines()) <= 26
+
+
+def test_terminal_names_every_failure_and_counts_what_it_leaves_out() -> None:
+    """Beyond the first five a failure has a line; beyond the last line it is counted."""
+    text = render("terminal", many(60, 10))
+    assert [number for number in range(60) if f"m{number}.py:{number + 1}" not in text] == [
+        *range(55, 60)
+    ]
+    assert "+5 more" in text
+
+
+@pytest.mark.parametrize(
+    ("judgement", "first"),
+    [
+        (PASSED, "✓ gate passed: nothing new, 1 known   lane nano/eval"),
+        (replace(PASSED, improvements=(BETTER,)), "✓ gate passed: 1 improvement, 1 known   lane"),
+        (
+            replace(PASSED, improvements=(BETTER,), strict=True),
+            "✗ gate failed: 1 improvement the baseline does not hold yet   lane",
+        ),
+        (UNJUDGED, "? gate could not judge this run, which is no pass   lane nano/bench"),
+        (
+            replace(FAILED, failures=(replace(CAUSE, before=None), LIMIT), baseline=None),
+            "✗ gate failed: 1 cause, 1 limit exceeded   lane nano/train against graph_breaks>2",
+        ),
+        (
+            replace(FAILED, failures=(BREAK, COUNT), limits=()),
+            "✗ gate failed: 1 graph break at more sites, 1 count over the baseline   lane",
+        ),
+    ],
+)
+def test_terminal_headlines(judgement: Judgement, first: str) -> None:
+    """Every outcome has a sentence of its own."""
+    assert render("terminal", judgement, look=RenderOptions(width=120)).startswith(first)
+
+
+def test_terminal_in_ascii() -> None:
+    """A terminal that knows only ASCII gets only that."""
+    assert render("terminal", *ALL, look=RenderOptions(80, ascii_only=True)).isascii()
+
+
+# --- github --------------------------------------------------------------------------------------
+
+COMMAND = re.compile(r"::(error|notice) ([^:]*)::(.*)\Z", re.DOTALL)
+
+
+def commands(text: str) -> list[tuple[str, dict[str, str], str]]:
+    """Workflow commands as the runner reads them; every line must be one."""
+    read: list[tuple[str, dict[str, str], str]] = []
+    for line in text.removesuffix("\n").split("\n"):
+        match = COMMAND.match(line)
+        assert match is not None, line
+        pairs = (item.split("=", 1) for item in match[2].split(","))
+        read.append(
+            (match[1], {key: unescaped(value) for key, value in pairs}, unescaped(match[3]))
+        )
+    return read
+
+
+def unescaped(text: str) -> str:
+    for escape, char in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        text = text.replace(escape, char)
+    return text
+
+
+def test_github_marks_the_guilty_line() -> None:
+    """Each failure is an error on its line, relative to the repository; a count has no line."""
+    read = commands(render("github", FAILED, look=ROOTED))
+    errors = [(given.get("file"), given.get("line")) for kind, given, _ in read if kind == "error"]
+    assert errors == [("model.py", "7"), ("src/loss.py", "22"), (None, None)]
+    assert read[0][1]["title"] == "CD103 new cause: pos.pe"
+    assert "fix: create the buffer" in read[0][2]
+
+
+def test_github_shows_nine_and_counts_the_rest() -> None:
+    """Every failed lane has an annotation before one lane has two; the rest is one notice."""
+    read = commands(render("github", many(10_000, 10), UNJUDGED, look=ROOTED))
+    errors = [given for kind, given, _ in read if kind == "error"]
+    assert len(errors) == 9
+    assert errors[1]["title"] == "not judged"
+    notices = [message for kind, _, message in read if kind == "notice"]
+    assert notices[0].startswith("9,992 more failures")
+    assert len(notices) <= 10
+
+
+def test_github_shows_at_most_ten_notices() -> None:
+    """Notices have a limit too."""
+    read = commands(render("github", replace(PASSED, notices=("n",) * 30)))
+    assert [kind for kind, _, _ in read] == ["notice"] * 10
+    assert "22 more notices" in read[-1][2]
+
+
+def test_github_of_a_strict_gate_shows_why_it_is_red() -> None:
+    """A gate that fails only for being better still has an error to show."""
+    read = commands(render("github", replace(PASSED, improvements=(BETTER,), strict=True)))
+    assert [kind for kind, _, _ in read] == ["error"]
+    assert "does not hold yet" in read[0][1]["title"]
+
+
+# --- places --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "path"),
+    [
+        ("model.py", "model.py"),
+        ("./a//b.py", "a/b.py"),
+        ("/home/runner/work/nano/nano/a.py", "a.py"),
+        ("/usr/lib/python3/site.py", None),
+        ("../other/a.py", None),
+        ("<string>", None),
+        ("a\nb.py", None),
+        ("a\u202eb.py", None),
+        ("", None),
+        (".", None),
+        ("/home/runner/work/nano/nano/../../x", None),
+        ("é.py", "é.py"),
+    ],
+)
+def test_only_files_of_the_repository_are_marked(file: str, path: str | None) -> None:
+    """A place is a relative path below the root, or there is none."""
+    found = location(replace(CAUSE, file=file), ROOTED)
+    assert found == (None if path is None else Location(path, 7))
+
+
+def test_files_of_a_folder_are_marked_from_the_root() -> None:
+    """A gate that runs below the root of its repository marks the same lines."""
+    look = structs.replace(ROOTED, folder="examples/nano")
+    assert location(replace(CAUSE, file="a.py"), look) == Location("examples/nano/a.py", 7)
+    rooted = "/home/runner/work/nano/nano/src/a.py"
+    assert location(replace(CAUSE, file=rooted), look) == Location("src/a.py", 7)
+    assert location(replace(CAUSE, file="<string>"), look) is None
+
+
+# --- gitlab --------------------------------------------------------------------------------------
+
+
+def test_gitlab_has_the_fields_gitlab_asks_for() -> None:
+    """Description, check name, fingerprint, severity, path and line; a count has the lock's."""
+    entries = json.loads(render("gitlab", *ALL, look=ROOTED))
+    assert [item["location"]["path"] for item in entries] == [
+        "model.py",
+        "compilediag.lock.json",
+        "src/loss.py",
+        "compilediag.lock.json",
+    ]
+    assert [item["severity"] for item in entries] == ["major", "blocker", "major", "major"]
+    for item in entries:
+        assert set(item) == {"description", "check_name", "fingerprint", "severity", "location"}
+        assert isinstance(item["location"]["lines"]["begin"], int)
+    assert json.loads(render("gitlab", PASSED)) == []
+
+
+@pytest.mark.parametrize("name", ["gitlab", "sarif"])
+def test_fingerprints_survive_moved_lines_and_tell_twins_apart(name: str) -> None:
+    """The same cause on another line is the same; two alike, or in two lanes, are not."""
+    before = fingerprints(name, FAILED)
+    moved = fingerprints(name, replace(FAILED, failures=(replace(CAUSE, line=99), BREAK, COUNT)))
+    assert before == moved
+    other = replace(FAILED, lane="nano/other")
+    twins = fingerprints(name, replace(FAILED, failures=(CAUSE, CAUSE)), other)
+    assert len(set(twins)) == len(twins) == 5
+    assert before[0] == twins[0]
+
+
+def fingerprints(name: str, *judgements: Judgement) -> list[str]:
+    read = json.loads(render(name, *judgements))
+    if name == "gitlab":
+        return [item["fingerprint"] for item in read]
+    results = read["runs"][0]["results"]
+    return [item["partialFingerprints"]["primaryLocationLineHash"] for item in results]
+
+
+# --- sarif ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("judgements", [(FAILED,), (PASSED,), (UNJUDGED,), ALL, ()])
+def test_sarif_obeys_the_schema(judgements: tuple[Judgement, ...]) -> None:
+    """The official schema finds nothing wrong."""
+    SARIF.validate(json.loads(render("sarif", *judgements, look=ROOTED)))
+
+
+def test_the_schema_of_sarif_can_fail() -> None:
+    """A wrong level or an unknown key is refused."""
+    read = json.loads(render("sarif", FAILED))
+    read["runs"][0]["results"][0]["level"] = "bad"
+    with pytest.raises(jsonschema.ValidationError):
+        SARIF.validate(read)
+
+
+def test_sarif_tells_rules_places_and_success() -> None:
+    """Rules link to their pages, results to their rules, and a blind run is no success."""
+    run = json.loads(render("sarif", *ALL, look=ROOTED))["runs"][0]
+    rules = run["tool"]["driver"]["rules"]
+    assert [rule["id"] for rule in rules] == ["CD103", "not_judged", "CD201", "recompiles"]
+    assert rules[0]["helpUri"].endswith("/docs/rules/CD103.md")
+    assert rules[1]["helpUri"].endswith("/docs/ci.md")
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+    invocation = run["invocations"][0]
+    assert invocation["executionSuccessful"] is False
+    levels = [item["level"] for item in invocation["toolExecutionNotifications"]]
+    assert levels.count("error") == 1
+    assert "flag is gone" in json.dumps(invocation)
+    assert "flag is gone" not in json.dumps(run["results"])
+    passed = json.loads(render("sarif", PASSED))["runs"][0]
+    assert (passed["results"], passed["invocations"][0]["executionSuccessful"]) == ([], True)
+
+
+def test_sarif_messages_hold_no_link() -> None:
+    """`[text](address)` in a message is a link to viewers of SARIF."""
+    text = render("sarif", replace(FAILED, failures=(replace(CAUSE, message="[a](http://x)"),)))
+    assert "](" not in text
+
+
+# --- junit ---------------------------------------------------------------------------------------
+
+
+def test_junit_has_a_case_a_lane() -> None:
+    """Passed, failed with everything in one failure, and an error for what was not judged."""
+    suites = JUnitXml.fromstring(render("junit", *ALL).encode())
+    cases = [case for suite in suites for case in suite]
+    assert [case.name for case in cases] == ["nano/eval", "nano/train", "nano/bench"]
+    assert [[type(item).__name__ for item in case.result] for case in cases] == [
+        [],
+        ["Failure"],
+        ["Error"],
+    ]
+    assert (suites.tests, suites.failures, suites.errors) == (3, 1, 1)
+    listed = cases[1].result[0].text
+    for item in FAILED.failures:
+        assert item.message in listed
+
+
+def test_junit_of_a_strict_gate_says_what_is_better() -> None:
+    """The failure lists the improvements that the baseline does not hold."""
+    text = render("junit", replace(PASSED, improvements=(BETTER,), strict=True))
+    failure = ET.fromstring(text).find(".//failure")
+    assert failure is not None
+    assert "flag is gone" in (failure.text or "")
+
+
+# --- json ----------------------------------------------------------------------------------------
+
+
+def test_json_is_named_versioned_and_whole() -> None:
+    """Every field of every item, with its fingerprint; nothing judged is no pass."""
+    read = json.loads(render("json", *ALL))
+    assert (read["schema"], read["version"]) == ("compilediag.judgement", "1.0")
+    assert (read["passed"], read["judged"]) == (False, False)
+    assert [item["passed"] for item in read["judgements"]] == [True, False, False]
+    first = read["judgements"][1]["failures"][0]
+    assert first == {
+        **{name: getattr(CAUSE, name) for name in Item.__struct_fields__},
+        "fingerprint": CAUSE.fingerprint,
+    }
+    empty = json.loads(render("json"))
+    assert (empty["passed"], empty["judged"]) == (False, False)
+
+
+# --- markdown ------------------------------------------------------------------------------------
+
+
+def tokens(text: str) -> list[Token]:
+    """Every token of the page, those inside lines included."""
+    parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    return [inner for token in parser.parse(text) for inner in (token, *(token.children or ()))]
+
+
+def test_markdown_tells_counts_and_every_failure() -> None:
+    """A table of each, under the verdict."""
+    text = render("md", FAILED)
+    assert text.startswith("### ❌ gate failed: 1 new cause, 1 graph break at more sites, 1 count")
+    assert "| `recompiles` | 1 | **3** |" in text
+    for item in FAILED.failures:
+        assert item.message in text
+    assert "`wanted: it tells the loss`" in text
+
+
+# --- nothing, much, hostile ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_nothing_judged_is_no_pass(name: str) -> None:
+    """A format of no judgement says so; GitLab's has no words for it."""
+    text = render(name)
+    said = {"json": '"passed": false', "gitlab": "[]", "sarif": '"executionSuccessful":false'}
+    assert said.get(name, "nothing was judged, which is no pass") in text
+
+
+LIMITS = {
+    "terminal": 30_000,
+    "github": 64 * 1024,
+    "gitlab": 11_000_000,
+    "sarif": 10_000_000,
+    "junit": 30_000_000,
+    "md": 1024 * 1024,
+}
+"""Bytes that each reader takes; JSON is for programs and holds everything."""
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Judgement:
+    return many(10_000, 4096)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_ten_thousand_failures_stay_below_the_limit(name: str, crowd: Judgement) -> None:
+    """The most important come first, and what is cut is counted where the format has words."""
+    text = render(name, crowd, look=ROOTED)
+    assert len(text.encode()) < LIMITS[name]
+    assert "m0.py" in text
+    if name in ("terminal", "github", "md"):
+        assert re.search(r"[\d,]+ more", text)
+
+
+def test_ten_thousand_failures_as_sarif(crowd: Judgement) -> None:
+    """Still valid, at most 25,000 results, and the log says how many it left out."""
+    read = json.loads(render("sarif", crowd))
+    run = read["runs"][0]
+    left = 10_000 - len(run["results"])
+    assert 1_000 < len(run["results"]) <= 25_000
+    SARIF.validate({**read, "runs": [{**run, "results": run["results"][:50]}]})
+    notifications = run["invocations"][0]["toolExecutionNotifications"]
+    assert notifications[0]["message"]["text"].startswith(f"{left} more failures")
+
+
+def test_thirty_thousand_small_failures_as_sarif() -> None:
+    """No more results than code scanning takes."""
+    item = Item(kind="count", rule="r", message="m")
+    read = json.loads(render("sarif", replace(FAILED, failures=(item,) * 30_000)))
+    assert len(read["runs"][0]["results"]) <= 25_000
+
+
+def test_ten_thousand_failures_as_junit_and_json(crowd: Judgement) -> None:
+    """Both are read again; JSON has them all."""
+    failure = ET.fromstring(render("junit", crowd)).find(".//failure")
+    assert failure is not None
+    assert "more: compilediag gate --format json" in (failure.text or "")
+    whole = render("json", many(10_000, 1024))
+    assert len(whole) > max(LIMITS.values())
+    assert len(json.loads(whole)["judgements"][0]["failures"]) == 10_000
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_many_lanes_of_costly_texts_stay_below_the_limit(name: str) -> None:
+    """Limits hold for the texts that escaping makes longest, in every field, over many lanes."""
+    text = "😀'&" * 400
+    items = tuple(
+        Item(
+            "cause", f"{index}{text}", text, 0, 1, text, 1, text, text, text, text, 1.0, "F1", text
+        )
+        for index in range(20)
+    )
+    lanes = [
+        Judgement(
+            lane=f"{index}{text}",
+            receipt_id=text,
+            verdict=text,
+            baseline=text,
+            limits=(text,),
+            counts=(CountChange(text, 0, 1),) * 20,
+            failures=items if index % 2 else (),
+            improvements=items,
+            known=items,
+            notices=(text,) * 20,
+            strict=True,
+        )
+        for index in range(200)
+    ]
+    limit = 2_000_000 if name == "terminal" else LIMITS[name]
+    assert len(render(name, *lanes).encode()) < limit
+
+
+FRAGMENTS = (
+    "\n::error ::EVIL",
+    "::add-mask::EVIL",
+    "##[error]EVIL",
+    "%0A::error::EVIL",
+    "\r\n",
+    "`",
+    "``` EVIL",
+    "<script>EVIL</script>",
+    "[EVIL](http://evil.invalid)",
+    "![EVIL](x)",
+    "www.evil.invalid",
+    "@EVIL #1",
+    "|",
+    "\\",
+    "\x1b[31mEVIL",
+    "\x00",
+    "\ud800",
+    "\u202eEVIL",
+    "\ufffe",
+    "]]>",
+    "&lt;b&gt;EVIL",
+    "-->",
+    "{0}",
+    "a,b=c:d%",
+    "/etc/passwd",
+    "../../x",
+    " ",
+)
+HOSTILE = st.lists(
+    st.sampled_from(FRAGMENTS) | st.text(st.characters(categories=None), max_size=8), max_size=6
+).map("".join)
+KINDS: tuple[Kind, ...] = ("limit", "count", "cause", "break", "fallback", "frame", "not_judged")
+ITEMS = st.builds(
+    Item,
+    kind=st.sampled_from(KINDS),
+    rule=HOSTILE | st.just("CD103"),
+    message=HOSTILE,
+    before=st.none() | st.integers(0, 9),
+    after=st.none() | st.integers(0, 9),
+    file=st.none() | HOSTILE,
+    line=st.none() | st.integers(-1, 10**9),
+    function=st.none() | HOSTILE,
+    variable=st.none() | HOSTILE,
+    guard=st.none() | HOSTILE,
+    fix=st.none() | HOSTILE,
+    cost_s=st.none() | st.floats(0, 1e6),
+    finding=st.none() | HOSTILE | st.just("F1"),
+    reason=st.none() | HOSTILE,
+)
+LISTS = st.lists(ITEMS, max_size=3).map(tuple)
+JUDGEMENTS = st.lists(
+    st.builds(
+        Judgement,
+        lane=HOSTILE,
+        receipt_id=HOSTILE,
+        verdict=st.none() | HOSTILE,
+        baseline=st.none() | HOSTILE,
+        limits=st.lists(HOSTILE, max_size=2).map(tuple),
+        counts=st.lists(st.builds(CountChange, HOSTILE, st.integers(0, 3), st.integers(0, 3))).map(
+            tuple
+        ),
+        failures=LISTS,
+        improvements=LISTS,
+        known=LISTS,
+        notices=st.lists(HOSTILE, max_size=2).map(tuple),
+        strict=st.booleans(),
+    ),
+    max_size=2,
+)
+HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def acting(text: str) -> set[str]:
+    """Characters that act on a terminal or hide, but the end of a line."""
+    return {char for char in text if unicodedata.category(char) in HIDDEN} - {"\n"}
+
+
+@settings(max_examples=80, deadline=None)
+@given(JUDGEMENTS)
+def test_no_format_lets_a_character_act(judgements: list[Judgement]) -> None:
+    """Every format is text that can be encoded, without control characters of the target."""
+    for name in FORMATS:
+        text = render(name, *judgements)
+        text.encode("utf-8")
+        assert acting(text) == set(), name
+
+
+@settings(max_examples=80, deadline=None)
+@given(JUDGEMENTS)
+def test_a_hostile_terminal_fits_and_starts_no_command(judgements: list[Judgement]) -> None:
+    """No line is wider than the terminal, nor a command to GitHub's runner."""
+    text = render("terminal", *judgements, look=RenderOptions(60))
+    for line in text.splitlines():
+        assert columns(line) <= 60
+        assert not line.lstrip().startswith("::")
+        assert "##[" not in line
+
+
+@settings(max_examples=80, deadline=None)
+@given(JUDGEMENTS)
+def test_hostile_workflow_commands_stay_whole(judgements: list[Judgement]) -> None:
+    """Every line is one command of ours, and a file it names is a path of the repository."""
+    read = commands(render("github", *judgements, look=ROOTED))
+    assert sum(kind == "error" for kind, _, _ in read) <= 10
+    assert sum(kind == "notice" for kind, _, _ in read) <= 10
+    for _, given_, _ in read:
+        assert set(given_) <= {"file", "line", "title"}
+        path = given_.get("file", "x")
+        assert not path.startswith("/")
+        assert ".." not in path.split("/")
+
+
+@settings(max_examples=80, deadline=None)
+@given(JUDGEMENTS)
+def test_hostile_markdown_is_inert(judgements: list[Judgement]) -> None:
+    """What the target says is only ever code: no HTML, no link but ours, no other table cell."""
+    text = render("md", *judgements)
+    for token in tokens(text):
+        assert token.type not in ("html_inline", "html_block", "image", "fence", "code_block")
+        assert "EVIL" not in token.content or token.type in ("code_inline", "inline"), token
+        if token.type == "link_open":
+            assert str(token.attrs["href"]).startswith("https://github.com/compilediag/")
+        if token.type == "text":
+            assert "evil" not in token.content
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} <= {4, 8}
+
+
+@settings(max_examples=50, deadline=None)
+@given(JUDGEMENTS)
+def test_hostile_documents_are_valid(judgements: list[Judgement]) -> None:
+    """XML, JSON and SARIF can be read again, and GitLab's paths stay inside the repository."""
+    ET.fromstring(render("junit", *judgements))
+    SARIF.validate(json.loads(render("sarif", *judgements)))
+    json.loads(render("json", *judgements))
+    entries = json.loads(render("gitlab", *judgements))
+    assert len({item["fingerprint"] for item in entries}) == len(entries)
+    for item in entries:
+        assert ".." not in item["location"]["path"].split("/")
+        assert not item["location"]["path"].startswith("/")
+        assert item["location"]["lines"]["begin"] >= 1
+
+
+if __name__ == "__main__":
+    for made in FORMATS:
+        (GOLDEN / f"{made}.txt").write_text(told(made), encoding="utf-8")

@@ -1,0 +1,222 @@
+"""Guard text: the grammar of reasons, the reading of expressions, names, and the golden strings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path as File
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from compilediag.diagnosis.guards import family_of_text, parse_reason, variable_of
+from compilediag.diagnosis.guards.checks import guard_of
+from compilediag.diagnosis.guards.source import Path, path_of, paths_in
+from compilediag_harness.wire import GuardFacts, Location
+
+GOLDEN = json.loads(
+    (File(__file__).parents[1] / "data" / "golden_recompiles.json").read_text(encoding="utf-8")
+)
+STRINGS = [
+    (name, version, text, case["family"], bool(case.get("needs_runtime_facts")))
+    for name, case in GOLDEN.items()
+    for version, text in case["reasons"].items()
+]
+
+KNOWN_MISSES = {
+    ("t_none_vs_tensor", "271"): "2.7 guards None by its id, as it does bools and enums",
+    ("c_dict_value_none", "271"): "2.7 guards None by its id, as it does bools and enums",
+    ("i_class", "271"): "2.7 prints no type with an id: a class looks like a bool",
+    ("i_builtin", "271"): "2.7 prints no type with an id: a function looks like a bool",
+    ("a_range", "271"): "2.7 guards the length of a range, which looks like a list's",
+    ("c_count_iter", "271"): "2.7 breaks the graph and guards the number in the resume function",
+}
+"""Strings that text alone gets wrong and that the data do not flag: why each cannot be known."""
+
+HOOK = "L['fn']._forward_hooks[list(dict.keys(L['fn']._forward_hooks))[0]]"
+HOOK_27 = "dict.__getitem__(fn._forward_hooks, list(dict.keys(fn._forward_hooks))[0])"
+
+
+def test_agreement_with_the_golden_strings() -> None:
+    """Text alone names the family of at least 92 % of all strings torch 2.7 to 2.15 printed."""
+    agreed = sum(family_of_text(parse_reason(text)) == want for _, _, text, want, _ in STRINGS)
+    assert len(STRINGS) == 626
+    assert agreed / len(STRINGS) >= 0.92
+
+
+def test_every_disagreement_is_known() -> None:
+    """A string that text gets wrong needs facts of the process, or is a miss with a reason."""
+    wrong = {
+        (name, version)
+        for name, version, text, want, needs_facts in STRINGS
+        if family_of_text(parse_reason(text)) != want and not needs_facts
+    }
+    assert wrong == set(KNOWN_MISSES)
+
+
+def test_reason_with_line_and_hint() -> None:
+    """Expression, user's line, its place and the hint come apart, padding is gone."""
+    reason = parse_reason(
+        "0/1: c == False                                   # if capture:  # app/m.py:21 in hook "
+        '(HINT: guard on "capture")'
+    )
+    assert reason.compile_id == "0/1"
+    assert reason.expression == "c == False"
+    assert reason.user_line == "if capture:"
+    assert reason.location == Location("app/m.py", 21, "hook")
+    assert reason.hint == 'guard on "capture"'
+
+
+@pytest.mark.parametrize("compile_id", ["0/0", "12/3", "!1/1/0", "0/0_1"])
+def test_compile_ids(compile_id: str) -> None:
+    """Plain ids, restarts, and ids under compiled autograd are read."""
+    reason = parse_reason(f"{compile_id}: n == 2")
+    assert (reason.compile_id, reason.expression) == (compile_id, "n == 2")
+
+
+def test_user_stack_completes_the_file() -> None:
+    """The printed stack has the whole file name where the comment shortens it."""
+    reason = parse_reason(
+        "0/0: n == 2      # y = x * n  # app/m.py:7 in f\nUser stack trace:\n"
+        '  File "/home/u/app/main.py", line 3, in main\n    f(x)\n'
+        '  File "/home/u/app/m.py", line 7, in f\n    y = x * n'
+    )
+    assert reason.location == Location("/home/u/app/m.py", 7, "f")
+    assert len(reason.stack) == 2
+
+
+def test_last_user_frame_without_a_comment() -> None:
+    """Without a trailing comment the last frame of the stack is to blame."""
+    reason = parse_reason('0/0: n == 2\nUser stack trace:\n  File "/a/m.py", line 7, in f\n    y')
+    assert reason.location == Location("/a/m.py", 7, "f")
+
+
+def test_comment_sign_inside_a_string() -> None:
+    """Two blanks and `#` inside a guarded string do not end the expression."""
+    reason = parse_reason("0/0: s == 'a  # b'      # x  # m.py:1 in f")
+    assert reason.expression == "s == 'a  # b'"
+
+
+def test_branch_is_blamed_for_a_range() -> None:
+    """Of the two places of a range guard the second, the branch, is the one to blame."""
+    reason = parse_reason(
+        "0/0: 2 <= x.size()[0] <= 9  # y = x * 2  # m.py:3 in f (user code shown is first use of "
+        "this value) and if x.shape[0] < 10:  # m.py:8 in f (_dynamo/x.py:1 in evaluate_expr)"
+    )
+    assert reason.location == Location("m.py", 8, "f")
+    assert reason.user_line == "if x.shape[0] < 10:"
+
+
+@pytest.mark.parametrize(
+    ("source", "variable"),
+    [
+        ("L['self']._modules['pos']._buffers['pe']", "pos.pe"),
+        ("self._modules['pos']._buffers['pe']", "pos.pe"),
+        ("L['self'].__dict__['_modules']['pos'].__dict__['_buffers']['pe']", "pos.pe"),
+        ("L['self']._modules['blocks']._modules['0'].rate", "blocks.0.rate"),
+        ("L['model'].cfg.flag", "model.cfg.flag"),
+        ("L['model']._modules['pos']._buffers['pe']", "model.pos.pe"),
+        ("L['self'].count", "self.count"),
+        ("L['x']", "x"),
+        ("L['d']['k']", "d['k']"),
+        ("L['batch'][0]", "batch[0]"),
+        ("___from_numpy(L['s'])", "s"),
+        ("dict(type(L['o']).__dict__)['k']", "o.k"),
+        ("list(dict.keys(L['d']))[0]", "d"),
+        ("L['g'].__code__", "g"),
+        ("G['cfg'].flag", "cfg.flag"),
+        ("G['___unnamed_scope_140661594553216_c307']['mymath'].zz", "mymath.zz"),
+        ("G['os'].environ._data[b'HOME']", "os.environ[b'HOME']"),
+        (f"{HOOK}.__self__.on", "self.on"),
+        (f"{HOOK}.args[0].on", "args[0].on"),
+        (f"{HOOK}.__code__", "forward hook of fn"),
+        ("not a source", "not a source"),
+    ],
+)
+def test_variable_names(source: str, variable: str) -> None:
+    """Sources of both spellings are named as a user would write them."""
+    assert variable_of(source, GuardFacts()) == variable
+
+
+@pytest.mark.parametrize("hook", [HOOK, HOOK_27])
+def test_closure_cells_are_named(hook: str) -> None:
+    """A cell goes by its free variable: from the process first, else from torch's hint."""
+    cell = f"{hook}.__closure__[0].cell_contents"
+    assert variable_of(cell, GuardFacts(free_variable="capture")) == "capture"
+    assert variable_of(f"{cell}.on", GuardFacts(), 'guard on "col".on') == "col.on"
+    assert variable_of(f"{cell}['on']", GuardFacts(), "state") == "state['on']"
+    assert variable_of(cell, GuardFacts()) == "captured variable 0"
+
+
+def test_holder_path_comes_first() -> None:
+    """The holder's path told by the process replaces the path of the source."""
+    facts = GuardFacts(holder_path="encoder.pos")
+    assert variable_of("L['m']._modules['0']._buffers['pe']", facts) == "encoder.pos.pe"
+
+
+def test_both_spellings_are_one_path() -> None:
+    """torch 2.7 and later spell a hook's cell differently; the path is the same."""
+    printed = HOOK_27.replace("fn.", "L['fn'].")
+    assert path_of(f"{printed}.__closure__[0].cell_contents") == path_of(
+        f"{HOOK}.__closure__[0].cell_contents"
+    )
+
+
+def test_paths_in_a_condition() -> None:
+    """Every value a shape condition names is found, the size calls are not part of them."""
+    found = list(paths_in("L['x'].size()[0] > L['self'].length"))
+    assert found == [Path("x", "local"), path_of("L['self'].length")]
+
+
+@pytest.mark.parametrize(
+    ("text", "check", "expected", "actual"),
+    [
+        ("tensor 'x' size mismatch at index 0. expected 4, actual 5", "tensor", "4", "5"),
+        ("tensor 'x' requires_grad mismatch. expected requires_grad=1", "tensor", "True", "False"),
+        ("___dict_contains('k', d)", "members", "present", "absent"),
+        ("not hasattr(o, 'z')", "attribute", "absent", "present"),
+        ("len(d) != 1", "length", "1", None),
+        ("not l", "length", "empty", "not empty"),
+        ("m is None", "none", "None", None),
+        ("n == -2", "value", "-2", None),
+        ("i.item() == 0", "tensor_item", "0", None),
+        ("KeyError on d['k']", "missing", "present", "absent"),
+        ("GLOBAL_STATE changed: grad_mode ", "state", None, None),
+        ("wholly unknown text", "unknown", None, None),
+    ],
+)
+def test_expressions(text: str, check: str, expected: str | None, actual: str | None) -> None:
+    """What a guard checks, expects and found is read from its text."""
+    guard = guard_of(text)
+    assert (guard.check, guard.expected, guard.actual) == (check, expected, actual)
+
+
+def test_a_counter_named_step_is_no_slice() -> None:
+    """`state.step == 3` is an attribute; only the process can tell that it is a slice's."""
+    assert family_of_text(parse_reason("0/0: state.step == 3")) == "CD104"
+
+
+def test_a_users_optim_folder_is_no_optimizer() -> None:
+    """Only torch's own optimizers make an optimizer frame."""
+    text = "0/0: n == 2      # y = x * n  # /home/u/optim/train.py:7 in f"
+    assert family_of_text(parse_reason(text)) == "CD107"
+
+
+FRAGMENTS = st.lists(
+    st.sampled_from(
+        ["0/0: ", "L['x']", "(", ")", "[", "]", "'", '"', "\\", "  # ", " is ", " == ", "not ",
+         "tensor '", "' size mismatch", " at index ", "hasattr(", "___check_obj_id(", ".size()",
+         "dict.__getitem__(", "list(", "\n", "User stack trace:", "(HINT: ", "9", "é", "\x00"]
+    ),
+    max_size=40,
+).map("".join)  # fmt: skip
+
+
+@given(st.one_of(st.text(max_size=300), FRAGMENTS))
+@example("(" * 20_000)
+@example("dict.__getitem__(" * 3_000)
+@example("L['" + "[" * 5_000)
+def test_the_parser_never_raises(text: str) -> None:
+    """Any text gives a code: torn lines and foreign text are no reason to fail."""
+    assert family_of_text(parse_reason(text)).startswith("CD1")
+    assert isinstance(variable_of(text, GuardFacts(), text), str)

@@ -1,0 +1,190 @@
+"""The writer of journals: what reaches the file in every kind of ending."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from compilediag.readers.journal import read_journal
+from compilediag_harness.base import journal as journal_module
+from compilediag_harness.base.journal import LINE_LIMIT, Journal
+from compilediag_harness.process import WIRE_VERSION
+from compilediag_harness.wire import (
+    EntryDiff,
+    FalseGuard,
+    Location,
+    ProcessEnded,
+    ProcessStarted,
+    Recompiled,
+    SpanEnded,
+    encode,
+)
+
+HARNESS = str(Path(journal_module.__file__).parents[2])
+
+
+def opening() -> bytes:
+    return encode(
+        ProcessStarted(
+            0.0, WIRE_VERSION, os.getpid(), os.getppid(), None, None, ("x.py",), "python", "/", "",
+            "3.11",
+        )
+    )  # fmt: skip
+
+
+def span(step: int) -> SpanEnded:
+    return SpanEnded(float(step), step, "span", 0.0, 0.1, 0, 1)
+
+
+def python(code: str, *arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        env={**os.environ, "PYTHONPATH": HARNESS},
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def test_events_come_back_in_order(tmp_path: Path) -> None:
+    """What is written is read back, the process's start first; the file is the owner's alone."""
+    journal = Journal(str(tmp_path), opening)
+    assert all(journal.write(span(step)) for step in range(3))
+    journal.close()
+    found = read_journal(journal.path)
+    assert found.started is not None
+    assert found.events[1:] == tuple(span(step) for step in range(3))
+    assert (found.lost, found.torn_tail, journal.dropped) == ({}, False, 0)
+    assert os.stat(journal.path).st_mode & 0o777 == 0o600
+    assert journal.bytes_written == os.path.getsize(journal.path)
+
+
+def test_the_descriptor_is_out_of_the_way(tmp_path: Path) -> None:
+    """The program's own next descriptor has the number it would have without us."""
+    expected = os.open(os.devnull, os.O_RDONLY)
+    os.close(expected)
+    journal = Journal(str(tmp_path), opening)
+    actual = os.open(os.devnull, os.O_RDONLY)
+    os.close(actual)
+    journal.close()
+    assert actual == expected
+
+
+def test_a_program_that_closes_all_descriptors_loses_nothing(tmp_path: Path) -> None:
+    """A daemon closes every descriptor it finds: the journal opens its file again."""
+    journal = Journal(str(tmp_path), opening)
+    os.close(journal._fd)
+    assert journal.write(span(1))
+    journal.close()
+    assert read_journal(journal.path).events[1:] == (span(1),)
+
+
+def test_threads_lose_nothing(tmp_path: Path) -> None:
+    """Eight threads write at once: every record is whole, every sequence number there once."""
+    journal = Journal(str(tmp_path), opening)
+
+    def work(base: int) -> None:
+        for step in range(base, base + 100):
+            journal.write(span(step))
+
+    threads = [threading.Thread(target=work, args=(100 * index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    journal.close()
+    found = read_journal(journal.path)
+    assert found.lost == {}
+    assert sorted(event.step for event in found.events[1:]) == list(range(800))
+
+
+def test_after_a_full_disk_the_next_line_is_whole(tmp_path: Path, monkeypatch) -> None:
+    """A line of which only the head was written does not take the next one with it."""
+    journal = Journal(str(tmp_path), opening)
+    real = os.write
+    monkeypatch.setattr(journal_module.os, "write", lambda fd, data: real(fd, data[:20]))
+    assert not journal.write(span(1))
+    monkeypatch.undo()
+    assert journal.write(span(2))
+    journal.close()
+    found = read_journal(journal.path)
+    assert found.events[1:] == (span(2),)
+    assert found.lost == {"bad_payload_hash": 1}
+    assert journal.dropped == 1
+
+
+def test_an_unwritable_directory_drops_everything(tmp_path: Path) -> None:
+    """No file can be made: every record is counted as dropped and nothing raises."""
+    journal = Journal(str(tmp_path / "missing"), opening)
+    assert not journal.write(span(1))
+    assert journal.dropped >= 2
+
+
+def test_over_the_limit_only_essential_kinds_are_written(tmp_path: Path) -> None:
+    """Above its limit a journal keeps what the counts of a receipt need, and counts the rest."""
+    journal = Journal(str(tmp_path), opening, limit_bytes=1000)
+    for step in range(50):
+        journal.write(span(step))
+    ended = ProcessEnded(1.0, {}, 0.0, journal.dropped, None)
+    assert journal.write(ended)
+    journal.close()
+    found = read_journal(journal.path)
+    assert found.events[-1] == ended
+    assert found.lost == {"gap": journal.dropped}
+    assert journal.dropped > 0
+
+
+def test_a_giant_record_is_shortened(tmp_path: Path) -> None:
+    """A record that fits into no line is written with its texts cut, and says so."""
+    guard = FalseGuard("L['x']", "EQUALS_MATCH", "y" * 10_000, "1", "2")
+    where = Location("model.py", 3, "forward")
+    giant = Recompiled(
+        0.0, 0, "0/1", 0, where, ("z" * 9000,), (EntryDiff("0/0", (guard,) * 200),), 0.1
+    )
+    assert len(encode(giant)) > LINE_LIMIT
+    journal = Journal(str(tmp_path), opening)
+    assert journal.write(giant)
+    journal.close()
+    event = read_journal(journal.path).events[1]
+    assert isinstance(event, Recompiled)
+    assert event.problem is not None
+    assert "1 MiB" in event.problem
+    assert event.entries[0].guards[0].source == "L['x']"
+
+
+def test_an_event_that_cannot_be_encoded_is_a_drop(tmp_path: Path) -> None:
+    """A value JSON cannot spell costs its record, never an exception in the user's program."""
+    loop: dict[str, object] = {}
+    loop["self"] = loop
+    journal = Journal(str(tmp_path), opening)
+    assert not journal.write(ProcessEnded(0.0, loop, 0.0, 0, None))
+    journal.close()
+    assert journal.dropped == 1
+
+
+@pytest.mark.parametrize("text", ["plain", 'quo"te', "back\\slash", "é\n\x00", "\udc80"])
+def test_hand_written_records_equal_the_encoder(text: str, monkeypatch) -> None:
+    """`process` spells its two records without the json package, byte for byte as `wire` does."""
+    from compilediag_harness import process
+
+    monkeypatch.setattr(sys, "orig_argv", ["python", text])
+    fields = process._identity()
+    line = process._json_line("ProcessStarted", {"t": 0.25, **fields}).encode("ascii")
+    fields["argv"] = tuple(fields["argv"])
+    assert line == encode(ProcessStarted(t=0.25, **fields))
+    assert json.loads(line)["argv"][1] == text
+
+
+def test_the_wire_version_is_the_wires() -> None:
+    """The version `process` writes without importing `wire` is the one `wire` has."""
+    from compilediag_harness import wire
+
+    assert wire.WIRE_VERSION == WIRE_VERSION

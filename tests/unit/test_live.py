@@ -1,0 +1,113 @@
+"""The live line: what it says, where it is drawn, and that it touches nothing else."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+from pathlib import Path
+
+import pytest
+
+from compilediag.runs.supervised.live_tail import Follower, LiveView, can_draw
+from compilediag.views.live import Progress, status, title
+from compilediag_harness.base.journal import Journal
+from compilediag_harness.wire import (
+    Compiled,
+    CompileStarted,
+    EntryDiff,
+    FalseGuard,
+    Location,
+    ProcessStarted,
+    Recompiled,
+    StepsEnded,
+    encode,
+)
+
+WHERE = Location("/home/u/model.py", 22, "forward")
+GUARD = FalseGuard("capture", "EQUALS_MATCH", "capture == False", "False", "True")
+AGAIN = Recompiled(2.0, 4, "0/1", 0, WHERE, ("r",), (EntryDiff("0/0", (GUARD,)),), 0.0)
+DONE = Compiled(
+    3.0, 4, "0/1", 0, WHERE, True, True, 1.5, None, 1, 2, 1, "r", None, None
+)  # fmt: skip
+
+
+def test_the_line_tells_step_rate_and_what_compiles_and_why() -> None:
+    """A recompile in progress: function, line, the guard's two values, the seconds so far."""
+    progress = Progress()
+    progress.apply(StepsEnded(1.0, 0, "optimizer", (0.5, 1.0), (0.5, 0.5)), 10.0)
+    progress.apply(CompileStarted(2.0, 4, "recompile", "0/1", 0), 11.0)
+    told = progress.apply(AGAIN, 11.0)
+    assert told == "step 4: forward model.py:22 compiles again: capture False → True"
+    assert status([progress], 13.0, 14.0) == (
+        "compilediag · 14 s · step 2 · 2 steps/s · "
+        "compiling forward model.py:22 again (capture False → True) 2 s"
+    )
+    progress.apply(DONE, 14.0)
+    assert progress.line(14.0) == "step 2 · 2 steps/s · 1 recompile · compiles cost 1.5 s"
+
+
+def test_a_hostile_guard_cannot_leave_the_title() -> None:
+    """Control characters of the target are spelled out: one escape begins, one ends."""
+    bad = FalseGuard("\x07\x1b]0;evil\x1b[2J", "EQUALS_MATCH", "t", "\x9d", "\r\n")
+    event = Recompiled(0.0, 0, "0/1", 0, WHERE, (), (EntryDiff("0/0", (bad,)),), 0.0)
+    progress = Progress()
+    progress.apply(event, 0.0)
+    drawn = title(status([progress], 1.0, 1.0))
+    assert drawn.startswith("\x1b]2;")
+    assert re.findall(r"[\x00-\x1f\x7f-\x9f]", drawn) == ["\x1b", "\x07"]
+
+
+def test_several_processes_share_one_line() -> None:
+    """The one with most steps leads; the others are counted."""
+    ahead, behind = Progress(steps=9), Progress(steps=2)
+    assert status([behind, ahead], 0.0, 3.0) == "compilediag · 3 s · step 9 · 2 processes"
+
+
+def opening() -> bytes:
+    return encode(ProcessStarted(0.0, 1, 1, 1, None, None, (), "", "", "", ""))
+
+
+def test_following_a_journal_that_grows(tmp_path: Path) -> None:
+    """Only what was added is read, also when a look ends in the middle of a line."""
+    journal = Journal(str(tmp_path), opening)
+    follower = Follower(str(tmp_path))
+    assert follower.look(0.0) == []
+    journal.write(AGAIN)
+    whole = Path(journal.path).read_bytes()
+    Path(journal.path).write_bytes(whole[:-10])
+    assert follower.look(1.0) == []
+    with open(journal.path, "ab") as file:
+        file.write(whole[-10:])
+    assert follower.look(2.0) == [
+        "step 4: forward model.py:22 compiles again: capture False → True"
+    ]
+    assert follower.look(3.0) == []
+    journal.close()
+
+
+def test_nothing_is_drawn_where_there_is_no_terminal(tmp_path: Path) -> None:
+    """A file or a pipe never gets a byte; a terminal without a title none either."""
+    with open(tmp_path / "out", "wb") as file:
+        assert not can_draw(file.fileno(), {"TERM": "xterm"}, "title")
+    master, slave = pty.openpty()
+    try:
+        assert can_draw(slave, {"TERM": "xterm-256color"}, "title")
+        assert not can_draw(slave, {"TERM": "dumb"}, "title")
+        assert not can_draw(slave, {}, "title")
+        assert can_draw(slave, {"TERM": "dumb"}, "lines")
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+def test_a_background_job_does_not_draw(tmp_path: Path) -> None:
+    """A terminal that belongs to another group (here: to nobody) is left alone."""
+    master, slave = pty.openpty()
+    view = LiveView(str(tmp_path), slave)
+    view.draw()
+    os.set_blocking(master, False)
+    with pytest.raises(BlockingIOError):
+        os.read(master, 100)
+    os.close(master)
+    os.close(slave)

@@ -1,0 +1,102 @@
+"""Traces of many ranks, read a few to a task: the receipts of a run that is held as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rank_folders import folder_of_ranks
+
+from compilediag import cli
+from compilediag.diagnosis.ranks import selection as choice
+from compilediag.diagnosis.ranks.selection import FEWEST_TOLD
+from compilediag.readers import parallel
+from compilediag.readers.inputs import FOREIGN, RUN, TRACE, Source
+from compilediag.readers.journal import Journal
+from compilediag.readers.parallel import pool_of
+from compilediag.runs.offline import (
+    find_sources,
+    many_ranks,
+)
+from compilediag.runs.offline.many_ranks import are_many, asked_here, lowest, receipt_of_many
+from compilediag.runs.offline.sources import rank_named, read_source
+
+
+@pytest.mark.parametrize(("kept", "told_again"), [(0, [0, 1]), (4096, [1])])
+def test_only_what_is_told_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, told_again: list[int]
+) -> None:
+    """Each trace once; those of the ranks that are told, unless they are few events of a low rank;
+    and for what differs, the rank that does and one that it is compared with."""
+    for module in (choice, many_ranks):
+        monkeypatch.setattr(module, "FEWEST_TOLD", 0)
+    monkeypatch.setattr(choice, "RANKS_TOLD", 2)
+    monkeypatch.setattr(many_ranks, "RANKS_TOLD", 1)
+    monkeypatch.setattr(many_ranks, "KEPT_OF_SOURCE", kept)
+    read: list[int | None] = []
+
+    def counted(source: Source) -> tuple[Journal, ...]:
+        read.append(rank_named(source))
+        return read_source(source)
+
+    monkeypatch.setattr(many_ranks, "read_source", counted)
+    sources = find_sources([str(folder_of_ranks(tmp_path / "in"))])
+    made = receipt_of_many(sources, asked_here("lane", None, str(tmp_path / "out")))
+    assert made.ranks is not None
+    assert made.ranks.told == 2
+    assert read[:4] == [0, 1, 3, 4]
+    assert sorted(read[4:], key=str) == sorted([0, 1, *told_again])
+
+
+def test_the_lowest_ranks_are_kept_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those without a rank last, as the receipt tells them."""
+    monkeypatch.setattr(many_ranks, "RANKS_TOLD", 3)
+    names = ["x.log", "trace_rank_10_a.log", "trace_rank_2_a.log", "y.log", "trace_rank_1_a.log"]
+    assert lowest([Source(f"in/{name}", TRACE) for name in names]) == {4, 2, 1}
+    assert lowest([Source(f"in/{name}", TRACE) for name in names[:2]]) == {0, 1}
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it writes and draws is the same whichever way it goes."""
+    folder = folder_of_ranks(tmp_path / "in")
+    drawn: list[str] = []
+    for way, fewest in (("held", FEWEST_TOLD), ("many", 1)):
+        monkeypatch.setattr(many_ranks, "FEWEST_TOLD", fewest)
+        out = tmp_path / way
+        assert cli.main(["analyze", str(folder), "--ranks", "-o", str(out)]) == 0
+        drawn.append(capsys.readouterr().out.replace(str(out), "OUT"))
+    assert drawn[0] == drawn[1]
+    names = [
+        [str(path.relative_to(tmp_path / way)) for path in sorted((tmp_path / way).rglob("*"))]
+        for way in ("held", "many")
+    ]
+    assert names[0] == names[1]
+    assert "rank-4/receipt.json" in names[0]
+
+
+def test_many_are_more_than_are_always_told() -> None:
+    """Only what holds processes counts."""
+    traces = [Source(f"{number}", TRACE if number % 2 else RUN) for number in range(FEWEST_TOLD)]
+    foreign = [Source("x", FOREIGN)] * 1000
+    assert not are_many([*traces, *foreign])
+    assert are_many([*traces, Source("one more", TRACE)])
+
+
+@pytest.mark.parametrize(("threads", "method"), [(["7"], "fork"), (["7", "8"], "forkserver")])
+def test_a_process_with_threads_is_not_forked(
+    monkeypatch: pytest.MonkeyPatch, threads: list[str], method: str
+) -> None:
+    """A fork copies locks as they are, held by threads that it does not copy."""
+
+    def tasks(folder: str) -> list[str]:
+        assert folder == "/proc/self/task"
+        return threads
+
+    monkeypatch.setattr(parallel.os, "listdir", tasks)
+    monkeypatch.setattr(parallel.sys, "platform", "linux")
+    monkeypatch.setattr(parallel.sys, "version_info", (3, 11))
+    pool: Any = pool_of(1)
+    assert pool._mp_context.get_start_method() == method

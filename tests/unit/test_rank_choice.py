@@ -1,0 +1,266 @@
+"""More ranks than a receipt has room for: which are told, and that the others are counted."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from direct_cluster import Direct
+from gate_receipts import first, receipt
+from rank_folders import folder_of_ranks, told
+
+from compilediag import cli
+from compilediag.commands.analyze_cluster import receipts_on
+from compilediag.compare.gate.inconclusive import doubts_of
+from compilediag.diagnosis.ranks import selection as choice
+from compilediag.diagnosis.ranks.divergence import GROUPS_KEPT, compare_briefs, compare_ranks
+from compilediag.diagnosis.ranks.fingerprint import (
+    LOSS_LENGTH,
+    RankFingerprint,
+    brief_of,
+    losses_in,
+)
+from compilediag.diagnosis.ranks.selection import lead_of, told_of
+from compilediag.diagnosis.ranks.summary import RankSummary
+from compilediag.receipt.build.ranks import MISSING_KEPT
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.offline import find_sources, merged_receipt, read_record
+from compilediag.runs.offline.many_ranks import Asked
+from compilediag.views.ranks import render_ranks
+from compilediag.views.style import RenderOptions
+from compilediag.views.verdict import render
+
+
+def brief(
+    rank: int | None, behaviour: str = "", *, events: int = 10, standing: int = 2
+) -> RankFingerprint:
+    """A rank that does what is called so."""
+    made = RankFingerprint(rank, 1, 1, 1, 0, 0, 0, 1.0, None, None, 0, None)
+    return replace(
+        made,
+        digests=tuple(behaviour.encode() for _ in range(5)),
+        events=events,
+        standing=standing,
+    )
+
+
+@pytest.fixture
+def little_room(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Two ranks are told."""
+    monkeypatch.setattr(choice, "RANKS_TOLD", 2)
+    monkeypatch.setattr(choice, "FEWEST_TOLD", 0)
+    return monkeypatch
+
+
+def summary(rank: int, *causes: str, step_median_s: float | None = None) -> RankSummary:
+    return RankSummary(
+        rank, 1, 1, 1, len(causes), 0, 0, 1.0, None, None, 0, step_median_s, (), (), causes, (), ()
+    )
+
+
+# --- the choice ------------------------------------------------------------------------------
+
+
+def test_all_are_told_where_there_is_room() -> None:
+    """As many as a receipt can hold."""
+    assert told_of([brief(rank) for rank in range(choice.RANKS_TOLD)]) is None
+    assert told_of([brief(rank, events=10**7) for rank in range(choice.FEWEST_TOLD)]) is None
+
+
+def test_each_behaviour_is_told_and_then_the_lowest() -> None:
+    """As many as there is room for, so that counts of two runs can be compared."""
+    briefs = [brief(rank, "odd" if rank == 5000 else "usual") for rank in range(6000)]
+    found = told_of(briefs)
+    assert found is not None
+    assert found.places == {*range(choice.RANKS_TOLD - 1), 5000}
+    assert found.otherwise == 0
+
+
+def test_behaviours_without_room_are_counted() -> None:
+    """Ranks that do what no told rank does."""
+    found = told_of([brief(rank, f"own {rank}") for rank in range(choice.RANKS_TOLD + 7)])
+    assert found is not None
+    assert found.otherwise == 7
+
+
+def test_events_are_bounded_too() -> None:
+    """Ranks with long records are fewer, but never fewer than on one node."""
+    half = [brief(rank, events=choice.EVENTS_TOLD // 100) for rank in range(1000)]
+    found = told_of(half)
+    assert found is not None
+    assert found.places == set(range(100))
+    huge = told_of([brief(rank, events=choice.EVENTS_TOLD) for rank in range(1000)])
+    assert huge is not None
+    assert huge.places == set(range(choice.FEWEST_TOLD))
+
+
+def test_the_lead_is_always_told(little_room: pytest.MonkeyPatch) -> None:
+    """The rank whose steps are told: the lowest that made any."""
+    briefs = [brief(0), brief(1), brief(2), brief(3, standing=3), brief(None, standing=1)]
+    assert lead_of(briefs) == 3
+    found = told_of(briefs)
+    assert found is not None
+    assert found.places == {3, 0}
+    assert lead_of([brief(0, standing=0)]) is None
+
+
+# --- briefs ----------------------------------------------------------------------------------
+
+
+def test_a_brief_is_small_whatever_the_rank_did() -> None:
+    """A summary may hold thousands of names, a brief holds none; what was lost is cut."""
+    long = brief_of(summary(3, *(f"CD107 n at train.py:{line}, once" for line in range(2000))))
+    lost = losses_in(("torch_trace", "x" * 10_000 + str(n)) for n in range(100))
+    assert [len(reason) for _, reason in lost] == [LOSS_LENGTH]
+    assert len(pickle.dumps(long)) < 600
+    assert long.behaviour != brief_of(summary(3)).behaviour
+
+
+def test_summaries_are_asked_for_only_of_named_ranks() -> None:
+    """One of those that differ in a way, and one of those that they are compared with."""
+    summaries = {rank: summary(rank, *(["CD107 n"] * (rank in {7, 8}))) for rank in range(100)}
+    asked: list[int] = []
+
+    def summary_of(rank: int) -> RankSummary:
+        asked.append(rank)
+        return summaries[rank]
+
+    found = compare_briefs(map(brief_of, summaries.values()), 100, summary_of)
+    assert found == compare_ranks(summaries.values(), 100)
+    assert [(item.aspect, item.ranks) for item in found.divergences] == [
+        ("recompile_causes", (7, 8))
+    ]
+    assert (set(asked), found.differing) == ({0, 7}, 2)
+
+
+def test_groups_that_differ_are_bounded() -> None:
+    """Every rank may do something else: the rest is counted."""
+    found = compare_ranks([summary(rank, f"cause {rank}") for rank in range(1000)], None)
+    assert len(found.divergences) == GROUPS_KEPT
+    assert (found.left_out, found.differing) == (999 - GROUPS_KEPT, 999)
+
+
+# --- receipts --------------------------------------------------------------------------------
+
+
+def merged(folder: Path) -> Receipt:
+    return merged_receipt(read_record([str(folder)]), "lane", None, str(folder.parent / "out"))
+
+
+def test_ranks_that_are_not_told_are_counted(
+    little_room: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of ranks 0, 1, 3 and 4 two are told: the lead, and the one that differs. All are in the
+    section of ranks, and among those that are present."""
+    made = merged(folder_of_ranks(tmp_path / "in"))
+    section = made.ranks
+    assert section is not None
+    assert section.totals is not None
+    assert (section.told, section.totals.ranks, section.totals.compiles) == (2, 4, 5)
+    assert (made.compile.compiles, made.compile.recompiles) == (3, 1)
+    assert [row.rank for row in section.rows] == [0, 1, 3, 4]
+    assert made.completeness.ranks_present == (0, 1, 3, 4)
+    assert (section.missing, section.differing) == ((2,), 1)
+    said = "ranks: 2 ranks are in the section of ranks, and in no other"
+    assert said in made.completeness.reasons
+    records = read_record([str(tmp_path / "in")]).journals
+    assert made.completeness.journal_records == sum(len(item.events) for item in records)
+
+
+def test_the_screen_says_which_ranks_it_tells(
+    little_room: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Counts of all ranks, and of how many the other screens are."""
+    drawn = render_ranks(merged(folder_of_ranks(tmp_path / "in")), RenderOptions(width=100))
+    assert "4 of 5 ranks, missing: 2; 1 rank differs from the others" in drawn
+    assert "all ranks together: 5 compiles, 1 recompile" in drawn
+    assert "tell 2 of the 4 ranks" in " ".join(drawn.split())
+    assert "of 2 of 4 ranks" in render(merged(tmp_path / "in"), width=100, color=False)
+
+
+def test_ranks_are_numbers_with_commas(tmp_path: Path) -> None:
+    """As all counts of a screen."""
+    record = read_record([str(folder_of_ranks(tmp_path / "in"))])
+    drawn = render_ranks(merged_receipt(record, "lane", 2048), RenderOptions(width=100))
+    assert drawn.startswith("4 of 2,048 ranks, missing: ")
+
+
+def test_missing_ranks_are_bounded(tmp_path: Path) -> None:
+    """Any world size may be told; the receipt can be read back all the same."""
+    record = read_record([str(folder_of_ranks(tmp_path / "in"))])
+    section = merged_receipt(record, "lane", MISSING_KEPT + 10).ranks
+    assert section is not None
+    assert (len(section.missing), section.missing_count) == (MISSING_KEPT, MISSING_KEPT + 6)
+
+
+def test_frames_without_room_are_counted_and_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The receipt says so, and the gate does not take a part of the frames for all."""
+    many = [first(f"f{number}", number) for number in range(5)]
+    assert doubts_of(receipt(*many)) == []
+    monkeypatch.setattr("compilediag.receipt.build.compiles.FRAMES_KEPT", 3)
+    monkeypatch.setattr("compilediag.receipt.build.identity.FRAMES_KEPT", 3)
+    cut = receipt(*many)
+    assert (cut.compile.frames, len(cut.compile.frames_detail)) == (5, 3)
+    said = "compile.frames_detail: 2 more frames are counted and not listed"
+    assert said in cut.completeness.reasons
+    assert "only 3 of 5 frames are listed in the receipt" in doubts_of(cut)
+
+
+def test_what_no_told_rank_does_makes_the_verdict_blind(
+    little_room: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing is called clean that the receipt does not tell."""
+    little_room.setattr(choice, "RANKS_TOLD", 1)
+    folder = folder_of_ranks(tmp_path / "in", every=True)
+    made = merged(folder)
+    assert (made.compile.recompiles, made.verdict) == (0, "blind")
+    said = "ranks: 1 rank does what no rank does that is told here: see their own receipts"
+    assert said in made.completeness.reasons
+
+
+def test_losses_of_ranks_that_are_not_told_are_counted(
+    little_room: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A cut trace, a damaged record: by their kinds, and in the receipt's words."""
+    little_room.setattr(choice, "RANKS_TOLD", 1)
+    folder = folder_of_ranks(tmp_path / "in", every=True)
+    path = next(folder.glob("*rank_2_*"))
+    path.write_bytes(path.read_bytes()[:-400] + b"\nno line of torch's\n")
+    made = merged(folder)
+    assert made.completeness.records_lost["bad_prefix"] == 1
+    assert any(path.name in reason for reason in made.completeness.reasons)
+    assert (made.verdict, made.status) == ("blind", "partial")
+
+
+@pytest.mark.parametrize("room", [1, 2, 3])
+def test_a_cluster_tells_the_same(
+    room: int, little_room: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Though no task of it has the events of all ranks; processes without a rank, an empty file and
+    a rank with two files among them."""
+    little_room.setattr(choice, "RANKS_TOLD", room)
+    folder = folder_of_ranks(tmp_path / "in")
+    (folder / "empty.log").touch()
+    (folder / "dedicated_log_torch_trace_rank_0_again.log").write_bytes(
+        next(folder.glob("*rank_1_*")).read_bytes().replace(b'"rank": 1', b'"rank": 0')
+    )
+    asked = Asked("lane", None, str(tmp_path / "out"), str(Path.cwd()))
+    client = Direct()
+    made = dict(receipts_on(client, find_sources([str(folder)]), asked))
+    assert told(made[None]) == told(merged(folder))
+    assert sorted(rank for rank in made if rank is not None) == [0, 1, 3, 4]
+    section = made[None].ranks
+    assert section is not None
+    assert section.told == room
+
+
+def test_the_command_draws_it(
+    little_room: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`analyze --ranks` of a run with more ranks than are told."""
+    folder = folder_of_ranks(tmp_path / "in")
+    assert cli.main(["analyze", str(folder), "--ranks", "-o", str(tmp_path / "out")]) == 0
+    assert "all ranks together: 5 compiles" in capsys.readouterr().out
+    assert (tmp_path / "out" / "rank-4" / "receipt.json").exists()

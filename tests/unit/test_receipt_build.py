@@ -1,0 +1,426 @@
+"""The receipt of a run, from values made by hand: counts, causes, seconds, checks, no secrets."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+from built_receipt import (
+    AGREED,
+    BREAK,
+    CWD,
+    DIAGNOSIS,
+    RUN,
+    built,
+    compiled,
+    ended,
+    events,
+    finding,
+    flag_guard,
+    recompiled,
+    started,
+    torch_seen,
+)
+
+from compilediag.diagnosis.diagnose import Diagnosis, diagnose
+from compilediag.diagnosis.reconcile import Agreement
+from compilediag.receipt.build.build import TAIL_BYTES, build
+from compilediag.receipt.build.compiles import EVENTS_KEPT
+from compilediag.receipt.build.run_metadata import (
+    JournalFacts,
+    RunMetadata,
+)
+from compilediag.receipt.sanitize import TEXT_KEPT
+from compilediag.receipt.schema_page import json_schema
+from compilediag.receipt.spelling import encoded
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import (
+    EnvironmentRead,
+    Event,
+    EvidenceLost,
+    GraphBroke,
+    GuardFacts,
+    ProcessEnded,
+    Recompiled,
+    RunTracked,
+)
+
+GOLDEN = Path(__file__).parents[1] / "data" / "receipt-1.0.json"
+
+
+def golden() -> bytes:
+    """The bytes of the golden receipt, which is built with the version of its release."""
+    receipt = built()
+    return encoded(receipt).replace(
+        f'"version": "{receipt.header.producer.version}"'.encode(), b'"version": "0.1.0"'
+    )
+
+
+def test_golden() -> None:
+    """The receipt of one run, byte for byte; running this file as a program makes it anew.
+
+    After the release of a version its golden file must not change any more.
+    """
+    assert golden() == GOLDEN.read_bytes()
+
+
+def test_valid_by_an_independent_validator() -> None:
+    """Built receipts fit the JSON Schema, also where nothing at all was seen."""
+    validator = jsonschema.Draft202012Validator(json_schema())
+    blind = Diagnosis((), "blind", Agreement({}, None, (), {}))
+    nothing = build(
+        Timeline(), blind, RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z")
+    )
+    for receipt in (built(), nothing):
+        validator.validate(json.loads(encoded(receipt)))
+
+
+def test_counts() -> None:
+    """Each by its definition: the backward row is no frame and no compile."""
+    counts = built().compile
+    assert (counts.frames, counts.compiles, counts.recompiles, counts.graphs) == (1, 2, 1, 2)
+    assert (counts.graph_breaks, counts.eager_fallbacks, counts.recompile_limit_hits) == (1, 0, 0)
+    assert counts.recompiles_by_family == {"closure_flag": 1}
+
+
+def test_the_attempt_at_the_limit_is_neither_compile_nor_recompile() -> None:
+    """It is one hit and one eager fallback, its seconds are the cost of failed guards."""
+    limit = compiled("0/8", 3.4, 9, 0.0625, guarded=False, graph_ops=None, fail_type="Unsupported")
+    limit = replace(limit, fail_reason="Dynamo recompile limit exceeded")
+    found = built([*events()[:-1], recompiled("0/8", 3.3, 9), limit, ended()]).compile
+    assert (found.frames, found.compiles, found.recompiles) == (1, 2, 1)
+    assert (found.eager_fallbacks, found.recompile_limit_hits) == (1, 1)
+    assert [event.compile_id for event in found.events] == ["0/0", "0/1"]
+    assert found.time_s.recompile == 0.1875 + 0.0625
+    assert found.frames_detail[0].ran_eager
+
+
+def test_the_same_break_again_is_one_site() -> None:
+    """Repeats at a recompile raise the site's count, not the number of breaks."""
+    again = built([*events()[:-1], GraphBroke(2.6, 3, "0/1", 0, BREAK), ended()]).compile
+    assert (again.graph_breaks, again.breaks[0].count) == (1, 2)
+
+
+def test_events_and_causes() -> None:
+    """A first compile has no causes; a recompile has them, the primary one first, paths short."""
+    first, again = built().compile.events
+    assert (first.kind, first.causes, first.step) == ("first", (), 0)
+    assert (again.kind, again.step, again.seconds) == ("recompile", 3, 0.1875)
+    (cause,) = again.causes
+    assert (cause.rule, cause.family, cause.variable) == ("CD101", "closure_flag", "capture")
+    assert (cause.expected, cause.actual, cause.primary) == ("False", "True", True)
+    assert (cause.file, cause.line, cause.function) == ("model.py", 21, "hook")
+    assert [(item.function, item.file, item.line) for item in cause.writers] == [
+        ("add_hook.<locals>.setc", "model.py", 23)
+    ]
+
+
+def test_breaks_are_read() -> None:
+    """torch's id, the category and whose line it is stand beside the place."""
+    (found,) = built().compile.breaks
+    assert (found.file, found.line, found.function) == ("model.py", 31, "forward")
+    assert (found.gb_id, found.category) == ("GB0170", "data_dependent_control_flow")
+    assert (found.reason, found.ownership) == ("Data-dependent branching", "user")
+
+
+def test_seconds_add_up() -> None:
+    """Total is first plus recompile; the backward counts with its forward."""
+    times = built().compile.time_s
+    assert times.first_compile == 1.125
+    assert times.recompile == 0.1875
+    assert times.total == 1.3125
+    assert times.backend == 1.3125 / 4
+
+
+def test_goodput_is_the_wall_time() -> None:
+    """To the nanosecond, in the receipt too."""
+    found = built().goodput
+    assert found is not None
+    parts = [found.goodput_s, *found.badput_s.values()]
+    assert sum(round((part or 0) * 1e9) for part in parts) == round(5.0 * 1e9)
+    assert found.badput_s["checkpoint"] == 0.25
+    assert found.badput_s["recompile"] == 0.1875
+
+
+def test_what_was_not_measured_is_no_zero() -> None:
+    """Captures of CUDA graphs on a GPU, and progress lost before a second attempt, are unknown."""
+    clean = built().goodput
+    gpu = EnvironmentRead(0.2, {"gpus": [{"name": "a GPU"}]})
+    other = built([*events(), gpu], replace(RUN, attempt=2)).goodput
+    assert clean is not None
+    assert other is not None
+    names = ("cudagraph_capture", "wasted")
+    assert [clean.badput_s[name] for name in names] == [0.0, 0.0]
+    assert [other.badput_s[name] for name in names] == [None, None]
+
+
+def test_steps_and_spikes() -> None:
+    """The first step is warm-up; the slow one is explained by the finding that hit it."""
+    steps = built().steps
+    assert steps is not None
+    assert (steps.count, steps.warmup, steps.max) == (12, 1, 1.5)
+    assert [(spike.step, spike.wall_s, spike.why) for spike in steps.spikes] == [(3, 0.25, "F1")]
+    assert steps.device_timing.extra_syncs == 0
+
+
+def test_findings_keep_everything() -> None:
+    """Evidence, fix and title arrive, with paths below the working directory made short."""
+    (found,) = built().findings
+    assert (found.id, found.rule, found.severity, found.title) == (
+        *("F1", "CD101", "error"),
+        "capture changed",
+    )
+    assert found.location is not None
+    assert (found.location.file, found.location.line) == ("model.py", 21)
+    assert found.evidence == {"compile_ids": ["0/1"], "writers": ["setc model.py:23"]}
+    assert (found.fix.caveat, found.fix.verified) == ("one break", False)
+
+
+def test_environment_and_lane() -> None:
+    """Flags that change numbers are of the lane; threads are of the machine."""
+    receipt = built()
+    assert receipt.environment.os == "Linux 6.1"
+    assert receipt.environment.torch == "2.13.0+cpu"
+    assert receipt.environment.num_threads == 2
+    assert receipt.environment.compile_flags == {"recompile_limit": 8}
+    tools = built(run=replace(RUN, tool_versions={"tlparse": "0.4.3"})).environment
+    assert (tools.tlparse, tools.depyf) == ("0.4.3", None)
+    lane = receipt.header.lane
+    assert (lane.name, lane.precision) == ("gpt-small/train", "fp32")
+    assert lane.numerics_flags.matmul_precision == "highest"
+    assert lane.numerics_flags.unknown == {}
+    assert receipt.cudagraph is not None
+    assert (receipt.cudagraph.applicable, receipt.cudagraph.recordings) == (False, None)
+
+
+def test_clean_checks() -> None:
+    """All that was observed is yes; what was not observed is null, not yes."""
+    checks = built().checks
+    untracked = [event for event in events() if not isinstance(event, RunTracked)]
+    assert checks.losses_finite is True
+    assert built(untracked).checks.losses_finite is None
+    assert (checks.exit_code_zero, checks.steps_present, checks.no_oom) == (True, True, True)
+    assert (checks.evidence_complete, checks.all_ranks_reported) == (True, True)
+    assert checks.values_finite is True
+
+
+@pytest.mark.parametrize(
+    ("more", "run"),
+    [
+        (events()[:-1], RUN),
+        ([*events()[:-1], ended(records_dropped=1)], RUN),
+        ([*events()[:-1], EvidenceLost(3.0, 1, "text_log", "silenced"), ended()], RUN),
+        ([started(), torch_seen({"metrics_rows": "no counts"}), ended()], RUN),
+        (None, replace(RUN, journal=JournalFacts(11, torn_tail=True))),
+        (None, replace(RUN, journal=JournalFacts(11, records_lost={"bad_json": 1}))),
+        ([started(), ended()], RUN),
+    ],
+    ids=["no end", "dropped", "silenced", "hook missing", "torn", "bad record", "no torch"],
+)
+def test_incomplete_evidence(more: list[Event] | None, run: RunMetadata) -> None:
+    """Every way to lose evidence turns the check false."""
+    assert built(more, run).checks.evidence_complete is False
+
+
+def test_what_is_missing_is_told() -> None:
+    """A missing hook and a silenced source are reasons; losses are counted by reason."""
+    silenced = EvidenceLost(3.0, 1, "text_log", "the program replaced the handlers")
+    run = replace(RUN, journal=JournalFacts(3, True, {"bad_json": 2, "gap": 1}))
+    found = built([started(), torch_seen({"metrics_rows": "no counts"}), silenced], run)
+    assert found.completeness.reasons == (
+        "metrics_rows: no counts",
+        "text_log: the program replaced the handlers",
+    )
+    assert found.completeness.journal_torn_tail is True
+    assert found.completeness.records_lost == {
+        "bad_json": 2,
+        "bad_payload_hash": 0,
+        "too_long": 0,
+        "unknown_kind": 0,
+        "gap": 1,
+    }
+
+
+def test_ranks() -> None:
+    """A rank whose journal did not arrive is named by its absence."""
+    journals = [[started(rank, 4, pid=rank), torch_seen(), ended()] for rank in (0, 1, 3)]
+    receipt = build(fold(journals, None, ()), DIAGNOSIS, RUN)
+    assert receipt.completeness.ranks_expected == 4
+    assert receipt.completeness.ranks_present == (0, 1, 3)
+    assert receipt.checks.all_ranks_reported is False
+    assert (receipt.header.run.rank, receipt.header.run.world_size) == (0, 4)
+
+
+def test_disagreement_is_told_with_its_numbers() -> None:
+    """What the sources said stands in the receipt, not only that they differ."""
+    differing = Agreement(
+        {"events": True, "metrics": True, "text_log": True}, False, ("3, but 4",), {"a": 3, "b": 4}
+    )
+    receipt = built(diagnosis=Diagnosis((), "blind", differing))
+    assert receipt.verdict == "blind"
+    assert receipt.completeness.sources.agree is False
+    assert receipt.completeness.differences == ("3, but 4",)
+    assert receipt.completeness.numbers == {"a": 3, "b": 4}
+
+
+@pytest.mark.parametrize(
+    ("run", "no_oom"),
+    [
+        (replace(RUN, status="failed", exit_code=1, failure_reason="ValueError: x"), None),
+        (replace(RUN, status="failed", exit_code=1, log_tail="torch.OutOfMemoryError: ..."), False),
+        (replace(RUN, status="killed", exit_code=137, failure_reason="SIGKILL"), None),
+    ],
+)
+def test_failures(run: RunMetadata, no_oom: bool | None) -> None:
+    """A failed run says why; only a known cause answers the question about memory."""
+    receipt = built(run=run)
+    assert receipt.failure is not None
+    assert receipt.failure.reason == run.failure_reason
+    assert receipt.checks.exit_code_zero is False
+    assert receipt.checks.no_oom is no_oom
+
+
+def test_the_process_s_own_account_is_used() -> None:
+    """Without a reason from the parent the exception the process told is the reason."""
+    failing = [*events()[:-1], ended(failure="ZeroDivisionError: division by zero")]
+    receipt = built(failing, replace(RUN, status="failed", exit_code=1))
+    assert receipt.failure is not None
+    assert receipt.failure.reason == "ZeroDivisionError: division by zero"
+
+
+def test_a_good_run_has_no_failure() -> None:
+    """Null, not an object of nulls."""
+    assert built(run=replace(RUN, log_tail="epoch 1\n")).failure is None
+
+
+def test_log_tail_is_bounded_and_begins_with_a_line() -> None:
+    """At most 8 KiB of UTF-8, cut at the front, between two lines."""
+    lines = "".join(f"línea {number}\n" for number in range(2000))
+    receipt = built(run=replace(RUN, status="failed", exit_code=1, log_tail=lines))
+    assert receipt.failure is not None
+    tail = receipt.failure.log_tail
+    assert tail is not None
+    assert len(tail.encode()) <= TAIL_BYTES
+    assert tail.startswith("línea ")
+    assert lines.endswith(tail)
+
+
+def test_without_a_parent() -> None:
+    """`watch()` knows neither exit code nor journal: null, and no check fails for it."""
+    facts = RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", wall_s=5.0)
+    receipt = built(run=facts)
+    assert receipt.checks.exit_code_zero is None
+    assert receipt.completeness.journal_records is None
+    assert receipt.header.lane.name == "model.py"
+    assert receipt.header.run.argv_redacted == ("model.py", "--lr", "3e-4")
+    assert receipt.checks.evidence_complete is True
+
+
+def test_many_compiles_are_counted_and_not_all_listed() -> None:
+    """The list is bounded, the counts are not, and the receipt says so."""
+    rows: list[Event] = [compiled(f"{number}/0", 0.5, 0, 0.0) for number in range(EVENTS_KEPT + 3)]
+    receipt = built([started(), torch_seen(), *rows, ended()])
+    assert receipt.compile.compiles == EVENTS_KEPT + 3
+    assert len(receipt.compile.events) == EVENTS_KEPT
+    assert receipt.completeness.reasons == (
+        "compile.events: 3 later compiles are counted and not listed",
+    )
+
+
+def test_not_a_number_raises_a_check() -> None:
+    """NaN and infinities become null, and the receipt says that there were some."""
+    nan = finding(cost_s=float("nan"), evidence={"ratio": float("inf"), "n": 1})
+    receipt = built(diagnosis=Diagnosis((nan,), "findings", AGREED))
+    assert receipt.findings[0].cost_s is None
+    assert receipt.findings[0].evidence == {"ratio": None, "n": 1}
+    assert receipt.checks.values_finite is False
+
+
+def test_odd_text() -> None:
+    """Lone surrogates are replaced, long texts cut with the loss said; bytes are valid UTF-8."""
+    odd = finding(title="a\ud800b", evidence={"text": "x y " * TEXT_KEPT})
+    receipt = built(diagnosis=Diagnosis((odd,), "findings", AGREED))
+    assert receipt.findings[0].title == "a?b"
+    assert receipt.findings[0].evidence["text"].endswith("more characters]")
+    encoded(receipt).decode("utf-8")
+
+
+CANARIES = {
+    "argv": "hf_CANARYargvABCDEFGH0123456789",
+    "argv value": "plain-canary-password",
+    "environment": "ghp_CANARYenvironment0123456789abcdef",
+    "guard": "sk-CANARYguard0123456789abcdefghij",
+    "guarded value": "quiet canary phrase",
+    "reason": "xoxb-0123456789-CANARYreason",
+    "evidence": "glpat-CANARYevidence0123456789",
+    "failure": "AKIACANARYFAILURE012",
+    "tail": "https://canaryuser:canarypass@example.org",
+    "random": "q7Zt2Lk9Vb4Xn6Rm1Pw8Ys3Dc5Fg0Hj",
+    "break": "eyJjYW5hcnkiOiAxfQCANARYbreak.eyJjYW5hcnkiOiAxfQ.c2lnbmF0dXJl",
+    "known": "swordfish-known-to-the-parent",
+}
+
+
+def test_no_canary_is_in_the_receipt() -> None:
+    """Secrets planted in every place a program can put them: none is in the receipt's bytes."""
+    planted = CANARIES
+    guard = replace(
+        flag_guard(f"'{planted['guarded value']}'", f"'{planted['guard']}'"),
+        source="L['cfg'].api_key",
+        text=f"L['cfg'].api_key == '{planted['guarded value']}'",
+        facts=GuardFacts(root="argument", value_type="str"),
+    )
+    question = replace(
+        recompiled("0/1", 2.6, 3, guard), reasons=(f"0/0: L['u'] == '{planted['reason']}'",)
+    )
+    told = [
+        item for item in events() if not isinstance(item, (Recompiled, GraphBroke, ProcessEnded))
+    ]
+    told += [question, GraphBroke(2.0, 0, "0/0", 0, BREAK.replace("Data-dep", planted["break"]))]
+    told += [ended(failure=f"Error: {planted['failure']}")]
+    argv = ("model.py", planted["argv"], "--password", planted["argv value"])
+    told[0] = replace(started(), argv=argv)
+    run = replace(
+        RUN,
+        status="failed",
+        exit_code=1,
+        argv=argv,
+        environment={"TORCH_LOGS": f"recompiles,{planted['environment']}"},
+        secret_values=(planted["known"],),
+        log_tail=f"GET {planted['tail']}\n{planted['argv value']}\n{planted['known']}\x1b[1m"
+        + planted["random"],
+        extensions={"note": planted["random"]},
+    )
+    timeline = fold([sorted(told, key=lambda item: item.t)], None, (CWD,))
+    diagnosis = diagnose(timeline)
+    extra = finding(evidence={"reasons": [f"x == '{planted['evidence']}'", planted["known"]]})
+    diagnosis = replace(diagnosis, findings=(*diagnosis.findings, extra))
+    content = encoded(build(timeline, diagnosis, run)).decode()
+    leaked = [name for name, secret in planted.items() if secret in content]
+    leaked += [word for word in ("canaryuser", "canarypass", "CANARY") if word in content]
+    assert leaked == []
+    redactions = json.loads(content)["header"]["run"]["redactions"]
+    assert redactions["count"] >= len(planted) - 1
+    assert {"token_prefix", "secret_name", "known_value"} <= set(redactions["rules"])
+
+
+def test_the_canaries_would_be_found() -> None:
+    """The same texts without redaction do contain them: the test above can fail."""
+    raw = json.dumps(dataclasses.asdict(replace(RUN, argv=tuple(CANARIES.values()))))
+    assert all(secret in raw for secret in CANARIES.values())
+
+
+def test_a_clean_receipt_counts_no_redaction() -> None:
+    """Nothing innocent in the golden run is taken for a secret."""
+    assert built().header.run.redactions.count == 0
+
+
+if __name__ == "__main__":
+    GOLDEN.write_bytes(golden())
+    sys.exit(0)

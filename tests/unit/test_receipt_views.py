@@ -1,0 +1,223 @@
+"""Frames, timeline, finding, Markdown and comparison: what they say, and that they are safe."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from compilediag.compare.diff import compare
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import from_plain
+from compilediag.views.diff import render_comparison
+from compilediag.views.finding import render_finding
+from compilediag.views.frames import render_frames
+from compilediag.views.headline import headline
+from compilediag.views.markdown import code, prose, render_markdown
+from compilediag.views.style import RenderOptions
+from compilediag.views.text import columns
+from compilediag.views.timeline import render_timeline
+
+DATA = Path(__file__).parents[1] / "data" / "views"
+LOOK = RenderOptions(width=100)
+CASES = ("findings", "clean", "blind", "disagree", "killed", "many", "hostile", "breaks")
+
+
+def receipt(name: str) -> Receipt:
+    return from_plain(Receipt, json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")))
+
+
+def every_view(name: str, look: RenderOptions) -> dict[str, str]:
+    made = receipt(name)
+    views = {
+        "frames": render_frames(made, look),
+        "timeline": render_timeline(made, look),
+        "comparison": render_comparison(compare(receipt("findings"), made), look),
+    }
+    for number, item in enumerate(made.findings, 1):
+        views[f"finding {number}"] = render_finding(number, item, made, look)
+    return views
+
+
+@pytest.mark.parametrize("name", ["findings", "many", "breaks"])
+def test_golden(name: str) -> None:
+    """The views of a receipt are exactly those that were read and approved."""
+    told = "".join(f"--- {key}\n{text}" for key, text in every_view(name, LOOK).items())
+    told += f"--- markdown\n{render_markdown(receipt(name))}"
+    assert told == (DATA / f"{name}.views.txt").read_text(encoding="utf-8")
+
+
+def test_a_comparison_says_that_only_the_code_differs() -> None:
+    """Equal counts of another commit: the first line does not say that nothing changed."""
+    before, raw = receipt("findings"), json.loads((DATA / "findings.json").read_text("utf-8"))
+    raw["header"]["provenance"]["git_commit"] = "another"
+    text = render_comparison(compare(before, from_plain(Receipt, raw)), LOOK)
+    assert text.startswith("the same counts; only code, environment or tracked lanes differ")
+    assert "code (1)" in text
+    assert render_comparison(compare(before, before), LOOK).startswith(
+        "the same counts; nothing changed"
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("look", [LOOK, RenderOptions(60), RenderOptions(80, ascii_only=True)])
+def test_every_view_is_safe_and_fits(name: str, look: RenderOptions) -> None:
+    """No view of any receipt lets the target act on the terminal or overflows it."""
+    for key, text in every_view(name, look).items():
+        acting = {char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp")}
+        assert acting <= {"\n"}, key
+        assert all(columns(line) <= look.width for line in text.splitlines()), key
+        assert text.isascii() or not look.ascii_only, key
+
+
+def test_timeline_tells_every_cause_and_marks_the_one_to_blame() -> None:
+    """All false guards of a recompile are listed; one of them is the primary."""
+    text = render_timeline(receipt("findings"), LOOK)
+    block = text.split("0/2")[1].split("0/3")[0]
+    assert re.search(r"^ +\* closure flag: capture", block, re.MULTILINE)
+    assert re.search(r"^ {9}lazy buffer: pos\.pe", block, re.MULTILINE)
+    assert text.count("guard: ") == 4
+
+
+def test_finding_quotes_the_guard_and_every_compile() -> None:
+    """`explain 2` shows the guard verbatim, both values, the writer and the seconds."""
+    made = receipt("findings")
+    text = render_finding(2, made.findings[1], made, LOOK)
+    for fact in ("cell_contents == False", "False", "True", "add_hook.<locals>.setc, model.py:23"):
+        assert fact in text
+    assert re.search(r"0/2 +step 3 +0\.13 s", text)
+    assert "this fix alone may not prevent them all" in text
+    assert "pos.pe" in text.split("also false")[1]
+
+
+def test_facts_of_a_rule_stand_in_their_own_column() -> None:
+    """However long their names are, and without the digits of a float that say nothing."""
+    made = receipt("findings")
+    item = made.findings[0]
+    item = msgspec.structs.replace(item, evidence={"store seconds in a step": 1 / 3})
+    text = render_finding(1, item, made, LOOK)
+    assert re.search(r"^  store seconds in a step  0\.333$", text, re.MULTILINE)
+    assert re.search(r"^  where {20}", text, re.MULTILINE)
+
+
+def test_finding_says_what_is_not_known() -> None:
+    """Where the place or the step was not seen, the view says so and guesses nothing."""
+    made = receipt("clean")
+    item = receipt("findings").findings[0]
+    item = msgspec.structs.replace(item, location=None, steps=(), cost_s=None, ownership=None)
+    text = render_finding(1, item, made, LOOK)
+    assert re.search(r"where +could not be determined", text)
+    assert re.search(r"when +the step was not seen", text)
+    assert re.search(r"cost +not measured", text)
+    assert re.search(r"owner +could not be determined", text)
+
+
+def test_frames_of_an_empty_receipt_are_explained() -> None:
+    """No frame at all is a sentence, not an empty table."""
+    assert "torch.compile was not reached" in render_frames(receipt("blind"), LOOK)
+    assert "torch.compile was not reached" in render_timeline(receipt("blind"), LOOK)
+
+
+def test_frames_over_the_limit_say_so() -> None:
+    """A frame that ran eager shows that, with its reason and its place below the limit."""
+    text = render_frames(receipt("many"), LOOK)
+    assert re.search(r"forward +model\.py:13 .* 8 of 8 +yes", text)
+    assert "ran eager: recompile_limit reached" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "sentence"),
+    [
+        ("findings", "bad", "3 recompiles in 12 steps cost 0.43 s, 23 % of wall time"),
+        ("clean", "good", "clean: 5 frames compiled once each, 0 recompiles in 24 steps"),
+        ("disagree", "blind", "blind: at least 3 recompiles, but the evidence is not complete"),
+        (
+            "breaks",
+            "bad",
+            "1 frame ran eager, without compiled code, 2 graph breaks in 12 steps; 0 recompiles",
+        ),
+    ],
+)
+def test_headline(name: str, kind: str, sentence: str) -> None:
+    """The verdict in one sentence."""
+    told = headline(receipt(name))
+    assert (told.kind, told.sentence) == (kind, sentence)
+
+
+def test_recompiles_of_a_warm_up_are_not_the_headline() -> None:
+    """Those that a `FixedShape` wanted are told as information; one that it did not is blamed."""
+    made = receipt("findings")
+    first = made.findings[0]
+    ids = [f"0/{number}" for number in range(1, made.compile.recompiles + 1)]
+    planned = msgspec.structs.replace(
+        first, rule="CD105", severity="info", evidence={"compile_ids": ids}
+    )
+    also = msgspec.structs.replace(planned, evidence={"compile_ids": ids[1:]})
+    padded = msgspec.structs.replace(first, rule="CD407", severity="warning", evidence={})
+    told = headline(msgspec.structs.replace(made, findings=(planned, also, padded)))
+    assert (told.kind, told.sentence) == (
+        "warn",
+        "1 finding in 12 steps; 3 recompiles, all in warm-ups",
+    )
+    late = msgspec.structs.replace(padded, rule="CD101", evidence={"compile_ids": ["0/1"]})
+    for findings in ((planned, late), (also, padded)):
+        told = headline(msgspec.structs.replace(made, findings=findings))
+        assert (told.kind, told.sentence.split(" cost")[0]) == ("bad", "3 recompiles in 12 steps")
+
+
+def test_headline_without_a_verdict_does_not_claim_one() -> None:
+    """A receipt without a verdict (made from an old log) is neither clean nor bad."""
+    told = headline(msgspec.structs.replace(receipt("clean"), verdict=None))
+    assert told.kind == "blind"
+    assert told.sentence.startswith("no verdict")
+
+
+def test_markdown_is_inert() -> None:
+    """Nothing of the target becomes markup, a mention, a link or another table cell."""
+    text = render_markdown(receipt("hostile"))
+    outside = re.sub(r"(`+)(?:(?!\1).)+\1", "", text)
+    assert "<script>" not in outside
+    assert "@user" not in outside
+    assert "http://" not in outside
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {8}
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [("a", "`a`"), ("a`b", "`` a`b ``"), ("``", "``` `` ```"), ("a|b", "`a\\|b`"), ("", "` `")],
+)
+def test_code_span_cannot_be_left(raw: str, shown: str) -> None:
+    """The fence is longer than any run of backticks inside."""
+    assert code(raw) == shown
+
+
+def test_prose_is_escaped() -> None:
+    """Signs of Markdown are escaped, mentions and links broken."""
+    assert prose("*a* [b](c) <i> @x") == "\\*a\\* \\[b\\](c) \\<i\\> @<!-- -->x"
+
+
+def test_comparison_tells_both_sides() -> None:
+    """Changed counts, gone causes and changed frames are told with before and after."""
+    text = render_comparison(compare(receipt("findings"), receipt("clean")), LOOK)
+    assert text.startswith("findings → clean · frames 1 → 5")
+    assert re.search(r"recompiles +3 +0 +-3", text)
+    assert "causes that are gone (3)" in text
+    assert "CD103 pos.pe" in text
+
+
+def test_comparison_of_equals_says_so() -> None:
+    """Two equal receipts: nothing changed, in words."""
+    text = render_comparison(compare(receipt("clean"), receipt("clean")), LOOK)
+    assert text.startswith("the same counts; nothing changed")
+
+
+if __name__ == "__main__":
+    for case in ("findings", "many", "breaks"):
+        parts = [f"--- {key}\n{text}" for key, text in every_view(case, LOOK).items()]
+        parts.append(f"--- markdown\n{render_markdown(receipt(case))}")
+        (DATA / f"{case}.views.txt").write_text("".join(parts), encoding="utf-8")

@@ -1,0 +1,236 @@
+"""Recompile rules: grouping, cost, place and words; and the register of codes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from compilediag.diagnosis.codes import REGISTER, info, slug_of
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.rules import (
+    arguments,
+    attributes,
+    buffers,
+    closures,
+    hooks,
+    modes,
+    optimizers,
+    sizes,
+    tensors,
+    unclassified,
+)
+from compilediag.timeline.timeline import Recompile, Timeline
+from compilediag_harness.wire import (
+    EntryDiff,
+    FalseGuard,
+    GuardFacts,
+    Location,
+    UnguardedChanged,
+)
+
+FAMILIES = (
+    closures, buffers, attributes, sizes, tensors, arguments, modes, hooks, optimizers,
+    unclassified,
+)  # fmt: skip
+RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.RULES)
+PAGES = Path(__file__).parents[2] / "docs" / "rules"
+RECOMPILE_CODES = sorted(code for code in REGISTER if re.fullmatch(r"CD1[01]\d|CD190", code))
+
+FRAME = Location("/home/u/model.py", 10, "forward")
+HOOK = Location("/home/u/hooks.py", 21, "record")
+FLAG = FalseGuard(
+    "L['self']._forward_hooks[0].__closure__[0].cell_contents",
+    "FALSE_MATCH",
+    "L['self']._forward_hooks[0].__closure__[0].cell_contents == False",
+    None,
+    "True",
+    HOOK,
+    facts=GuardFacts(free_variable="capture"),
+    writers=(Location("/home/u/hooks.py", 32, "watch.<locals>.setc"),),
+)
+PE = FalseGuard(
+    "L['self']._modules['pos']._buffers['pe']",
+    "TENSOR_MATCH",
+    "tensor 'x' size mismatch at index 0. expected 1, actual 8",
+    "[1, 16]",
+    "[8, 16]",
+    FRAME,
+    facts=GuardFacts(holder_kind="module"),
+)
+
+
+def recompile(
+    step: int, *guards: FalseGuard, seconds: float = 0.5, produced: bool = True, process: int = 0
+) -> Recompile:
+    entries = (EntryDiff("0/0", guards),)
+    return Recompile(process, f"0/{step}", 0, FRAME, step, 1.0, (), entries, seconds, produced)
+
+
+def printed(text: str) -> Recompile:
+    return Recompile(0, "0/1", 0, FRAME, 1, 1.0, (f"0/0: {text}",), (), 0.5, True)
+
+
+def findings(*recompiles: Recompile) -> list[Finding]:
+    timeline = Timeline(recompiles=recompiles, user_roots=("/home/u",))
+    return [finding for rule in RULES for finding in rule(timeline)]
+
+
+def test_one_finding_over_all_steps() -> None:
+    """The same flag at steps 3 and 7 is one finding with both steps and the sum of seconds."""
+    (finding,) = findings(recompile(3, FLAG), recompile(7, FLAG, seconds=0.25))
+    assert (finding.rule, finding.slug, finding.family) == ("CD101", "closure-flag", "closure_flag")
+    assert (finding.variable, finding.location, finding.ownership) == ("capture", HOOK, "user")
+    assert (finding.count, finding.steps, finding.cost_s) == (2, (3, 7), 0.75)
+    assert finding.evidence["compile_ids"] == ["0/3", "0/7"]
+    assert finding.evidence["roles"] == ["primary", "primary"]
+    assert (finding.evidence["expected"], finding.evidence["actual"]) == ("False", "True")
+    assert finding.evidence["writers"] == [
+        {"function": "watch.<locals>.setc", "file": "/home/u/hooks.py", "line": 32}
+    ]
+    assert finding.fix.how == "docs/rules/CD101.md"
+    assert "`capture`" in finding.fix.summary
+    assert "graph break" in (finding.fix.caveat or "")
+
+
+def test_every_cause_is_a_finding() -> None:
+    """The buffer is found beside the flag; its share of the seconds is not invented."""
+    flag, buffer = findings(recompile(1, FLAG, PE))
+    assert (flag.rule, flag.cost_s) == ("CD101", 0.5)
+    assert (buffer.rule, buffer.cost_s, buffer.variable) == ("CD103", None, "pos.pe")
+    assert buffer.evidence["roles"] == ["also"]
+
+
+def test_the_attempt_at_the_limit_is_no_recompile() -> None:
+    """The attempt that hits the limit produced no code and counts nowhere."""
+    (finding,) = findings(recompile(1, FLAG), recompile(2, FLAG, produced=False))
+    assert finding.count == 1
+
+
+def test_ranks_share_a_finding() -> None:
+    """The same cause in two processes is one thing to change."""
+    (finding,) = findings(recompile(1, FLAG), recompile(1, FLAG, process=1))
+    assert (finding.count, finding.evidence["processes"]) == (2, [0, 1])
+
+
+def test_torch_lines_give_way_to_the_frame() -> None:
+    """A guard of torch's own layer is blamed at the user's frame that compiled it."""
+    inside = Location(
+        "/opt/lib/python3.11/site-packages/torch/nn/modules/dropout.py", 73, "forward"
+    )
+    guard = FalseGuard("L['self'].p", "EQUALS_MATCH", "L['self'].p == 0.1", None, "0.2", inside)
+    (finding,) = findings(recompile(1, guard))
+    assert (finding.location, finding.ownership) == (FRAME, "user")
+
+
+def test_evidence_is_plain() -> None:
+    """Changing values are listed once each, with what is left out of a long list."""
+    guards = [
+        FalseGuard("L['n']", "EQUALS_MATCH", f"L['n'] == {n}", None, str(n + 1)) for n in range(12)
+    ]
+    (finding,) = findings(*(recompile(n, guard) for n, guard in enumerate(guards)))
+    values = finding.evidence["values"]
+    assert isinstance(values, list)
+    assert values[:2] == [["0", "1"], ["1", "2"]]
+    assert len(values) == 8
+    assert finding.count == 12
+
+
+WORDS = [
+    ("n == 2", "CD107", "0-dim tensor"),
+    ("n == True", "CD107", "warm up both"),
+    ("s == 'a'", "CD107", "outside"),
+    ("i.item() == 0", "CD107", "index_select"),
+    ("len(l) == 1", "CD108", "padded"),
+    ("not ___dict_contains('k', d)", "CD108", "same keys"),
+    ("___check_type_id(l, 7), type=<class 'list'>", "CD108", "one container type"),
+    ("self.k == 2", "CD104", "0-dim buffer"),
+    ("self.mode == 'a'", "CD104", "variant"),
+    ("not hasattr(o, 'z')", "CD104", "in __init__"),
+    ("tensor 'x' size mismatch at index 1. expected 4, actual 5", "CD105", "mark_dynamic(x, 1)"),
+    ("_dynamo_dynamic_indices not a subset: runtime {0}", "CD105", "before the first"),
+    ("tensor 'x' dtype mismatch. expected Float, actual Double", "CD106", ".to(dtype)"),
+    ("tensor 'x' stride mismatch at index 0. expected 6, actual 1", "CD106", "contiguous"),
+    ("tensor 'x' requires_grad mismatch. expected requires_grad=0", "CD106", "detach"),
+    ("G['GI'] == 3", "CD109", "tensor"),
+    ("G['os'].environ._data[b'A'] == b'1'", "CD109", "at import"),
+    ("___check_obj_id(g.__code__, 7), type=<class 'code'>", "CD110", "outside of the loop"),
+    ("Cache line invalidated because L['c'] got deallocated", "CD110", "alive"),
+    ("GLOBAL_STATE changed: grad_mode ", "CD111", "without gradients"),
+    ("GLOBAL_STATE changed: allow_tf32 ", "CD111", "before the first"),
+    ("GLOBAL_STATE changed: autocast(cpu)_enabled ", "CD111", "autocast"),
+    ("___check_torch_function_mode_stack()", "CD111", "torch.device"),
+    ("self.training == True", "CD111", "both modes"),
+    ("", "CD112", "once"),
+    ('Duplicate tensors found: ["x", "y"]', "CD113", "clone"),
+    ("m is None", "CD114", "neutral tensor"),
+    ("len(fn._modules['0']._forward_hooks) != 1", "CD115", "before the first"),
+    ("self.param_groups[0]['lr'] == 0.1", "CD116", "fill_"),
+    ("self.param_groups[0]['params'][1].grad is not None", "CD116", "set_to_none=False"),
+    ("2 <= x.size()[0]", "CD118", "mark_unbacked"),
+    ("2 <= x.size()[0] <= 9", "CD118", "each side"),
+    ("(x.size()[0] % 2) == 0", "CD118", "multiple"),
+    ("quantum guard failed", "CD190", "could not determine"),
+]
+
+
+@pytest.mark.parametrize(("text", "code", "advice"), WORDS)
+def test_words(text: str, code: str, advice: str) -> None:
+    """Each kind of guard has its own advice, a page, and one short line as a title."""
+    (finding,) = findings(printed(text))
+    assert finding.rule == code
+    assert finding.confidence == "text"
+    assert advice in finding.fix.summary
+    assert "\n" not in finding.title
+
+
+def test_unguarded_change() -> None:
+    """CD119 says what became stale and where it was registered; several checks are one finding."""
+    where = Location("/home/u/train.py", 40, "main")
+    change = UnguardedChanged(1.0, 4, FRAME, "forward_hook", "encoder.0", where)
+    again = UnguardedChanged(2.0, 5, FRAME, "forward_hook", "encoder.0", where)
+    (finding,) = hooks.unguarded_change(Timeline(unguarded=(change, again)))
+    assert (finding.rule, finding.severity, finding.variable) == ("CD119", "error", "encoder.0")
+    assert (finding.location, finding.count, finding.steps) == (where, 2, (4, 5))
+    assert finding.title == "forward hook changed after compile and is ignored"
+    assert "register it before" in finding.fix.summary
+
+
+def test_nothing_is_found_in_nothing() -> None:
+    """An empty timeline has no findings."""
+    assert findings() == []
+
+
+def test_register() -> None:
+    """Codes are well formed, in order, with unique slugs; families are slugs with underscores."""
+    assert list(REGISTER) == sorted(REGISTER)
+    assert all(re.fullmatch(r"CD\d{3}", code) for code in REGISTER)
+    slugs = [entry.slug for entry in REGISTER.values()]
+    assert len(set(slugs)) == len(slugs)
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", slug) for slug in slugs)
+    assert (slug_of("CD103"), info("CD103").family) == ("lazy-buffer", "lazy_buffer")
+    with pytest.raises(KeyError):
+        info("CD999")
+
+
+@pytest.mark.parametrize("code", RECOMPILE_CODES)
+def test_every_code_has_a_page(code: str) -> None:
+    """Each recompile code has a page that names it and shows bad and good code and the fixes."""
+    text = (PAGES / f"{code}.md").read_text(encoding="utf-8")
+    assert text.startswith(f"# {code} {slug_of(code)}")
+    assert "## Fix" in text
+    if code != "CD190":
+        assert "## Bad" in text
+        assert "## Good" in text
+        assert text.count("```python") >= 2
+    for named in re.findall(r"CD\d{3}", text):
+        assert named in REGISTER
+
+
+@pytest.mark.parametrize("code", [code for code in RECOMPILE_CODES if code != "CD190"])
+def test_code_on_pages_is_python(code: str) -> None:
+    """What the pages show as Python compiles."""
+    text = (PAGES / f"{code}.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        compile(block, f"{code}.md", "exec")

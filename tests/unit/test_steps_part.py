@@ -1,0 +1,330 @@
+"""The steps section of a receipt, its timings, and the view of both."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from compilediag.diagnosis.figures.span_seconds import by_step
+from compilediag.diagnosis.findings import Finding, Fix
+from compilediag.receipt.build.relative_paths import PathShortener
+from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.build.steps import steps_section
+from compilediag.receipt.build.syncs import syncs_section
+from compilediag.receipt.build.timings import timings_of
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import from_plain
+from compilediag.receipt.schema.running import StepsSection
+from compilediag.timeline.steps import SyncSite
+from compilediag.timeline.timeline import (
+    Compile,
+    DisabledCalls,
+    Hook,
+    PartialPhase,
+    Process,
+    Step,
+    SyncSample,
+    Timeline,
+)
+from compilediag.views.steps import render_steps
+from compilediag.views.style import RenderOptions
+from compilediag_harness.wire import Location, SpanEnded
+
+HOOK = Location("/job/metrics.py", 21, "Meter.hook")
+RUN = RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", warmup=0)
+LOOK = RenderOptions(width=100)
+DATA = Path(__file__).parents[1] / "data" / "views"
+
+
+def step(number: int, wall_s: float = 1.0, **phases: float | None) -> Step:
+    known: dict[str, float | None] = {
+        "data_wait_s": 0.25,
+        "optimizer_s": None,
+        "spans_s": None,
+        **phases,
+    }
+    return Step(0, number, float(number + 1), wall_s, **known, compile_s=0.0)  # pyright: ignore[reportArgumentType]
+
+
+def span(
+    name: str, start: float, wall_s: float, number: int, depth: int = 0, thread: int = 0
+) -> SpanEnded:
+    return SpanEnded(start + wall_s, number, name, start, wall_s, depth, thread, "rest")
+
+
+def compiled(t: float, seconds: float, *, forward: bool = True) -> Compile:
+    kind = "first" if forward else "backward"
+    return Compile(
+        *(0, "0/0", 0, HOOK, 0, t, kind, forward, True, seconds),
+        *(None, 1, 1, None, None, ()),
+    )
+
+
+def section(timeline: Timeline, findings: tuple[Finding, ...] = ()) -> StepsSection:
+    made = steps_section(timeline, findings, RUN)
+    assert made is not None
+    return made
+
+
+def why(
+    long: Step, *, spans: tuple[SpanEnded, ...] = (), findings: tuple[Finding, ...] = ()
+) -> str:
+    """What explains the one long step among eleven."""
+    steps = [step(number) for number in range(10)]
+    timeline = Timeline(steps=(*steps[:5], replace(long, number=5), *steps[5:]), spans=spans)
+    (spike,) = section(timeline, findings).spikes
+    assert spike.step == 5
+    assert spike.why is not None
+    return spike.why
+
+
+def finding(cost_s: float, identity: str) -> Finding:
+    return Finding(
+        rule="CD101",
+        slug="closure-flag",
+        severity="error",
+        confidence="exact",
+        family="closure_flag",
+        variable="capture",
+        title="capture changed",
+        location=HOOK,
+        ownership="user",
+        count=1,
+        steps=(5,),
+        cost_s=cost_s,
+        fix=Fix("decorate hook", "docs/rules/CD101.md", None),
+        id=identity,
+    )
+
+
+def test_phases_add_up_to_the_steps() -> None:
+    """Rest is what no phase has; a phase that was never measured is null."""
+    timeline = Timeline(
+        steps=(
+            step(0, 2.0, forward_s=1.0, backward_s=0.5, optimizer_s=0.125),
+            step(1, 1.0, forward_s=0.25, backward_s=0.25, optimizer_s=0.125),
+        )
+    )
+    phases = section(timeline).phases
+    assert (phases.data_wait, phases.forward, phases.backward) == (0.5, 1.25, 0.75)
+    assert (phases.optimizer, phases.spans, phases.rest) == (0.25, None, 0.25)
+
+
+def test_forward_without_its_compiling() -> None:
+    """Compiles are a part of the phase they were in; in an evaluation they are not forward."""
+    timeline = Timeline(
+        steps=(step(0, 8.0, forward_s=4.0, backward_s=2.0, spans_s=1.0),),
+        compiles=(
+            compiled(1.0, 0.5),
+            compiled(2.0, 0.25, forward=False),
+            compiled(4.0, 0.125),
+        ),
+        spans=(span("eval", 3.5, 1.0, 0),),
+    )
+    told = section(timeline).phases.compile_s
+    assert told == {"forward": 0.5, "backward": 0.25, "spans": 0.125}
+
+
+def test_compiles_of_a_phase_that_was_not_measured_are_in_the_rest() -> None:
+    """Null stays null."""
+    timeline = Timeline(steps=(step(0, 8.0),), compiles=(compiled(1.0, 0.5),))
+    assert section(timeline).phases.compile_s == {"rest": 0.5}
+
+
+def test_partial_phases_say_what_is_missing() -> None:
+    """Of the lead process only."""
+    partial = (PartialPhase(0, "forward", "only inside Net"), PartialPhase(1, "forward", "other"))
+    timeline = Timeline(steps=(step(0),), partial_phases=partial)
+    assert section(timeline).phases.partial == {"forward": "only inside Net"}
+
+
+def test_a_spike_that_compiled() -> None:
+    """The finding that cost most among those that hit the step; without one, "compile"."""
+    long = replace(step(5, 4.0), compile_s=2.5)
+    assert why(long, findings=(finding(0.5, "F2"), finding(2.0, "F1"))) == "F1"
+    assert why(long) == "compile"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("metrics", "metric"),
+        ("metric", "metric"),
+        ("save_checkpoint", "checkpoint"),
+        ("eval", "eval"),
+        ("upload", "upload"),
+        ("forward", "unexplained"),
+    ],
+)
+def test_a_spike_with_a_span(name: str, reason: str) -> None:
+    """By the category of the span; the work itself explains nothing."""
+    assert why(step(5, 4.0), spans=(span(name, 5.0, 2.0, 5),)) == reason
+
+
+def test_a_spike_that_waited() -> None:
+    """Longer than the usual wait."""
+    assert why(step(5, 4.0, data_wait_s=3.0)) == "data"
+
+
+def test_a_spike_that_nothing_explains() -> None:
+    """A cause that takes less than half of what is too much is none."""
+    assert why(step(5, 4.0), spans=(span("metrics", 5.0, 1.0, 5),)) == "unexplained"
+    assert why(replace(step(5, 4.0, data_wait_s=1.0), compile_s=1.0)) == "unexplained"
+
+
+@pytest.mark.parametrize(
+    ("reads_s", "noting_s", "spans", "sync_s", "reason"),
+    [
+        (2.5, 0.0, (), 2.5, "sync"),
+        (2.5, 0.0, (("metrics", 2.75),), 2.5, "metric"),
+        (0.75, 0.0, (), 0.75, "unexplained"),
+        (0.5, 2.0, (), 0.5, "measuring"),
+        (None, 0.0, (), None, "unexplained"),
+    ],
+    ids=["reads", "reads in a metric", "few reads", "our noting", "not timed"],
+)
+def test_a_spike_that_synchronised(
+    reads_s: float | None,
+    noting_s: float,
+    spans: tuple[tuple[str, float], ...],
+    sync_s: float | None,
+    reason: str,
+) -> None:
+    """Beyond the reads of the other sampled steps, half a second each; a metric has the time of
+    what it reads, and its reads are told beside it."""
+    steps = tuple(step(number, 4.0 if number == 5 else 1.0) for number in range(10))
+    usual = tuple(SyncSample(0, number, False, True, (), 0.5) for number in (3, 4, 6))
+    long = SyncSample(0, 5, False, True, (), reads_s, {"rest": noting_s})
+    told = tuple(span(name, 5.0, seconds, 5) for name, seconds in spans)
+    (spike,) = section(Timeline(steps=steps, spans=told, syncs=(*usual, long))).spikes
+    assert (spike.sync_s, spike.why) == (sync_s, reason)
+
+
+def test_nested_spans_are_told_once() -> None:
+    """A metric inside of an evaluation is the metric's; other threads take none of the step."""
+    timeline = Timeline(
+        spans=(
+            span("metrics", 1.5, 0.5, 3, depth=1),
+            span("eval", 1.0, 2.0, 3),
+            span("checkpoint", 1.0, 2.0, 3, thread=7),
+            span("train_step", 0.0, 4.0, 3),
+        )
+    )
+    assert by_step(timeline, 0) == {3: {"metrics": 0.5, "eval": 1.5}}
+
+
+def test_spans_of_unknown_owners_are_nobody_s() -> None:
+    """With several processes and no owners a span may be another rank's."""
+    processes = tuple(Process(index, None, None, {}, None) for index in (0, 1))
+    timeline = Timeline(processes=processes, spans=(span("eval", 1.0, 1.0, 0),))
+    assert by_step(timeline, 0) == {}
+    owned = replace(timeline, span_processes=(1,))
+    assert by_step(owned, 1) == {0: {"eval": 1.0}}
+
+
+TIMED = Timeline(
+    spans=(
+        span("metrics", 1.0, 0.5, 0),
+        span("metrics", 2.0, 1.5, 1),
+        span("checkpoint", 1.0, 0.25, 0, thread=7),
+    ),
+    disabled_calls=(
+        DisabledCalls(0, HOOK, "forward", 4, 8.0, 3.0),
+        DisabledCalls(0, Location("/job/train.py", 7, "log"), "rest", 2, 1.0, 0.75),
+        DisabledCalls(1, HOOK, "forward", 100, 100.0, 100.0),
+    ),
+    hooks=(
+        Hook(0, "forward_hook", "encoder.0", HOOK, True),
+        Hook(0, "forward_hook", "encoder.1", Location("/job/train.py", 9, "traced"), False),
+        Hook(0, "tensor_hook", "head.weight", Location("/job/train.py", 12, "clip"), False),
+        Hook(0, "backward_hook", "head", Location("/job/train.py", 15, "seldom"), True),
+    ),
+)
+
+
+def test_timings() -> None:
+    """The longest first; what cannot be timed has no figures, and says why."""
+    rows = timings_of(TIMED, PathShortener(Timeline()))
+    assert [(row.kind, row.name, row.phase, row.count, row.total_s, row.max_s) for row in rows] == [
+        ("forward_hook", "Meter.hook", "forward", 4, 8.0, 3.0),
+        ("span", "metrics", "rest", 2, 2.0, 1.5),
+        ("disabled_function", "log", "rest", 2, 1.0, 0.75),
+        ("span", "checkpoint", "other thread", 1, 0.25, 0.25),
+        ("forward_hook", "traced", None, None, None, None),
+        ("tensor_hook", "clip", None, None, None, None),
+        ("backward_hook", "seldom", None, None, None, None),
+    ]
+    assert (rows[0].target, rows[0].mean_s, rows[0].file) == ("encoder.0", 2.0, "/job/metrics.py")
+    assert [row.note for row in rows[4:]] == [
+        "inside compiled code: not timed",
+        "called by autograd: not timed",
+        "no call of it was seen",
+    ]
+
+
+def shown(timeline: Timeline, look: RenderOptions = LOOK) -> str:
+    """The view of a receipt with the timeline's steps and timings."""
+    whole = from_plain(Receipt, json.loads((DATA / "clean.json").read_text(encoding="utf-8")))
+    made = msgspec.structs.replace(
+        whole,
+        steps=steps_section(timeline, (), RUN),
+        timings=timings_of(timeline, PathShortener(timeline)),
+        syncs=syncs_section(timeline, PathShortener(timeline)),
+    )
+    return render_steps(made, look)
+
+
+def test_the_view_has_phases_spikes_and_timings() -> None:
+    """In this order, with what was not measured said as such."""
+    steps = tuple(step(number, 9.0 if number == 5 else 1.0, forward_s=0.5) for number in range(9))
+    partial = (PartialPhase(0, "forward", "only the compiled calls inside Net"),)
+    text = shown(replace(TIMED, steps=steps, partial_phases=partial))
+    told = [line.strip() for line in text.splitlines()]
+    assert told[0] == "9 steps, median 1.0 s"
+    assert [line.split() for line in told if line.startswith(("forward  ", "backward  "))] == [
+        ["forward", "4.5", "s", "26", "%"],
+        ["backward", "not", "measured"],
+    ]
+    assert "forward is measured in part: only the compiled calls inside Net" in told
+    assert [line.split() for line in told if line.startswith("step 5")] == [
+        ["step", "5", "9.0", "s", "unexplained"]
+    ]
+    assert (
+        "forward hook traced on encoder.1  /job/train.py:9: inside compiled code: not timed" in told
+    )
+
+
+def test_the_view_has_the_lines_that_read_tensors() -> None:
+    """How often in a step, and for how long; without a device nobody waits, and it says so."""
+    site = SyncSite(Location("/job/metrics.py", 40, "Meter.log"), "tolist", 39, (), 3, 0.25)
+    steps = tuple(step(number) for number in range(4))
+    for on_device, what in ((True, "synchronisations"), (False, "reads of tensors (no device")):
+        samples = (
+            SyncSample(0, 2, on_device, True, (site,), 0.25),
+            SyncSample(0, 3, on_device, True, (), 0.0),
+        )
+        text = shown(Timeline(steps=steps, syncs=samples))
+        told = [line.split() for line in text.splitlines() if "metrics.py:40" in line]
+        assert [row[-7:] for row in told] == [["tolist", "3", "1", "of", "2", "0.25", "s"]]
+        assert what in text
+
+
+def test_the_view_of_a_run_without_steps() -> None:
+    """Says so, and what to do."""
+    assert shown(Timeline()) == "no step was seen: mark steps with compilediag.step()\n"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_the_view_fits_and_is_safe(width: int) -> None:
+    """Names are text of the target's."""
+    name = "evil\x1b[2J\u202e" + "x" * 300
+    steps = tuple(step(number) for number in range(3))
+    timeline = replace(TIMED, steps=steps, spans=(span(name, 0.0, 1.0, 0),))
+    text = shown(timeline, RenderOptions(width=width))
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert max(len(line) for line in text.splitlines()) <= width

@@ -1,0 +1,269 @@
+"""The parts of the supervisor that need no child: target, timetable, environment, ending."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from compilediag.errors import UsageError
+from compilediag.readers.journal import Journal
+from compilediag.runs.run_directory import make_run_dir
+from compilediag.runs.supervised.child import ExitInfo
+from compilediag.runs.supervised.child_env import bootstrap_dir, child_environment
+from compilediag.runs.supervised.exit_status import tell_ending
+from compilediag.runs.supervised.kill_schedule import KillSchedule
+from compilediag.runs.supervised.signals import SignalInbox
+from compilediag.runs.supervised.target import Target, parse_target
+from compilediag_harness.wire import ProcessEnded, ProcessStarted
+
+SCRIPT = Target("script", ("python", "x.py"), "x", script="x.py")
+PROGRAM = Target("program", ("torchrun", "x.py"), "torchrun")
+
+
+# --- target ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "command", "name"),
+    [
+        (("x.py", "-m"), "script", (sys.executable, "x.py", "-m"), "x"),
+        (("-m", "a.b", "--c"), "module", (sys.executable, "-m", "a.b", "--c"), "a.b"),
+        (("-c", "1", "2"), "code", (sys.executable, "-c", "1", "2"), "code"),
+        (("-",), "stdin", (sys.executable, "-"), "stdin"),
+        (("bash", "-c", "ls"), "program", ("bash", "-c", "ls"), "bash"),
+        (("train",), "script", (sys.executable, "train"), "train"),
+        (("job.sh", "a"), "program", ("./job.sh", "a"), "job.sh"),
+    ],
+)
+def test_targets(words, kind, command, name, tmp_path: Path, monkeypatch) -> None:
+    """Each way to name a target gives the command that `python` or the shell would run."""
+    monkeypatch.chdir(tmp_path)
+    Path("x.py").touch()
+    Path("train").write_text("print(1)\n")
+    Path("job.sh").write_text("#!/bin/sh\n")
+    Path("job.sh").chmod(0o755)
+    target = parse_target(words)
+    assert (target.kind, target.command, target.name) == (kind, command, name)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("no.py",), "there is no file named 'no.py'"),
+        (("./no",), "there is no file named './no'"),
+        (("no-such-program-at-all",), "there is no file or program named"),
+        (("folder",), "folder without __main__.py"),
+        (("data.json",), "neither a Python program nor an executable file"),
+        (("notes",), "neither a Python program nor an executable file"),
+        (("-m",), "-m needs a module name"),
+        (("-c",), "-c needs code"),
+        (("--stepz", "x.py"), "there is no option --stepz"),
+    ],
+)
+def test_what_cannot_be_started_is_said(words, message, tmp_path: Path, monkeypatch) -> None:
+    """One sentence a mistake, and the usage exit code."""
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    Path("data.json").write_text("{}")
+    Path("notes").write_text("this is no program")
+    with pytest.raises(UsageError, match=message) as caught:
+        parse_target(words)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("-E", "x.py"), "-E"),
+        (("-uI", "x.py"), "-I"),
+        (("-X", "dev", "-S", "x.py"), "-S"),
+        (("-Xdev", "-W", "error", "-BE", "x.py"), "-E"),
+        (("x.py", "-E"), None),
+        (("-m", "mod", "-E"), None),
+        (("-c", "1", "-I"), None),
+        (("-W", "-E", "x.py"), None),
+    ],
+)
+def test_options_that_keep_us_out(arguments, expected) -> None:
+    """The interpreter's own options are told from values and from the program's arguments."""
+    assert parse_target((sys.executable, *arguments)).defeats == expected
+
+
+def test_a_name_is_harmless_in_a_path(tmp_path: Path, monkeypatch) -> None:
+    """A hostile file name gives no path of its own."""
+    monkeypatch.chdir(tmp_path)
+    name = "..\x1b[31m $(rm) \n.py"
+    Path(name).touch()
+    assert parse_target((name,)).name == "31m-rm"
+
+
+# --- the timetable ---------------------------------------------------------------------------
+
+
+def test_ctrl_c_escalates_by_the_clock() -> None:
+    """INT, TERM and KILL in thirds of the grace; more Ctrl-C change nothing."""
+    plan = KillSchedule(grace_s=4.5)
+    assert (plan.due(0.0), plan.next_at) == ([], None)
+    plan.interrupt(100.0)
+    assert plan.due(101.0) == []
+    assert plan.next_at == 101.5
+    assert plan.due(101.5) == [signal.SIGINT]
+    plan.interrupt(102.0)
+    assert plan.due(103.0) == [signal.SIGTERM]
+    assert plan.due(104.4) == []
+    assert plan.due(104.5) == [signal.SIGKILL]
+    assert (plan.due(999.0), plan.next_at) == ([], None)
+    assert plan.sent == [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+
+
+def test_the_default_grace_ends_a_child_within_five_seconds() -> None:
+    """The promise of the documentation holds for the default."""
+    from compilediag.runs.supervised.options import GRACE_S
+
+    assert GRACE_S < 5
+
+
+def test_a_late_look_gets_everything_that_is_due() -> None:
+    """A supervisor that slept through two stages sends both."""
+    plan = KillSchedule(grace_s=3.0)
+    plan.interrupt(0.0)
+    assert plan.due(2.5) == [signal.SIGINT, signal.SIGTERM]
+
+
+def test_a_time_limit_terms_and_kills() -> None:
+    """TERM at once, KILL after the grace."""
+    plan = KillSchedule(grace_s=2.0)
+    plan.expire(10.0)
+    assert plan.due(10.0) == [signal.SIGTERM]
+    assert plan.due(12.0) == [signal.SIGKILL]
+
+
+def test_signals_are_messages_and_handlers_come_back() -> None:
+    """Inside, a signal is noted; outside, everything is as before; ignored ones stay ignored."""
+    before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with SignalInbox() as inbox:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert inbox.wait(None) == [signal.SIGTERM]
+            assert inbox.wait(0.0) == []
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+# --- the environment -------------------------------------------------------------------------
+
+
+def test_the_environment_of_the_child() -> None:
+    """Ours first, the user's entries after it in their order, nothing else changed."""
+    base = {"PYTHONPATH": "/a::/b", "TORCH_LOGS": "graph_breaks", "X": "1"}
+    child = child_environment(base, "/run", steps=5, trace_dir="/run/t")
+    assert child["PYTHONPATH"] == f"{bootstrap_dir()}:/a::/b"
+    assert child["COMPILEDIAG_RUN_DIR"] == "/run"
+    assert child["COMPILEDIAG_STEPS"] == "5"
+    assert child["TORCH_TRACE"] == "/run/t"
+    assert (child["TORCH_LOGS"], child["X"]) == ("graph_breaks", "1")
+
+
+@pytest.mark.parametrize("paths", [None, ""])
+def test_no_path_stays_no_path(paths) -> None:
+    """An unset or empty PYTHONPATH does not put the current folder on the path."""
+    base = {} if paths is None else {"PYTHONPATH": paths}
+    assert child_environment(base, "/run")["PYTHONPATH"] == bootstrap_dir()
+
+
+def test_a_run_in_a_run_attaches_once() -> None:
+    """The inner run's directory and one entry of ours."""
+    outer = child_environment({"PYTHONPATH": "/a"}, "/outer", steps=3)
+    inner = child_environment(outer, "/inner")
+    assert inner["PYTHONPATH"] == f"{bootstrap_dir()}:/a"
+    assert inner["COMPILEDIAG_RUN_DIR"] == "/inner"
+    assert "COMPILEDIAG_STEPS" not in inner
+
+
+# --- the output directory --------------------------------------------------------------------
+
+
+def test_runs_of_one_second_do_not_meet(tmp_path: Path, monkeypatch) -> None:
+    """Two runs with the same name, second and process have two folders."""
+    monkeypatch.chdir(tmp_path)
+    first = make_run_dir(None, "x", now=0.0, pid=7)
+    second = make_run_dir(None, "x", now=0.0, pid=7)
+    assert os.path.basename(first) == "19700101T000000Z-x-7"
+    assert os.path.basename(second) == "19700101T000000Z-x-7-2"
+
+
+# --- the ending ------------------------------------------------------------------------------
+
+
+def journal(
+    pid: int, failure: str | None, t: float = 1.0, start: str = "00", began: float = 0.0
+) -> Journal:
+    started = ProcessStarted(
+        began, 1, pid, 1, None, None, (), "/env/python", "/", f"2026-01-01T00:00:{start}Z", "3.11"
+    )
+    return Journal(str(pid), (started, ProcessEnded(t, {}, 0.0, 0, None, failure)))
+
+
+def ended(returncode: int, **more) -> ExitInfo:
+    return ExitInfo(pid=10, returncode=returncode, wall_s=1.0, **more)
+
+
+def test_the_first_worker_to_fail_is_the_reason() -> None:
+    """A launcher's exception follows from a worker's: the earliest end is told, with its trace."""
+    journals = [
+        journal(10, "ChildFailedError: rank 1\n\ntrace 0", t=9.0),
+        journal(11, "RuntimeError: lost peer\n\ntrace 1", t=6.0, start="02"),
+        journal(12, "ValueError: root\n\ntrace 2", t=5.0, start="02"),
+    ]
+    told = tell_ending(ended(1), PROGRAM, journals)
+    assert (told.status, told.reason, told.log_tail) == ("failed", "ValueError: root", "trace 2")
+
+
+def test_a_fork_goes_on_with_the_clock_of_its_parent() -> None:
+    """Forked at 40 s and ended at 43, it is earlier than a process that began then and ended at 6:
+    its clock does not begin at 0."""
+    journals = [
+        journal(11, "RuntimeError: follows\n\ntrace 1", t=6.0, start="40"),
+        journal(12, "ValueError: root\n\ntrace 2", t=43.0, start="40", began=40.0),
+    ]
+    assert tell_ending(ended(1), PROGRAM, journals).reason == "ValueError: root"
+
+
+def test_a_scripts_own_exception_comes_first() -> None:
+    """For a script, a helper process that failed earlier is not the reason."""
+    journals = [journal(11, "OSError: helper\n\n", t=0.1), journal(10, "ValueError: own\n\ntrace")]
+    assert tell_ending(ended(1), SCRIPT, journals).reason == "ValueError: own"
+
+
+def test_a_handled_exception_is_no_failure() -> None:
+    """`sys.last_value` may be set in a run that went well: the exit code decides."""
+    told = tell_ending(ended(0), SCRIPT, [journal(10, "ValueError: handled\n\n")])
+    assert (told.status, told.reason, told.log_tail) == ("complete", None, None)
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "reason"),
+    [
+        (ended(-11), "killed", "killed by SIGSEGV (signal 11)"),
+        (ended(137), "failed", "exit code 137, which a shell uses for SIGKILL (signal 9)"),
+        (ended(0, interrupted=True), "interrupted", "Ctrl-C"),
+        (ended(-2), "interrupted", "SIGINT (signal 2)"),
+    ],
+)
+def test_endings_without_an_exception(how: ExitInfo, status: str, reason: str) -> None:
+    """Signals by name; a shell's spelling of a signal is explained."""
+    told = tell_ending(how, SCRIPT, [])
+    assert (told.status, told.reason) == (status, reason)
+
+
+def test_lost_records_make_a_complete_run_partial() -> None:
+    """The target succeeded, the record of it did not."""
+    assert tell_ending(ended(0), SCRIPT, [], lost=True).status == "partial"

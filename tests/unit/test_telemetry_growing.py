@@ -1,0 +1,265 @@
+"""A run that goes on: at every moment the figures of all events so far, or none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+from compilediag.diagnosis.figures.goodput import account, settle
+from compilediag.runs.telemetry import live_process
+from compilediag.runs.telemetry.labels import MOST_OWN_NAMES, OTHER, Labels
+from compilediag.runs.telemetry.live_run import End, LiveRun
+from compilediag.runs.telemetry.metrics import FIGURES, flat, points_of
+from compilediag.runs.telemetry.snapshot import MetricsSnapshot
+from compilediag.timeline.fold import fold
+from compilediag_harness.wire import (
+    Compiled,
+    Event,
+    Location,
+    ProcessEnded,
+    ProcessStarted,
+    Recompiled,
+    RunTracked,
+    SpanEnded,
+    SpansEnded,
+    StepsEnded,
+    TrackedMetric,
+)
+
+WHERE = Location("/home/user/model.py", 3, "forward")
+
+
+def started(rank: int | None = None, second: int = 0) -> ProcessStarted:
+    at = f"2026-11-20T14:45:{second:02d}Z"
+    return ProcessStarted(0.0, 1, 7, 6, rank, None, (), "python", "/", at, "3.11.7")
+
+
+def steps(first: int, ends: Sequence[float], wall_s: float, data_wait: float = 0.0) -> StepsEnded:
+    count = len(ends)
+    return StepsEnded(
+        ends[-1], first, "optimizer", tuple(ends), (wall_s,) * count, (data_wait,) * count
+    )
+
+
+def compiled(t: float, seconds: float, number: int = 0, reason: str | None = None) -> Compiled:
+    return Compiled(
+        t, 0, f"0/{number}", 0, WHERE, True, True, seconds, None, 1, 1, 1, reason, None, None
+    )  # fmt: skip
+
+
+def asked(t: float, number: int) -> Recompiled:
+    return Recompiled(t, 0, f"0/{number}", 0, WHERE, ("n == 2",), (), 0.001)
+
+
+def span(name: str, start: float, wall_s: float, depth: int = 0) -> SpanEnded:
+    return SpanEnded(start + wall_s, 0, name, start, wall_s, depth, 0)
+
+
+def history(seed: int, *, late_spans: bool) -> list[Event]:
+    """A run as a program could have made it: compiles, steps, spans between and inside of them."""
+    chance = random.Random(seed)
+    events: list[Event] = [started(), compiled(1.5, 0.7)]
+    now, number, compiles = 1.5, 0, 1
+    long_from = now
+    while number < 120:
+        ends: list[float] = []
+        for _ in range(chance.randint(1, 9)):
+            now += 0.01
+            ends.append(now)
+        events.append(steps(number, ends, 0.01, chance.choice((0.0, 0.002))))
+        number += len(ends)
+        if chance.random() < 0.2:
+            seconds = chance.choice((0.003, 0.2))
+            events += [asked(now, compiles), compiled(now + seconds, seconds, compiles, "n")]
+            now, compiles = now + seconds, compiles + 1
+        if chance.random() < 0.3:
+            events.append(span("inner", now + 0.01, 0.02, 1))
+            events.append(span(chance.choice(("eval", "checkpoint", "mine")), now, 0.05))
+            now += 0.05
+        if late_spans and chance.random() < 0.1:
+            events.append(span("epoch", long_from, now - long_from))
+            long_from = now
+    return [*events, ProcessEnded(now + 0.1, {}, 0.0, 0, None)]
+
+
+def all_at_once(events: Iterable[Event], wall_s: float | None, *, orderly: bool):
+    return account(fold([list(events)]), wall_s, orderly=orderly)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None:
+    """Told after every few events and settled on the way, to the nanosecond what the receipt says;
+    few steps are kept."""
+    monkeypatch.setattr(live_process, "STEPS_KEPT", 10)
+    events = history(seed, late_spans=False)
+    run, process, told, most = LiveRun(0.0), live_process.LiveProcess("x"), 0, 0
+    for place in range(0, len(events), 3):
+        process.take(events[place : place + 3])
+        folded = fold([process.events])
+        found = process.account(folded, None, orderly=False)
+        assert found == all_at_once(events[: place + 3], None, orderly=False)
+        told += found is not None
+        most = max(most, len(process.steps))
+    assert told > 5
+    assert process.settled is not None
+    assert most < 60  # of 120
+    run.take({"journal-1": events})
+    last = run.reading(100.0, end=End(0, 9.5, complete=True))
+    whole = all_at_once(events, 9.5, orderly=True)
+    assert whole is not None
+    assert last.goodput_s == (whole.goodput_ns or 0) / 1e9
+    assert sum(last.badput_s.values()) + last.goodput_s == pytest.approx(9.5, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_span_that_reaches_back_is_never_told_wrong(seed: int, monkeypatch) -> None:
+    """A span that ends late covers steps that are settled: then nothing is told of the time."""
+    monkeypatch.setattr(live_process, "STEPS_KEPT", 10)
+    events = history(seed, late_spans=True)
+    process = live_process.LiveProcess("x")
+    for place in range(0, len(events), 3):
+        process.take(events[place : place + 3])
+        found = process.account(fold([process.events]), None, orderly=False)
+        if found is None:
+            assert process.lost_track or place == 0
+        else:
+            assert found == all_at_once(events[: place + 3], None, orderly=False)
+    assert process.ended_steps >= 120
+
+
+def test_a_late_span_and_a_late_compile_are_noticed(monkeypatch) -> None:
+    """Each alone ends the account; steps and compiles are counted on."""
+    monkeypatch.setattr(live_process, "STEPS_KEPT", 5)
+    ends = [1.0 + 0.1 * number for number in range(20)]
+    for late in (span("epoch", 0.5, 2.4), compiled(2.9, 2.5, 1)):
+        run = LiveRun(0.0)
+        run.take({"j": [started(), compiled(0.9, 0.1), steps(0, ends, 0.1)]})
+        assert run.reading(1.0).goodput_s == pytest.approx(2.0)
+        run.take({"j": [late]})
+        after = run.reading(2.0)
+        assert (after.goodput_s, after.goodput, after.badput_s) == (None, None, {})
+        assert (after.steps, after.compiles) == (20, 1 + isinstance(late, Compiled))
+        run.take({"j": [steps(20, [3.1], 0.1)]})
+        assert run.reading(3.0).steps == 21
+
+
+def test_settling_refuses_to_part_a_span() -> None:
+    """Time is settled only where nothing lies across."""
+    timeline = fold([[started(), steps(0, [1.0, 2.0], 1.0), span("eval", 1.5, 1.0)]])
+    assert settle(timeline, 2_000_000_000) is None
+    whole = fold([[started(), steps(0, [1.0, 2.0], 1.0), span("eval", 1.5, 0.25)]])
+    done = settle(whole, 2_000_000_000)
+    assert done is not None
+    assert (done.goodput_ns, dict(done.charged_ns)) == (1_750_000_000, {"eval": 250_000_000})
+
+
+def test_recompiles_and_compile_time_are_those_of_the_fold() -> None:
+    """The first compile and the one that a false guard caused, with their seconds."""
+    run = LiveRun(0.0)
+    events = [started(), compiled(1.0, 0.5), asked(2.0, 1), compiled(2.5, 0.25, 1, "n == 2")]
+    run.take({"j": events})
+    reading = run.reading(3.0)
+    assert (reading.frames, reading.compiles, reading.recompiles) == (1, 2, 1)
+    assert (reading.compile_first_s, reading.compile_again_s) == (0.5, 0.25)
+    assert reading.steps is None
+
+
+def test_lost_records_leave_steps_and_goodput_out() -> None:
+    """A count that may be too low is told beside the number of lost records; time is not told."""
+    run = LiveRun(0.0)
+    run.take({"j": [started(), compiled(0.9, 0.1), steps(0, [1.0, 2.0], 1.0)]})
+    reading = run.reading(3.0, records_lost=2)
+    assert (reading.compiles, reading.records_lost) == (1, 2)
+    assert (reading.steps, reading.step_s, reading.goodput_s) == (None, None, None)
+
+
+def test_the_lowest_rank_that_steps_is_told() -> None:
+    """Ranks work side by side: steps of one are told, compiles of all; the mean is of new ones."""
+    run = LiveRun(0.0)
+    run.take(
+        {
+            "b": [started(rank=1), compiled(0.5, 0.1), steps(0, [1.0, 1.5, 2.0], 0.5)],
+            "a": [started(rank=0, second=1), compiled(0.5, 0.1), steps(0, [1.0, 2.0], 1.0)],
+        }
+    )
+    first = run.reading(3.0)
+    assert (first.processes, first.compiles, first.steps, first.step_s) == (2, 2, 2, 1.0)
+    assert run.reading(4.0).step_s is None
+    run.take({"a": [steps(2, [2.25], 0.25)]})
+    assert run.reading(5.0).step_s == 0.25
+
+
+def test_spans_in_batches_count_as_well() -> None:
+    """A batch of spans is taken apart; other threads cost no wall time."""
+    batch = SpansEnded(
+        3.0,
+        ("eval", "mine"),
+        (0, 0),
+        (0, 99),
+        ("", ""),
+        (0, 1),
+        (0, 0),
+        (2_000_000_000,) * 2,
+        (500_000_000,) * 2,
+    )
+    run = LiveRun(0.0)
+    run.take({"j": [started(), steps(0, [1.0, 2.0], 1.0), batch]})
+    assert run.reading(3.0).badput_s["eval"] == 0.5
+    assert "mine" not in run.reading(3.0).badput_s
+
+
+def test_labels_hold_no_secret_no_control_character_and_are_few() -> None:
+    """Names that the program makes up are cleaned, share "other" beyond the limit, and add up."""
+    labels = Labels(("eval",), ("hunter2hunter2",))
+    assert labels.of("eval") == "eval"
+    assert labels.of("my eval\x1b[31m\n") == "my_eval_31m_"
+    assert "hunter2" not in labels.of("run-hunter2hunter2")
+    made = {labels.of(f"epoch {number}") for number in range(100)}
+    assert len(made) == MOST_OWN_NAMES - 2 + 1
+    assert OTHER in made
+    assert labels.added_up({"a b c": 1.0, "zz": 2.0, "eval": 4.0}) == {OTHER: 3.0, "eval": 4.0}
+    assert labels.text("L['token'] == 'hunter2hunter2'\x1b") == "L['token'] == '<redacted>' "
+
+
+def test_tracked_metrics_that_would_share_a_label_are_left_out() -> None:
+    """A gauge of several things at once means nothing; what is not finite has no value."""
+    metrics = [TrackedMetric(f"m{number}", 1, last=float(number)) for number in range(40)]
+    metrics.append(TrackedMetric("none", 0))
+    ran = RunTracked(
+        1.0, 1, "valid", {}, "running", 3, 0, 2, 1.0, 1.0,
+        per_s={"tokens": float("inf")}, metrics=tuple(metrics),
+    )  # fmt: skip
+    run = LiveRun(0.0)
+    run.take({"j": [started(), ran]})
+    found = run.reading(3.0)
+    assert found.tracked == {("valid", f"m{n}"): float(n) for n in range(MOST_OWN_NAMES)}
+    assert found.tracked_per_s == {}
+    assert flat(found)["compilediag/tracked_value/valid/m3"] == 3.0
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    """No zero stands for a figure that was not measured; names are unique and documented."""
+    names = {point.figure.name for point in points_of(MetricsSnapshot(1.0, 0.0))}
+    assert "compilediag.steps" not in names
+    assert "compilediag.goodput" not in names
+    assert {"compilediag.recompiles", "compilediag.run.active"} <= names
+    assert len({figure.prometheus for figure in FIGURES}) == len(FIGURES)
+    told = flat(MetricsSnapshot(1.0, 0.0, recompiles=3, badput_s={"eval": 2.0}))
+    assert told["compilediag/recompiles"] == 3
+    assert told["compilediag/badput_time_s/eval"] == 2.0
+
+
+def test_every_metric_stands_in_its_page() -> None:
+    """docs/telemetry.md names each metric as both sides call it, with unit, kind and meaning."""
+    page = Path(__file__).parents[2] / "docs" / "telemetry.md"
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
+    for figure in FIGURES:
+        labels = "".join(f" `{{{label}}}`" for label in figure.labels)
+        wanted = (
+            f"| `{figure.name}`{labels} | `{figure.prometheus}` | {figure.unit} | {figure.kind} "
+            f"| {figure.says} |"
+        )
+        assert wanted in rows

@@ -1,0 +1,124 @@
+"""Traces that other versions of torch wrote: the counts, causes and breaks that torch itself told.
+
+`tools/record_traces.py` makes them, and writes what torch counted beside them; what is wrong with
+each program is told by its scenario, for the version of torch.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import scenario_cases
+from packaging.version import Version
+
+from compilediag.diagnosis.diagnose import Diagnosis, diagnose
+from compilediag.readers.torch_trace.read import read_trace
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import Timeline
+
+DATA = Path(__file__).parents[1] / "data"
+VERSIONS = ("2.7.1", "2.15.0")
+
+NO_BREAK = {("2.7.1", "break_on_exception")}
+"""torch 2.7 leaves the break out of its trace where it skips the frame; see docs/analyze.md."""
+
+NO_NAME = {"closure_flag"}
+"""A printed reason tells the cell of a closure and not the variable in it."""
+
+Recorded = dict[str, Any]
+
+_ADDRESS = re.compile(r"\d{12,}")
+
+
+def expected(version: str) -> dict[str, Recorded]:
+    """What torch told, by program."""
+    path = DATA / f"traces_{version}" / "expected.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+CASES = [(version, name) for version in VERSIONS for name in expected(version)]
+
+
+def analyzed(version: str, name: str) -> tuple[Timeline, Diagnosis]:
+    journals = read_trace(str(DATA / f"traces_{version}" / f"{name}.log.gz"))
+    assert [journal.lost for journal in journals] == [{}]
+    timeline = fold([journal.events for journal in journals], user_roots=("/home/user",))
+    return timeline, diagnose(timeline)
+
+
+def test_traces_of_both_versions_are_there() -> None:
+    """A dozen programs each, the same ones."""
+    programs = [{name for version, name in CASES if version == each} for each in VERSIONS]
+    assert programs[0] == programs[1]
+    assert len(programs[0]) == 12
+
+
+@pytest.mark.parametrize(("version", "name"), CASES)
+def test_counts_and_breaks_are_those_of_torch(version: str, name: str) -> None:
+    """Restarts, resets, backwards and the recompile limit included, and nothing disagrees."""
+    timeline, diagnosis = analyzed(version, name)
+    told: Recorded = expected(version)[name]
+    if (version, name) in NO_BREAK:
+        told = {"counts": {**told["counts"], "graph_breaks": 0}, "breaks": []}
+    guarded = [item for item in timeline.compiles if item.forward and item.guarded]
+    assert {
+        "frames": len(timeline.frames),
+        "compiles": len(guarded),
+        "recompiles": len(timeline.counted_recompiles),
+        "graphs": sum(1 for item in guarded if item.graph_ops),
+        "graph_breaks": len(timeline.breaks),
+        "eager_fallbacks": sum(frame.ran_eager for frame in timeline.frames),
+        "recompile_limit_hits": sum(item.limit_hit_step is not None for item in timeline.frames),
+    } == told["counts"]
+    assert sorted([site.file, site.line] for site in timeline.breaks) == told["breaks"]
+    assert diagnosis.agreement.differences == ()
+    assert diagnosis.verdict == "findings"
+
+
+@pytest.mark.parametrize(("version", "name"), CASES)
+def test_reasons_are_those_of_torch(version: str, name: str) -> None:
+    """The first of each attempt, which is the one that torch's metrics tell; the epochs of a trace
+    begin with its first compile."""
+    timeline, _ = analyzed(version, name)
+    told = expected(version)[name]["reasons"]
+    first = min((epoch for epoch, _, _ in told), default=0)
+    found = [
+        [item.epoch + first, item.compile_id, item.reasons[0].split("\n")[0].strip()]
+        for item in timeline.recompiles
+    ]
+    assert [_placeless(each) for each in found] == [_placeless(each) for each in told]
+
+
+def _placeless(reason: list[Any]) -> list[Any]:
+    """Addresses are those of one run."""
+    return [*reason[:2], _ADDRESS.sub("0x", reason[2])]
+
+
+@pytest.mark.parametrize(("version", "name"), CASES)
+def test_findings_are_those_of_the_scenario(version: str, name: str) -> None:
+    """The culprit, as far as one printed reason tells it."""
+    _, diagnosis = analyzed(version, name)
+    case = scenario_cases.case(name, "broken", Version(version))
+    wanted = {(item["rule"], item.get("variable")) for item in case.findings}
+    if (version, name) in NO_BREAK:
+        wanted = {("CD904", None)}
+    found = {(item.rule, item.variable) for item in diagnosis.findings}
+    assert {rule for rule, _ in wanted} == {rule for rule, _ in found}
+    if name not in NO_NAME:
+        assert {each for each in wanted if each[1]} <= found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nothing_of_a_machine_is_in_them(version: str) -> None:
+    """Folders are neutral, and the traces small."""
+    folder = DATA / f"traces_{version}"
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 160_000
+    for path in folder.glob("*.gz"):
+        content = gzip.decompress(path.read_bytes()).decode()
+        roots = set(re.findall(r"(?<![\w.<:/-])/(\w+)/[\w./-]*\.py", content))
+        assert roots <= {"home", "venv"}, path.name

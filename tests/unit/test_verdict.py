@@ -1,0 +1,150 @@
+"""The verdict screen: golden screens of whole receipts, its size, and text that attacks terminals.
+
+Screens are compared with tests/data/views/*.txt. After a deliberate change:
+`python tests/unit/test_verdict.py` writes them anew; read the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import from_plain
+from compilediag.views.text import columns
+from compilediag.views.verdict import SCREEN_LINES, render
+
+DATA = Path(__file__).parents[1] / "data" / "views"
+CASES = ("findings", "clean", "blind", "disagree", "killed", "many", "hostile", "breaks")
+SHAPES = {
+    "wide": {"width": 120, "color": False},
+    "screen": {"width": 100, "color": False},
+    "narrow": {"width": 60, "color": False},
+    "ascii": {"width": 80, "color": False, "ascii": True},
+    "color": {"width": 100, "color": True},
+    "all": {"width": 100, "color": False, "complete": True},
+}
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def receipt(name: str) -> Receipt:
+    return from_plain(Receipt, json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")))
+
+
+def screens(name: str) -> str:
+    """Every shape of one receipt's screen, one after the other."""
+    made = receipt(name)
+    return "".join(f"--- {shape}\n{render(made, **options)}" for shape, options in SHAPES.items())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name: str) -> None:
+    """Each kind of receipt gives exactly the screens that were read and approved."""
+    assert screens(name) == (DATA / f"{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(set(CASES) - {"hostile"}))
+def test_fits_one_screen(name: str) -> None:
+    """At 100 columns the verdict is one screen, however much was found."""
+    assert render(receipt(name), width=100, color=False).count("\n") <= SCREEN_LINES
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
+def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
+    """No line is broken by the terminal instead of by us, wide characters counted as two."""
+    for line in render(receipt(name), width=width, color=False, complete=True).splitlines():
+        assert columns(line) <= width, line
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_hostile_text_cannot_act_on_the_terminal(color: bool) -> None:
+    """Escapes, bells, carriage returns and bidi overrides of the target are shown, not sent."""
+    drawn = render(receipt("hostile"), width=100, color=color, complete=True)
+    plain = ANSI.sub("", drawn) if color else drawn
+    acting = {char for char in plain if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp")}
+    assert acting == {"\n"}
+    assert "\\x1b[2J" in plain
+    assert "\\u202e" in plain
+
+
+def test_our_own_colours_are_the_only_escapes() -> None:
+    """With colour every escape is a style and every style is ended on its line."""
+    drawn = render(receipt("hostile"), width=100, color=True)
+    for line in drawn.splitlines():
+        codes = ANSI.findall(line)
+        assert "\x1b" not in ANSI.sub("", line)
+        assert not codes or codes[-1] == "\x1b[0m"
+
+
+def test_colour_changes_nothing_but_colour() -> None:
+    """Without colour the same characters stand at the same places."""
+    for name in CASES:
+        made = receipt(name)
+        plain = render(made, width=100, color=False)
+        assert ANSI.sub("", render(made, width=100, color=True)) == plain
+
+
+def test_ascii_holds_ascii_only() -> None:
+    """A terminal that knows ASCII only gets ASCII only, hostile text included."""
+    for name in CASES:
+        assert render(receipt(name), width=80, color=False, ascii=True).isascii()
+
+
+def test_findings_that_do_not_fit_are_counted() -> None:
+    """What is left out of the screen is said, and `--all` has it."""
+    made = receipt("many")
+    drawn = render(made, width=100, color=False)
+    shown = len(re.findall(r"^ +\d+  CD103", drawn, re.MULTILINE))
+    assert f"+{12 - shown} more: compilediag show --all" in drawn
+    complete = render(made, width=100, color=False, complete=True)
+    assert len(re.findall(r"^ +\d+  CD103", complete, re.MULTILINE)) == 12
+
+
+def test_blind_never_looks_clean() -> None:
+    """A blind verdict says why, and that its zeros are no measurement."""
+    drawn = render(receipt("blind"), width=100, color=False)
+    assert drawn.startswith("? blind")
+    assert "python -I" in drawn
+    assert 'A count of 0 here means "not seen"' in drawn
+    assert "✓" not in drawn
+
+
+def test_disagreement_is_told_with_its_numbers() -> None:
+    """The sources that disagree are named with what each of them counted."""
+    assert "recompiles: events 3, text log 4" in render(receipt("disagree"), width=100, color=False)
+
+
+def test_root_makes_paths_relative() -> None:
+    """Files below the working directory are shown as the user would type them."""
+    made = receipt("breaks")
+    drawn = render(made, width=100, color=False, root="/usr/lib/python3/site-packages")
+    assert " lib/blocks.py:88" in drawn
+
+
+def test_next_commands_find_the_same_receipt() -> None:
+    """After `show PATH` the commands that lead on carry the path."""
+    drawn = render(receipt("findings"), width=120, color=False, suffix=" 'my runs/1'")
+    assert "compilediag explain 1 'my runs/1'" in drawn
+    assert "compilediag show --timeline 'my runs/1'" in drawn
+
+
+def test_unmeasured_cost_is_not_zero() -> None:
+    """Null means not measured: it is neither 0 s nor a share of the wall time."""
+    made = receipt("findings")
+    time_s = msgspec.structs.replace(made.compile.time_s, recompile=None)
+    section = msgspec.structs.replace(made.compile, time_s=time_s)
+    drawn = render(
+        msgspec.structs.replace(made, compile=section, goodput=None), width=100, color=False
+    )
+    assert drawn.splitlines()[0].endswith("3 recompiles in 12 steps (their cost was not measured)")
+
+
+if __name__ == "__main__":
+    for case in CASES:
+        (DATA / f"{case}.txt").write_text(screens(case), encoding="utf-8")
