@@ -5,7 +5,8 @@
 Programs of scenarios run under TORCH_TRACE in that environment, and once more under
 `tests/support/oracle.py`, which asks torch. The traces are made small and lose what is of the
 machine: folders are renamed, configuration dumps emptied, graphs and generated code left out, and
-digests of changed payloads written again. Needs only the standard library; no compilediag is imported.
+digests of changed payloads written again. Needs only the standard library; no compilediag is
+imported.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 and the graphs themselves replaced (`cudagraph_stubs`).
 
 python tests/support/cudagraph_programs.py REPORT.json PROGRAM... writes the receipt of each
-program. The program gets its device, "cpu", as argument. torch's compiler front end and its decision
-what is static, mutated and recorded are real; the kernels are not: the graph is interpreted, and a replay
-interprets it again. Whether memory of a graph was overwritten is decided in C++ that wheels for
-CPUs do not have: nothing can be said of it here.
+program. The program gets its device, "cpu", as argument. torch's compiler front end and its
+decision what is static, mutated and recorded are real; the kernels are not: the graph is
+interpreted, and a replay interprets it again. Whether memory of a graph was overwritten is decided
+in C++ that wheels for CPUs do not have: nothing can be said of it here.
 """
 
 from __future__ import annotations
