@@ -7,8 +7,8 @@
 its `.venv`), and lets it analyze every recorded trace, text log and trainer log; the programs and
 records are those of this checkout. `compare` lists every field that differs, is lost or is new,
 but for ids, times and links; numbers that were measured are compared where a record was read, not
-where a program ran, which gives others each time. Where BEFORE_AGAIN, a second collection of the same checkout,
-differs from BEFORE as well, the field is no property of the code and is left out too.
+where a program ran, which gives others each time. Where BEFORE_AGAIN, a second collection of the
+same checkout, differs from BEFORE as well, the field is no property of the code: left out too.
 """
 
 from __future__ import annotations

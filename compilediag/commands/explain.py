@@ -11,7 +11,7 @@ from compilediag.commands.help import Command
 from compilediag.commands.params import PATH
 from compilediag.commands.terminal import look, write
 from compilediag.errors import UsageError
-from compilediag.views.text import clean, hang
+from compilediag.views.text import clean, hanging_indent
 
 _CODE = re.compile(r"CD\d{3}\Z", re.IGNORECASE)
 _NUMBER = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
@@ -71,7 +71,7 @@ def _list() -> str:
     lines: list[str] = []
     for code, entry in sorted(REGISTER.items()):
         told = f"{entry.slug}: {entry.sentence}"
-        lines += hang(screen.text(told), screen.width, f"  {code}  ", " " * 9)
+        lines += hanging_indent(screen.text(told), screen.width, f"  {code}  ", " " * 9)
     return "\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n"
 
 

@@ -21,8 +21,8 @@ from compilediag.pytest_plugin.stretch import stretch, unfinished
 from compilediag.runs.watch import WatchResult
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
+from compilediag.views.format import count
 from compilediag.views.text import clean
-from compilediag.views.words import count
 
 _SWITCHED_OFF = ("force_eager", "eager_on_recompile")
 """Stances under which nothing compiles whatever the program does."""

@@ -11,9 +11,9 @@ from compilediag.pytest_plugin.counted import Counted, counted
 from compilediag.pytest_plugin.listing import Listing
 from compilediag.pytest_plugin.marks import Demands
 from compilediag.timeline.timeline import Recompile, Timeline
+from compilediag.views.format import count
 from compilediag.views.lookups import BLIND_RULES
 from compilediag.views.text import clean
-from compilediag.views.words import count
 
 _NOUNS = {
     "recompiles": "recompile",

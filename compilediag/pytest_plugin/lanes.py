@@ -22,8 +22,8 @@ from compilediag.pytest_plugin.listing import Listing
 from compilediag.pytest_plugin.marks import Demands
 from compilediag.pytest_plugin.settings import Settings, baseline_of
 from compilediag.runs.watch import WatchResult
+from compilediag.views.format import count, seconds
 from compilediag.views.text import clean
-from compilediag.views.words import count, seconds
 
 UPDATE = "pytest --compilediag-update"
 _LOCK = pytest.StashKey[Baseline]()

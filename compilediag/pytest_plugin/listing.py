@@ -16,8 +16,8 @@ from compilediag.diagnosis.rules.break_text import read_break
 from compilediag.diagnosis.rules.recompiles import blamed
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Recompile, Timeline
+from compilediag.views.format import seconds, steps
 from compilediag.views.text import clean
-from compilediag.views.words import seconds, steps
 from compilediag_harness.wire import Location
 
 _MOST_CHANGES = 8

@@ -9,8 +9,8 @@ from compilediag.pytest_plugin import COUNTED
 from compilediag.pytest_plugin.judging import number_of
 from compilediag.pytest_plugin.lanes import UPDATE, written_lanes
 from compilediag.pytest_plugin.marks import COUNTS
+from compilediag.views.format import count
 from compilediag.views.text import clean
-from compilediag.views.words import count
 
 _ALWAYS = ("frames", "compiles", "recompiles", "graph_breaks")
 """Counts that are told when they are zero too."""

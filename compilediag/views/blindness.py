@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from compilediag.views.lookups import BLIND_RULES, numbered
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import hang
+from compilediag.views.text import hanging_indent
 from compilediag.views.training import is_note
 
 if TYPE_CHECKING:
@@ -21,31 +21,33 @@ _IN_OTHER_WORDS = {
 }
 
 
-def why_blind(receipt: Receipt, look: RenderOptions) -> list[str]:
+def why_blind(receipt: Receipt, options: RenderOptions) -> list[str]:
     """Every reason with its remedy, as indented lines; nothing unless the verdict is blind."""
     if receipt.verdict != "blind":
         return []
     lines: list[str] = []
     for reason, remedy in reasons(receipt)[:MOST_REASONS]:
-        lines += hang(look.text(reason), look.width, "  why: ", "       ")
+        lines += hanging_indent(options.text(reason), options.width, "  why: ", "       ")
         if remedy:
-            fix = hang(look.text(remedy), look.width, "       fix: ", "            ")
-            lines += [look.styled(line, "cyan") for line in fix]
+            fix = hanging_indent(
+                options.text(remedy), options.width, "       fix: ", "            "
+            )
+            lines += [options.styled(line, "cyan") for line in fix]
     meaning = 'A count of 0 here means "not seen"; it does not mean "did not happen".'
-    return [*lines, *hang(meaning, look.width, "  ", "  ")]
+    return [*lines, *hanging_indent(meaning, options.width, "  ", "  ")]
 
 
 def reasons(receipt: Receipt) -> list[tuple[str, str | None]]:
     """Each reason for blindness with what to do about it: findings first, then what they left."""
-    told: dict[str, str | None] = {}
+    parts: dict[str, str | None] = {}
     for _, item in numbered(receipt):
         if item.rule in BLIND_RULES:
             words = item.title or _IN_OTHER_WORDS[item.rule]
-            told[f"{words} ({item.rule})"] = item.fix.summary
+            parts[f"{words} ({item.rule})"] = item.fix.summary
     evidence = receipt.completeness
     for text in (*evidence.reasons, *evidence.differences):
-        if not is_note(text) and not any(text in known for known in told):
-            told[text] = None
-    if not told and not receipt.compile.compiles:
-        told[_IN_OTHER_WORDS["CD901"]] = None
-    return list(told.items())
+        if not is_note(text) and not any(text in known for known in parts):
+            parts[text] = None
+    if not parts and not receipt.compile.compiles:
+        parts[_IN_OTHER_WORDS["CD901"]] = None
+    return list(parts.items())

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from compilediag.views.cadence_variants import NAME_CHARS, variant_rows
+from compilediag.views.format import NOT_MEASURED, count, ordinal, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import columns, flow, hang
-from compilediag.views.words import NOT_MEASURED, count, ordinal, seconds
+from compilediag.views.text import display_width, hanging_indent, wrap_items
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.cadence import (
@@ -27,17 +27,17 @@ MOST_PHASES = 2
 MOST_NAMES = 3
 LEAST_ROOM = 8
 SLOWER = 1.5
-"""A variant whose quiet steps are longer than the control's by this factor is told of."""
+"""A variant whose quiet steps are longer than the control's by this factor is named."""
 
 
 def render_cadence(
-    receipt: Receipt, look: RenderOptions, suffix: str = "", *, more: bool = True
+    receipt: Receipt, options: RenderOptions, suffix: str = "", *, more: bool = True
 ) -> str:
     """The probe of a receipt as text with a newline at its end.
 
     Args:
         receipt: what to show.
-        look: how to draw.
+        options: how to draw.
         suffix: what the next commands need to find this receipt again, such as its path.
         more: whether to name the next commands.
     """
@@ -45,66 +45,70 @@ def render_cadence(
     if section is None:
         return "no cadence probe: compilediag run SCRIPT --cadence-probe\n"
     blocks = [
-        _head(section, look),
-        _costs(section, look),
-        _remarks(section, look),
-        variant_rows(section, look),
-        _periods(section, look),
-        _notes(section, look),
-        _next(section, look, suffix) if more else [],
+        _head(section, options),
+        _costs(section, options),
+        _remarks(section, options),
+        variant_rows(section, options),
+        _periods(section, options),
+        _notes(section, options),
+        _next(section, options, suffix) if more else [],
     ]
     lines = [line for block in blocks if block for line in (*block, "")]
     return "\n".join(line.rstrip() for line in lines[:-1]) + "\n"
 
 
-def _head(section: CadenceSection, look: RenderOptions) -> list[str]:
+def _head(section: CadenceSection, options: RenderOptions) -> list[str]:
     worst = max(section.attribution, key=lambda item: item.compile_s or 0.0, default=None)
     sign = "bad" if worst is not None and worst.recompiles else "good"
     if not section.groups:
-        told, sign = "no group of periodic work was moved", "warn"
+        sentence, sign = "no group of periodic work was moved", "warn"
         if section.periods:
-            told, sign = _rhythm(section.periods[0]), "bad"
+            sentence, sign = _rhythm(section.periods[0]), "bad"
     elif worst is None or not section.variants[1:]:
-        told, sign = "the probe is not complete", "warn"
+        sentence, sign = "the probe is not complete", "warn"
     elif worst.recompiles:
         guilty = [item for item in section.attribution if item.recompiles]
-        names = ", ".join(look.text(item.group, NAME_CHARS) for item in guilty[:MOST_NAMES])
+        names = ", ".join(options.text(item.group, NAME_CHARS) for item in guilty[:MOST_NAMES])
         names += ", ..." if guilty[MOST_NAMES:] else ""
         number = count(sum(item.recompiles or 0 for item in guilty), "recompile")
         total = seconds(sum(item.compile_s or 0.0 for item in guilty))
-        told = f"{names} {'makes' if len(guilty) == 1 else 'make'} torch compile again: "
-        told += f"{number}, {total}"
+        sentence = f"{names} {'makes' if len(guilty) == 1 else 'make'} torch compile again: "
+        sentence += f"{number}, {total}"
     elif any(item.compile_s is None for item in section.attribution):
-        told, sign = "whose the compiles are could not be told", "warn"
+        sentence, sign = "whose the compiles are could not be told", "warn"
     else:
-        told = "no group makes torch compile again: what they cost is the metric itself"
-    lines = hang(f"cadence probe: {told}", look.width, look.sign(sign) + " ", "  ")
+        sentence = "no group makes torch compile again: what they cost is the metric itself"
+    lines = hanging_indent(
+        f"cadence probe: {sentence}", options.width, options.sign(sign) + " ", "  "
+    )
     style = {"bad": "red", "good": "green", "warn": "yellow"}[sign]
     facts = [count(len(section.variants), "variant")]
     if section.steps is not None:
         facts.append(f"{section.steps} steps each, {section.warmup} of them warm-up")
     fresh = "empty caches for each variant" if section.caches == "fresh" else "caches kept"
-    below = flow([*facts, fresh], look.dot, look.width, "  ", "  ")
-    return [look.styled(line, style) for line in lines] + [look.styled(i, "dim") for i in below]
+    below = wrap_items([*facts, fresh], options.dot, options.width, "  ", "  ")
+    return [options.styled(line, style) for line in lines] + [
+        options.styled(i, "dim") for i in below
+    ]
 
 
 # --- what groups cost --------------------------------------------------------------------------
 
 
-def _costs(section: CadenceSection, look: RenderOptions) -> list[str]:
+def _costs(section: CadenceSection, options: RenderOptions) -> list[str]:
     rows: list[tuple[str, ...]] = []
     for item in section.attribution:
-        name = look.fit(look.text(item.group), NAME_CHARS)
-        rows += _cost_rows(name, item.fires, item.first_hit, item.recurring, look)
+        name = options.truncate(options.text(item.group), NAME_CHARS)
+        rows += _cost_rows(name, item.fires, item.first_hit, item.recurring, options)
     found = section.collision
     if found is not None:
-        rows += _cost_rows("(collision)", found.fires, found.first_hit, found.recurring, look)
+        rows += _cost_rows("(collision)", found.fires, found.first_hit, found.recurring, options)
     if not rows:
         return []
-    widths = [max(columns(row[place]) for row in (HEAD, *rows)) + 2 for place in range(6)]
-    room = max(look.width - sum(widths) - 2, LEAST_ROOM)
-    fitted = [(*row[:6], look.fit(row[6], room)) for row in rows]
-    return table(HEAD, fitted, look, right=("total", "compile", "metric", "sync"))
+    widths = [max(display_width(row[place]) for row in (HEAD, *rows)) + 2 for place in range(6)]
+    room = max(options.width - sum(widths) - 2, LEAST_ROOM)
+    fitted = [(*row[:6], options.truncate(row[6], room)) for row in rows]
+    return table(HEAD, fitted, options, right=("total", "compile", "metric", "sync"))
 
 
 def _cost_rows(
@@ -112,23 +116,23 @@ def _cost_rows(
     fires: int,
     first: CostSplit | None,
     later: CostSplit | None,
-    look: RenderOptions,
+    options: RenderOptions,
 ) -> list[tuple[str, ...]]:
     if first is None and later is None:
         return [(name, "none seen", "-", "-", "-", "-", "")]
     rows: list[tuple[str, ...]] = []
     if first is not None:
-        rows.append((name, "first hit", *_cells(first), _by_phase(first.by_phase, look)))
+        rows.append((name, "first hit", *_cells(first), _by_phase(first.by_phase, options)))
     if later is not None:
         times = max(fires - 1, 1)
         label = f"{times} more, each" if first is not None else f"{fires}, each"
         shown = "" if first is not None else name
-        rows.append((shown, label, *_cells(later), _by_phase(later.by_phase, look)))
+        rows.append((shown, label, *_cells(later), _by_phase(later.by_phase, options)))
     return rows
 
 
 def _cells(split: CostSplit) -> tuple[str, str, str, str]:
-    """Total, compile, metric, sync; what noise could explain is told as its bound."""
+    """Total, compile, metric, sync; what noise could explain is given as its bound."""
     below = f"< {seconds(split.noise_s)}" if split.noise_s is not None else "?"
     compiling = "?" if split.compile_s is None else seconds(split.compile_s)
     return (
@@ -139,13 +143,13 @@ def _cells(split: CostSplit) -> tuple[str, str, str, str]:
     )
 
 
-def _by_phase(phases: ExtraByPhase, look: RenderOptions) -> str:
+def _by_phase(phases: ExtraByPhase, options: RenderOptions) -> str:
     """The phases that stand out most."""
     known = {name: getattr(phases, name) for name in PHASES}
-    told = [(name, value) for name, value in known.items() if value is not None]
-    told.sort(key=lambda pair: -abs(pair[1]))
-    return look.dot.join(
-        f"{name.replace('_', ' ')} {_signed(value)}" for name, value in told[:MOST_PHASES]
+    parts = [(name, value) for name, value in known.items() if value is not None]
+    parts.sort(key=lambda pair: -abs(pair[1]))
+    return options.dot.join(
+        f"{name.replace('_', ' ')} {_signed(value)}" for name, value in parts[:MOST_PHASES]
     )
 
 
@@ -153,19 +157,19 @@ def _signed(value: float) -> str:
     return f"-{seconds(-value)}" if value < 0 else seconds(value)
 
 
-def _remarks(section: CadenceSection, look: RenderOptions) -> list[str]:
+def _remarks(section: CadenceSection, options: RenderOptions) -> list[str]:
     """Per group: its periods, why it compiles, what it costs between its firings, what could not
     be told."""
     lines: list[str] = []
     for item in section.attribution:
-        told = [_periods_of(item, section), *_remarks_of(item, look), *_slower(item, section)]
-        name = look.fit(look.text(item.group), NAME_CHARS)
-        lines += flow(told, look.dot, look.width, f"  {name}: ", "    ")
+        parts = [_periods_of(item, section), *_remarks_of(item, options), *_slower(item, section)]
+        name = options.truncate(options.text(item.group), NAME_CHARS)
+        lines += wrap_items(parts, options.dot, options.width, f"  {name}: ", "    ")
     return [
         *lines,
-        *_collision_remark(section, look),
-        *_control_remark(section, look),
-        *_unmeasured(section, look),
+        *_collision_remark(section, options),
+        *_control_remark(section, options),
+        *_unmeasured(section, options),
     ]
 
 
@@ -177,19 +181,19 @@ def _periods_of(item: Attribution, section: CadenceSection) -> str:
     return f"every {item.every} steps alone, every {group.own_every} in the code"
 
 
-def _remarks_of(item: Attribution, look: RenderOptions) -> Iterable[str]:
+def _remarks_of(item: Attribution, options: RenderOptions) -> Iterable[str]:
     if item.recompiles:
         yield f"{count(item.recompiles, 'recompile')} that the control does not have"
     for cause in item.causes:
-        place = f" {look.path(cause.file, 60)}:{cause.line}" if cause.file else ""
-        code = f"{look.text(cause.rule, 8)} " if cause.rule else ""
-        yield f"{code}{look.text(cause.variable, 60)}{place}"
+        place = f" {options.path(cause.file, 60)}:{cause.line}" if cause.file else ""
+        code = f"{options.text(cause.rule, 8)} " if cause.rule else ""
+        yield f"{code}{options.text(cause.variable, 60)}{place}"
     if item.between_s is not None:
         yield f"{_signed(item.between_s)} in every step that does not fire"
     if item.fires_from in ("step times", "compiles"):
         yield f"its steps were found from the {item.fires_from}"
     if item.problem is not None:
-        yield look.text(item.problem)
+        yield options.text(item.problem)
 
 
 def _slower(item: Attribution, section: CadenceSection) -> Iterable[str]:
@@ -205,7 +209,7 @@ def _slower(item: Attribution, section: CadenceSection) -> Iterable[str]:
         )
 
 
-def _collision_remark(section: CadenceSection, look: RenderOptions) -> list[str]:
+def _collision_remark(section: CadenceSection, options: RenderOptions) -> list[str]:
     found = section.collision
     if found is None:
         return []
@@ -219,13 +223,13 @@ def _collision_remark(section: CadenceSection, look: RenderOptions) -> list[str]
     if found.extra_recompiles:
         more = "more" if found.extra_recompiles > 0 else "fewer"
         parts.append(f"{count(abs(found.extra_recompiles), 'recompile')} {more}")
-    told = ", ".join(parts) or "nothing beyond the noise"
+    costs = ", ".join(parts) or "nothing beyond the noise"
     several = "both groups" if len(found.groups) == 2 else f"all {len(found.groups)} groups"
-    line = f"collision: {several} in one step cost, against their sum: {told}"
-    return hang(line, look.width, "  ", "    ")
+    line = f"collision: {several} in one step cost, against their sum: {costs}"
+    return hanging_indent(line, options.width, "  ", "    ")
 
 
-def _control_remark(section: CadenceSection, look: RenderOptions) -> list[str]:
+def _control_remark(section: CadenceSection, options: RenderOptions) -> list[str]:
     """Recompiles that no period explains."""
     control = next((item for item in section.variants if item.kind == "control"), None)
     if control is None or control.counts is None or not control.counts.recompiles:
@@ -234,57 +238,59 @@ def _control_remark(section: CadenceSection, look: RenderOptions) -> list[str]:
     line = f"control: {number} with every group off, so not because of a period"
     if any(group.origin != "code" for group in section.groups):
         line += "; or a group fires at step 0 whatever its period is"
-    return hang(line, look.width, "  ", "    ")
+    return hanging_indent(line, options.width, "  ", "    ")
 
 
-def _unmeasured(section: CadenceSection, look: RenderOptions) -> list[str]:
+def _unmeasured(section: CadenceSection, options: RenderOptions) -> list[str]:
     splits = [s for item in section.attribution for s in (item.first_hit, item.recurring) if s]
     if not splits or any(split.sync_s is not None for split in splits):
         return []
     line = f"sync: {NOT_MEASURED}; synchronising is part of the metric"
-    told = [line, "<: within the noise, not resolved"]
+    parts = [line, "<: within the noise, not resolved"]
     bounded = any(split.noise_s is not None and split.metric_s is None for split in splits)
-    lines = flow(told[: 1 + bounded], look.dot, look.width, "  ", "  ")
-    return [look.styled(line, "dim") for line in lines]
+    lines = wrap_items(parts[: 1 + bounded], options.dot, options.width, "  ", "  ")
+    return [options.styled(line, "dim") for line in lines]
 
 
 # --- periods -----------------------------------------------------------------------------------
 
 
-def _periods(section: CadenceSection, look: RenderOptions) -> list[str]:
+def _periods(section: CadenceSection, options: RenderOptions) -> list[str]:
     if section.periods:
         where = "with every group off" if section.groups else "in the step times"
         lines: list[str] = []
         for item in section.periods:
-            lines += hang(f"{where}: {_rhythm(item)}", look.width, "  ", "    ")
+            lines += hanging_indent(f"{where}: {_rhythm(item)}", options.width, "  ", "    ")
         return lines
     if section.groups or section.longest_period is None:
         return []
-    told = f"no rhythm in the step times; among {section.steps} steps, periods up to "
-    told += f"{section.longest_period} can be found: --steps N for longer ones"
-    return hang(told, look.width, "  ", "    ")
+    sentence = f"no rhythm in the step times; among {section.steps} steps, periods up to "
+    sentence += f"{section.longest_period} can be found: --steps N for longer ones"
+    return hanging_indent(sentence, options.width, "  ", "    ")
 
 
 def _rhythm(item: PeriodRecord) -> str:
-    told = f"every {ordinal(item.every)} step from step {item.first_step} takes "
-    told += f"{seconds(item.extra_s)} longer ({item.count} times)"
+    sentence = f"every {ordinal(item.every)} step from step {item.first_step} takes "
+    sentence += f"{seconds(item.extra_s)} longer ({item.count} times)"
     if item.compile_s > item.extra_s * item.count / 2:
-        return f"{told}: torch compiles there, {seconds(item.compile_s)} in all"
-    return told
+        return f"{sentence}: torch compiles there, {seconds(item.compile_s)} in all"
+    return sentence
 
 
-def _notes(section: CadenceSection, look: RenderOptions) -> list[str]:
+def _notes(section: CadenceSection, options: RenderOptions) -> list[str]:
     lines: list[str] = []
     for note in section.notes:
-        lines += hang(look.text(note, 1000), look.width, look.sign("warn") + " ", "  ")
-    return [look.styled(line, "yellow") for line in lines]
+        lines += hanging_indent(
+            options.text(note, 1000), options.width, options.sign("warn") + " ", "  "
+        )
+    return [options.styled(line, "yellow") for line in lines]
 
 
-def _next(section: CadenceSection, look: RenderOptions, suffix: str) -> list[str]:
+def _next(section: CadenceSection, options: RenderOptions, suffix: str) -> list[str]:
     commands = [f"compilediag show{suffix}"]
     costly = max(section.attribution, key=lambda item: item.compile_s or 0.0, default=None)
     if costly is not None and costly.causes and costly.causes[0].rule:
-        commands.insert(0, f"compilediag explain {look.text(costly.causes[0].rule, 8)}")
+        commands.insert(0, f"compilediag explain {options.text(costly.causes[0].rule, 8)}")
     elif not section.groups:
         commands.insert(0, "compilediag run --cadence-probe --group 'NAME=--its-option {n}' ...")
-    return flow(commands, look.dot, look.width, "  next: ", "        ")
+    return wrap_items(commands, options.dot, options.width, "  next: ", "        ")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from compilediag.views.format import seconds
 from compilediag.views.sparkline import sparkline
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import clean, columns, hang
-from compilediag.views.words import seconds
+from compilediag.views.text import clean, display_width, hanging_indent
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.cadence import CadenceSection, VariantRecord
@@ -19,35 +19,42 @@ PICTURE_COLUMNS = 32
 LEAST_PICTURE = 8
 
 
-def variant_rows(section: CadenceSection, look: RenderOptions) -> list[str]:
+def variant_rows(section: CadenceSection, options: RenderOptions) -> list[str]:
     """One row a variant, the scale of the pictures, and what went wrong with a variant."""
     cells = [value for item in section.variants if item.picture for value in item.picture.cells_s]
     low, high = min(cells, default=0.0), max(cells, default=0.0)
     head = ("variant", "median", "longest", "frames", "recompiles", "breaks", "exit", "steps")
-    rows = [_variant_row(item, look) for item in section.variants]
-    taken = sum(max(columns(row[i]) for row in (head[:-1], *rows)) + 2 for i in range(7)) + 4
-    width = min(PICTURE_COLUMNS, max(LEAST_PICTURE, look.width - taken))
+    rows = [_variant_row(item, options) for item in section.variants]
+    taken = sum(max(display_width(row[i]) for row in (head[:-1], *rows)) + 2 for i in range(7)) + 4
+    width = min(PICTURE_COLUMNS, max(LEAST_PICTURE, options.width - taken))
     pictures = [
-        sparkline(item.picture.cells_s, low, high, width, ascii_only=look.ascii_only)
+        sparkline(item.picture.cells_s, low, high, width, ascii_only=options.ascii_only)
         if item.picture is not None
         else "no step"
         for item in section.variants
     ]
     full = [(*row, picture) for row, picture in zip(rows, pictures, strict=True)]
-    lines = table(head, full, look, right=("median", "longest", "frames", "recompiles", "breaks"))
+    lines = table(
+        head, full, options, right=("median", "longest", "frames", "recompiles", "breaks")
+    )
     if high > 0:
         scale = f"steps: those after warm-up, from {seconds(low)} to {seconds(high)}, logarithmic"
-        lines += [look.styled(i, "dim") for i in hang(scale, look.width, "  ", "    ")]
+        lines += [
+            options.styled(i, "dim") for i in hanging_indent(scale, options.width, "  ", "    ")
+        ]
     for item in section.variants:
         if item.problem is not None:
-            told = f"{look.text(item.name, NAME_CHARS)}: {look.text(item.problem)}"
-            lines += [look.styled(i, "yellow") for i in hang(told, look.width, "  ! ", "    ")]
+            sentence = f"{options.text(item.name, NAME_CHARS)}: {options.text(item.problem)}"
+            lines += [
+                options.styled(i, "yellow")
+                for i in hanging_indent(sentence, options.width, "  ! ", "    ")
+            ]
     return lines
 
 
-def _variant_row(item: VariantRecord, look: RenderOptions) -> tuple[str, ...]:
+def _variant_row(item: VariantRecord, options: RenderOptions) -> tuple[str, ...]:
     steps, counts = item.steps, item.counts
-    name = look.fit(look.text(item.name), NAME_CHARS)
+    name = options.truncate(options.text(item.name), NAME_CHARS)
     return (
         f"{name} alone" if item.kind == "alone" else name,
         seconds(steps.median) if steps is not None else "-",
@@ -61,10 +68,10 @@ def _variant_row(item: VariantRecord, look: RenderOptions) -> tuple[str, ...]:
 
 def variant_sentence(number: int, total: int | None, kind: str, names: Sequence[str]) -> str:
     """What is told before a variant starts."""
-    told = {
+    description = {
         "configured": "configured, as the code says",
         "control": "control, every group off",
         "collision": "collision, all groups in the same steps",
     }.get(kind, f"{clean(names[0], limit=NAME_CHARS) if names else ''} alone")
     place = f"variant {number}" if total is None else f"variant {number} of {total}"
-    return f"compilediag · {place}: {told}"
+    return f"compilediag · {place}: {description}"

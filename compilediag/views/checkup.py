@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import hang, pad
+from compilediag.views.text import hanging_indent, pad
 
 State = Literal["ok", "warning", "failed"]
 
@@ -60,52 +60,58 @@ def plain(checkup: Checkup) -> dict[str, object]:
     }
 
 
-def render_checkup(checkup: Checkup, look: RenderOptions) -> str:
+def render_checkup(checkup: Checkup, options: RenderOptions) -> str:
     """Versions, checks with remedies, what can and what cannot be observed; the answer first."""
     failed = [check for check in checkup.checks if check.state == "failed"]
     if checkup.usable:
-        answer = look.styled(f"{look.sign('good')} compilediag can be used here", "green")
+        answer = options.styled(f"{options.sign('good')} compilediag can be used here", "green")
     else:
         names = ", ".join(check.name for check in failed)
-        answer = look.styled(f"{look.sign('bad')} compilediag cannot be used here: {names}", "red")
+        answer = options.styled(
+            f"{options.sign('bad')} compilediag cannot be used here: {names}", "red"
+        )
     lines = [answer, "", "versions"]
-    lines += _versions(checkup, look)
+    lines += _versions(checkup, options)
     lines += ["", "checks"]
     for check in checkup.checks:
-        lines += _check(check, look)
+        lines += _check(check, options)
     lines += ["", "what can be observed with this torch"]
     if not checkup.hooks:
         lines.append("  could not be determined: torch did not start")
     for hook in checkup.hooks:
-        lines += _hook(hook, look)
+        lines += _hook(hook, options)
     following = "compilediag run YOUR_PROGRAM.py" if checkup.usable else "compilediag doctor"
     when = "" if checkup.usable else " again, after the repairs above"
     return "\n".join([*lines, "", f"  next: {following}{when}"]) + "\n"
 
 
-def _versions(checkup: Checkup, look: RenderOptions) -> list[str]:
+def _versions(checkup: Checkup, options: RenderOptions) -> list[str]:
     width = max(len(name) for name in checkup.versions) + 2
     return [
-        f"  {pad(name, width)}{look.text(version or 'not installed', 80)}"
+        f"  {pad(name, width)}{options.text(version or 'not installed', 80)}"
         for name, version in checkup.versions.items()
     ]
 
 
-def _check(check: Check, look: RenderOptions) -> list[str]:
+def _check(check: Check, options: RenderOptions) -> list[str]:
     kinds = {"ok": ("good", "green"), "warning": ("warn", "yellow"), "failed": ("bad", "red")}
     kind, style = kinds[check.state]
-    sign = pad(look.sign(kind), 2)
-    lines = hang(f"{check.name}: {look.text(check.said)}", look.width, f"  {sign} ", " " * 5)
-    lines[0] = lines[0].replace(sign, look.styled(sign, style), 1)
+    sign = pad(options.sign(kind), 2)
+    lines = hanging_indent(
+        f"{check.name}: {options.text(check.said)}", options.width, f"  {sign} ", " " * 5
+    )
+    lines[0] = lines[0].replace(sign, options.styled(sign, style), 1)
     if check.remedy and check.state != "ok":
-        remedy = hang(look.text(check.remedy), look.width, " " * 5 + "fix: ", " " * 10)
-        lines += [look.styled(line, "cyan") for line in remedy]
+        remedy = hanging_indent(
+            options.text(check.remedy), options.width, " " * 5 + "fix: ", " " * 10
+        )
+        lines += [options.styled(line, "cyan") for line in remedy]
     return lines
 
 
-def _hook(hook: Hook, look: RenderOptions) -> list[str]:
-    name = look.text(hook.name, 40)
+def _hook(hook: Hook, options: RenderOptions) -> list[str]:
+    name = options.text(hook.name, 40)
     if hook.available:
-        return [f"  {look.styled(pad(look.sign('good'), 2), 'green')} {name}"]
-    lost = f"{name} is missing; lost: {look.text(hook.lost)}"
-    return hang(lost, look.width, f"  {pad(look.sign('warn'), 2)} ", " " * 5)
+        return [f"  {options.styled(pad(options.sign('good'), 2), 'green')} {name}"]
+    lost = f"{name} is missing; lost: {options.text(hook.lost)}"
+    return hanging_indent(lost, options.width, f"  {pad(options.sign('warn'), 2)} ", " " * 5)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from compilediag.views.words import count, percent, seconds
+from compilediag.views.format import count, percent, seconds
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
@@ -80,19 +80,19 @@ def _other_problems(receipt: Receipt) -> str:
         problems.append(count(seen.graph_breaks, "graph break"))
     if not problems:
         wanted = _all_in_warmups(receipt)
-        told = [item for item in receipt.findings if not (wanted and item.severity == "info")]
-        problems.append(count(len(told), "finding"))
+        parts = [item for item in receipt.findings if not (wanted and item.severity == "info")]
+        problems.append(count(len(parts), "finding"))
     return f"{', '.join(problems)}{in_steps(receipt)}; {_recompiles(receipt)}"
 
 
 def _recompiles(receipt: Receipt) -> str:
-    told = count(receipt.compile.recompiles, "recompile")
-    return f"{told}, all in warm-ups" if _all_in_warmups(receipt) else told
+    sentence = count(receipt.compile.recompiles, "recompile")
+    return f"{sentence}, all in warm-ups" if _all_in_warmups(receipt) else sentence
 
 
 def _all_in_warmups(receipt: Receipt) -> bool:
-    """Every recompile is one of a warm-up for several sizes: wanted, and told as information. One
-    may have several causes, so their ids are counted."""
+    """Every recompile is one of a warm-up for several sizes: wanted, and reported as information.
+    One may have several causes, so their ids are counted."""
     wanted: set[str] = set()
     for finding in receipt.findings:
         compile_ids = finding.evidence.get("compile_ids", ())

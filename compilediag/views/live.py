@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from compilediag.views.text import clean, fit
+from compilediag.views.text import clean, truncate
 from compilediag_harness.wire import (
     Compiled,
     CompileStarted,
@@ -127,7 +127,7 @@ def status(processes: Sequence[Progress], now: float, elapsed_s: float, label: s
     lead = max(processes, key=lambda item: (item.steps, item.compile_s))
     many = f" · {len(processes)} processes" if len(processes) > 1 else ""
     line = f"{begin}{elapsed_s:.0f} s · {lead.line(now)}{many}"
-    return fit(clean(line, limit=400), TITLE_COLUMNS)
+    return truncate(clean(line, limit=400), TITLE_COLUMNS)
 
 
 def title(text: str) -> str:

@@ -68,15 +68,15 @@ class WrittenBy(Struct, frozen=True):
 
 
 def writers(finding: FindingRecord, receipt: Receipt) -> tuple[WrittenBy, ...]:
-    """Who writes the variable, each once: from the causes, else from the evidence as told."""
-    told = [
+    """Who writes the variable, each once: from the causes, else from the evidence."""
+    parts = [
         WrittenBy(item.function, item.file, item.line)
         for cause in causes(finding, receipt)
         for item in cause.writers
     ]
-    if not told:
-        told = [_writer(item) for item in _items(finding.evidence.get("writers"))]
-    return tuple(dict.fromkeys(told))
+    if not parts:
+        parts = [_writer(item) for item in _items(finding.evidence.get("writers"))]
+    return tuple(dict.fromkeys(parts))
 
 
 def _writer(value: object) -> WrittenBy:

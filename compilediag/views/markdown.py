@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from compilediag.views import lookups
 from compilediag.views.blindness import reasons
 from compilediag.views.finding_rows import title_of, when
+from compilediag.views.format import seconds
 from compilediag.views.headline import headline
 from compilediag.views.lookups import main_findings, notes
 from compilediag.views.style import RenderOptions
 from compilediag.views.training import figures
 from compilediag.views.verdict import ending
-from compilediag.views.words import seconds
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import FindingRecord
@@ -28,36 +28,36 @@ _SIGN = {"bad": "❌", "good": "✅", "blind": "❔", "warn": "⚠️"}
 
 def render_markdown(receipt: Receipt, *, root: str = "") -> str:
     """The verdict, the counts and every finding as GitHub Markdown."""
-    look = RenderOptions(root=root)
+    options = RenderOptions(root=root)
     head = headline(receipt)
     lines = [f"### {_SIGN[head.kind]} {prose(head.sentence)}", "", " · ".join(head.counts), ""]
     if said := figures(receipt):
         lines += [code(" · ".join(said)), ""]
-    told = ending(receipt)
-    if told is not None:
-        lines += [f"⚠️ {code(told)}", ""]
+    ended = ending(receipt)
+    if ended is not None:
+        lines += [f"⚠️ {code(ended)}", ""]
     if receipt.verdict == "blind":
         lines += [f"- why: {code(why)}" for why, _ in reasons(receipt)]
         lines += ["", 'A count of 0 here means "not seen".', ""]
-    lines += _findings(receipt, look)
+    lines += _findings(receipt, options)
     run = receipt.header.run
     program = code(" ".join(run.argv_redacted) or "unknown program")
     lines.append(f"{program} · torch {code(receipt.environment.torch or 'unknown')}")
     return "\n".join(lines) + "\n"
 
 
-def _findings(receipt: Receipt, look: RenderOptions) -> list[str]:
+def _findings(receipt: Receipt, options: RenderOptions) -> list[str]:
     chosen = [*main_findings(receipt), *notes(receipt)]
     if not chosen:
         return []
     lines = ["| # | rule | what | where | when | cost | fix |", "|--:|---|---|---|---|--:|---|"]
-    lines += [_row(number, item, receipt, look) for number, item in chosen[:MOST_FINDINGS]]
+    lines += [_row(number, item, receipt, options) for number, item in chosen[:MOST_FINDINGS]]
     if len(chosen) > MOST_FINDINGS:
         lines += ["", f"and {len(chosen) - MOST_FINDINGS} more in the receipt"]
     return [*lines, ""]
 
 
-def _row(number: int, finding: FindingRecord, receipt: Receipt, look: RenderOptions) -> str:
+def _row(number: int, finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
     what = prose(title_of(finding))
     if finding.variable:
         what += f" {code(finding.variable)}"
@@ -65,7 +65,7 @@ def _row(number: int, finding: FindingRecord, receipt: Receipt, look: RenderOpti
     if changed is not None:
         what += f" {code(changed[0])} → {code(changed[1])}"
     location = finding.location
-    where = code(f"{look.path(location.file)}:{location.line}") if location is not None else ""
+    where = code(f"{options.path(location.file)}:{location.line}") if location is not None else ""
     fix = prose(finding.fix.summary)
     if finding.fix.caveat:
         fix += f" ({prose(finding.fix.caveat)})"

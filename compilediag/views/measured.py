@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.quantities import figure, measured, quantity
+from compilediag.views.format import count, figure, measured, quantity, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import flow, hang
-from compilediag.views.words import count, seconds
+from compilediag.views.text import hanging_indent, wrap_items
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
@@ -22,47 +21,49 @@ WIDE = 90
 
 
 def measured_lines(
-    receipt: Receipt, look: RenderOptions, suffix: str, *, complete: bool
+    receipt: Receipt, options: RenderOptions, suffix: str, *, complete: bool
 ) -> list[str]:
     """The newest tracked runs in a line each, with `complete` all of them as tables; the cost."""
     runs = receipt.tracked
     lines: list[str] = []
     for run in runs if complete else runs[-MOST_RUNS:]:
-        lines += _run(run, look)
+        lines += _run(run, options)
         if complete:
-            lines += _metrics(run, look)
+            lines += _metrics(run, options)
     if not complete and len(runs) > MOST_RUNS:
         more = f"+{len(runs) - MOST_RUNS} more tracked: compilediag show --all{suffix}"
-        lines += hang(more, look.width, "  ", "    ")
+        lines += hanging_indent(more, options.width, "  ", "    ")
     if receipt.cost is not None:
-        lines += hang(_cost(receipt.cost, look), look.width, "  cost: ", "        ")
+        lines += hanging_indent(_cost(receipt.cost, options), options.width, "  cost: ", "        ")
     return lines
 
 
-def _run(run: TrackedRecord, look: RenderOptions) -> list[str]:
-    told = [f"tracked {look.text(run.name, 60)}: {count(run.steps, 'step')} in {_time(run)}"]
+def _run(run: TrackedRecord, options: RenderOptions) -> list[str]:
+    parts = [f"tracked {options.text(run.name, 60)}: {count(run.steps, 'step')} in {_time(run)}"]
     if run.state != "finished":
-        told[0] += f" ({'not finished' if run.state == 'running' else look.text(run.state, 20)})"
+        parts[0] += (
+            f" ({'not finished' if run.state == 'running' else options.text(run.state, 20)})"
+        )
     given = [item for item in run.metrics if item.name != STEP_S]
-    told += [_metric(item, look) for item in given[:MOST_METRICS]]
+    parts += [_metric(item, options) for item in given[:MOST_METRICS]]
     if len(given) > MOST_METRICS:
-        told.append(f"+{count(len(given) - MOST_METRICS, 'metric')}")
-    told += [
-        f"{look.text(name, 40)} {figure(value)}/s"
+        parts.append(f"+{count(len(given) - MOST_METRICS, 'metric')}")
+    parts += [
+        f"{options.text(name, 40)} {figure(value)}/s"
         for name, value in list(run.per_s.items())[:MOST_METRICS]
         if value is not None
     ]
     if run.peak_bytes is not None and run.peak_bytes != run.peak_at_start_bytes:
-        told.append(f"peak {quantity(run.peak_bytes, 'bytes')}")
-    return flow(told, look.dot, look.width, "  ", "    ")
+        parts.append(f"peak {quantity(run.peak_bytes, 'bytes')}")
+    return wrap_items(parts, options.dot, options.width, "  ", "    ")
 
 
 def _time(run: TrackedRecord) -> str:
     return seconds(run.wall_s)
 
 
-def _metric(item: MetricRecord, look: RenderOptions) -> str:
-    name = look.text(item.name, 40)
+def _metric(item: MetricRecord, options: RenderOptions) -> str:
+    name = options.text(item.name, 40)
     lost = f", {item.not_finite} not finite" if item.not_finite else ""
     if item.mean is None or item.min is None or item.max is None:
         return f"{name} not measured{lost}"
@@ -71,19 +72,19 @@ def _metric(item: MetricRecord, look: RenderOptions) -> str:
     return f"{name} {figure(item.mean)} ({figure(item.min)} to {figure(item.max)}{lost})"
 
 
-def _metrics(run: TrackedRecord, look: RenderOptions) -> list[str]:
+def _metrics(run: TrackedRecord, options: RenderOptions) -> list[str]:
     """Every metric of one run; a narrow terminal has room for the mean only."""
-    shown = FIGURES if look.width >= WIDE else FIGURES[:1]
+    shown = FIGURES if options.width >= WIDE else FIGURES[:1]
     rows = [
         (
-            f"    {look.text(item.name, 40)}",
+            f"    {options.text(item.name, 40)}",
             f"{item.count:,}",
             *(_figure(item, name) for name in shown),
         )
         for item in run.metrics
     ]
     head = ("    metric", "values", *shown)
-    return table(head, rows, look, right=head[1:], shrink=head[0]) if rows else []
+    return table(head, rows, options, right=head[1:], shrink=head[0]) if rows else []
 
 
 def _figure(item: MetricRecord, name: str) -> str:
@@ -91,15 +92,15 @@ def _figure(item: MetricRecord, name: str) -> str:
     return "-" if value is None else measured(item.name, value)
 
 
-def _cost(cost: CostSection, look: RenderOptions) -> str:
+def _cost(cost: CostSection, options: RenderOptions) -> str:
     if cost.amount is None:
-        return f"not known: {look.text(cost.note or 'nothing was priced', 200)}"
-    told = f"{cost.amount:,.2f} {look.text(cost.currency, 16)}"
+        return f"not known: {options.text(cost.note or 'nothing was priced', 200)}"
+    sentence = f"{cost.amount:,.2f} {options.text(cost.currency, 16)}"
     if cost.recompile_amount:
-        told += f", recompiles {cost.recompile_amount:,.2f}"
-    times = f"{cost.count} {chr(0xD7)} " if cost.count != 1 and not look.ascii_only else ""
+        sentence += f", recompiles {cost.recompile_amount:,.2f}"
+    times = f"{cost.count} {chr(0xD7)} " if cost.count != 1 and not options.ascii_only else ""
     times = times or (f"{cost.count} x " if cost.count != 1 else "")
-    of = f" of {look.text(cost.table_as_of, 40)}" if cost.table_as_of else ""
-    where = f"{look.text(cost.table or 'a price table', 80)}{of}"
-    name = look.text(cost.name or "", 80)
-    return f"{told} ({times}{name} at {figure(cost.per_hour or 0.0)} an hour, {where})"
+    of = f" of {options.text(cost.table_as_of, 40)}" if cost.table_as_of else ""
+    where = f"{options.text(cost.table or 'a price table', 80)}{of}"
+    name = options.text(cost.name or "", 80)
+    return f"{sentence} ({times}{name} at {figure(cost.per_hour or 0.0)} an hour, {where})"

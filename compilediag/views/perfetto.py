@@ -111,7 +111,7 @@ def _named(kind: str, pid: int, tid: int, name: str) -> Event:
 
 def _told(name: str, args: Mapping[str, Any], redactor: Redactor) -> Event:
     """Name and arguments; a name that is cut stands whole among the arguments."""
-    whole, told = redactor.text(name), redactor.tree(args)
+    whole, shown = redactor.text(name), redactor.tree(args)
     if len(whole) <= LONGEST_NAME:
-        return {"name": whole, "args": told}
-    return {"name": f"{whole[: LONGEST_NAME - 1]}…", "args": {**told, "name": whole}}
+        return {"name": whole, "args": shown}
+    return {"name": f"{whole[: LONGEST_NAME - 1]}…", "args": {**shown, "name": whole}}

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compilediag.timeline.fold_breaks import break_place
+from compilediag.views.format import count
 from compilediag.views.perfetto_lanes import Slice, slice_of
-from compilediag.views.words import count
 from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryRead, GraphBroke
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _change(cause: EventCause) -> str:
 
 
 def _cause(cause: EventCause) -> dict[str, Any]:
-    told = {
+    facts = {
         "rule": cause.rule,
         "family": cause.family,
         "variable": cause.variable,
@@ -189,7 +189,7 @@ def _cause(cause: EventCause) -> dict[str, Any]:
         "line": cause.line,
         "to_blame": cause.primary,
     }
-    return {key: value for key, value in told.items() if value is not None}
+    return {key: value for key, value in facts.items() if value is not None}
 
 
 def _breaks(events: Iterable[Event]) -> list[Mark]:
@@ -258,12 +258,12 @@ def _pools(index: int, timeline: Timeline) -> Iterable[Reading]:
 def _memory(events: Iterable[Event]) -> Iterable[Reading]:
     for event in events:
         if isinstance(event, DeviceMemoryRead):
-            told = {
+            values = {
                 name: float(event.current[name])
                 for name in ("allocated_bytes", "reserved_bytes")
                 if name in event.current
             }
-            yield Reading(f"memory of device {event.device}", _ns(event.t), told)
+            yield Reading(f"memory of device {event.device}", _ns(event.t), values)
 
 
 def _ns(seconds: float) -> int:

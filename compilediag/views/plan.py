@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from compilediag.receipt.bucket_plan import FixedSizes, SizePlan
 from compilediag.receipt.size_histogram import Histogram, Range, histogram
+from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hang
-from compilediag.views.words import count
+from compilediag.views.text import hanging_indent
 
 MOST_RANGES = 24
 """Lines of the histogram, about."""
@@ -26,45 +26,45 @@ NOTHING_KNOWN = (
 )
 
 
-def render_plan(plans: Sequence[SizePlan], look: RenderOptions) -> str:
+def render_plan(plans: Sequence[SizePlan], options: RenderOptions) -> str:
     """One block a callable, those called most first."""
     if not plans:
-        return "\n".join(hang(NOTHING_KNOWN, look.width, "", "  ")) + "\n"
-    blocks = [_block(item, look) for item in plans[:MOST_PLANS]]
+        return "\n".join(hanging_indent(NOTHING_KNOWN, options.width, "", "  ")) + "\n"
+    blocks = [_block(item, options) for item in plans[:MOST_PLANS]]
     if len(plans) > MOST_PLANS:
         blocks.append([f"and {count(len(plans) - MOST_PLANS, 'callable')} more: --json has them"])
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def _block(item: SizePlan, look: RenderOptions) -> list[str]:
-    lines = [*_head(item, look), ""]
+def _block(item: SizePlan, options: RenderOptions) -> list[str]:
+    lines = [*_head(item, options), ""]
     if item.buckets is None and item.grid is None:
         said = (
             f"{len(item.varying.dims)} sizes change independently: a graph for each combination "
             "would be too many. Pad all but one or two of them to their largest size, and plan "
             "again"
         )
-        return [*lines, *hang(said, look.width, "  ", "  ")]
+        return [*lines, *hanging_indent(said, options.width, "  ", "  ")]
     if item.buckets is not None:
-        lines += _drawn(histogram(item.counts, item.buckets.buckets, MOST_RANGES), look)
+        lines += _drawn(histogram(item.counts, item.buckets.buckets, MOST_RANGES), options)
     else:
-        lines += _axes(item, look)
-    lines += ["", *_compared(item, look), "", *_code(item, look)]
+        lines += _axes(item, options)
+    lines += ["", *_compared(item, options), "", *_code(item, options)]
     return lines
 
 
-def _head(item: SizePlan, look: RenderOptions) -> list[str]:
+def _head(item: SizePlan, options: RenderOptions) -> list[str]:
     varying = item.varying
-    place = f"{look.path(item.file)}:{item.line}" if item.file else ""
-    name = look.styled(look.text(item.name, 80), "bold")
+    place = f"{options.path(item.file)}:{item.line}" if item.file else ""
+    name = options.styled(options.text(item.name, 80), "bold")
     calls = count(sum(varying.counts), "call") if item.counted else "calls not counted"
     distinct = count(len(varying.sizes), "size" if len(varying.dims) == 1 else "combination")
-    said = look.dot.join(part for part in (place, calls, distinct) if part)
+    said = options.dot.join(part for part in (place, calls, distinct) if part)
     lines = [f"{name}  {said}"]
     for dims in varying.dims:
-        lines += hang(f"changes: {_places(dims, look)}", look.width, "  ", "    ")
-    for told in _missing(item):
-        lines += hang(told, look.width, "  ", "    ")
+        lines += hanging_indent(f"changes: {_places(dims, options)}", options.width, "  ", "    ")
+    for sentence in _missing(item):
+        lines += hanging_indent(sentence, options.width, "  ", "    ")
     return lines
 
 
@@ -91,55 +91,55 @@ def _missing(item: SizePlan) -> list[str]:
     return missing
 
 
-def _places(dims: Sequence[str], look: RenderOptions) -> str:
-    told = (place.rpartition(":") for place in dims)
-    return " = ".join(f"dim {dim} of {look.text(name, 60)}" for name, _, dim in told)
+def _places(dims: Sequence[str], options: RenderOptions) -> str:
+    parts = (place.rpartition(":") for place in dims)
+    return " = ".join(f"dim {dim} of {options.text(name, 60)}" for name, _, dim in parts)
 
 
 # --- the histogram ----------------------------------------------------------------------------
 
 
-def _drawn(found: Histogram, look: RenderOptions) -> list[str]:
+def _drawn(found: Histogram, options: RenderOptions) -> list[str]:
     """A bar a range of sizes, and an edge under each bucket."""
     ranges = [item for section in found.sections for item in section.ranges]
     ranges += [found.split] if found.split else []
     most = max(item.calls for item in ranges)
-    label = max(len(_label(item, look)) for item in ranges)
+    label = max(len(_label(item, options)) for item in ranges)
     digits = len(f"{most:,}")
-    room = max(look.width - label - digits - 8, 8)
+    room = max(options.width - label - digits - 8, 8)
     lines: list[str] = []
     for section in found.sections:
-        lines += [_bar(item, most, label, room, look) for item in section.ranges]
-        told = f" {section.bucket} "
+        lines += [_bar(item, most, label, room, options) for item in section.ranges]
+        sentence = f" {section.bucket} "
         padding = f" {count(section.calls, 'call')}, {_share(section.waste)} padding"
-        line = _dash(look) * label
-        edge = f"  {line}{_corner(look)}{told}{_dash(look) * 4}{padding}"
-        lines.append(look.styled(edge, "cyan"))
+        line = _dash(options) * label
+        edge = f"  {line}{_corner(options)}{sentence}{_dash(options) * 4}{padding}"
+        lines.append(options.styled(edge, "cyan"))
     if found.split:
-        lines.append(_bar(found.split, most, label, room, look))
-        lines.append(look.styled(f"  {' ' * label}  larger than every bucket: split", "cyan"))
+        lines.append(_bar(found.split, most, label, room, options))
+        lines.append(options.styled(f"  {' ' * label}  larger than every bucket: split", "cyan"))
     return lines
 
 
-def _label(item: Range, look: RenderOptions) -> str:
-    between = "-" if look.ascii_only else "–"
+def _label(item: Range, options: RenderOptions) -> str:
+    between = "-" if options.ascii_only else "–"
     return f"{item.low}" if item.low == item.high else f"{item.low}{between}{item.high}"
 
 
-def _bar(item: Range, most: int, label: int, room: int, look: RenderOptions) -> str:
+def _bar(item: Range, most: int, label: int, room: int, options: RenderOptions) -> str:
     width = -(-item.calls * room // most)
-    told = f" {item.calls:,}" if item.calls else ""
-    side = "|" if look.ascii_only else "│"
-    bar = ("#" if look.ascii_only else "█") * width
-    return f"  {_label(item, look):>{label}} {side}{bar}{told}"
+    sentence = f" {item.calls:,}" if item.calls else ""
+    side = "|" if options.ascii_only else "│"
+    bar = ("#" if options.ascii_only else "█") * width
+    return f"  {_label(item, options):>{label}} {side}{bar}{sentence}"
 
 
-def _dash(look: RenderOptions) -> str:
-    return "-" if look.ascii_only else "─"
+def _dash(options: RenderOptions) -> str:
+    return "-" if options.ascii_only else "─"
 
 
-def _corner(look: RenderOptions) -> str:
-    return "-+" if look.ascii_only else "─┴─"
+def _corner(options: RenderOptions) -> str:
+    return "-+" if options.ascii_only else "─┴─"
 
 
 def _share(waste: float) -> str:
@@ -149,30 +149,30 @@ def _share(waste: float) -> str:
 # --- comparison and code ----------------------------------------------------------------------
 
 
-def _axes(item: SizePlan, look: RenderOptions) -> list[str]:
+def _axes(item: SizePlan, options: RenderOptions) -> list[str]:
     if item.grid is None:
         return []
     lines: list[str] = []
     for dims, sizes in zip(item.varying.dims, (item.grid.first, item.grid.second), strict=True):
-        told = f"{_places(dims, look)}: {', '.join(map(str, sizes))}"
-        lines += hang(told, look.width, "  ", "    ")
+        sentence = f"{_places(dims, options)}: {', '.join(map(str, sizes))}"
+        lines += hanging_indent(sentence, options.width, "  ", "    ")
     return lines
 
 
-def _compared(item: SizePlan, look: RenderOptions) -> list[str]:
+def _compared(item: SizePlan, options: RenderOptions) -> list[str]:
     head = ("buckets", "graphs", "padding")
     rows = [(row.name, str(row.graphs), _share(row.waste)) for row in item.alternatives]
-    return table(head, rows, look, right=head[1:])
+    return table(head, rows, options, right=head[1:])
 
 
-def _code(item: SizePlan, look: RenderOptions) -> list[str]:
+def _code(item: SizePlan, options: RenderOptions) -> list[str]:
     """Lines to be copied; a size that one tensor has twice is left to the reader."""
     axes = [_arguments(dims) for dims in item.varying.dims]
     if any(len(tensors) < len(dims) for tensors, dims in zip(axes, item.varying.dims, strict=True)):
-        told = "one tensor has this size in two dims: name one of them in FixedShape by hand"
-        return hang(told, look.width, "  ", "  ")
+        sentence = "one tensor has this size in two dims: name one of them in FixedShape by hand"
+        return hanging_indent(sentence, options.width, "  ", "  ")
     if item.fixed is not None:
-        return _changed(item, item.fixed, look)
+        return _changed(item, item.fixed, options)
     name = _variable(item.name)
     if item.grid is not None:
         dims, sizes = _two_axes(axes), _listed_axes(item)
@@ -185,10 +185,10 @@ def _code(item: SizePlan, look: RenderOptions) -> list[str]:
         f"{name} = cd.FixedShape({name}, dims={dims}, buckets={sizes})",
         f"{name}.warmup(example)  # once, before the first batch: every bucket is compiled here",
     )
-    return [f"  {look.text(line, 4000)}" if line else "" for line in lines]
+    return [f"  {options.text(line, 4000)}" if line else "" for line in lines]
 
 
-def _changed(item: SizePlan, fixed: FixedSizes, look: RenderOptions) -> list[str]:
+def _changed(item: SizePlan, fixed: FixedSizes, options: RenderOptions) -> list[str]:
     """The setting of a FixedShape that is there."""
     if item.grid is not None:
         new = _listed_axes(item, fixed.axes)
@@ -200,24 +200,24 @@ def _changed(item: SizePlan, fixed: FixedSizes, look: RenderOptions) -> list[str
         now = _listed(fixed.buckets[0])
     said = f"FixedShape({_variable(item.name)}, ...) pads to {now} now"
     if new == now:
-        return hang(f"{said}: as planned", look.width, "  ", "    ")
+        return hanging_indent(f"{said}: as planned", options.width, "  ", "    ")
     return [
-        *hang(f"{said}; write instead", look.width, "  ", "    "),
+        *hanging_indent(f"{said}; write instead", options.width, "  ", "    "),
         "",
-        f"  {look.text(f'buckets={new}', 4000)}",
+        f"  {options.text(f'buckets={new}', 4000)}",
     ]
 
 
 def _arguments(dims: Sequence[str]) -> dict[str, int]:
-    told = (place.rpartition(":") for place in dims)
-    return {name: int(dim) for name, _, dim in told}
+    parts = (place.rpartition(":") for place in dims)
+    return {name: int(dim) for name, _, dim in parts}
 
 
 def _variable(name: str) -> str:
     """What the callable is probably called in the program: `policy` for "Policy.forward"."""
     parts = [part for part in name.split(".") if part.isidentifier() and part != "forward"]
-    told = parts[-1].lower() if parts and name.endswith(".forward") else (parts or ["compiled"])[-1]
-    return "compiled" if keyword.iskeyword(told) else told
+    base = parts[-1].lower() if parts and name.endswith(".forward") else (parts or ["compiled"])[-1]
+    return "compiled" if keyword.iskeyword(base) else base
 
 
 def _two_axes(axes: Sequence[Mapping[str, int]]) -> str:

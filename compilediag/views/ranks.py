@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compilediag.views.format import NOT_MEASURED, count
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hang
-from compilediag.views.words import NOT_MEASURED, count
+from compilediag.views.text import hanging_indent
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection, RankTotals
@@ -25,39 +25,41 @@ _ASPECTS = {
 }
 
 
-def render_ranks(receipt: Receipt, look: RenderOptions) -> str:
+def render_ranks(receipt: Receipt, options: RenderOptions) -> str:
     """All ranks as a table, then what diverges, then stragglers."""
     section = receipt.ranks
     if section is None:
         return "this run has no ranks to compare: fewer than two were seen\n"
     shown = section.rows[:ROWS_SHOWN]
-    lines = [headline(section), "", *table(HEAD, [_row(row) for row in shown], look, right=HEAD)]
+    lines = [headline(section), "", *table(HEAD, [_row(row) for row in shown], options, right=HEAD)]
     if section.totals is not None and section.told is not None:
-        lines[1:1] = hang(_counted(section.told, section.totals), look.width, "  ", "  ")
+        lines[1:1] = hanging_indent(
+            _counted(section.told, section.totals), options.width, "  ", "  "
+        )
     if _ranks(section) > ROWS_SHOWN:
         lines.append(f"  … {_ranks(section) - ROWS_SHOWN} more ranks: compilediag show --json")
     for item in section.divergences:
-        lines += ["", *_divergence(item, look)]
+        lines += ["", *_divergence(item, options)]
     if section.divergences_left_out:
         more = count(section.divergences_left_out, "more group")
         lines += ["", f"  … and {more} of ranks that differ"]
     if section.stragglers:
-        lines += ["", *_stragglers(section, look)]
+        lines += ["", *_stragglers(section, options)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def headline(section: RanksSection) -> str:
     """One sentence on all ranks."""
     expected = "" if section.expected is None else f" of {section.expected:,}"
-    told = f"{_ranks(section):,}{expected} ranks"
+    sentence = f"{_ranks(section):,}{expected} ranks"
     if section.missing:
-        told += f", missing: {ranks_named(section.missing)}"
+        sentence += f", missing: {ranks_named(section.missing)}"
     differing = section.differing
     if differing is None:
         differing = len({rank for item in section.divergences for rank in item.ranks})
     if differing:
-        return f"{told}; {_differ(differing)} from the others"
-    return f"{told}; all of them do the same" if _ranks(section) > 1 else told
+        return f"{sentence}; {_differ(differing)} from the others"
+    return f"{sentence}; all of them do the same" if _ranks(section) > 1 else sentence
 
 
 def _ranks(section: RanksSection) -> int:
@@ -65,10 +67,10 @@ def _ranks(section: RanksSection) -> int:
     return len(section.rows) if section.totals is None else section.totals.ranks
 
 
-def _counted(told: int, totals: RankTotals) -> str:
+def _counted(included: int, totals: RankTotals) -> str:
     return (
         f"all ranks together: {count(totals.compiles, 'compile')}, "
-        f"{count(totals.recompiles, 'recompile')}; the other screens tell {told:,} of the "
+        f"{count(totals.recompiles, 'recompile')}; the other screens tell {included:,} of the "
         f"{totals.ranks:,} ranks, one for each behaviour and then the lowest"
     )
 
@@ -109,28 +111,30 @@ def _asked(row: RankRow) -> int:
     return (row.cache_hits or 0) + (row.cache_misses or 0)
 
 
-def _divergence(item: RankDivergence, look: RenderOptions) -> list[str]:
+def _divergence(item: RankDivergence, options: RenderOptions) -> list[str]:
     who = "rank" if len(item.ranks) == 1 else "ranks"
-    what = _ASPECTS.get(item.aspect, look.text(item.aspect, 60))
+    what = _ASPECTS.get(item.aspect, options.text(item.aspect, 60))
     more = "" if item.count in {None, len(item.ranks)} else f" ({item.count} in all)"
-    lines = hang(
+    lines = hanging_indent(
         f"{who} {ranks_named(item.ranks)}{more} {what}, compared with rank {item.like_rank}",
-        look.width,
-        look.sign("warn") + " ",
+        options.width,
+        options.sign("warn") + " ",
         "  ",
     )
-    for label, told in (("only there", item.only_here), ("lacks", item.only_there)):
-        for each in told:
-            lines += hang(f"{label}: {look.text(each, 200)}", look.width, "     ", "       ")
+    for label, texts in (("only there", item.only_here), ("lacks", item.only_there)):
+        for each in texts:
+            lines += hanging_indent(
+                f"{label}: {options.text(each, 200)}", options.width, "     ", "       "
+            )
     if item.more:
         lines.append(f"     and {count(item.more, 'more difference')}")
     return lines
 
 
-def _stragglers(section: RanksSection, look: RenderOptions) -> list[str]:
-    told = [
+def _stragglers(section: RanksSection, options: RenderOptions) -> list[str]:
+    parts = [
         f"rank {item.rank} {item.seconds:.3g} s ({item.ratio:.2f} × the median)"
         for item in section.stragglers[:5]
     ]
     what = "a step" if section.stragglers[0].what == "step" else "compiling"
-    return hang(f"slowest in {what}: {', '.join(told)}", look.width, "  ", "    ")
+    return hanging_indent(f"slowest in {what}: {', '.join(parts)}", options.width, "  ", "    ")

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from compilediag.fleet.measures import BY_NAME
 from compilediag.fleet.stats import LaneStats
 from compilediag.views.fleet import counted, day
-from compilediag.views.quantities import quantity
+from compilediag.views.format import count, quantity
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hang
-from compilediag.views.words import count
+from compilediag.views.text import hanging_indent
 
 MOST_LANES = 30
 """Lines of the table; `--json` has all lanes."""
@@ -26,25 +25,25 @@ _COLUMNS = (
 """Columns with the measures they show; one that no lane has is left out."""
 
 
-def render_stats(lanes: Sequence[LaneStats], look: RenderOptions) -> str:
+def render_stats(lanes: Sequence[LaneStats], options: RenderOptions) -> str:
     """The table as text, with what the numbers leave out below it."""
     shown = lanes[:MOST_LANES]
     total = sum(lane.receipts for lane in lanes)
     first, last = min(lane.first for lane in lanes), max(lane.last for lane in lanes)
     head = f"{count(total, 'receipt')} of {count(len(lanes), 'lane')}"
-    lines = [look.styled(f"{head}, {day(first, look)} to {day(last, look)}", "bold"), ""]
-    lines += _table(shown, look)
+    lines = [options.styled(f"{head}, {day(first, options)} to {day(last, options)}", "bold"), ""]
+    lines += _table(shown, options)
     if len(lanes) > len(shown):
         lines.append(f"  +{len(lanes) - len(shown)} more lanes: --lane NAME, or --json")
-    remarks = [remark for lane in shown for remark in _remarks(lane, look)]
+    remarks = [remark for lane in shown for remark in _remarks(lane, options)]
     if remarks:
         lines.append("")
     for remark in remarks:
-        lines += hang(remark, look.width, "  ", "    ")
+        lines += hanging_indent(remark, options.width, "  ", "    ")
     return "\n".join(lines) + "\n"
 
 
-def _table(lanes: Sequence[LaneStats], look: RenderOptions) -> list[str]:
+def _table(lanes: Sequence[LaneStats], options: RenderOptions) -> list[str]:
     columns = [
         (name, measures)
         for name, measures in _COLUMNS
@@ -53,7 +52,7 @@ def _table(lanes: Sequence[LaneStats], look: RenderOptions) -> list[str]:
     head = ("lane", "runs", "throughput", *(name for name, _ in columns), "checks")
     rows = [
         (
-            look.text(lane.label, 80),
+            options.text(lane.label, 80),
             f"{lane.receipts:,}",
             _medians(lane, (lane.throughput,) if lane.throughput else ()),
             *(_medians(lane, measures) for _, measures in columns),
@@ -64,8 +63,11 @@ def _table(lanes: Sequence[LaneStats], look: RenderOptions) -> list[str]:
     note = "medians of the runs; checks: how many of the last 100 runs passed all of theirs"
     if any(name == "GPU memory" for name, _ in columns):
         note += "; GPU memory: allocated / reserved, of the fullest device"
-    lines = table(head, rows, look, right=head[1:], shrink="lane")
-    return [*lines, *(look.styled(line, "dim") for line in hang(note, look.width, "  ", "  "))]
+    lines = table(head, rows, options, right=head[1:], shrink="lane")
+    return [
+        *lines,
+        *(options.styled(line, "dim") for line in hanging_indent(note, options.width, "  ", "  ")),
+    ]
 
 
 def _medians(lane: LaneStats, measures: Sequence[str]) -> str:
@@ -79,21 +81,23 @@ def _medians(lane: LaneStats, measures: Sequence[str]) -> str:
 
 
 def _shared_unit(texts: Sequence[str]) -> str:
-    """`24.0 / 26.4 GiB`: a unit that all have is told once."""
+    """`24.0 / 26.4 GiB`: a unit that all share is given once."""
     units = {text.partition(" ")[2] for text in texts}
     if len(units) == 1:
         texts = [*(text.partition(" ")[0] for text in texts[:-1]), texts[-1]]
     return " / ".join(texts)
 
 
-def _remarks(lane: LaneStats, look: RenderOptions) -> list[str]:
+def _remarks(lane: LaneStats, options: RenderOptions) -> list[str]:
     """What a reader of the lane's line must know."""
-    told: list[str] = []
+    parts: list[str] = []
     if lane.checks.failed:
-        told.append(f"checks that failed: {counted(lane.checks.failed, look)}")
+        parts.append(f"checks that failed: {counted(lane.checks.failed, options)}")
     endings = {name: number for name, number in lane.statuses.items() if name != "complete"}
     if endings:
-        told.append(f"runs that did not end well: {counted(endings, look)}")
+        parts.append(f"runs that did not end well: {counted(endings, options)}")
     if len(lane.machines) > 1:
-        told.append(f"on {count(len(lane.machines), 'machine')}: {counted(lane.machines, look)}")
-    return [f"{look.text(lane.label, 80)}: {'; '.join(told)}"] if told else []
+        parts.append(
+            f"on {count(len(lane.machines), 'machine')}: {counted(lane.machines, options)}"
+        )
+    return [f"{options.text(lane.label, 80)}: {'; '.join(parts)}"] if parts else []

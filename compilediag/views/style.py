@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from compilediag.views.text import clean, fit
+from compilediag.views.text import clean, truncate
 
 _STYLES = {"bold": "1", "dim": "2", "red": "1;31", "green": "1;32", "yellow": "1;33", "cyan": "36"}
 
@@ -26,15 +26,15 @@ class RenderOptions(Struct, frozen=True):
         """Text of the target, safe to print."""
         return clean(value, ascii_only=self.ascii_only, limit=limit)
 
-    def fit(self, value: str, width: int, *, keep_end: bool = False) -> str:
+    def truncate(self, value: str, width: int, *, keep_end: bool = False) -> str:
         """A cleaned text cut to `width` columns."""
-        return fit(value, width, ellipsis="..." if self.ascii_only else "…", keep_end=keep_end)
+        return truncate(value, width, ellipsis="..." if self.ascii_only else "…", keep_end=keep_end)
 
     def path(self, value: str, limit: int = 200) -> str:
         """A file of the target, relative to `root` where it lies below it."""
         if self.root and value.startswith(self.root.rstrip("/") + "/"):
             value = value[len(self.root.rstrip("/")) + 1 :]
-        return self.fit(self.text(value, limit=4096), limit, keep_end=True)
+        return self.truncate(self.text(value, limit=4096), limit, keep_end=True)
 
     def styled(self, value: str, *styles: str) -> str:
         """The text in a style; unchanged without colour. Pad before, not after."""

@@ -41,7 +41,7 @@ def _visible(char: str, ascii_only: bool) -> str:
     return char
 
 
-def columns(text: str) -> int:
+def display_width(text: str) -> int:
     """How many terminal columns a cleaned text takes: wide characters two, combining ones none."""
     if text.isascii():
         return len(text)
@@ -55,17 +55,17 @@ def columns(text: str) -> int:
 
 def pad(text: str, width: int) -> str:
     """The text filled with blanks to `width` columns."""
-    return text + " " * (width - columns(text))
+    return text + " " * (width - display_width(text))
 
 
-def fit(text: str, width: int, *, ellipsis: str = "…", keep_end: bool = False) -> str:
+def truncate(text: str, width: int, *, ellipsis: str = "…", keep_end: bool = False) -> str:
     """The text cut to `width` columns, at its end or (a path) at its start."""
-    if columns(text) <= width:
+    if display_width(text) <= width:
         return text
-    room = max(width - columns(ellipsis), 0)
+    room = max(width - display_width(ellipsis), 0)
     kept = ""
     for char in reversed(text) if keep_end else text:
-        if columns(kept + char) > room:
+        if display_width(kept + char) > room:
             break
         kept += char
     return ellipsis + kept[::-1] if keep_end else kept + ellipsis
@@ -77,32 +77,32 @@ def wrap(text: str, width: int) -> list[str]:
     line = ""
     for word in text.split(" "):
         joined = f"{line} {word}" if line else word
-        if columns(joined) <= width:
+        if display_width(joined) <= width:
             line = joined
             continue
         if line:
             lines.append(line)
         line = word
-        while columns(line) > width:
-            head = fit(line, width, ellipsis="") or line[0]
+        while display_width(line) > width:
+            head = truncate(line, width, ellipsis="") or line[0]
             lines.append(head)
             line = line[len(head) :]
     return [*lines, line] if line or not lines else lines
 
 
-def hang(text: str, width: int, first: str, rest: str) -> list[str]:
+def hanging_indent(text: str, width: int, first: str, rest: str) -> list[str]:
     """The text wrapped behind the prefix `first`, its other lines behind `rest`."""
-    lines = wrap(text, max(width - max(columns(first), columns(rest)), 10))
+    lines = wrap(text, max(width - max(display_width(first), display_width(rest)), 10))
     return [(rest if index else first) + line for index, line in enumerate(lines)]
 
 
-def flow(parts: Sequence[str], between: str, width: int, first: str, rest: str) -> list[str]:
+def wrap_items(parts: Sequence[str], between: str, width: int, first: str, rest: str) -> list[str]:
     """Parts joined on as few lines as possible; only a part too long for one line is broken."""
-    room = max(width - max(columns(first), columns(rest)), 10)
+    room = max(width - max(display_width(first), display_width(rest)), 10)
     lines: list[str] = []
     for part in parts:
         joined = f"{lines[-1]}{between}{part}" if lines else part
-        if lines and columns(joined) <= room:
+        if lines and display_width(joined) <= room:
             lines[-1] = joined
         else:
             lines += wrap(part, room)

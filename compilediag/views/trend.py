@@ -8,11 +8,10 @@ from itertools import chain
 from compilediag.fleet.changes import Change, Event, LaneTrend, Mark, Series, events_of, order_of
 from compilediag.fleet.measures import BY_NAME
 from compilediag.views.fleet import counted, day, moment
-from compilediag.views.quantities import pair, quantity
+from compilediag.views.format import count, pair, quantity
 from compilediag.views.sparkline import sparkline
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import columns, flow, hang, pad
-from compilediag.views.words import count
+from compilediag.views.text import display_width, hanging_indent, pad, wrap_items
 
 MOST_EVENTS = 6
 """Of one screen; `--all` shows the others, and what was undone."""
@@ -26,95 +25,104 @@ _SIGNS = {
 }
 
 
-def render_trend(lanes: Sequence[LaneTrend], look: RenderOptions, *, complete: bool = False) -> str:
+def render_trend(
+    lanes: Sequence[LaneTrend], options: RenderOptions, *, complete: bool = False
+) -> str:
     """The trend as text: a headline, the changes by when they began, then what did not change."""
     events = sorted(chain.from_iterable(map(events_of, lanes)), key=order_of)
     shown = [event for event in events if complete or event.state != "undone"]
     listed = shown if complete else shown[:MOST_EVENTS]
-    lines = _headline(lanes, events, look)
+    lines = _headline(lanes, events, options)
     for event in listed:
-        lines += ["", *_event(event, look)]
+        lines += ["", *_event(event, options)]
     hidden = len(events) - len(listed)
     if hidden:
         lines += ["", f"+{count(hidden, 'more change')}, undone or older: --all"]
     lines.append("")
     for lane in lanes if complete else lanes[:MOST_LANES]:
-        lines += _quiet(lane, look, complete=complete)
+        lines += _quiet(lane, options, complete=complete)
     if not complete and len(lanes) > MOST_LANES:
         lines.append(f"  +{len(lanes) - MOST_LANES} more lanes: --all, or --lane NAME")
     return "\n".join(lines) + "\n"
 
 
 def _headline(
-    lanes: Sequence[LaneTrend], events: Sequence[Event], look: RenderOptions
+    lanes: Sequence[LaneTrend], events: Sequence[Event], options: RenderOptions
 ) -> list[str]:
     total = sum(lane.receipts for lane in lanes)
     first, last = min(lane.first for lane in lanes), max(lane.last for lane in lanes)
     about = f"{count(total, 'receipt')} of {count(len(lanes), 'lane')}, "
-    about += f"{day(first, look)} to {day(last, look)}"
+    about += f"{day(first, options)} to {day(last, options)}"
     worse = sum(1 for event in events if event.state == "worse")
     begun = sum(1 for event in events if event.state == "beginning")
     if worse:
-        said = look.styled(f"{look.sign('bad')} {count(worse, 'change')} for the worse", "red")
+        said = options.styled(
+            f"{options.sign('bad')} {count(worse, 'change')} for the worse", "red"
+        )
     elif begun:
-        said = look.styled(f"{look.sign('warn')} the newest receipts are worse", "yellow")
+        said = options.styled(f"{options.sign('warn')} the newest receipts are worse", "yellow")
     elif any(series.enough for lane in lanes for series in lane.series):
-        said = look.styled(f"{look.sign('good')} nothing got worse and stayed so", "green")
+        said = options.styled(f"{options.sign('good')} nothing got worse and stayed so", "green")
     else:
-        said = look.styled(f"{look.sign('blind')} too few receipts to tell", "yellow")
-    return [*flow([said, about], look.dot, look.width, "", "  ")]
+        said = options.styled(f"{options.sign('blind')} too few receipts to tell", "yellow")
+    return [*wrap_items([said, about], options.dot, options.width, "", "  ")]
 
 
-def _event(event: Event, look: RenderOptions) -> list[str]:
+def _event(event: Event, options: RenderOptions) -> list[str]:
     sign, color = _SIGNS[event.state]
-    title = f"{look.sign(sign)} {look.text(event.lane.label, 80)}: {_when(event.surest, look)}"
-    head, *rest = hang(title, look.width, "", "    ")
-    lines = [look.styled(head, color), *rest]
-    lines += _rows(event, look)
-    for text in _circumstances(event, look):
-        lines += hang(text, look.width, "    ", "      ")
+    title = (
+        f"{options.sign(sign)} {options.text(event.lane.label, 80)}: {_when(event.surest, options)}"
+    )
+    head, *rest = hanging_indent(title, options.width, "", "    ")
+    lines = [options.styled(head, color), *rest]
+    lines += _rows(event, options)
+    for text in _circumstances(event, options):
+        lines += hanging_indent(text, options.width, "    ", "      ")
     return lines
 
 
-def _when(change: Change, look: RenderOptions) -> str:
+def _when(change: Change, options: RenderOptions) -> str:
     """When it began: the receipt and its commit, or the range where that is not sure."""
     if not change.lasting:
-        told = "receipt" if change.receipts == 1 else f"{change.receipts} receipts"
-        return f"only the newest {told}, since {_receipt(change.first, look)}"
+        sentence = "receipt" if change.receipts == 1 else f"{change.receipts} receipts"
+        return f"only the newest {sentence}, since {_receipt(change.first, options)}"
     if change.candidates == 1:
-        return f"since {_receipt(change.first, look)}"
+        return f"since {_receipt(change.first, options)}"
     return (
-        f"began between {_receipt(change.earliest, look)} and {_receipt(change.latest, look)}, "
-        f"in one of {change.candidates} receipts, most likely {look.path(change.first.path, 60)}"
+        f"began between {_receipt(change.earliest, options)} "
+        f"and {_receipt(change.latest, options)}, "
+        f"in one of {change.candidates} receipts, most likely {options.path(change.first.path, 60)}"
     )
 
 
-def _receipt(mark: Mark, look: RenderOptions) -> str:
-    return f"{moment(mark.created, look)} {look.path(mark.path, 70)} ({_commit(mark, look)})"
+def _receipt(mark: Mark, options: RenderOptions) -> str:
+    return (
+        f"{moment(mark.created, options)} {options.path(mark.path, 70)} ({_commit(mark, options)})"
+    )
 
 
-def _commit(mark: Mark, look: RenderOptions) -> str:
+def _commit(mark: Mark, options: RenderOptions) -> str:
     if mark.commit is None:
         return "commit not known"
     changed = " with local changes" if mark.dirty else ""
-    message = f' "{look.text(mark.message, 50)}"' if mark.message else ""
-    return f"commit {look.text(mark.commit[:_COMMIT])}{changed}{message}"
+    message = f' "{options.text(mark.message, 50)}"' if mark.message else ""
+    return f"commit {options.text(mark.commit[:_COMMIT])}{changed}{message}"
 
 
-def _rows(event: Event, look: RenderOptions) -> list[str]:
+def _rows(event: Event, options: RenderOptions) -> list[str]:
     """A line a change: measure, levels, size, and a picture of the series."""
     rows = [
-        (*_row(change, look), _picture(event.lane.points_of(change), look))
+        (*_row(change, options), _picture(event.lane.points_of(change), options))
         for change in event.changes
     ]
-    widths = [max(columns(row[place]) for row in rows) for place in range(4)]
+    widths = [max(display_width(row[place]) for row in rows) for place in range(4)]
     cells = [[pad(cell, width) for cell, width in zip(row, widths, strict=True)] for row in rows]
     return [("    " + "  ".join(row)).rstrip() for row in cells]
 
 
-def _row(change: Change, look: RenderOptions) -> tuple[str, str, str]:
+def _row(change: Change, options: RenderOptions) -> tuple[str, str, str]:
     measure = BY_NAME[change.measure]
-    levels = pair(change.before, change.after, measure.unit, look.arrow)
+    levels = pair(change.before, change.after, measure.unit, options.arrow)
     return measure.label, levels, _size(change)
 
 
@@ -128,64 +136,67 @@ def _size(change: Change) -> str:
     return f"{share:+.1f} %" if abs(share) < 9.95 else f"{share:+,.0f} %"
 
 
-def _picture(points: Sequence[float], look: RenderOptions) -> str:
+def _picture(points: Sequence[float], options: RenderOptions) -> str:
     low, high = min(points), max(points)
     if low == high:
         return ""
     # The bars are logarithmic: raised above zero, so that counts have some as well.
     lift = (high - low) / 8 - low if low <= 0 else 0.0
     raised = [point + lift for point in points]
-    return sparkline(raised, low + lift, high + lift, len(raised), ascii_only=look.ascii_only)
+    return sparkline(raised, low + lift, high + lift, len(raised), ascii_only=options.ascii_only)
 
 
-def _circumstances(event: Event, look: RenderOptions) -> list[str]:
+def _circumstances(event: Event, options: RenderOptions) -> list[str]:
     """What may explain the change, or rules an explanation out."""
-    told: list[str] = []
+    entries: list[str] = []
     change = event.surest
     if change.same_commit:
-        told.append("the commit is the same on both sides: the cause is not in the committed code")
+        entries.append(
+            "the commit is the same on both sides: the cause is not in the committed code"
+        )
     elif change.last_before.commit is not None:
-        told.append(f"before it: {_commit(change.last_before, look)}")
+        entries.append(f"before it: {_commit(change.last_before, options)}")
     facts = dict.fromkeys(fact for item in event.changes for fact in item.also)
     if facts:
         parts = [
-            f"{look.text(fact.name, 40)} {look.text(fact.before or 'unknown', 60)} {look.arrow} "
-            f"{look.text(fact.after or 'unknown', 60)}"
+            f"{options.text(fact.name, 40)} "
+            f"{options.text(fact.before or 'unknown', 60)} {options.arrow} "
+            f"{options.text(fact.after or 'unknown', 60)}"
             for fact in facts
         ]
-        told.append(f"also changed there: {', '.join(parts)}")
+        entries.append(f"also changed there: {', '.join(parts)}")
     machines = dict.fromkeys(item.machine for item in event.changes if item.machine)
     if machines and event.lane.machines > 1:
-        told.append(f"on {', '.join(look.text(name, 80) for name in machines)}")
+        entries.append(f"on {', '.join(options.text(name, 80) for name in machines)}")
     ends = dict.fromkeys(item.undone for item in event.changes if item.undone is not None)
     if ends and event.state == "undone":
-        told.append(f"until {_receipt(next(iter(ends)), look)}")
-    return told
+        entries.append(f"until {_receipt(next(iter(ends)), options)}")
+    return entries
 
 
-def _quiet(lane: LaneTrend, look: RenderOptions, *, complete: bool) -> list[str]:
-    """What is steady in a lane, what cannot be told, and which receipts were left out.
+def _quiet(lane: LaneTrend, options: RenderOptions, *, complete: bool) -> list[str]:
+    """What is steady in a lane, what could not be determined, and which receipts were left out.
 
     Counts that are and stay zero are listed on request, and so is the noise.
     """
-    label = look.text(lane.label, 80)
+    label = options.text(lane.label, 80)
     about = f"{count(lane.receipts, 'receipt')}"
     if lane.older:
         about += f", the newest of {lane.receipts + lane.older:,}"
-    lines = hang(f"{label}: {about}", look.width, "", "    ")
+    lines = hanging_indent(f"{label}: {about}", options.width, "", "    ")
     steady = [item for item in lane.series if item.enough and not _standing(item)]
-    told = [_level(item, lane, look, complete) for item in steady if item.level or complete]
-    if told:
-        lines += hang(f"unchanged: {', '.join(told)}", look.width, "  ", "    ")
+    parts = [_level(item, lane, options, complete) for item in steady if item.level or complete]
+    if parts:
+        lines += hanging_indent(f"unchanged: {', '.join(parts)}", options.width, "  ", "    ")
     few = [item for item in lane.series if not item.enough]
     if few:
         names = dict.fromkeys(BY_NAME[item.measure].label for item in few)
         text = f"too few receipts to tell ({max(item.receipts for item in few)}, "
         text += f"of {lane.needed} on one machine): {', '.join(names)}"
-        lines += hang(text, look.width, "  ", "    ")
+        lines += hanging_indent(text, options.width, "  ", "    ")
     if lane.left_out:
-        text = f"left out: {counted(lane.left_out, look)}"
-        lines += hang(text, look.width, "  ", "    ")
+        text = f"left out: {counted(lane.left_out, options)}"
+        lines += hanging_indent(text, options.width, "  ", "    ")
     return lines
 
 
@@ -193,7 +204,7 @@ def _standing(series: Series) -> bool:
     return any(change.undone is None for change in series.changes)
 
 
-def _level(series: Series, lane: LaneTrend, look: RenderOptions, complete: bool) -> str:
+def _level(series: Series, lane: LaneTrend, options: RenderOptions, complete: bool) -> str:
     measure = BY_NAME[series.measure]
     if series.level is None:
         return measure.label
@@ -201,5 +212,5 @@ def _level(series: Series, lane: LaneTrend, look: RenderOptions, complete: bool)
     if series.noise and complete:
         text += f" ±{100 * series.noise:.1f} %"
     if series.machine is not None and lane.machines > 1:
-        text += f" on {look.text(series.machine, 80)}"
+        text += f" on {options.text(series.machine, 80)}"
     return text

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from compilediag.views.blindness import why_blind
 from compilediag.views.finding_rows import finding_rows
 from compilediag.views.forecast import outlook
+from compilediag.views.format import count
 from compilediag.views.headline import headline
 from compilediag.views.lookups import BLIND_RULES, main_findings, notes, numbered
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import columns, flow, hang
+from compilediag.views.text import display_width, hanging_indent, wrap_items
 from compilediag.views.training import figures, training
-from compilediag.views.words import count
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
@@ -53,41 +53,41 @@ def render(
         complete: every finding, however many lines that takes (`show --all`).
         suffix: what the next commands need to find this receipt again, such as its path.
     """
-    look = RenderOptions(max(width, LEAST_WIDTH), color, ascii, root)
-    head = [*_head(receipt, look), *_ending(receipt, look), *training(receipt, look)]
-    head += why_blind(receipt, look)
-    tail = outlook(receipt, look)
-    tail += _measured(receipt, look, suffix, complete=complete)
-    tail += [] if complete else _notes(receipt, look, suffix)
-    tail += _next(receipt, look, suffix)
+    options = RenderOptions(max(width, LEAST_WIDTH), color, ascii, root)
+    head = [*_head(receipt, options), *_ending(receipt, options), *training(receipt, options)]
+    head += why_blind(receipt, options)
+    tail = outlook(receipt, options)
+    tail += _measured(receipt, options, suffix, complete=complete)
+    tail += [] if complete else _notes(receipt, options, suffix)
+    tail += _next(receipt, options, suffix)
     room = SCREEN_LINES - len(head) - len(tail) - 2
-    body = _body(receipt, look, None if complete else room, suffix)
+    body = _body(receipt, options, None if complete else room, suffix)
     if complete:
-        body += _log_tail(receipt, look)
+        body += _log_tail(receipt, options)
     lines = [*head, "", *body, "", *tail] if body else [*head, *tail]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _head(receipt: Receipt, look: RenderOptions) -> list[str]:
+def _head(receipt: Receipt, options: RenderOptions) -> list[str]:
     head = headline(receipt)
-    sign = look.sign(head.kind) + " "
-    told = hang(head.sentence, look.width, sign, " " * len(sign))
-    counts = look.dot.join(head.counts)
-    room = look.width - columns(told[0]) - columns(counts)
-    lines = [look.styled(line, _STYLE[head.kind]) for line in told]
+    sign = options.sign(head.kind) + " "
+    parts = hanging_indent(head.sentence, options.width, sign, " " * len(sign))
+    counts = options.dot.join(head.counts)
+    room = options.width - display_width(parts[0]) - display_width(counts)
+    lines = [options.styled(line, _STYLE[head.kind]) for line in parts]
     if len(lines) == 1 and room >= 4:
-        return [lines[0] + " " * room + look.styled(counts, "dim")]
-    below = flow(head.counts, look.dot, look.width, "  ", "  ")
-    return [*lines, *(look.styled(line, "dim") for line in below)]
+        return [lines[0] + " " * room + options.styled(counts, "dim")]
+    below = wrap_items(head.counts, options.dot, options.width, "  ", "  ")
+    return [*lines, *(options.styled(line, "dim") for line in below)]
 
 
-def _ending(receipt: Receipt, look: RenderOptions) -> list[str]:
+def _ending(receipt: Receipt, options: RenderOptions) -> list[str]:
     """How the target ended, where it did not end well: the counts then cover only a part."""
-    told = ending(receipt)
-    if told is None:
+    sentence = ending(receipt)
+    if sentence is None:
         return []
-    lines = hang(look.text(told), look.width, look.sign("warn") + " ", "  ")
-    return [look.styled(line, "yellow") for line in lines]
+    lines = hanging_indent(options.text(sentence), options.width, options.sign("warn") + " ", "  ")
+    return [options.styled(line, "yellow") for line in lines]
 
 
 def ending(receipt: Receipt) -> str | None:
@@ -110,49 +110,54 @@ def ending(receipt: Receipt) -> str | None:
     return f"{said}; the counts cover what was seen before that"
 
 
-def _log_tail(receipt: Receipt, look: RenderOptions) -> list[str]:
+def _log_tail(receipt: Receipt, options: RenderOptions) -> list[str]:
     """The last lines a failed program printed."""
     tail = receipt.failure.log_tail if receipt.failure is not None else None
     if not tail:
         return []
-    lines = [look.fit(look.text(line), look.width - 5) for line in tail.splitlines()[-TAIL_LINES:]]
+    lines = [
+        options.truncate(options.text(line), options.width - 5)
+        for line in tail.splitlines()[-TAIL_LINES:]
+    ]
     return ["", "  the last lines of the program:", *(f"     {line}" for line in lines)]
 
 
-def _body(receipt: Receipt, look: RenderOptions, room: int | None, suffix: str) -> list[str]:
+def _body(receipt: Receipt, options: RenderOptions, room: int | None, suffix: str) -> list[str]:
     """The findings, as many as fit into `room` lines; then how to see the others."""
     chosen = main_findings(receipt) + ([] if room is not None else notes(receipt))
-    blocks = [finding_rows(number, item, receipt, look) for number, item in chosen]
+    blocks = [finding_rows(number, item, receipt, options) for number, item in chosen]
     lines: list[str] = []
     for shown, block in enumerate(blocks):
         last = shown == len(blocks) - 1
         over = room is not None and len(lines) + len(block) + (0 if last else 1) > room
         if over and shown >= LEAST_FINDINGS:
             more = f"+{len(blocks) - shown} more: compilediag show --all{suffix}"
-            return [*lines, look.styled(f"  {more}", "bold")]
+            return [*lines, options.styled(f"  {more}", "bold")]
         lines += block
     return lines
 
 
-def _measured(receipt: Receipt, look: RenderOptions, suffix: str, *, complete: bool) -> list[str]:
+def _measured(
+    receipt: Receipt, options: RenderOptions, suffix: str, *, complete: bool
+) -> list[str]:
     """What the program measured itself and what it cost; most receipts hold neither."""
     if not receipt.tracked and receipt.cost is None:
         return []
     from compilediag.views.measured import measured_lines
 
-    return measured_lines(receipt, look, suffix, complete=complete)
+    return measured_lines(receipt, options, suffix, complete=complete)
 
 
-def _notes(receipt: Receipt, look: RenderOptions, suffix: str) -> list[str]:
+def _notes(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
     """The findings that are for information only, collapsed into one line."""
-    codes = dict.fromkeys(look.text(item.rule, 8) for _, item in notes(receipt))
+    codes = dict.fromkeys(options.text(item.rule, 8) for _, item in notes(receipt))
     if not codes:
         return []
-    told = f"{count(len(notes(receipt)), 'note')} ({', '.join(codes)}): compilediag show --all"
-    return hang(f"{told}{suffix}", look.width, "  also: ", "        ")
+    sentence = f"{count(len(notes(receipt)), 'note')} ({', '.join(codes)}): compilediag show --all"
+    return hanging_indent(f"{sentence}{suffix}", options.width, "  also: ", "        ")
 
 
-def _next(receipt: Receipt, look: RenderOptions, suffix: str) -> list[str]:
+def _next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
     """The commands that lead on from here."""
     blind = [item.rule for _, item in numbered(receipt) if item.rule in BLIND_RULES]
     chosen = main_findings(receipt)
@@ -165,5 +170,5 @@ def _next(receipt: Receipt, look: RenderOptions, suffix: str) -> list[str]:
         commands.insert(0, f"explain {chosen[0][0]}{suffix}")
     if receipt.compile.recompiles:
         commands[-1] = "show --timeline" + suffix
-    told = [f"compilediag {command}" for command in commands]
-    return flow(told, look.dot, look.width, "  next: ", "        ")
+    parts = [f"compilediag {command}" for command in commands]
+    return wrap_items(parts, options.dot, options.width, "  next: ", "        ")

@@ -15,7 +15,7 @@ from compilediag.cli import main
 from compilediag.commands import fleet_options
 from compilediag.commands.fleet_options import seconds_of
 from compilediag.errors import UsageError
-from compilediag.views.quantities import pair, quantity
+from compilediag.views.format import pair, quantity
 
 Run = Callable[..., str]
 

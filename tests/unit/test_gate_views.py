@@ -28,7 +28,7 @@ from compilediag.compare.keys import CountChange
 from compilediag.views.gate import FORMATS
 from compilediag.views.gate.location import Location, location
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import columns
+from compilediag.views.text import display_width
 
 DATA = Path(__file__).parents[1] / "data"
 GOLDEN = DATA / "gate"
@@ -652,7 +652,7 @@ def test_a_hostile_terminal_fits_and_starts_no_command(judgements: list[Judgemen
     """No line is wider than the terminal, nor a command to GitHub's runner."""
     text = render("terminal", *judgements, look=RenderOptions(60))
     for line in text.splitlines():
-        assert columns(line) <= 60
+        assert display_width(line) <= 60
         assert not line.lstrip().startswith("::")
         assert "##[" not in line
 

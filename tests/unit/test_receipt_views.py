@@ -19,7 +19,7 @@ from compilediag.views.frames import render_frames
 from compilediag.views.headline import headline
 from compilediag.views.markdown import code, prose, render_markdown
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import columns
+from compilediag.views.text import display_width
 from compilediag.views.timeline import render_timeline
 
 DATA = Path(__file__).parents[1] / "data" / "views"
@@ -70,7 +70,7 @@ def test_every_view_is_safe_and_fits(name: str, look: RenderOptions) -> None:
     for key, text in every_view(name, look).items():
         acting = {char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp")}
         assert acting <= {"\n"}, key
-        assert all(columns(line) <= look.width for line in text.splitlines()), key
+        assert all(display_width(line) <= look.width for line in text.splitlines()), key
         assert text.isascii() or not look.ascii_only, key
 
 

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag.views.text import clean, columns, fit, flow, hang, pad, wrap
+from compilediag.views.text import (
+    clean,
+    display_width,
+    hanging_indent,
+    pad,
+    truncate,
+    wrap,
+    wrap_items,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,8 +63,8 @@ def test_ascii_spells_our_own_signs() -> None:
 
 def test_wide_and_combining_characters_are_counted_as_drawn() -> None:
     """Wide characters take two columns, combining marks none."""
-    assert columns("日本") == 4
-    assert columns("e\u0301") == 1
+    assert display_width("日本") == 4
+    assert display_width("e\u0301") == 1
     assert pad("日", 4) == "日  "
 
 
@@ -71,24 +79,24 @@ def test_wide_and_combining_characters_are_counted_as_drawn() -> None:
 )
 def test_fit_cuts_to_columns(text: str, width: int, keep_end: bool, shown: str) -> None:
     """A text is cut at the end, a path at its start, never wider than asked."""
-    assert fit(text, width, keep_end=keep_end) == shown
-    assert columns(shown) <= width
+    assert truncate(text, width, keep_end=keep_end) == shown
+    assert display_width(shown) <= width
 
 
 @given(st.text("ab 日", max_size=80), st.integers(2, 30))
 def test_wrapped_lines_fit_and_lose_nothing(text: str, width: int) -> None:
     """No line is too wide, and every character but the blanks at line ends is there."""
     lines = wrap(text, width)
-    assert all(columns(line) <= width for line in lines)
+    assert all(display_width(line) <= width for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
 
 
 def test_hang_indents_the_other_lines() -> None:
     """The first line has its label, the others their indent."""
-    assert hang("one two three", 12, "fix: ", "     ") == ["fix: one two", "     three"]
+    assert hanging_indent("one two three", 12, "fix: ", "     ") == ["fix: one two", "     three"]
 
 
 def test_flow_breaks_between_parts() -> None:
     """A line break falls between two parts, not inside one that fits."""
-    assert flow(["a b", "c d", "e f"], " · ", 11, "  ", "  ") == ["  a b · c d", "  e f"]
-    assert flow([], " · ", 20, "", "") == []
+    assert wrap_items(["a b", "c d", "e f"], " · ", 11, "  ", "  ") == ["  a b · c d", "  e f"]
+    assert wrap_items([], " · ", 20, "", "") == []

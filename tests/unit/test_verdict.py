@@ -16,7 +16,7 @@ import pytest
 
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import from_plain
-from compilediag.views.text import columns
+from compilediag.views.text import display_width
 from compilediag.views.verdict import SCREEN_LINES, render
 
 DATA = Path(__file__).parents[1] / "data" / "views"
@@ -59,7 +59,7 @@ def test_fits_one_screen(name: str) -> None:
 def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
     """No line is broken by the terminal instead of by us, wide characters counted as two."""
     for line in render(receipt(name), width=width, color=False, complete=True).splitlines():
-        assert columns(line) <= width, line
+        assert display_width(line) <= width, line
 
 
 @pytest.mark.parametrize("color", [False, True])

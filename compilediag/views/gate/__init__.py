@@ -14,8 +14,8 @@ Render = Callable[[Sequence[Judgement], RenderOptions], str]
 def _format(module: str) -> Render:
     """The `render` of a module below this package, imported on its first use."""
 
-    def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
-        return import_module(f"compilediag.views.gate.{module}").render(judgements, look)
+    def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
+        return import_module(f"compilediag.views.gate.{module}").render(judgements, options)
 
     return render
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compilediag.compare.gate.judgement import Item, Judgement
+from compilediag.views.format import count
 from compilediag.views.gate.location import location
 from compilediag.views.gate.messages import (
     UPDATE,
@@ -19,7 +20,6 @@ from compilediag.views.gate.messages import (
     title,
 )
 from compilediag.views.style import RenderOptions
-from compilediag.views.words import count
 
 MOST_ERRORS = 9
 MOST_NOTICES = 9
@@ -28,10 +28,10 @@ TEXT_CHARS = 600
 """Of each of message, guard and fix: an annotation's message may have 64 KiB."""
 
 
-def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
+def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """At most nine errors and ten notices, over all lanes."""
     failures = in_turn(judgements)
-    lines = [_error(judgement, item, look) for judgement, item in failures[:MOST_ERRORS]]
+    lines = [_error(judgement, item, options) for judgement, item in failures[:MOST_ERRORS]]
     notices: list[str] = []
     if len(failures) > MOST_ERRORS:
         more = count(len(failures) - MOST_ERRORS, "more failure")
@@ -39,7 +39,7 @@ def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
             _command("notice", "compilediag gate", f"{more}: see the job summary or the log")
         )
     for judgement in judgements:
-        notices += _notices(judgement, look)
+        notices += _notices(judgement, options)
     if len(notices) > MOST_NOTICES:
         left = count(len(notices) - MOST_NOTICES, "more notice")
         notices[MOST_NOTICES:] = [_command("notice", "compilediag gate", f"{left}: see the log")]
@@ -48,34 +48,34 @@ def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
     return "\n".join([*lines, *notices]) + "\n"
 
 
-def _error(judgement: Judgement, item: Item, look: RenderOptions) -> str:
-    told = [*detail(item, look, TEXT_CHARS), f"lane: {look.text(judgement.lane, 200)}"]
-    found = location(item, look)
+def _error(judgement: Judgement, item: Item, options: RenderOptions) -> str:
+    parts = [*detail(item, options, TEXT_CHARS), f"lane: {options.text(judgement.lane, 200)}"]
+    found = location(item, options)
     properties = {} if found is None else {"file": found.path, "line": str(found.line)}
-    return _command("error", look.text(title(item), TITLE_CHARS), "\n".join(told), properties)
+    return _command("error", options.text(title(item), TITLE_CHARS), "\n".join(parts), properties)
 
 
-def _notices(judgement: Judgement, look: RenderOptions) -> list[str]:
+def _notices(judgement: Judgement, options: RenderOptions) -> list[str]:
     """That a lane passed, that it is better, and what else should be said of it."""
-    lane = f"lane {look.text(judgement.lane, 200)}"
+    lane = f"lane {options.text(judgement.lane, 200)}"
     said: list[tuple[str, str]] = []
     if outcome(judgement) == "good" and not judgement.improvements:
-        standard = look.text(against(judgement), 300)
-        told = f"{lane} against {standard}" if standard else lane
-        said.append((headline(judgement), told))
+        standard = options.text(against(judgement), 300)
+        sentence = f"{lane} against {standard}" if standard else lane
+        said.append((headline(judgement), sentence))
     if judgement.improvements:
-        better = [look.text(item.message, 200) for item in judgement.improvements[:9]]
+        better = [options.text(item.message, 200) for item in judgement.improvements[:9]]
         more = len(judgement.improvements) - len(better)
         better += [f"and {more:,} more"] if more else []
         name = headline(judgement)
         if judgement.failures:
             name = f"compilediag gate: {count(len(judgement.improvements), 'improvement')}"
         said.append((name, "\n".join([lane, *better, f"keep it: {UPDATE}"])))
-    said += [("compilediag gate", f"{lane}: {look.text(text)}") for text in judgement.notices]
+    said += [("compilediag gate", f"{lane}: {options.text(text)}") for text in judgement.notices]
     # A gate that only fails for being better has no failure to show: its verdict is the error.
     kind = "notice" if judgement.passed or judgement.failures else "error"
     return [
-        _command(kind if index == 0 else "notice", look.text(name, TITLE_CHARS), text)
+        _command(kind if index == 0 else "notice", options.text(name, TITLE_CHARS), text)
         for index, (name, text) in enumerate(said)
     ]
 
@@ -83,8 +83,8 @@ def _notices(judgement: Judgement, look: RenderOptions) -> list[str]:
 def _command(kind: str, name: str, message: str, properties: dict[str, str] | None = None) -> str:
     """One workflow command; its texts cannot end it, nor start another."""
     given = {**(properties or {}), "title": name}
-    told = ",".join(f"{key}={_property(value)}" for key, value in given.items())
-    return f"::{kind} {told}::{_data(message)}"
+    sentence = ",".join(f"{key}={_property(value)}" for key, value in given.items())
+    return f"::{kind} {sentence}::{_data(message)}"
 
 
 def _data(text: str) -> str:

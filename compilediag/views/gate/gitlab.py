@@ -18,12 +18,12 @@ _SEVERITY: dict[Kind, str] = {"not_judged": "blocker", "fallback": "critical"}
 """All else is major: a gate fails for it."""
 
 
-def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
+def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """The report. A lane that passed has no entry: the widget compares with the target branch."""
     entries: list[str] = []
     room = MOST_BYTES
     for judgement, item, digest in fingerprinted(in_turn(judgements)):
-        entry = json.dumps(_entry(judgement, item, digest, look), indent=1)
+        entry = json.dumps(_entry(judgement, item, digest, options), indent=1)
         room -= len(entry)
         if room < 0:
             break
@@ -31,14 +31,16 @@ def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
     return "[\n" + ",\n".join(entries) + "\n]\n" if entries else "[]\n"
 
 
-def _entry(judgement: Judgement, item: Item, digest: str, look: RenderOptions) -> dict[str, object]:
-    found = location(item, look) or home(judgement, look)
-    told = [f"{title(item)}: {item.message}"]
-    told += [f"({often(item)})"] if often(item) else []
-    told += [f"Fix: {item.fix}"] if item.fix else []
+def _entry(
+    judgement: Judgement, item: Item, digest: str, options: RenderOptions
+) -> dict[str, object]:
+    found = location(item, options) or home(judgement, options)
+    parts = [f"{title(item)}: {item.message}"]
+    parts += [f"({often(item)})"] if often(item) else []
+    parts += [f"Fix: {item.fix}"] if item.fix else []
     return {
-        "description": look.text(" ".join(told), DESCRIPTION_CHARS),
-        "check_name": look.text(f"compilediag/{item.rule}", 100),
+        "description": options.text(" ".join(parts), DESCRIPTION_CHARS),
+        "check_name": options.text(f"compilediag/{item.rule}", 100),
         "fingerprint": digest,
         "severity": _SEVERITY.get(item.kind, "major"),
         "location": {"path": found.path, "lines": {"begin": found.line}},

@@ -17,7 +17,7 @@ VERSION = "1.0"
 """Minor: a field more. Major: a field that means something else."""
 
 
-def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
+def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """Every field of every judgement; only ASCII, all else is escaped."""
     plain = {
         "schema": SCHEMA,

@@ -23,25 +23,25 @@ class Location(NamedTuple):
     line: int
 
 
-def location(item: Item, look: RenderOptions) -> Location | None:
+def location(item: Item, options: RenderOptions) -> Location | None:
     """The item's place; None where no file below the root of the repository is to blame."""
-    path = _below(item.file, look)
+    path = _below(item.file, options)
     return Location(path, max(item.line or 1, 1)) if path else None
 
 
-def home(judgement: Judgement, look: RenderOptions) -> Location:
+def home(judgement: Judgement, options: RenderOptions) -> Location:
     """The baseline's file: for formats in which everything must have a place."""
-    return Location(_below(judgement.baseline, look) or LOCK, 1)
+    return Location(_below(judgement.baseline, options) or LOCK, 1)
 
 
-def _below(file: str | None, look: RenderOptions) -> str | None:
+def _below(file: str | None, options: RenderOptions) -> str | None:
     """The path relative to the root, in one spelling; None for anything that lies elsewhere."""
     if not file:
         return None
-    root = look.root.rstrip("/") + "/"
-    path = file[len(root) :] if look.root and file.startswith(root) else file
-    if path is file and look.folder and not path.startswith(("/", "<")):
-        path = f"{look.folder}/{path}"
+    root = options.root.rstrip("/") + "/"
+    path = file[len(root) :] if options.root and file.startswith(root) else file
+    if path is file and options.folder and not path.startswith(("/", "<")):
+        path = f"{options.folder}/{path}"
     parts = [part for part in path.split("/") if part not in ("", ".")]
     # "<string>" and the like: code that was never in a file.
     strange = path.startswith(("/", "<")) or ".." in parts or "\\" in path or not parts

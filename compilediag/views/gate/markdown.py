@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.diagnosis.codes import REGISTER
+from compilediag.views.format import count, seconds
 from compilediag.views.gate.messages import (
     UPDATE,
     against,
@@ -24,39 +25,38 @@ from compilediag.views.gate.messages import (
 )
 from compilediag.views.markdown import code
 from compilediag.views.style import RenderOptions
-from compilediag.views.words import count, seconds
 
 MOST_BYTES = 1_000_000
 """GitHub refuses a step's summary of more than 1 MiB, whole."""
 FAILURE_BYTES = 600_000
-"""Of the rows of failures, which come before all else that is told of a lane."""
+"""Of the rows of failures, which come before everything else about a lane."""
 MOST_LINES = 20
 PAGES = "https://github.com/compilediag/compilediag/blob/main/docs/rules"
 _SIGN = {"bad": "❌", "good": "✅", "blind": "❔"}
 _HEAD = ["| # | what | why | where | how often | cost | fix |", "|--:|---|---|---|---|--:|---|"]
 
 
-def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
+def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """Every lane under its verdict; what is cut is counted, with where to find it."""
     ordered = sorted(judgements, key=lambda item: ("blind", "bad", "good").index(outcome(item)))
-    rows, left = _rows(ordered, look)
+    rows, left = _rows(ordered, options)
     lines = [] if judgements else ["### ❔ nothing was judged, which is no pass"]
     room = MOST_BYTES
     for index, judgement in enumerate(ordered):
-        told = "\n".join(_lane(judgement, rows[index], look))
-        room -= len(told.encode()) + 1
+        sentence = "\n".join(_lane(judgement, rows[index], options))
+        room -= len(sentence.encode()) + 1
         if room < 0:
             more = count(len(ordered) - index, "more lane")
             lines += [f"**{more}**: `compilediag gate --format json` has them all.", ""]
             break
-        lines.append(told)
+        lines.append(sentence)
     if left:
         more = count(left, "more failure")
         lines += [f"**{more}**: `compilediag gate --format json` has them all.", ""]
     return "\n".join(lines) + "\n"
 
 
-def _rows(judgements: Sequence[Judgement], look: RenderOptions) -> tuple[list[list[str]], int]:
+def _rows(judgements: Sequence[Judgement], options: RenderOptions) -> tuple[list[list[str]], int]:
     """The rows of each lane's failures, as many as there is room for, and how many are left."""
     rows: list[list[str]] = [[] for _ in judgements]
     places = {id(judgement): index for index, judgement in enumerate(judgements)}
@@ -64,7 +64,7 @@ def _rows(judgements: Sequence[Judgement], look: RenderOptions) -> tuple[list[li
     room = FAILURE_BYTES
     for number, (judgement, item) in enumerate(failures):
         own = rows[places[id(judgement)]]
-        row = _row(len(own) + 1, item, look)
+        row = _row(len(own) + 1, item, options)
         room -= len(row.encode()) + 1
         if room < 0:
             return rows, len(failures) - number
@@ -72,11 +72,11 @@ def _rows(judgements: Sequence[Judgement], look: RenderOptions) -> tuple[list[li
     return rows, 0
 
 
-def _row(number: int, item: Item, look: RenderOptions) -> str:
+def _row(number: int, item: Item, options: RenderOptions) -> str:
     why = code(item.message)
     if item.guard and item.guard not in item.message:
         why += f" guard: {code(item.guard)}"
-    where = code(place(item, look)) if item.file else ""
+    where = code(place(item, options)) if item.file else ""
     cost = seconds(item.cost_s) if item.cost_s is not None else ""
     fix = code(item.fix) if item.fix else ""
     more = explain(item)
@@ -95,11 +95,11 @@ def _what(item: Item) -> str:
     return f"{named}{kind_of(item)}" + (f" {code(subject)}" if subject else "")
 
 
-def _lane(judgement: Judgement, rows: list[str], look: RenderOptions) -> list[str]:
+def _lane(judgement: Judgement, rows: list[str], options: RenderOptions) -> list[str]:
     lines = [f"### {_SIGN[outcome(judgement)]} {headline(judgement)}", ""]
     standard = against(judgement)
-    told = f"lane {_line(judgement.lane)}" + (f" against {_line(standard)}" if standard else "")
-    lines += [f"{told}, receipt {_line(judgement.receipt_id)}", ""]
+    sentence = f"lane {_line(judgement.lane)}" + (f" against {_line(standard)}" if standard else "")
+    lines += [f"{sentence}, receipt {_line(judgement.receipt_id)}", ""]
     if rows:
         lines += [*_HEAD, *rows, ""]
     if judgement.improvements:
@@ -128,10 +128,10 @@ def _line(text: str) -> str:
     return code(text, cell=False)
 
 
-def _list(name: str, told: Sequence[str]) -> list[str]:
+def _list(name: str, parts: Sequence[str]) -> list[str]:
     """A list under its name; nothing where it is empty."""
-    if not told:
+    if not parts:
         return []
-    lines = [f"**{name} ({len(told):,})**", "", *(f"- {text}" for text in told[:MOST_LINES])]
-    lines += [f"- and {len(told) - MOST_LINES:,} more"] if len(told) > MOST_LINES else []
+    lines = [f"**{name} ({len(parts):,})**", "", *(f"- {text}" for text in parts[:MOST_LINES])]
+    lines += [f"- and {len(parts) - MOST_LINES:,} more"] if len(parts) > MOST_LINES else []
     return [*lines, ""]

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from compilediag.compare.gate.judgement import Item, Judgement, Kind
+from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
-from compilediag.views.words import count
 
 _NEW: dict[Kind, tuple[str, str]] = {
     "limit": ("limit exceeded", "limits exceeded"),
@@ -66,10 +66,10 @@ def headline(judgement: Judgement) -> str:
     better = count(len(judgement.improvements), "improvement")
     if kind == "bad":
         return f"gate failed: {better} the baseline does not hold yet"
-    told = [better] if judgement.improvements else ["nothing new"]
+    parts = [better] if judgement.improvements else ["nothing new"]
     if judgement.known:
-        told.append(f"{len(judgement.known):,} known")
-    return f"gate passed: {', '.join(told)}"
+        parts.append(f"{len(judgement.known):,} known")
+    return f"gate passed: {', '.join(parts)}"
 
 
 def summary(items: Iterable[Item]) -> str:
@@ -145,21 +145,21 @@ def explain(item: Item) -> str:
     return f"compilediag explain {number}" if number.isdecimal() and number.isascii() else ""
 
 
-def detail(item: Item, look: RenderOptions, limit: int = 600) -> list[str]:
+def detail(item: Item, options: RenderOptions, limit: int = 600) -> list[str]:
     """Everything else that is known of a failure, cleaned, a line each."""
-    told = [look.text(item.message, limit)]
-    where = place(item, look)
+    parts = [options.text(item.message, limit)]
+    where = place(item, options)
     if where:
-        told.append(f"where: {where}")
+        parts.append(f"where: {where}")
     if often(item):
-        told.append(f"how often: {often(item, look.arrow)}")
+        parts.append(f"how often: {often(item, options.arrow)}")
     if item.guard:
-        told.append(f"guard: {look.text(item.guard, limit)}")
+        parts.append(f"guard: {options.text(item.guard, limit)}")
     if item.fix:
-        told.append(f"fix: {look.text(item.fix, limit)}")
+        parts.append(f"fix: {options.text(item.fix, limit)}")
     if explain(item):
-        told.append(f"more: {explain(item)}")
-    return told
+        parts.append(f"more: {explain(item)}")
+    return parts
 
 
 def inert(line: str) -> str:
@@ -170,13 +170,13 @@ def inert(line: str) -> str:
     return line.replace("##[", "# [")
 
 
-def place(item: Item, look: RenderOptions, limit: int = 200) -> str:
+def place(item: Item, options: RenderOptions, limit: int = 200) -> str:
     """`model.py:7 in forward`, cleaned; nothing where no line is to blame."""
     if not item.file:
         return ""
     line = f":{item.line}" if item.line else ""
-    function = f" in {look.text(item.function, 80)}" if item.function else ""
-    return f"{look.path(item.file, limit)}{line}{function}"
+    function = f" in {options.text(item.function, 80)}" if item.function else ""
+    return f"{options.path(item.file, limit)}{line}{function}"
 
 
 def in_turn(judgements: Sequence[Judgement]) -> list[tuple[Judgement, Item]]:

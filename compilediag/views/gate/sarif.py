@@ -29,22 +29,22 @@ SCHEMA = (
 _IN_PATHS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/")
 
 
-def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
+def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """The log. Improvements are no results, and a run that could not be judged is unsuccessful."""
     failures = in_turn(judgements)
     rules: dict[str, int] = {}
     results: list[str] = []
     room = MOST_BYTES
     for judgement, item, digest in fingerprinted(failures[:MOST_RESULTS]):
-        rule = look.text(item.rule, 60) or item.kind
+        rule = options.text(item.rule, 60) or item.kind
         place = rules.get(rule, len(rules))
-        result = _dump(_result(judgement, item, (rule, place), digest, look))
+        result = _dump(_result(judgement, item, (rule, place), digest, options))
         room -= len(result) + (0 if rule in rules else len(_dump(_rule(rule))))
         if room < 0:
             break
         rules.setdefault(rule, place)
         results.append(result)
-    run = _dump(_run(judgements, rules, len(failures) - len(results), look))
+    run = _dump(_run(judgements, rules, len(failures) - len(results), options))
     # Results are dumped one by one to know their size; this puts them where they belong.
     body = run.replace('"results":[]', '"results":[\n' + ",\n".join(results) + "\n]", 1)
     return f'{{"$schema":{_dump(SCHEMA)},"version":"2.1.0","runs":[{body}]}}\n'
@@ -55,7 +55,7 @@ def _dump(value: object) -> str:
 
 
 def _run(
-    judgements: Sequence[Judgement], rules: dict[str, int], left: int, look: RenderOptions
+    judgements: Sequence[Judgement], rules: dict[str, int], left: int, options: RenderOptions
 ) -> dict[str, object]:
     driver = {
         "name": "compilediag",
@@ -67,75 +67,76 @@ def _run(
         "results": [],
         "tool": {"driver": driver},
         "automationDetails": {"id": "compilediag/gate/"},
-        "invocations": [_invocation(judgements, left, look)],
+        "invocations": [_invocation(judgements, left, options)],
     }
 
 
 def _rule(name: str) -> dict[str, object]:
     known = REGISTER.get(name)
     if known is None:
-        told = f"{name.replace('_', ' ')}: more than the baseline or the limit allows"
+        sentence = f"{name.replace('_', ' ')}: more than the baseline or the limit allows"
         page = f"{PAGES}/ci.md"
     else:
-        told, page = known.sentence, f"{PAGES}/rules/{known.code}.md"
+        sentence, page = known.sentence, f"{PAGES}/rules/{known.code}.md"
     rule: dict[str, object] = {"id": name} if known is None else {"id": name, "name": known.slug}
     return {
         **rule,
-        "shortDescription": {"text": told},
-        "fullDescription": {"text": told},
-        "help": {"text": f"{told}. See {page}"},
+        "shortDescription": {"text": sentence},
+        "fullDescription": {"text": sentence},
+        "help": {"text": f"{sentence}. See {page}"},
         "helpUri": page,
         "defaultConfiguration": {"level": "error"},
     }
 
 
 def _result(
-    judgement: Judgement, item: Item, rule: tuple[str, int], digest: str, look: RenderOptions
+    judgement: Judgement, item: Item, rule: tuple[str, int], digest: str, options: RenderOptions
 ) -> dict[str, object]:
-    found = location(item, look) or home(judgement, look)
-    told = [look.text(title(item), 200), *detail(item, look, TEXT_CHARS)]
+    found = location(item, options) or home(judgement, options)
+    parts = [options.text(title(item), 200), *detail(item, options, TEXT_CHARS)]
     artifact = {"uri": _uri(found.path), "uriBaseId": "%SRCROOT%"}
     physical = {"artifactLocation": artifact, "region": {"startLine": found.line}}
     place: dict[str, object] = {"physicalLocation": physical}
     if item.function:
-        name = look.text(item.function, 200)
+        name = options.text(item.function, 200)
         place["logicalLocations"] = [{"fullyQualifiedName": name, "kind": "function"}]
     return {
         "ruleId": rule[0],
         "ruleIndex": rule[1],
         "level": "error",
-        "message": _message("\n".join(told)),
+        "message": _message("\n".join(parts)),
         "locations": [place],
         # Code scanning reads the first alone, and would count lines of the file without it.
         "partialFingerprints": {"primaryLocationLineHash": f"{digest}:1", "cause/v1": digest},
-        "properties": {"lane": look.text(judgement.lane, 200), "kind": item.kind},
+        "properties": {"lane": options.text(judgement.lane, 200), "kind": item.kind},
     }
 
 
 def _invocation(
-    judgements: Sequence[Judgement], left: int, look: RenderOptions
+    judgements: Sequence[Judgement], left: int, options: RenderOptions
 ) -> dict[str, object]:
     """Whether everything could be judged, and what else is to be said of the gate itself."""
-    told: list[tuple[str, str]] = []
+    parts: list[tuple[str, str]] = []
     if not judgements:
-        told.append(("error", "nothing was judged, which is no pass"))
+        parts.append(("error", "nothing was judged, which is no pass"))
     if left:
-        told.append(("warning", f"{left} more failures: compilediag gate --format json"))
+        parts.append(("warning", f"{left} more failures: compilediag gate --format json"))
     for judgement in judgements:
-        lane = look.text(judgement.lane, 200)
-        told += [
-            ("error", f"lane {lane}: {look.text(item.message, TEXT_CHARS)}")
+        lane = options.text(judgement.lane, 200)
+        parts += [
+            ("error", f"lane {lane}: {options.text(item.message, TEXT_CHARS)}")
             for item in judgement.failures
             if item.kind == "not_judged"
         ]
-        told += [("note", f"lane {lane}: {look.text(text)}") for text in judgement.notices]
+        parts += [("note", f"lane {lane}: {options.text(text)}") for text in judgement.notices]
         for item in judgement.improvements:
-            better = look.text(f"{short(item)}: {item.message}", TEXT_CHARS)
-            told.append(("note", f"lane {lane}: better: {better}"))
+            better = options.text(f"{short(item)}: {item.message}", TEXT_CHARS)
+            parts.append(("note", f"lane {lane}: better: {better}"))
     return {
         "executionSuccessful": bool(judgements) and all(item.judged for item in judgements),
         "toolExecutionNotifications": [
-            {"level": level, "message": _message(text)} for level, text in told[:MOST_NOTIFICATIONS]
+            {"level": level, "message": _message(text)}
+            for level, text in parts[:MOST_NOTIFICATIONS]
         ],
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compilediag.compare.gate.judgement import Item, Judgement
+from compilediag.views.format import count, seconds
 from compilediag.views.gate.messages import (
     UPDATE,
     against,
@@ -19,13 +20,12 @@ from compilediag.views.gate.messages import (
     title,
 )
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import columns, flow, hang
-from compilediag.views.words import count, seconds
+from compilediag.views.text import display_width, hanging_indent, wrap_items
 
 MOST_IN_FULL = 5
-"""Failures of a lane told with everything that is known; the others get a line each."""
+"""Failures of a lane that are shown with every detail; the others get a line each."""
 MOST_LINES = 50
-"""Of failures told in one line; the other formats have them all."""
+"""Of failures shown in one line; the other formats list them all."""
 MOST_IMPROVEMENTS = 5
 MOST_NOTICES = 10
 MOST_LANES = 20
@@ -33,121 +33,138 @@ INDENT = "     "
 _STYLE = {"good": "green", "bad": "red", "blind": "yellow"}
 
 
-def render(judgements: Sequence[Judgement], look: RenderOptions) -> str:
+def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """Every lane, those that did not pass first; the first line is the verdict."""
     ordered = sorted(judgements, key=lambda item: ("blind", "bad", "good").index(outcome(item)))
-    lines = _overall(ordered, look)
+    lines = _overall(ordered, options)
     for judgement in ordered[:MOST_LANES]:
-        lines += [*([""] if lines else []), *_lane(judgement, look)]
+        lines += [*([""] if lines else []), *_lane(judgement, options)]
     if len(ordered) > MOST_LANES:
         lines += ["", f"+{len(ordered) - MOST_LANES} more lanes: --format json"]
     return "\n".join(inert(line.rstrip()) for line in lines) + "\n"
 
 
-def _overall(judgements: Sequence[Judgement], look: RenderOptions) -> list[str]:
+def _overall(judgements: Sequence[Judgement], options: RenderOptions) -> list[str]:
     """A line on all lanes where there is not exactly one."""
     if len(judgements) == 1:
         return []
     if not judgements:
-        return [look.styled(f"{look.sign('blind')} nothing was judged, which is no pass", "yellow")]
+        return [
+            options.styled(
+                f"{options.sign('blind')} nothing was judged, which is no pass", "yellow"
+            )
+        ]
     kinds = [outcome(item) for item in judgements]
     bad = len(kinds) - kinds.count("good")
-    told = "passed" if not bad else f"failed for {bad} of them"
+    sentence = "passed" if not bad else f"failed for {bad} of them"
     worst = "bad" if "bad" in kinds else kinds[0]
-    line = f"{look.sign(worst)} gate of {count(len(kinds), 'lane')}: {told}"
-    return [look.styled(line, _STYLE[worst])]
+    line = f"{options.sign(worst)} gate of {count(len(kinds), 'lane')}: {sentence}"
+    return [options.styled(line, _STYLE[worst])]
 
 
-def _lane(judgement: Judgement, look: RenderOptions) -> list[str]:
-    lines = _head(judgement, look)
-    lines += _failures(judgement.failures, look)
-    lines += _known(judgement.known, look)
-    lines += _improvements(judgement, look)
+def _lane(judgement: Judgement, options: RenderOptions) -> list[str]:
+    lines = _head(judgement, options)
+    lines += _failures(judgement.failures, options)
+    lines += _known(judgement.known, options)
+    lines += _improvements(judgement, options)
     for notice in judgement.notices[:MOST_NOTICES]:
-        lines += hang(look.text(notice), look.width, f"  {look.sign('warn')} ", "    ")
+        lines += hanging_indent(
+            options.text(notice), options.width, f"  {options.sign('warn')} ", "    "
+        )
     if len(judgement.notices) > MOST_NOTICES:
         lines.append(f"    +{len(judgement.notices) - MOST_NOTICES} more notices: --format json")
     return lines
 
 
-def _head(judgement: Judgement, look: RenderOptions) -> list[str]:
+def _head(judgement: Judgement, options: RenderOptions) -> list[str]:
     kind = outcome(judgement)
-    sign = look.sign(kind) + " "
-    told = hang(_plain(headline(judgement), look), look.width, sign, " " * len(sign))
-    whom = f"lane {look.text(judgement.lane, 120)}"
+    sign = options.sign(kind) + " "
+    parts = hanging_indent(
+        _plain(headline(judgement), options), options.width, sign, " " * len(sign)
+    )
+    whom = f"lane {options.text(judgement.lane, 120)}"
     standard = against(judgement)
     if standard:
-        whom += f" against {look.text(standard, 300)}"
-    lines = [look.styled(line, _STYLE[kind]) for line in told]
-    if len(told) == 1 and columns(told[0]) + 3 + columns(whom) <= look.width:
-        lines = [f"{lines[0]}   {look.styled(whom, 'dim')}"]
+        whom += f" against {options.text(standard, 300)}"
+    lines = [options.styled(line, _STYLE[kind]) for line in parts]
+    if len(parts) == 1 and display_width(parts[0]) + 3 + display_width(whom) <= options.width:
+        lines = [f"{lines[0]}   {options.styled(whom, 'dim')}"]
     else:
-        lines += [look.styled(line, "dim") for line in hang(whom, look.width, "  ", "    ")]
-    changed = [_plain(item, look) for item in changed_counts(judgement, look.arrow)]
-    below = flow(changed, look.dot, look.width, "  ", "  ") if changed else []
-    return [*lines, *(look.styled(line, "dim") for line in below)]
+        lines += [
+            options.styled(line, "dim")
+            for line in hanging_indent(whom, options.width, "  ", "    ")
+        ]
+    changed = [_plain(item, options) for item in changed_counts(judgement, options.arrow)]
+    below = wrap_items(changed, options.dot, options.width, "  ", "  ") if changed else []
+    return [*lines, *(options.styled(line, "dim") for line in below)]
 
 
-def _failures(failures: Sequence[Item], look: RenderOptions) -> list[str]:
+def _failures(failures: Sequence[Item], options: RenderOptions) -> list[str]:
     lines: list[str] = []
     for number, item in enumerate(failures[:MOST_IN_FULL], 1):
-        lines += ["", *_in_full(number, item, look)]
+        lines += ["", *_in_full(number, item, options)]
     rest = failures[MOST_IN_FULL:]
     lines += [""] if rest else []
     for number, item in enumerate(rest[:MOST_LINES], MOST_IN_FULL + 1):
-        where = place(item, look, 40)
-        told = f"{number:>3}  {look.text(title(item), 200)}"
-        told += f"{look.dot}{where}" if where else f"{look.dot}{look.text(item.message, 200)}"
-        lines.append(look.fit(told, look.width))
+        where = place(item, options, 40)
+        sentence = f"{number:>3}  {options.text(title(item), 200)}"
+        sentence += (
+            f"{options.dot}{where}" if where else f"{options.dot}{options.text(item.message, 200)}"
+        )
+        lines.append(options.truncate(sentence, options.width))
     if len(rest) > MOST_LINES:
         lines.append(f"     +{len(rest) - MOST_LINES:,} more: compilediag gate --format json")
     return lines
 
 
-def _in_full(number: int, item: Item, look: RenderOptions) -> list[str]:
+def _in_full(number: int, item: Item, options: RenderOptions) -> list[str]:
     """What failed; what is so; where, how often and its seconds; the guard; what to change."""
-    head = look.fit(f"{number:>3}  {look.text(title(item), 200)}", look.width)
-    lines = [look.styled(head, "bold")]
-    lines += hang(look.text(item.message), look.width, INDENT, INDENT)
-    facts = [place(item, look, 60), often(item, look.arrow)]
+    head = options.truncate(f"{number:>3}  {options.text(title(item), 200)}", options.width)
+    lines = [options.styled(head, "bold")]
+    lines += hanging_indent(options.text(item.message), options.width, INDENT, INDENT)
+    facts = [place(item, options, 60), often(item, options.arrow)]
     facts.append(f"cost {seconds(item.cost_s)}" if item.cost_s is not None else "")
     facts.append(explain(item))
-    told = [_plain(fact, look) for fact in facts if fact]
-    lines += flow(told, look.dot, look.width, INDENT, INDENT) if told else []
+    parts = [_plain(fact, options) for fact in facts if fact]
+    lines += wrap_items(parts, options.dot, options.width, INDENT, INDENT) if parts else []
     if item.guard and item.guard not in item.message:
-        lines += hang(look.text(item.guard), look.width, f"{INDENT}guard: ", f"{INDENT}       ")
+        lines += hanging_indent(
+            options.text(item.guard), options.width, f"{INDENT}guard: ", f"{INDENT}       "
+        )
     if item.fix:
-        fix = hang(look.text(item.fix), look.width, f"{INDENT}fix: ", f"{INDENT}     ")
-        lines += [look.styled(line, "cyan") for line in fix]
+        fix = hanging_indent(
+            options.text(item.fix), options.width, f"{INDENT}fix: ", f"{INDENT}     "
+        )
+        lines += [options.styled(line, "cyan") for line in fix]
     return lines
 
 
-def _known(known: Sequence[Item], look: RenderOptions) -> list[str]:
+def _known(known: Sequence[Item], options: RenderOptions) -> list[str]:
     """All that the baseline allows, in one line."""
     if not known:
         return []
-    told = ", ".join(look.text(short(item), 60) for item in known[:20])
-    line = f"  {len(known):,} known and allowed: {told}"
-    return ["", look.styled(look.fit(line, look.width), "dim")]
+    sentence = ", ".join(options.text(short(item), 60) for item in known[:20])
+    line = f"  {len(known):,} known and allowed: {sentence}"
+    return ["", options.styled(options.truncate(line, options.width), "dim")]
 
 
-def _improvements(judgement: Judgement, look: RenderOptions) -> list[str]:
+def _improvements(judgement: Judgement, options: RenderOptions) -> list[str]:
     better = judgement.improvements
     if not better:
         return []
     title_line = f"  better than the baseline ({len(better):,}):"
-    lines = ["", look.styled(title_line, "green")]
+    lines = ["", options.styled(title_line, "green")]
     for item in better[:MOST_IMPROVEMENTS]:
-        told = look.text(item.message, 300)
-        lines += hang(told, look.width, "    ", "      ")
+        sentence = options.text(item.message, 300)
+        lines += hanging_indent(sentence, options.width, "    ", "      ")
     if len(better) > MOST_IMPROVEMENTS:
         lines.append(f"    +{len(better) - MOST_IMPROVEMENTS:,} more")
     hint = f"keep it: {UPDATE}"
     if judgement.strict:
         hint = f"a strict gate fails until the baseline holds it: {UPDATE}"
-    return [*lines, *hang(hint, look.width, "    ", "      ")]
+    return [*lines, *hanging_indent(hint, options.width, "    ", "      ")]
 
 
-def _plain(text: str, look: RenderOptions) -> str:
+def _plain(text: str, options: RenderOptions) -> str:
     """Our own signs in ASCII where the terminal needs that; target text is cleaned as well."""
-    return look.text(text, 400)
+    return options.text(text, 400)

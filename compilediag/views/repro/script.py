@@ -56,9 +56,9 @@ def script_of(
         ReproImpossible: there is no small program for it; the message says why.
     """
     program, assumed = _program(finding)
-    shape, told = _input_shape(inputs)
+    shape, assumption = _input_shape(inputs)
     program = [line.replace(INPUT, ones(shape)) for line in program]
-    lines = [*_head(number, finding, (*assumed, told)), *_quoted(finding, quoted)]
+    lines = [*_head(number, finding, (*assumed, assumption)), *_quoted(finding, quoted)]
     imports = ["import enum", ""] if any("(enum.Enum)" in line for line in program) else []
     imports.append("import torch")
     if any("nn." in line for line in program):
@@ -113,7 +113,7 @@ def _input_shape(inputs: str | None) -> tuple[list[int], str]:
 
 def _head(number: int, finding: FindingRecord, assumed: Sequence[str]) -> Lines:
     evidence = finding.evidence
-    told = [
+    parts = [
         ("rule", f"{finding.rule} {finding.slug}"),
         ("variable", finding.variable),
         ("expected", evidence.get("expected")),
@@ -127,7 +127,7 @@ def _head(number: int, finding: FindingRecord, assumed: Sequence[str]) -> Lines:
         "# This is NOT the program that was run: the functions below were written for this script.",
         "# They have the same kind of guard on a variable of the same name, with the same values.",
         "#",
-        *[f"#   {label:<9} {_comment(value)}" for label, value in told if value],
+        *[f"#   {label:<9} {_comment(value)}" for label, value in parts if value],
         *[
             f"#   {'assumed' if not place else '':<9} {_comment(text)}"
             for place, text in enumerate(assumed)

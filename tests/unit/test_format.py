@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.views.quantities import measured
-from compilediag.views.words import count, ordinal, percent, seconds, steps
+from compilediag.views.format import count, measured, ordinal, percent, seconds, steps
 
 
 @pytest.mark.parametrize(

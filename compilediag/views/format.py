@@ -1,0 +1,152 @@
+"""Numbers as text: durations, shares, counts, quantities with units, steps.
+
+`seconds` rounds to two figures, for a glance; `quantity` keeps three, so that a change of a percent
+can be seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+NOT_MEASURED = "not measured"
+
+
+def seconds(value: float | None) -> str:
+    """A duration with two significant figures and its unit; "not measured" for None."""
+    if value is None:
+        return NOT_MEASURED
+    if value < 0.000005:
+        return "0 s"
+    if value < 0.0995:
+        return f"{_two_figures(value * 1e3)} ms"
+    if value < 59.5:
+        return f"{_two_figures(value)} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _two_figures(value: float) -> str:
+    if value >= 9.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 0.995 else f"{value:.2f}"
+
+
+def percent(part: float | None, whole: float | None) -> str | None:
+    """The share as "23 %"; None where one of the two was not measured."""
+    if part is None or not whole or part < 0:
+        return None
+    share = 100 * part / whole
+    if 0 < share < 1:
+        return "<1 %"
+    return f"{share:.0f} %"
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun: "1 recompile", "3 recompiles"; the plural takes an s."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def ordinal(number: int) -> str:
+    """The number as a place: 1st, 2nd, 3rd, 4th, 11th."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{'th' if 10 <= number % 100 <= 20 else ending}"
+
+
+def steps(numbers: Sequence[int], *, shown: int = 3) -> str:
+    """When it happened: "step 1", "steps 3 to 9", "every 4th step from 4 to 24".
+
+    A rhythm is only claimed for three steps or more that are all equally far apart.
+    """
+    distinct = sorted(set(numbers))
+    if not distinct:
+        return ""
+    if len(distinct) == 1:
+        return f"step {distinct[0]}"
+    first, last = distinct[0], distinct[-1]
+    gaps = {later - earlier for earlier, later in pairwise(distinct)}
+    if len(distinct) >= 3 and len(gaps) == 1:
+        gap = gaps.pop()
+        if gap == 1:
+            return f"steps {first} to {last}"
+        return f"every {ordinal(gap)} step from {first} to {last}"
+    listed = ", ".join(str(number) for number in distinct[:shown])
+    more = len(distinct) - shown
+    return f"steps {listed} (+{more} more)" if more > 0 else f"steps {listed}"
+
+
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number with its unit: seconds and bytes in the size that reads best, shares in percent."""
+    if unit == "s":
+        return _seconds(value)
+    if unit == "bytes":
+        return _bytes(value)
+    if unit == "share":
+        return f"{three_figures(100 * value)} %"
+    if unit in ("count", "ratio"):
+        return three_figures(value)
+    return f"{three_figures(value)} {unit}"
+
+
+def pair(before: float, after: float, unit: str, arrow: str) -> str:
+    """Two numbers of one unit; counts in full, so that 1,001 differs from 1,000."""
+    if unit == "count" and before == int(before) and after == int(after):
+        return f"{int(before):,} {arrow} {int(after):,}"
+    return f"{quantity(before, unit)} {arrow} {quantity(after, unit)}"
+
+
+def measured(name: str, value: float | None) -> str:
+    """A figure with the unit that its name ends in; "not measured" for None."""
+    if value is None:
+        return NOT_MEASURED
+    if name.endswith("_per_s"):
+        return f"{figure(value)}/s"
+    for ending, unit in (("_bytes", "bytes"), ("_fraction", "share"), ("_s", "s")):
+        if name.endswith(ending):
+            return quantity(value, unit)
+    return figure(value)
+
+
+def figure(value: float) -> str:
+    """A number of any size, to four significant figures: what a program calls its metrics says
+    nothing about their size."""
+    if 1000 <= abs(value) < 1e15:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def three_figures(value: float) -> str:
+    """The number with three significant figures, thousands apart; whole numbers as they are."""
+    size = abs(value)
+    if size >= 99.95 or value == round(value):
+        return f"{value:,.0f}"
+    if size < 0.001:
+        return f"{value:.2e}"
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:.{2 - math.floor(math.log10(abs(rounded)))}f}"
+
+
+def _seconds(value: float) -> str:
+    if value >= 3600:
+        return f"{three_figures(value / 3600)} h"
+    if value >= 120:
+        return f"{three_figures(value / 60)} min"
+    if value >= 0.9995 or value == 0:
+        return f"{three_figures(value)} s"
+    return (
+        f"{three_figures(value * 1e3)} ms" if value >= 1e-3 else f"{three_figures(value * 1e6)} us"
+    )
+
+
+def _bytes(value: float) -> str:
+    step = 0
+    while value >= 999.5 and step + 1 < len(_BYTES):
+        value /= 1024
+        step += 1
+    return f"{three_figures(value)} {_BYTES[step]}"
