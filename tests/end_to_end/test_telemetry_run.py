@@ -101,7 +101,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         options = Options(output=str(folder / "run"), live=None, telemetry=wishes)
         environ = {**os.environ, "SEEN": str(folder / "seen")}
         with pytest.MonkeyPatch.context() as patch, out.open("wb") as file:
-            patch.setattr(exporter, "PATIENCE_S", 60.0)  # a slow machine is no slow receiver
+            patch.setattr(exporter, "SHUTDOWN_TIMEOUT_S", 60.0)  # a slow machine is no slow receiver
             outcome = _run_with_stdout(file.fileno(), [str(program)], options, environ)
         assert outcome.receipt is not None, outcome.notes
         text = textfile.read_text(encoding="utf-8")

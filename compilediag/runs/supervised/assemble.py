@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         RunMetadata,
     )
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.runs.telemetry.exporter import Told
+    from compilediag.runs.telemetry.exporter import TelemetryReport
     from compilediag.timeline.timeline import Timeline
 
 REPORTS = "tlparse"
@@ -63,7 +63,7 @@ class RunRecord:
     variables: Mapping[str, str]
     notes: tuple[str, ...] = ()
     """Sentences for the user about what was done after the child had ended."""
-    told: Told | None = None
+    told: TelemetryReport | None = None
     """How telemetry went; None where there was none."""
 
 

@@ -24,7 +24,7 @@ from compilediag.runs.supervised.target import Target, parse_target
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.runs.telemetry.exporter import Told
+    from compilediag.runs.telemetry.exporter import TelemetryReport
 
 STDERR = 2
 
@@ -77,7 +77,7 @@ def _run_child(
     run_dir: str,
     variables: Mapping[str, str],
     inbox: SignalInbox,
-) -> tuple[ExitInfo, ProvenanceProbe, Told | None]:
+) -> tuple[ExitInfo, ProvenanceProbe, TelemetryReport | None]:
     trace_dir = _trace_dir(run_dir) if options.trace or options.tlparse else None
     environment = child_environment(
         variables,
@@ -85,7 +85,7 @@ def _run_child(
         steps=options.steps,
         trace_dir=trace_dir,
         profile_dir=os.path.join(run_dir, ARTIFACTS) if options.profile_on_signal else None,
-        experiments_s=telemetry.experiment_period(options.telemetry),
+        experiments_s=options.telemetry.experiments_every_s if options.telemetry else None,
     )
     digests = digest_script(target.script)  # before the target can change it
     started, started_unix = time.monotonic(), time.time()
@@ -98,7 +98,7 @@ def _run_child(
     probe = ProvenanceProbe(folder, digests)
     live = _live(options, run_dir, variables)
     lane = options.name or target.name
-    telling = telemetry.begin(options.telemetry, run_dir, started_unix, variables, words, lane)
+    exporter = telemetry.begin(options.telemetry, run_dir, started_unix, variables, words, lane)
     try:
         ended = supervise(
             child, inbox, started=started, grace_s=options.grace_s, timeout_s=options.timeout_s
@@ -106,7 +106,7 @@ def _run_child(
     finally:
         if live is not None:
             live.stop()
-    return ended, probe, telemetry.end(telling, ended, run_dir)
+    return ended, probe, telemetry.end(exporter, ended, run_dir)
 
 
 def _live(options: Options, run_dir: str, variables: Mapping[str, str]) -> LiveView | None:
