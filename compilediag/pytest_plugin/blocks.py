@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.pytest_plugin.counted import counted
 from compilediag.pytest_plugin.judging import (
     Problem,
@@ -18,8 +17,8 @@ from compilediag.pytest_plugin.judging import (
 )
 from compilediag.pytest_plugin.listing import Listing
 from compilediag.pytest_plugin.stretch import stretch, unfinished
+from compilediag.runs.pipeline import RunEvents, diagnosis_of
 from compilediag.runs.watch import WatchResult
-from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag.views.text import clean
 from compilediag.views.words import count
@@ -51,8 +50,8 @@ class Block:
 def judge_steady(seen: WatchResult, block: Block) -> list[Problem]:
     """Every compile of a block in which nothing may compile, and whether quiet means anything."""
     events = stretch(seen.events, block.start, block.end)
-    inside = fold([events], None, seen.timeline.user_roots)
-    listing = Listing(inside, diagnose(inside).findings)
+    inside, diagnosis = diagnosis_of(RunEvents([events], seen.timeline.user_roots))
+    listing = Listing(inside, diagnosis.findings)
     problems = blind(seen.timeline, seen.diagnosis, seen.calls, quiet=True)
     details = listing.compiles(inside.compiles)
     details += [
@@ -96,8 +95,8 @@ def _calls_are_heard(timeline: Timeline) -> bool:
 def judge_exact(seen: WatchResult, block: Block, asked: Mapping[str, int]) -> list[Problem]:
     """Every count of the block that is not the one that was asked for."""
     events = stretch(seen.events, block.start, block.end)
-    inside = fold([events], None, seen.timeline.user_roots)
-    listing = Listing(inside, diagnose(inside).findings)
+    inside, diagnosis = diagnosis_of(RunEvents([events], seen.timeline.user_roots))
+    listing = Listing(inside, diagnosis.findings)
     found = counted(inside)
     problems = blind(seen.timeline, seen.diagnosis, seen.calls, quiet=True)
     for name, expected in asked.items():

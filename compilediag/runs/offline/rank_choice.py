@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.ranks.divergence import Comparison, SummaryOf, compare_briefs
 from compilediag.diagnosis.ranks.fingerprint import (
@@ -20,6 +19,7 @@ from compilediag.diagnosis.ranks.selection import Told, told_of
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.readers.journal import Journal
 from compilediag.runs.offline.sources import rank_of
+from compilediag.runs.pipeline import RunEvents, diagnosis_of
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EvidenceLost
@@ -60,8 +60,9 @@ def parts_of(journals: Journals) -> list[Journals]:
 def brief_in(journals: Journals, root: str) -> RankFingerprint:
     """One rank, of all its journals; or one journal without a rank. Files below `root` are the
     user's own."""
-    timeline = fold([item.events for item in journals], user_roots=(root,))
-    return brief_from(journals, timeline, diagnose(timeline).findings)
+    events = RunEvents([item.events for item in journals], (root,))
+    timeline, diagnosis = diagnosis_of(events)
+    return brief_from(journals, timeline, diagnosis.findings)
 
 
 def brief_from(
