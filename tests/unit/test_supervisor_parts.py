@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -48,6 +49,47 @@ def test_targets(words, kind, command, name, tmp_path: Path, monkeypatch) -> Non
     Path("job.sh").chmod(0o755)
     target = parse_target(words)
     assert (target.kind, target.command, target.name) == (kind, command, name)
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("python a.py --lr 1", "a"),
+        ("python3.11 jobs/a.py", "a"),
+        ("/usr/bin/python3 a.py", "a"),
+        ("python -u -X dev -W error a.py", "a"),
+        ("python -Xdev -u a.py b.py", "a"),
+        ("python -m pkg.train --lr 1", "pkg.train"),
+        ("python -um pkg.train", "pkg.train"),
+        ("python -c pass", "code"),
+        ("python -", "stdin"),
+        ("python", "python"),
+        ("python -m torch.distributed.run --nproc-per-node 2 a.py", "a"),
+        ("-m torch.distributed.run --nproc-per-node 2 a.py", "a"),
+        ("env OMP_NUM_THREADS=1 python -u a.py", "a"),
+        ("nice -n 5 numactl -m 0 python3 a.py", "a"),
+        ("timeout 60 torchrun --nproc-per-node 2 a.py --config other.py", "a"),
+        ("torchrun --nproc-per-node 2 -m pkg.train", "pkg.train"),
+        ("torchrun --standalone train", "train"),
+        ("torchrun --no-python ./prog", "torchrun"),
+        ("accelerate launch --num_processes 2 a.py", "a"),
+        ("deepspeed --module pkg.train", "pkg.train"),
+        ("uv run a.py", "a"),
+        ("uv run --with torch python -m pkg.train", "pkg.train"),
+        ("uv run torchrun a.py", "a"),
+        ("conda run -n env python a.py", "a"),
+        ("bash job.sh a.py", "job.sh"),
+        ("bash -lc 'cd /tmp && python -u a.py; echo done'", "a"),
+        ("bash -c 'echo \"'", "bash"),
+        ("make a.py", "make"),
+    ],
+)
+def test_a_lane_is_named_after_the_script(line, name, tmp_path: Path, monkeypatch) -> None:
+    """However it is launched; after the program where the command line does not show the script."""
+    monkeypatch.chdir(tmp_path)
+    Path("train").write_text("print(1)\n")
+    monkeypatch.setattr("shutil.which", lambda program: f"/bin/{program}")
+    assert parse_target(shlex.split(line)).name == name
 
 
 @pytest.mark.parametrize(
