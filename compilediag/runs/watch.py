@@ -1,7 +1,7 @@
 """`with watch() as seen:`: a run observed from inside its own process, for tests and notebooks.
 
 The same events as under `compilediag run` are kept in memory, and folded, diagnosed and made into
-a receipt when they are first asked for. Nothing is written unless `seen.save` is called.
+a receipt at the first access. Nothing is written unless `seen.save` is called.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from compilediag.diagnosis.diagnose import Diagnosis
     from compilediag.diagnosis.findings import Finding
     from compilediag.receipt.schema.invocations import Invocation
-    from compilediag.receipt.schema.receipt import Receipt, Status
+    from compilediag.receipt.schema.receipt import Receipt
     from compilediag.runs.pipeline import Reported
     from compilediag.timeline.timeline import Timeline
 
@@ -36,11 +36,11 @@ FAILURE_LIMIT = 8192
 
 
 class _Full(Exception):
-    """The memory for events is used up: tells the session to count the event as dropped."""
+    """The memory for events is used up: makes the session count the event as dropped."""
 
 
 class WatchResult:
-    """What a `watch()` block has seen. Read it after the block, or ask for `so_far` inside."""
+    """The record of a `watch()` block, to be read after the block; `snapshot()` inside of it."""
 
     def __init__(self, user_roots: tuple[str, ...], lane: str | None = None) -> None:
         self._events: list[Event] = []
@@ -56,7 +56,7 @@ class WatchResult:
         """Outermost calls of compiled callables, whether or not they compiled."""
 
     def begin(self, now: Callable[[], float], progress: Callable[[], ProcessEnded | None]) -> None:
-        """The block begins; `progress` tells what its end would tell, were it to end now."""
+        """The block begins; `progress` returns its end event, were it to end now."""
         self._now, self._progress = now, progress
 
     def keep(self, event: Event) -> None:
@@ -73,9 +73,9 @@ class WatchResult:
         """Seconds since the block began, on the clock of its events: marks a moment in it."""
         return self._now()
 
-    def so_far(self) -> WatchResult:
-        """What has been seen until now, to be read while the block goes on. The steps that are not
-        decided yet are not in it."""
+    def snapshot(self) -> WatchResult:
+        """The record until now, to be read while the block goes on, without the steps that are not
+        decided yet."""
         part = WatchResult(self._user_roots, self._lane)
         part._started_unix, part.calls = self._started_unix, self.calls
         if self._wall_s is not None:
@@ -87,6 +87,9 @@ class WatchResult:
         part._partial = True
         part.end(self._now(), None)
         return part
+
+    so_far = snapshot
+    """The older name of `snapshot`."""
 
     def end(self, wall_s: float, failure: str | None) -> None:
         """The block ended; `failure` is the text of the exception that ended it."""
@@ -123,21 +126,20 @@ class WatchResult:
         """Made when it is first read, and not before: the block may still go on."""
         from compilediag.receipt.build.run_metadata import RunMetadata, facts_told_by
         from compilediag.receipt.redact import secret_values
-        from compilediag.receipt.ulid import ulid
+        from compilediag.runs.metadata import receipt_identity
         from compilediag.runs.pipeline import RunEvents, receipt_of
 
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started_unix))
+        status = "complete" if self._failure is None else "failed"
         return receipt_of(
             RunEvents([self.events], self._user_roots),
             RunMetadata(
-                receipt_id=ulid(int(self._started_unix * 1000), os.urandom(10)),
-                created_at_utc=stamp,
-                status=self._status(),
+                *receipt_identity(self._started_unix),
+                status="partial" if self._partial else status,
                 wall_s=self._wall_s,
                 provenance=facts_told_by(os.environ),
                 lane_name=self._lane,
                 argv=tuple(sys.argv),
-                secret_values=tuple(secret_values(sys.argv, os.environ)),
+                secret_values=secret_values(sys.argv, os.environ),
                 failure_reason=self._failure,
             ),
         )
@@ -170,11 +172,6 @@ class WatchResult:
         write_receipt(self.receipt, Path(path))
         return Path(path)
 
-    def _status(self) -> Status:
-        if self._partial:
-            return "partial"
-        return "complete" if self._failure is None else "failed"
-
     def _ended(self) -> None:
         if self._wall_s is None:
             raise RuntimeError("watch() has not ended: read what it has seen after the with block")
@@ -199,7 +196,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
     def __init__(
         self, *, root: str | None = None, user_roots: Sequence[str] = (), lane: str | None = None
     ) -> None:
-        """`root`: the folder from which files are told, the working directory by default;
+        """`root`: the folder that paths are relative to, the working directory by default;
         `user_roots`: folders of the user's own code, the caller's by default; `lane`: the name
         under which the receipt is compared with others."""
         self._root = root

@@ -17,7 +17,7 @@ from compilediag.runs.offline import (
     rank_receipts,
     read_record,
 )
-from compilediag.runs.offline.many_ranks import asked_here, receipt_of_many
+from compilediag.runs.offline.many_ranks import options_here, receipt_of_many
 
 
 def mixed_folder(folder: Path) -> Path:
@@ -39,9 +39,9 @@ def test_the_receipts_of_a_record_that_is_held(
     """Of all ranks and of each, whether or not all of them are told, in this process or in two."""
     monkeypatch.setattr(choice, "RANKS_TOLD", room)
     monkeypatch.setattr(choice, "FEWEST_TOLD", 0)
-    monkeypatch.setattr(many_ranks, "TOGETHER", 2)
+    monkeypatch.setattr(many_ranks, "SOURCES_PER_TASK", 2)
     folder, out = mixed_folder(tmp_path / "in"), tmp_path / "out"
-    asked = asked_here("lane", 7, str(out))
+    asked = options_here("lane", 7, str(out))
     sources = find_sources([str(folder)])
     if workers:
         with pool_of(workers) as pool:

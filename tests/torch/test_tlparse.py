@@ -27,7 +27,7 @@ from compilediag.runs.supervised.reports import (
 from compilediag.runs.tools import tlparse_log
 from compilediag.runs.tools.limited import Limits
 from compilediag.runs.tools.tlparse import Report, reports_of
-from compilediag.runs.tools.tlparse_counts import counted_in, differences
+from compilediag.runs.tools.tlparse_counts import read_counts, differences
 from compilediag.runs.tools.tlparse_log import Copied, TooLarge, copy_log
 from compilediag.timeline.timeline import BreakSite
 
@@ -135,7 +135,7 @@ def test_secrets_are_replaced() -> None:
     assert "hunter2" not in text
 
 
-@pytest.mark.parametrize("limit", ["LARGEST_LOG_BYTES", "MOST_PAYLOADS"])
+@pytest.mark.parametrize("limit", ["MAX_LOG_BYTES", "MAX_PAYLOADS"])
 def test_floods_are_refused(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log of which no report of a sensible size can be made is refused with the reason."""
     monkeypatch.setattr(tlparse_log, limit, 0)
@@ -145,8 +145,8 @@ def test_floods_are_refused(limit: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_long_lines_and_payloads_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line or payload over its limit costs its record."""
-    monkeypatch.setattr(tlparse_log, "LONGEST_PAYLOAD_BYTES", 20)
-    monkeypatch.setattr(tlparse_log, "LONGEST_LINE_BYTES", 600)
+    monkeypatch.setattr(tlparse_log, "MAX_PAYLOAD_BYTES", 20)
+    monkeypatch.setattr(tlparse_log, "MAX_LINE_BYTES", 600)
     artifact = {"artifact": {"name": "a", "encoding": "string"}}
     long = record({"compilation_metrics": {"x": "y" * 2000}})
     _, told = copied(trace(record(artifact, "z" * 50), long))
@@ -216,7 +216,7 @@ def test_disagreement_is_named(tmp_path: Path) -> None:
     raw = "\n".join(json.dumps(item) for item in (line, backward, "text", [1]))
     (folder / "raw.jsonl").write_text(raw, encoding="utf-8")
     (folder / "compile_directory.json").write_text('{"[0/0_1]": {}}', encoding="utf-8")
-    counted = counted_in(str(folder))
+    counted = read_counts(str(folder))
     assert counted is not None
     assert differences([counted], run_of_two()) == [
         "tlparse counts 1 compiles, compilediag 2: 0/1 only in compilediag",
@@ -235,7 +235,7 @@ def test_a_break_that_only_tlparse_has_is_named(tmp_path: Path) -> None:
     line = {**artifact, "thread": 100, **ids(0, 1)}
     (tmp_path / "raw.jsonl").write_text(json.dumps(line), encoding="utf-8")
     (tmp_path / "compile_directory.json").write_text('{"[0/1]": {}}', encoding="utf-8")
-    counted = counted_in(str(tmp_path))
+    counted = read_counts(str(tmp_path))
     assert counted is not None
     told = "tlparse has graph breaks that compilediag has not, in 0/1"
     assert told in differences([counted], run_of_two())
@@ -248,9 +248,9 @@ def test_a_break_that_only_tlparse_has_is_named(tmp_path: Path) -> None:
 def test_garbage_is_not_counted(tmp_path: Path) -> None:
     """Files that are not what tlparse writes give no counts, rather than wrong ones."""
     (tmp_path / "raw.jsonl").write_bytes(b"\xff{\n")
-    assert counted_in(str(tmp_path)) is None
+    assert read_counts(str(tmp_path)) is None
     (tmp_path / "compile_directory.json").write_text("[1]", encoding="utf-8")
-    assert counted_in(str(tmp_path)) is None
+    assert read_counts(str(tmp_path)) is None
 
 
 # --- in the folder of a run ------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.runs.supervised.live_tail import Follower, LiveView, can_draw
+from compilediag.runs.supervised.live_tail import LiveView, can_draw
 from compilediag.views.live import Progress, status, title
 from compilediag_harness.base.journal import Journal
 from compilediag_harness.wire import (
@@ -71,18 +71,18 @@ def opening() -> bytes:
 def test_following_a_journal_that_grows(tmp_path: Path) -> None:
     """Only what was added is read, also when a look ends in the middle of a line."""
     journal = Journal(str(tmp_path), opening)
-    follower = Follower(str(tmp_path))
-    assert follower.look(0.0) == []
+    view = LiveView(str(tmp_path), -1)
+    assert view.poll(0.0) == []
     journal.write(AGAIN)
     whole = Path(journal.path).read_bytes()
     Path(journal.path).write_bytes(whole[:-10])
-    assert follower.look(1.0) == []
+    assert view.poll(1.0) == []
     with open(journal.path, "ab") as file:
         file.write(whole[-10:])
-    assert follower.look(2.0) == [
+    assert view.poll(2.0) == [
         "step 4: forward model.py:22 compiles again: capture False → True"
     ]
-    assert follower.look(3.0) == []
+    assert view.poll(3.0) == []
     journal.close()
 
 

@@ -19,7 +19,12 @@ from compilediag.runs.offline import (
     find_sources,
     many_ranks,
 )
-from compilediag.runs.offline.many_ranks import are_many, asked_here, lowest, receipt_of_many
+from compilediag.runs.offline.many_ranks import (
+    are_many,
+    lowest_ranks,
+    options_here,
+    receipt_of_many,
+)
 from compilediag.runs.offline.sources import rank_named, read_source
 
 
@@ -33,7 +38,7 @@ def test_only_what_is_told_is_read_again(
         monkeypatch.setattr(module, "FEWEST_TOLD", 0)
     monkeypatch.setattr(choice, "RANKS_TOLD", 2)
     monkeypatch.setattr(many_ranks, "RANKS_TOLD", 1)
-    monkeypatch.setattr(many_ranks, "KEPT_OF_SOURCE", kept)
+    monkeypatch.setattr(many_ranks, "MAX_KEPT_EVENTS", kept)
     read: list[int | None] = []
 
     def counted(source: Source) -> tuple[Journal, ...]:
@@ -42,7 +47,7 @@ def test_only_what_is_told_is_read_again(
 
     monkeypatch.setattr(many_ranks, "read_source", counted)
     sources = find_sources([str(folder_of_ranks(tmp_path / "in"))])
-    made = receipt_of_many(sources, asked_here("lane", None, str(tmp_path / "out")))
+    made = receipt_of_many(sources, options_here("lane", None, str(tmp_path / "out")))
     assert made.ranks is not None
     assert made.ranks.told == 2
     assert read[:4] == [0, 1, 3, 4]
@@ -53,8 +58,8 @@ def test_the_lowest_ranks_are_kept_by_their_names(monkeypatch: pytest.MonkeyPatc
     """Those without a rank last, as the receipt tells them."""
     monkeypatch.setattr(many_ranks, "RANKS_TOLD", 3)
     names = ["x.log", "trace_rank_10_a.log", "trace_rank_2_a.log", "y.log", "trace_rank_1_a.log"]
-    assert lowest([Source(f"in/{name}", TRACE) for name in names]) == {4, 2, 1}
-    assert lowest([Source(f"in/{name}", TRACE) for name in names[:2]]) == {0, 1}
+    assert lowest_ranks([Source(f"in/{name}", TRACE) for name in names]) == {4, 2, 1}
+    assert lowest_ranks([Source(f"in/{name}", TRACE) for name in names[:2]]) == {0, 1}
 
 
 def test_the_command(

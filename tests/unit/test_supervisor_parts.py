@@ -15,7 +15,7 @@ from compilediag.readers.journal import Journal
 from compilediag.runs.run_directory import make_run_dir
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.child_env import bootstrap_dir, child_environment
-from compilediag.runs.supervised.exit_status import tell_ending
+from compilediag.runs.supervised.exit_status import exit_status_of
 from compilediag.runs.supervised.kill_schedule import KillSchedule
 from compilediag.runs.supervised.signals import SignalInbox
 from compilediag.runs.supervised.target import Target, parse_target
@@ -265,7 +265,7 @@ def test_the_first_worker_to_fail_is_the_reason() -> None:
         journal(11, "RuntimeError: lost peer\n\ntrace 1", t=6.0, start="02"),
         journal(12, "ValueError: root\n\ntrace 2", t=5.0, start="02"),
     ]
-    told = tell_ending(ended(1), PROGRAM, journals)
+    told = exit_status_of(ended(1), PROGRAM, journals)
     assert (told.status, told.reason, told.log_tail) == ("failed", "ValueError: root", "trace 2")
 
 
@@ -276,18 +276,18 @@ def test_a_fork_goes_on_with_the_clock_of_its_parent() -> None:
         journal(11, "RuntimeError: follows\n\ntrace 1", t=6.0, start="40"),
         journal(12, "ValueError: root\n\ntrace 2", t=43.0, start="40", began=40.0),
     ]
-    assert tell_ending(ended(1), PROGRAM, journals).reason == "ValueError: root"
+    assert exit_status_of(ended(1), PROGRAM, journals).reason == "ValueError: root"
 
 
 def test_a_scripts_own_exception_comes_first() -> None:
     """For a script, a helper process that failed earlier is not the reason."""
     journals = [journal(11, "OSError: helper\n\n", t=0.1), journal(10, "ValueError: own\n\ntrace")]
-    assert tell_ending(ended(1), SCRIPT, journals).reason == "ValueError: own"
+    assert exit_status_of(ended(1), SCRIPT, journals).reason == "ValueError: own"
 
 
 def test_a_handled_exception_is_no_failure() -> None:
     """`sys.last_value` may be set in a run that went well: the exit code decides."""
-    told = tell_ending(ended(0), SCRIPT, [journal(10, "ValueError: handled\n\n")])
+    told = exit_status_of(ended(0), SCRIPT, [journal(10, "ValueError: handled\n\n")])
     assert (told.status, told.reason, told.log_tail) == ("complete", None, None)
 
 
@@ -302,10 +302,10 @@ def test_a_handled_exception_is_no_failure() -> None:
 )
 def test_endings_without_an_exception(how: ExitInfo, status: str, reason: str) -> None:
     """Signals by name; a shell's spelling of a signal is explained."""
-    told = tell_ending(how, SCRIPT, [])
+    told = exit_status_of(how, SCRIPT, [])
     assert (told.status, told.reason) == (status, reason)
 
 
 def test_lost_records_make_a_complete_run_partial() -> None:
     """The target succeeded, the record of it did not."""
-    assert tell_ending(ended(0), SCRIPT, [], lost=True).status == "partial"
+    assert exit_status_of(ended(0), SCRIPT, [], lost=True).status == "partial"

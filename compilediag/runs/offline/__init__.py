@@ -1,13 +1,13 @@
 """Records of runs from anywhere made into receipts: traces, text logs, run directories, and the
 output of trainers.
 
-The way is that of a live run: events, Timeline, rules, receipt. What a record cannot tell is null
-or said in `completeness`; what is lost makes the verdict blind.
+The way is that of a live run. What a record does not contain is null or said in `completeness`;
+what is lost makes the verdict blind.
 """
 
 from __future__ import annotations
 
-from compilediag.runs.offline.receipts import merged_receipt, rank_receipt, rank_receipts, summarise
+from compilediag.runs.offline.receipts import merged_receipt, rank_receipt, rank_receipts
 from compilediag.runs.offline.sources import (
     find_sources,
     read_record,
@@ -24,6 +24,5 @@ __all__ = [
     "read_record",
     "read_source",
     "read_sources",
-    "summarise",
     "workers_worth",
 ]

@@ -7,11 +7,10 @@ import os
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compilediag.errors import EXIT_INTERNAL, EXIT_OK, OutputUnwritable, UsageError
-from compilediag.runs.run_directory import ARTIFACTS, make_run_dir
+from compilediag.errors import EXIT_INTERNAL, OutputUnwritable, UsageError
+from compilediag.runs.run_directory import ARTIFACTS, TRACES, make_run_dir, save_receipt
 from compilediag.runs.supervised import telemetry
 from compilediag.runs.supervised.assemble import RunRecord, assemble
 from compilediag.runs.supervised.child import ExitInfo, start, supervise
@@ -23,7 +22,6 @@ from compilediag.runs.supervised.signals import SignalInbox
 from compilediag.runs.supervised.target import Target, parse_target
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.receipt import Receipt
     from compilediag.runs.telemetry.exporter import TelemetryReport
 
 STDERR = 2
@@ -49,7 +47,7 @@ def run(
     run_dir = make_run_dir(options.output, name, now=started_unix, pid=os.getpid())
     # Signals stay messages until the receipt is written: an impatient Ctrl-C must not lose it.
     with SignalInbox() as inbox:
-        ended, probe, told = _run_child(words, target, options, run_dir, variables, inbox)
+        ended, probe, report = _run_child(words, target, options, run_dir, variables, inbox)
         notes: tuple[str, ...] = ()
         if options.depyf:
             from compilediag.runs.supervised.depyf_run import decompile
@@ -65,7 +63,7 @@ def run(
             provenance=probe.result(),
             variables=variables,
             notes=notes,
-            told=told,
+            telemetry=report,
         )
         return _conclude(record)
 
@@ -78,13 +76,16 @@ def _run_child(
     variables: Mapping[str, str],
     inbox: SignalInbox,
 ) -> tuple[ExitInfo, ProvenanceProbe, TelemetryReport | None]:
-    trace_dir = _trace_dir(run_dir) if options.trace or options.tlparse else None
+    artifacts = os.path.join(run_dir, ARTIFACTS)
+    trace_dir = os.path.join(artifacts, TRACES) if options.trace or options.tlparse else None
+    if trace_dir is not None:
+        os.makedirs(trace_dir, exist_ok=True)
     environment = child_environment(
         variables,
         run_dir,
         steps=options.steps,
         trace_dir=trace_dir,
-        profile_dir=os.path.join(run_dir, ARTIFACTS) if options.profile_on_signal else None,
+        profile_dir=artifacts if options.profile_on_signal else None,
         experiments_s=options.telemetry.experiments_every_s if options.telemetry else None,
     )
     digests = digest_script(target.script)  # before the target can change it
@@ -117,12 +118,6 @@ def _live(options: Options, run_dir: str, variables: Mapping[str, str]) -> LiveV
     return view
 
 
-def _trace_dir(run_dir: str) -> str:
-    path = os.path.join(run_dir, ARTIFACTS, "torch_trace")
-    os.makedirs(path, exist_ok=True)
-    return path
-
-
 def _remove_empty(run_dir: str) -> None:
     with contextlib.suppress(OSError):
         for folder, _, _ in os.walk(run_dir, topdown=False):
@@ -131,49 +126,27 @@ def _remove_empty(run_dir: str) -> None:
 
 def _conclude(record: RunRecord) -> Outcome:
     """The receipt; a fault of ours costs the receipt, never the target's exit code."""
+    code, run_dir = record.ended.exit_code, record.run_dir
     try:
-        made = assemble(record)
+        receipt, notes, timeline = assemble(record)
+        try:
+            path = save_receipt(receipt, run_dir, latest=record.options.output is None)
+        except OutputUnwritable as error:
+            notes = (f"{error} The target's run is not affected.",)
+            return Outcome(code, run_dir, receipt, None, notes, timeline)
     except Exception as error:
-        return _without_receipt(record, fault_note(error))
-    try:
-        path = _write(record, made.receipt)
-    except OutputUnwritable as error:
-        note = f"{error} The target's run is not affected."
-        code = record.ended.exit_code
-        return Outcome(code, record.run_dir, made.receipt, None, (note,), made.timeline)
-    except Exception as error:
-        return _without_receipt(record, fault_note(error))
-    code = record.ended.exit_code
-    return Outcome(code, record.run_dir, made.receipt, path, made.notes, made.timeline)
-
-
-def _write(record: RunRecord, receipt: Receipt) -> str:
-    from compilediag.receipt.file import write_receipt
-    from compilediag.receipt.locate import RECEIPT_NAME, point_latest
-
-    folder = Path(record.run_dir)
-    write_receipt(receipt, folder / RECEIPT_NAME)
-    if record.options.output is None:
-        with contextlib.suppress(OutputUnwritable):  # the receipt is there; only its short name not
-            point_latest(folder)
-    return str(folder / RECEIPT_NAME)
-
-
-def _without_receipt(record: RunRecord, note: str) -> Outcome:
-    code = record.ended.exit_code
-    if code == EXIT_OK:
-        code = EXIT_INTERNAL
-    return Outcome(code, record.run_dir, None, None, (note,))
+        return Outcome(code or EXIT_INTERNAL, run_dir, None, None, (fault_note(error),))
+    return Outcome(code, run_dir, receipt, path, notes, timeline)
 
 
 def fault_note(error: Exception) -> str:
     """One sentence for a fault of ours that cost the receipt."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     if os.environ.get("COMPILEDIAG_TRACEBACK"):
         traceback.print_exception(error)
     return (
-        f"no receipt: a fault of compilediag itself, not of the target: {told} "
+        f"no receipt: a fault of compilediag itself, not of the target: {text} "
         f"(at {os.path.basename(frame.filename)}:{frame.lineno}; the whole traceback with "
         "COMPILEDIAG_TRACEBACK=1); the journal of the run is intact"
     )

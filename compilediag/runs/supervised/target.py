@@ -21,15 +21,52 @@ NAME_LIMIT = 40
 SOURCE_LIMIT_BYTES = 1 << 20
 
 LAUNCHERS = frozenset(
-    ("accelerate", "colossalai", "composer", "coverage", "deepspeed", "horovodrun", "torchrun", "uv")
+    (
+        "accelerate",
+        "colossalai",
+        "composer",
+        "coverage",
+        "deepspeed",
+        "horovodrun",
+        "torchrun",
+        "uv",
+    )
 )
 """Programs whose arguments hold a Python script, or `-m` and a module."""
 LAUNCHER_MODULES = frozenset(
     ("accelerate.commands.launch", "torch.distributed.launch", "torch.distributed.run")
 )
 WRAPPERS = frozenset(
-    "chrt conda dotenv env hatch ionice mamba micromamba mpiexec mpirun ncu nice nohup nsys numactl "
-    "pdm pipenv poetry py-spy rye setsid srun stdbuf sudo taskset time timeout xvfb-run".split()
+    [
+        "chrt",
+        "conda",
+        "dotenv",
+        "env",
+        "hatch",
+        "ionice",
+        "mamba",
+        "micromamba",
+        "mpiexec",
+        "mpirun",
+        "ncu",
+        "nice",
+        "nohup",
+        "nsys",
+        "numactl",
+        "pdm",
+        "pipenv",
+        "poetry",
+        "py-spy",
+        "rye",
+        "setsid",
+        "srun",
+        "stdbuf",
+        "sudo",
+        "taskset",
+        "time",
+        "timeout",
+        "xvfb-run",
+    ]
 )
 """Programs whose arguments hold another command."""
 SHELLS = frozenset(("bash", "dash", "sh", "zsh"))
