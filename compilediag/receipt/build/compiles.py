@@ -16,6 +16,7 @@ from compilediag.diagnosis.ownership import ownership_of
 from compilediag.receipt.schema.compiles import (CompileEvent, CompileSection, CompileTime, EventCause, FindingRecord, FixRecord, FrameDetail, FrameName, GraphBreak, Headroom, Place, Writer)
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.diagnosis.rules.break_text import read_break
+from compilediag.timeline.counts import is_compile, is_recompile
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Recompile, Timeline
 from compilediag_harness.wire import Location, plain
 
@@ -49,18 +50,16 @@ class Causes:
 
 def compile_section(timeline: Timeline, causes: Causes, places: PathShortener) -> CompileSection:
     """Counts by the definitions of docs/receipt.md, and what they count."""
-    guarded = [item for item in timeline.compiles if item.forward and item.guarded]
+    counts, guarded = timeline.counts, [item for item in timeline.compiles if is_compile(item)]
     told = _Told.of(timeline)
     return CompileSection(
-        frames=len(timeline.frames),
-        compiles=len(guarded),
-        recompiles=len(timeline.counted_recompiles),
-        graphs=sum(1 for item in guarded if item.graph_ops),
-        graph_breaks=len({(site.file, site.line) for site in timeline.breaks}),
-        eager_fallbacks=sum(1 for frame in timeline.frames if frame.ran_eager),
-        recompile_limit_hits=sum(
-            1 for frame in timeline.frames if frame.limit_hit_step is not None
-        ),
+        frames=counts.frames,
+        compiles=counts.compiles,
+        recompiles=counts.recompiles,
+        graphs=counts.graphs,
+        graph_breaks=counts.graph_breaks,
+        eager_fallbacks=counts.eager_fallbacks,
+        recompile_limit_hits=counts.recompile_limit_hits,
         time_s=_times(timeline),
         recompiles_by_family=dict(causes.by_family),
         events=tuple(_event(item, causes, places, told) for item in guarded[:EVENTS_KEPT]),
@@ -71,8 +70,7 @@ def compile_section(timeline: Timeline, causes: Causes, places: PathShortener) -
 
 def events_left_out(timeline: Timeline) -> int:
     """Compile events that `compile_section` counts and does not list."""
-    guarded = sum(1 for item in timeline.compiles if item.forward and item.guarded)
-    return max(0, guarded - EVENTS_KEPT)
+    return max(0, timeline.counts.compiles - EVENTS_KEPT)
 
 
 def _times(timeline: Timeline) -> CompileTime:
@@ -113,7 +111,7 @@ class _Told:
 
 def _event(item: Compile, causes: Causes, places: PathShortener, told: _Told) -> CompileEvent:
     found = causes.by_compile.get((item.process, item.epoch, item.compile_id), ())
-    again = item.recompile is not None and item.recompile.produced
+    again = is_recompile(item)
     return CompileEvent(
         compile_id=item.compile_id,
         epoch=item.epoch,
