@@ -53,7 +53,7 @@ def counts_of(
         compiles=len(counted),
         recompiles=sum(is_recompile(item) for item in counted),
         graphs=sum(bool(item.graph_ops) for item in counted),
-        graph_breaks=len({(site.file, site.line) for site in breaks}),
+        graph_breaks=len({site.at for site in breaks}),
         eager_fallbacks=sum(frame.ran_eager for frame in attempted),
         recompile_limit_hits=sum(frame.limit_hit_step is not None for frame in attempted),
     )

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.selection import has_room
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
@@ -45,7 +46,8 @@ def summarise(source: Source) -> tuple[RankSummary, ...]:
     For runs of more ranks than one receipt can hold. Picklable both ways. A rank that wrote several
     files has a summary of each: compare files of one kind only.
     """
-    return summaries_of(fold([item.events for item in read_source(source)]))
+    timeline = fold([item.events for item in read_source(source)])
+    return summaries_of(timeline, causes_in(timeline))
 
 
 def merged_receipt(
@@ -99,7 +101,7 @@ def told_alone(record: LoadedSources, name: str | None) -> tuple[RankFingerprint
         RunEvents([item.events for item in record.journals], (record.root,)),
         _facts(record, name, None, None),
     )
-    return brief_from(record.journals, timeline, diagnosis.findings), receipt
+    return brief_from(record.journals, timeline, diagnosis), receipt
 
 
 def told_receipt(
