@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from compilediag.diagnosis.causes.of_run import causes_in
+from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.ranks.divergence import Comparison, SummaryOf, compare_briefs
 from compilediag.diagnosis.ranks.fingerprint import (
@@ -102,21 +104,21 @@ def fingerprint_in(journals: Journals, root: str) -> RankFingerprint:
     """One part, of all its journals. Files below `root` are the user's own."""
     events = RunEvents([item.events for item in journals], (root,))
     timeline, diagnosis = diagnosis_of(events)
-    return fingerprint_from(journals, timeline, diagnosis.findings)
+    return fingerprint_from(journals, timeline, diagnosis)
 
 
 def fingerprint_from(
-    journals: Journals, timeline: Timeline, findings: Iterable[Finding]
+    journals: Journals, timeline: Timeline, diagnosis: Diagnosis
 ) -> RankFingerprint:
     """The same of journals that are folded and diagnosed."""
-    summaries = summaries_of(timeline)
+    summaries = summaries_of(timeline, diagnosis.causes)
     without_rank = RankFingerprint(
         None, len(timeline.processes), 0, 0, 0, 0, 0, 0.0, None, None, 0, None
     )
     sizes = [item.started.world_size for item in journals if item.started is not None]
     return replace(
         brief_of(summaries[0]) if summaries else without_rank,
-        findings=digest(sorted({_without_counts(item) for item in findings})),
+        findings=digest(sorted({_without_counts(item) for item in diagnosis.findings})),
         standing=_standing(timeline),
         events=sum(len(item.events) for item in journals),
         world_size=max((size for size in sizes if size is not None), default=None),
@@ -128,7 +130,8 @@ def fingerprint_from(
 
 def summary_in(journals: Journals) -> RankSummary:
     """The summary of one rank."""
-    return summaries_of(fold([item.events for item in journals]))[0]
+    timeline = fold([item.events for item in journals])
+    return summaries_of(timeline, causes_in(timeline))[0]
 
 
 def _without_counts(finding: Finding) -> tuple[str, ...]:

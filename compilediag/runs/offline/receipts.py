@@ -83,7 +83,7 @@ def fingerprint_and_receipt(
         RunEvents([item.events for item in loaded.journals], (loaded.root,)),
         _metadata(loaded, name, None, None),
     )
-    return fingerprint_from(loaded.journals, timeline, diagnosis.findings), receipt
+    return fingerprint_from(loaded.journals, timeline, diagnosis), receipt
 
 
 def listed_receipt(

@@ -52,7 +52,7 @@ class LiveRun:
         """The state now. The mean step time is of the steps since the previous snapshot."""
         processes = sorted(self._processes.values(), key=LiveProcess.start_order)
         timeline = fold([item.events for item in processes])
-        ids = recompile_ids(timeline)
+        counts, ids = timeline.counts, recompile_ids(timeline)
         again = [item.seconds for item in timeline.compiles if is_recompile_time(item, ids)]
         snapshot = MetricsSnapshot(
             at_unix=at_unix,
@@ -61,10 +61,10 @@ class LiveRun:
             active=end is None,
             exit_code=None if end is None else end.exit_code,
             processes=sum(item.started is not None for item in processes),
-            frames=len(timeline.frames),
-            compiles=sum(item.forward and item.guarded for item in timeline.compiles),
-            recompiles=len(timeline.counted_recompiles),
-            graph_breaks=len({(site.file, site.line) for site in timeline.breaks}),
+            frames=counts.frames,
+            compiles=counts.compiles,
+            recompiles=counts.recompiles,
+            graph_breaks=counts.graph_breaks,
             compile_first_s=sum(item.seconds for item in timeline.compiles) - sum(again),
             compile_again_s=sum(again),
             records_lost=records_lost,
