@@ -22,52 +22,21 @@ SOURCE_LIMIT_BYTES = 1 << 20
 
 LAUNCHERS = frozenset(
     (
-        "accelerate",
-        "colossalai",
-        "composer",
-        "coverage",
-        "deepspeed",
-        "horovodrun",
-        "torchrun",
+        "accelerate", "colossalai", "composer", "coverage", "deepspeed", "horovodrun", "torchrun",
         "uv",
     )
-)
+)  # fmt: skip
 """Programs whose arguments hold a Python script, or `-m` and a module."""
 LAUNCHER_MODULES = frozenset(
     ("accelerate.commands.launch", "torch.distributed.launch", "torch.distributed.run")
 )
 WRAPPERS = frozenset(
-    [
-        "chrt",
-        "conda",
-        "dotenv",
-        "env",
-        "hatch",
-        "ionice",
-        "mamba",
-        "micromamba",
-        "mpiexec",
-        "mpirun",
-        "ncu",
-        "nice",
-        "nohup",
-        "nsys",
-        "numactl",
-        "pdm",
-        "pipenv",
-        "poetry",
-        "py-spy",
-        "rye",
-        "setsid",
-        "srun",
-        "stdbuf",
-        "sudo",
-        "taskset",
-        "time",
-        "timeout",
-        "xvfb-run",
-    ]
-)
+    (
+        "chrt", "conda", "dotenv", "env", "hatch", "ionice", "mamba", "micromamba", "mpiexec",
+        "mpirun", "ncu", "nice", "nohup", "nsys", "numactl", "pdm", "pipenv", "poetry", "py-spy",
+        "rye", "setsid", "srun", "stdbuf", "sudo", "taskset", "time", "timeout", "xvfb-run",
+    )
+)  # fmt: skip
 """Programs whose arguments hold another command."""
 SHELLS = frozenset(("bash", "dash", "sh", "zsh"))
 
