@@ -1,4 +1,4 @@
-"""Snapshots to Prometheus, by its own client: a text file, a push gateway, a page to scrape.
+"""Snapshots to Prometheus by its own client: a text file, a push gateway, a page to scrape.
 
 The text file is for the textfile collector of the node exporter; it is replaced as a whole.
 """

@@ -114,7 +114,7 @@ class AfterImport:
 
 
 def start() -> None:
-    """Removes this folder from `sys.path`, and waits for torch where there is a folder for notes."""
+    """Removes this folder from `sys.path`, and waits for torch where a folder is named."""
     here = os.path.dirname(__file__)
     sys.path[:] = [entry for entry in sys.path if entry != here]
     sys.path_importer_cache.pop(here, None)
