@@ -109,7 +109,7 @@ def command(
         _check_nothing_works_here(tlparse, jobs, patterns, warmup)
     from compilediag.commands.show import drawn
     from compilediag.readers.train_logs.patterns import shapes_with
-    from compilediag.runs.offline import find_sources, workers_worth
+    from compilediag.runs.offline.sources import find_sources, workers_worth
 
     shapes = None if patterns is None else shapes_with(patterns)
     sources = find_sources(paths, shapes)
@@ -191,7 +191,8 @@ def _here(
         receipt = receipt_of_many(sources, asked, executor, shapes)
         write_receipt(receipt, receipt_in(asked.folder))
         return
-    from compilediag.runs.offline import merged_receipt, rank_receipts, read_sources
+    from compilediag.runs.offline.receipts import merged_receipt, rank_receipts
+    from compilediag.runs.offline.sources import read_sources
 
     record = replace(read_sources(sources, executor, shapes), warmup=asked.warmup)
     receipt = merged_receipt(record, asked.name, asked.world_size, asked.folder)

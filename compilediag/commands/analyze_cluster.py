@@ -20,7 +20,6 @@ from compilediag.errors import UsageError
 from compilediag.readers.inputs import Source
 from compilediag.readers.parallel import AHEAD
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.offline import rank_receipt
 from compilediag.runs.offline.many_ranks import (
     ReceiptOptions,
     journals_of_parts,
@@ -37,6 +36,7 @@ from compilediag.runs.offline.rank_choice import (
     parts_of,
     summary_in,
 )
+from compilediag.runs.offline.receipts import rank_receipt
 from compilediag.runs.offline.sources import (
     LoadedSources,
     load,

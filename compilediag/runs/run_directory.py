@@ -8,16 +8,14 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
-from typing import TYPE_CHECKING
 
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.readers.compression import BLOCK_BYTES, Opened
 from compilediag.readers.journal import open_regular
 from compilediag.readers.storage import below, names_in
+from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER, point_latest
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.receipt import Receipt
 
 ARTIFACTS = "artifacts"
 TRACES, REPORTS, DEPYF = "torch_trace", "tlparse", "depyf"
@@ -91,8 +89,6 @@ def save_receipt(receipt: Receipt, run_dir: str, *, latest: bool) -> str:
     Raises:
         OutputUnwritable: the file cannot be written.
     """
-    from compilediag.receipt.file import write_receipt
-
     path = os.path.join(run_dir, RECEIPT_NAME)
     write_receipt(receipt, path)
     if latest:

@@ -10,14 +10,10 @@ from rank_folders import folder_of_ranks, told
 from compilediag.diagnosis.ranks import selection as choice
 from compilediag.readers.parallel import pool_of
 from compilediag.receipt.file import read_receipt
-from compilediag.runs.offline import (
-    find_sources,
-    many_ranks,
-    merged_receipt,
-    rank_receipts,
-    read_record,
-)
+from compilediag.runs.offline import many_ranks
 from compilediag.runs.offline.many_ranks import options_here, receipt_of_many
+from compilediag.runs.offline.receipts import merged_receipt, rank_receipts
+from compilediag.runs.offline.sources import find_sources, read_record
 
 
 def mixed_folder(folder: Path) -> Path:

@@ -16,7 +16,7 @@ from rank_folders import folder_of_ranks, receipts
 from compilediag import cli
 from compilediag.readers.inputs import TRACE, Source
 from compilediag.readers.parallel import each, pool_of
-from compilediag.runs.offline import read_source
+from compilediag.runs.offline.sources import read_source
 
 
 @pytest.fixture(scope="module")

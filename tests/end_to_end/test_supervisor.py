@@ -470,7 +470,7 @@ def test_a_receipt_that_cannot_be_written_is_said(monkeypatch) -> None:
 def test_a_fault_of_ours_never_hides_the_targets_code(code: int, exit_code: int, monkeypatch):
     """70 only where the target itself succeeded; the sentence says whose fault it is."""
 
-    def broken(record):
+    def broken(*_):
         raise RuntimeError("bug")
 
     module = sys.modules[supervisor_run.__module__]

@@ -15,17 +15,14 @@ from compilediag.readers import parallel
 from compilediag.readers.inputs import FOREIGN, RUN, TRACE, Source
 from compilediag.readers.journal import Journal
 from compilediag.readers.parallel import pool_of
-from compilediag.runs.offline import (
-    find_sources,
-    many_ranks,
-)
+from compilediag.runs.offline import many_ranks
 from compilediag.runs.offline.many_ranks import (
     are_many,
     lowest_ranks,
     options_here,
     receipt_of_many,
 )
-from compilediag.runs.offline.sources import rank_named, read_source
+from compilediag.runs.offline.sources import find_sources, rank_named, read_source
 
 
 @pytest.mark.parametrize(("kept", "told_again"), [(0, [0, 1]), (4096, [1])])

@@ -18,8 +18,9 @@ from compilediag import cli
 from compilediag.commands.analyze_cluster import JOINED, connected, receipts_on
 from compilediag.errors import UsageError
 from compilediag.readers.inputs import Source
-from compilediag.runs.offline import find_sources, merged_receipt, read_record, read_source
 from compilediag.runs.offline.many_ranks import ReceiptOptions, options_here
+from compilediag.runs.offline.receipts import merged_receipt
+from compilediag.runs.offline.sources import find_sources, read_record, read_source
 
 needs_dask = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="dask is not installed"
@@ -71,7 +72,9 @@ def test_what_is_asked_holds_wherever_it_is_read(
 ) -> None:
     """Paths are whole: workers have another working directory."""
     monkeypatch.chdir(tmp_path)
-    assert options_here("lane", 4, "out") == ReceiptOptions("lane", 4, str(tmp_path / "out"), str(tmp_path))
+    assert options_here("lane", 4, "out") == ReceiptOptions(
+        "lane", 4, str(tmp_path / "out"), str(tmp_path)
+    )
 
 
 @pytest.fixture(scope="module")

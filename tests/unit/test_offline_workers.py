@@ -9,9 +9,7 @@ from typing import Any
 
 from compilediag.readers.inputs import TRACE, Source
 from compilediag.readers.parallel import AHEAD, each
-from compilediag.runs.offline import (
-    workers_worth,
-)
+from compilediag.runs.offline.sources import workers_worth
 
 
 class Refusing(Executor):

@@ -26,8 +26,9 @@ from compilediag.diagnosis.ranks.selection import lead_of, told_of
 from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.receipt.build.ranks import MISSING_KEPT
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.offline import find_sources, merged_receipt, read_record
 from compilediag.runs.offline.many_ranks import ReceiptOptions
+from compilediag.runs.offline.receipts import merged_receipt
+from compilediag.runs.offline.sources import find_sources, read_record
 from compilediag.views.ranks import render_ranks
 from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render

@@ -12,7 +12,7 @@ from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.ranks.divergence import Divergence, compare_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.receipt.schema.ranks import RankRow, RanksSection
-from compilediag.runs.offline import read_record
+from compilediag.runs.offline.sources import read_record
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import BreakSite, Process, Step, Timeline
 from compilediag.views.ranks import headline, ranks_named

@@ -44,8 +44,8 @@ class RankPart(NamedTuple):
     rank: int | None
     sources: tuple[int, ...]
     """Indexes of its sources."""
-    index: int = 0
-    """Of a process without a rank: its index among those of its source."""
+    position: int = 0
+    """Of a process without a rank: its position among those of its source."""
 
 
 def parts_of(journals: Journals) -> list[Journals]:
@@ -74,11 +74,11 @@ def parts_in(
     fingerprints: dict[int, RankFingerprint] = {}
     without: list[tuple[RankPart, RankFingerprint]] = []
     for source, in_source in enumerate(by_source):
-        index = 0
+        position = 0
         for item in in_source:
             if item.rank is None:
-                without.append((RankPart(None, (source,), index), item))
-                index += 1
+                without.append((RankPart(None, (source,), position), item))
+                position += 1
             else:
                 of_rank.setdefault(item.rank, []).append(source)
                 fingerprints[item.rank] = item
@@ -94,7 +94,7 @@ def parts_in(
 def journals_of(part: RankPart, by_source: Iterable[Journals]) -> tuple[Journal, ...]:
     """The journals of a part, out of those of its sources."""
     journals = tuple(item for read in by_source for item in read if rank_of(item) == part.rank)
-    return journals if part.rank is not None else journals[part.index : part.index + 1]
+    return journals if part.rank is not None else journals[part.position : part.position + 1]
 
 
 # --- fingerprints -----------------------------------------------------------------------------

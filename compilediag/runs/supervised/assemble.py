@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from compilediag.readers.journal import Journal, read_run
+from compilediag.readers.torch_logs.counts import read_text_log
+from compilediag.receipt.build.run_metadata import ProvenanceFacts, RunMetadata
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.artifacts import run_artifacts
+from compilediag.runs.metadata import journal_facts, receipt_identity
+from compilediag.runs.pipeline import RunEvents, receipt_of
 from compilediag.runs.run_directory import (
     MAX_TEXT_LOG_BYTES,
     attach_faults,
@@ -24,15 +30,12 @@ from compilediag.runs.supervised.exit_status import (
     exit_status_of,
     notes_on_attachment,
 )
-from compilediag.runs.supervised.options import Options
+from compilediag.runs.supervised.reports import link_reports, traces_in
+from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import Target
+from compilediag.runs.telemetry.exporter import TelemetryReport
+from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Event, EvidenceLost, TorchSeen
-
-if TYPE_CHECKING:
-    from compilediag.receipt.build.run_metadata import ProvenanceFacts, RunMetadata
-    from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.runs.telemetry.exporter import TelemetryReport
-    from compilediag.timeline.timeline import Timeline
 
 ENVIRONMENT_PREFIXES = (
     "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_", "CUDA_", "NCCL_", "OMP_",
@@ -45,30 +48,6 @@ ENVIRONMENT_NAMES = (
 """Variables that change what torch does; no other one is ever recorded."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """What the parent has recorded when the child has ended."""
-
-    words: tuple[str, ...]
-    """TARGET and its arguments as they were typed."""
-    target: Target
-    options: Options
-    run_dir: str
-    started_unix: float
-    ended: ExitInfo
-    provenance: ProvenanceFacts
-    variables: Mapping[str, str]
-    notes: tuple[str, ...] = ()
-    """Sentences for the user about what was done after the child had ended."""
-    telemetry: TelemetryReport | None = None
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        from compilediag.receipt.redact import secret_values
-
-        return secret_values(self.words, self.variables)
-
-
 class Assembled(NamedTuple):
     """A receipt that is not written yet, and sentences that go beside it."""
 
@@ -77,15 +56,17 @@ class Assembled(NamedTuple):
     timeline: Timeline
 
 
-def assemble(record: RunRecord) -> Assembled:
+def assemble(
+    run: SupervisedRun,
+    ended: ExitInfo,
+    provenance: ProvenanceFacts,
+    telemetry: TelemetryReport | None = None,
+) -> Assembled:
     """The receipt of a run that has ended."""
-    from compilediag.readers.torch_logs.counts import read_text_log
-    from compilediag.runs.pipeline import RunEvents, receipt_of
-
-    journals = read_run(record.run_dir)
-    logs = text_logs(record.run_dir)
+    journals = read_run(run.run_dir)
+    logs = text_logs(run.run_dir)
     notes = notes_on_attachment(
-        record.target, journals, _torch_versions(journals), attach_faults(record.run_dir)
+        run.target, journals, _torch_versions(journals), attach_faults(run.run_dir)
     )
     events: list[Sequence[Event]] = [journal.events for journal in journals]
     if not journals:
@@ -94,71 +75,56 @@ def assemble(record: RunRecord) -> Assembled:
 
     def metadata(timeline: Timeline) -> RunMetadata:
         extensions: dict[str, object] = {}
-        if record.options.tlparse:
-            from compilediag.runs.supervised.reports import link_reports, traces_in
-
-            traces = traces_in(record.run_dir)
-            linked = link_reports(traces, record.run_dir, timeline, record.secrets)
+        if run.options.tlparse:
+            linked = link_reports(traces_in(run.run_dir), run.run_dir, timeline, run.secrets)
             extensions.update(linked.extensions)
             notes.extend(linked.notes)
-        if record.telemetry is not None:
-            extensions["telemetry"] = record.telemetry.extension
-            notes.extend(record.telemetry.notes)
-        return _metadata(record, journals, logs, extensions)
+        if telemetry is not None:
+            extensions["telemetry"] = telemetry.extension
+            notes.extend(telemetry.notes)
+        known = _metadata(run, ended, journals, logs)
+        return replace(known, provenance=provenance, extensions=extensions)
 
+    text_log = read_text_log(joined_logs(logs, MAX_TEXT_LOG_BYTES)) if logs else None
     timeline, _, receipt = receipt_of(
-        RunEvents(
-            events,
-            _user_roots(record.target),
-            read_text_log(joined_logs(logs, MAX_TEXT_LOG_BYTES)) if logs else None,
-        ),
-        metadata,
+        RunEvents(events, _user_roots(run.target), text_log), metadata
     )
-    return Assembled(receipt, (*record.notes, *notes), timeline)
+    return Assembled(receipt, tuple(notes), timeline)
 
 
 def _metadata(
-    record: RunRecord,
-    journals: Sequence[Journal],
-    logs: Sequence[str],
-    extensions: Mapping[str, object],
+    run: SupervisedRun, ended: ExitInfo, journals: Sequence[Journal], logs: Sequence[str]
 ) -> RunMetadata:
-    from compilediag.receipt.build.run_metadata import RunMetadata
-    from compilediag.runs.artifacts import run_artifacts
-    from compilediag.runs.metadata import journal_facts, receipt_identity
-
     journal = journal_facts(journals)
-    dropped = dropped_markers(record.run_dir)
+    dropped = dropped_markers(run.run_dir)
     if dropped and "gap" not in journal.records_lost:
         journal = replace(journal, records_lost={**journal.records_lost, "dropped": dropped})
     status = exit_status_of(
-        record.ended,
-        record.target,
+        ended,
+        run.target,
         journals,
-        timeout_s=record.options.timeout_s,
+        timeout_s=run.options.timeout_s,
         log_tail=tail(logs[0], TAIL_LIMIT) if logs else None,
         lost=bool(journal.records_lost),
     )
     return RunMetadata(
-        *receipt_identity(record.started_unix),
+        *receipt_identity(run.started_unix),
         status=status.status,
-        exit_code=record.ended.exit_code,
-        wall_s=record.ended.wall_s,
-        argv=record.words,
-        environment=recorded_variables(record.variables),
+        exit_code=ended.exit_code,
+        wall_s=ended.wall_s,
+        argv=run.words,
+        environment=recorded_variables(run.variables),
         tool_versions=_tool_versions(),
-        prices=record.options.prices,
-        secret_values=record.secrets,
-        provenance=record.provenance,
-        lane_name=record.options.name or record.target.name,
-        run_id=os.path.basename(record.run_dir),
+        prices=run.options.prices,
+        secret_values=run.secrets,
+        lane_name=run.lane_name,
+        run_id=os.path.basename(run.run_dir),
         journal=journal,
         failure_reason=status.reason,
         log_tail=status.log_tail,
-        warmup=record.options.warmup,
-        bytes_written=bytes_written(record.run_dir),
-        artifacts=run_artifacts(record.run_dir),
-        extensions=extensions,
+        warmup=run.options.warmup,
+        bytes_written=bytes_written(run.run_dir),
+        artifacts=run_artifacts(run.run_dir),
     )
 
 

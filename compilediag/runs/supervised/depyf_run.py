@@ -5,44 +5,34 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Mapping
 
-from compilediag.receipt.redact import secret_values
 from compilediag.runs.run_directory import ARTIFACTS, DEPYF
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.child_env import child_environment
-from compilediag.runs.supervised.options import Options
 from compilediag.runs.supervised.signals import SignalInbox
-from compilediag.runs.supervised.target import Target
+from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.tools.depyf import decompile_run, time_for
 
 _STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 
 
-def decompile(
-    target: Target,
-    options: Options,
-    run_dir: str,
-    variables: Mapping[str, str],
-    inbox: SignalInbox,
-    ended: ExitInfo,
-) -> tuple[str, ...]:
+def decompile(run: SupervisedRun, ended: ExitInfo, inbox: SignalInbox) -> tuple[str, ...]:
     """Runs the target again and puts the decompiled frames among the artifacts.
 
     Returns notes for the user. Whatever goes wrong costs these files alone.
     """
-    if ended.interrupted or target.kind == "stdin":
+    if ended.interrupted or run.target.kind == "stdin":
         return ("depyf: the target is not run a second time",)
-    into = os.path.join(run_dir, ARTIFACTS, DEPYF)
+    into = os.path.join(run.run_dir, ARTIFACTS, DEPYF)
     try:
         # A run directory of its own: the events of the second run count nowhere.
         with tempfile.TemporaryDirectory(prefix="compilediag-second-") as scratch:
             made = decompile_run(
-                target.command,
-                child_environment(variables, scratch, steps=options.steps),
+                run.target.command,
+                child_environment(run.variables, scratch, steps=run.options.steps),
                 into,
-                time_s=options.timeout_s or time_for(ended.wall_s),
-                known=secret_values(target.command, variables),
+                time_s=run.options.timeout_s or time_for(ended.wall_s),
+                known=run.secrets,
                 stopped=lambda: bool(_STOP_SIGNALS & set(inbox.wait(0))),
             )
     except Exception as error:

@@ -10,17 +10,15 @@ import re
 import signal
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
 from compilediag.readers.journal import Journal
+from compilediag.receipt.schema.receipt import Status
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.target import Target
 from compilediag_harness.wire import ProcessEnded
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.receipt import Status
 
 TORCH_FLOOR = Version("2.7")
 TAIL_LIMIT = 8192

@@ -11,7 +11,6 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from compilediag.diagnosis.cadence.conclude import Conclusion, conclude
 from compilediag.diagnosis.cadence.groups import Group, Wanted, all_groups
@@ -31,16 +30,16 @@ from compilediag.errors import (
     OutputUnwritable,
     UsageError,
 )
+from compilediag.receipt.build.cadence import ProbeFacts, VariantRun, probe_receipt
+from compilediag.receipt.redact import secret_values
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.metadata import receipt_identity
 from compilediag.runs.run_directory import make_run_dir, save_receipt
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.probe_variant import ProbeEnvironment, run_variant, settings_of
 from compilediag.runs.supervised.run import fault_note
 from compilediag.runs.supervised.target import parse_target
 from compilediag_harness.user_api.cadence import variable
-
-if TYPE_CHECKING:
-    from compilediag.receipt.build.cadence import VariantRun
-    from compilediag.receipt.schema.receipt import Receipt
 
 Announce = Callable[[int, int | None, Variant], None]
 """Called before each variant with its number, the total (None: not known yet), and itself."""
@@ -65,7 +64,7 @@ class _Probe:
     started_unix: float
     plan: Plan | None = None
     groups: tuple[Group, ...] = ()
-    runs: list[VariantRun] = field(default_factory=list["VariantRun"])
+    runs: list[VariantRun] = field(default_factory=list[VariantRun])
     problems: list[str] = field(default_factory=list[str])
     """What the probe could not do: exit code 2, after everything else is reported."""
 
@@ -221,10 +220,6 @@ def _conclusion(running: _Probe) -> Conclusion:
 
 
 def _receipt(running: _Probe, configured: Receipt, conclusion: Conclusion) -> Receipt:
-    from compilediag.receipt.build.cadence import ProbeFacts, probe_receipt
-    from compilediag.receipt.redact import secret_values
-    from compilediag.runs.metadata import receipt_identity
-
     environment = running.environment
     facts = ProbeFacts(
         receipt_id=receipt_identity(running.started_unix)[0],

@@ -8,19 +8,16 @@ import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from compilediag.diagnosis.cadence.groups import Group, variable_of, with_argument
 from compilediag.diagnosis.cadence.plan import OFF_TEMPLATE, Plan, Variant
 from compilediag.diagnosis.cadence.samples import Evidence, evidence_of
 from compilediag.receipt.build.cadence import VariantRun
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.run import run
 from compilediag_harness.collectors.sync_turns import STEPS_VARIABLE
 from compilediag_harness.user_api.cadence import variable
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.receipt import Receipt
 
 VARIANTS = "variants"
 READ_BREAKS = frozenset({"CD201", "CD202"})

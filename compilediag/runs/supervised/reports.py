@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from compilediag.readers.storage import is_uri
 from compilediag.runs.run_directory import ARTIFACTS, REPORTS, TRACES
-from compilediag.runs.tools.tlparse import INDEX, reports_of
+from compilediag.runs.tools.tlparse import INDEX, Report, reports_of
 from compilediag.runs.tools.tlparse_counts import differences, read_counts
-
-if TYPE_CHECKING:
-    from compilediag.runs.tools.tlparse import Report
-    from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline
 
 NO_TRACE = (
     "tlparse has no trace of this run to report: torch wrote none into the run's folder, as is so "

@@ -7,22 +7,21 @@ import os
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from compilediag.errors import EXIT_INTERNAL, OutputUnwritable, UsageError
 from compilediag.runs.run_directory import ARTIFACTS, TRACES, make_run_dir, save_receipt
 from compilediag.runs.supervised import telemetry
-from compilediag.runs.supervised.assemble import RunRecord, assemble
+from compilediag.runs.supervised.assemble import assemble
 from compilediag.runs.supervised.child import ExitInfo, start, supervise
 from compilediag.runs.supervised.child_env import child_environment
+from compilediag.runs.supervised.depyf_run import decompile
 from compilediag.runs.supervised.live_tail import LiveView, can_draw
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.provenance import ProvenanceProbe, digest_script
 from compilediag.runs.supervised.signals import SignalInbox
-from compilediag.runs.supervised.target import Target, parse_target
-
-if TYPE_CHECKING:
-    from compilediag.runs.telemetry.exporter import TelemetryReport
+from compilediag.runs.supervised.supervised_run import SupervisedRun
+from compilediag.runs.supervised.target import parse_target
+from compilediag.runs.telemetry.exporter import TelemetryReport
 
 STDERR = 2
 
@@ -45,61 +44,41 @@ def run(
     started_unix = time.time()
     name = options.name or target.name
     run_dir = make_run_dir(options.output, name, now=started_unix, pid=os.getpid())
+    running = SupervisedRun(tuple(words), target, options, variables, run_dir, started_unix)
     # Signals stay messages until the receipt is written: an impatient Ctrl-C must not lose it.
     with SignalInbox() as inbox:
-        ended, probe, report = _run_child(words, target, options, run_dir, variables, inbox)
-        notes: tuple[str, ...] = ()
-        if options.depyf:
-            from compilediag.runs.supervised.depyf_run import decompile
-
-            notes = decompile(target, options, run_dir, variables, inbox, ended)
-        record = RunRecord(
-            words=tuple(words),
-            target=target,
-            options=options,
-            run_dir=run_dir,
-            started_unix=started_unix,
-            ended=ended,
-            provenance=probe.result(),
-            variables=variables,
-            notes=notes,
-            telemetry=report,
-        )
-        return _conclude(record)
+        ended, provenance, report = _run_child(running, inbox)
+        notes = decompile(running, ended, inbox) if options.depyf else ()
+        return _conclude(running, ended, provenance, report, notes)
 
 
 def _run_child(
-    words: Sequence[str],
-    target: Target,
-    options: Options,
-    run_dir: str,
-    variables: Mapping[str, str],
-    inbox: SignalInbox,
+    run: SupervisedRun, inbox: SignalInbox
 ) -> tuple[ExitInfo, ProvenanceProbe, TelemetryReport | None]:
-    artifacts = os.path.join(run_dir, ARTIFACTS)
+    options, script = run.options, run.target.script
+    artifacts = os.path.join(run.run_dir, ARTIFACTS)
     trace_dir = os.path.join(artifacts, TRACES) if options.trace or options.tlparse else None
     if trace_dir is not None:
         os.makedirs(trace_dir, exist_ok=True)
     environment = child_environment(
-        variables,
-        run_dir,
+        run.variables,
+        run.run_dir,
         steps=options.steps,
         trace_dir=trace_dir,
         profile_dir=artifacts if options.profile_on_signal else None,
         experiments_s=options.telemetry.experiments_every_s if options.telemetry else None,
     )
-    digests = digest_script(target.script)  # before the target can change it
-    started, started_unix = time.monotonic(), time.time()
+    digests = digest_script(script)  # before the target can change it
+    started = time.monotonic()
     try:
-        child = start(target.command, environment)
+        child = start(run.target.command, environment)
     except UsageError:
-        _remove_empty(run_dir)
+        _remove_empty(run.run_dir)
         raise
-    folder = os.path.dirname(os.path.abspath(target.script)) if target.script else os.getcwd()
-    probe = ProvenanceProbe(folder, digests)
-    live = _live(options, run_dir, variables)
-    lane = options.name or target.name
-    exporter = telemetry.begin(options.telemetry, run_dir, started_unix, variables, words, lane)
+    folder = os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
+    provenance = ProvenanceProbe(folder, digests)
+    live = _live(run)
+    exporter = telemetry.begin(run)
     try:
         ended = supervise(
             child, inbox, started=started, grace_s=options.grace_s, timeout_s=options.timeout_s
@@ -107,13 +86,14 @@ def _run_child(
     finally:
         if live is not None:
             live.stop()
-    return ended, probe, telemetry.end(exporter, ended, run_dir)
+    return ended, provenance, telemetry.end(exporter, ended, run.run_dir)
 
 
-def _live(options: Options, run_dir: str, variables: Mapping[str, str]) -> LiveView | None:
-    if options.live is None or not can_draw(STDERR, variables, options.live):
+def _live(run: SupervisedRun) -> LiveView | None:
+    mode = run.options.live
+    if mode is None or not can_draw(STDERR, run.variables, mode):
         return None
-    view = LiveView(run_dir, STDERR, options.live, label=options.label)
+    view = LiveView(run.run_dir, STDERR, mode, label=run.options.label)
     view.start()
     return view
 
@@ -124,19 +104,25 @@ def _remove_empty(run_dir: str) -> None:
             os.rmdir(folder)
 
 
-def _conclude(record: RunRecord) -> Outcome:
+def _conclude(
+    run: SupervisedRun,
+    ended: ExitInfo,
+    provenance: ProvenanceProbe,
+    report: TelemetryReport | None,
+    notes: tuple[str, ...],
+) -> Outcome:
     """The receipt; a fault of ours costs the receipt, never the target's exit code."""
-    code, run_dir = record.ended.exit_code, record.run_dir
+    code, run_dir = ended.exit_code, run.run_dir
     try:
-        receipt, notes, timeline = assemble(record)
+        receipt, more, timeline = assemble(run, ended, provenance.result(), report)
         try:
-            path = save_receipt(receipt, run_dir, latest=record.options.output is None)
+            path = save_receipt(receipt, run_dir, latest=run.options.output is None)
         except OutputUnwritable as error:
             notes = (f"{error} The target's run is not affected.",)
             return Outcome(code, run_dir, receipt, None, notes, timeline)
     except Exception as error:
         return Outcome(code or EXIT_INTERNAL, run_dir, None, None, (fault_note(error),))
-    return Outcome(code, run_dir, receipt, path, notes, timeline)
+    return Outcome(code, run_dir, receipt, path, (*notes, *more), timeline)
 
 
 def fault_note(error: Exception) -> str:

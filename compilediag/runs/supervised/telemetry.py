@@ -3,42 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
-if TYPE_CHECKING:
-    from compilediag.runs.supervised.child import ExitInfo
-    from compilediag.runs.telemetry.exporter import Exporter, TelemetryReport
-    from compilediag.runs.telemetry.settings import TelemetrySettings
+from compilediag.runs.supervised.child import ExitInfo
+from compilediag.runs.supervised.supervised_run import SupervisedRun
+from compilediag.runs.telemetry.experiment_counts import experiment_counts, experiment_note
+from compilediag.runs.telemetry.exporter import Exporter, TelemetryReport
+from compilediag.runs.telemetry.live_run import RunEnd
+from compilediag.runs.telemetry.sinks import sinks_for
 
 
-def begin(
-    settings: TelemetrySettings | None,
-    run_dir: str,
-    started_unix: float,
-    variables: Mapping[str, str],
-    words: Sequence[str],
-    lane: str,
-) -> Exporter | TelemetryReport | None:
+def begin(run: SupervisedRun) -> Exporter | TelemetryReport | None:
     """Starts the threads that export the run; None without telemetry.
 
     The target runs by now: a fault of ours must not leave it alone, and is reported instead.
     """
+    settings = run.options.telemetry
     if settings is None:
         return None
-    from compilediag.receipt.redact import secret_values
-    from compilediag.runs.telemetry.exporter import Exporter, TelemetryReport
-    from compilediag.runs.telemetry.sinks import sinks_for
-
+    run_id = os.path.basename(run.run_dir)
     try:
         exporter = Exporter(
-            run_dir,
-            sinks_for(settings, variables, lane=lane, run_id=os.path.basename(run_dir)),
+            run.run_dir,
+            sinks_for(settings, run.variables, lane=run.lane_name, run_id=run_id),
             settings.every_s,
-            started_unix=started_unix,
-            secrets=secret_values(words, variables),
+            started_unix=run.started_unix,
+            secrets=run.secrets,
             metrics_file=settings.experiments,
         )
         exporter.start()
@@ -53,13 +44,7 @@ def end(
     exporter: Exporter | TelemetryReport | None, ended: ExitInfo, run_dir: str
 ) -> TelemetryReport | None:
     """Exports the last metrics, in a bounded time."""
-    if exporter is None:
-        return None
-    from compilediag.runs.telemetry.experiment_counts import experiment_counts, experiment_note
-    from compilediag.runs.telemetry.exporter import TelemetryReport
-    from compilediag.runs.telemetry.live_run import RunEnd
-
-    if isinstance(exporter, TelemetryReport):
+    if not isinstance(exporter, Exporter):
         return exporter
     complete = ended.returncode == 0 and not (ended.interrupted or ended.timed_out)
     report = exporter.stop(RunEnd(ended.exit_code, ended.wall_s, complete))

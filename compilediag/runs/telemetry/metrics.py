@@ -54,6 +54,9 @@ class MetricsSnapshot:
         return {"first": self.compile_first_s, "recompile": self.compile_again_s}
 
 
+Kind = Literal["counter", "gauge"]
+
+
 class Metric(NamedTuple):
     """One metric, and the attribute of `MetricsSnapshot` that holds its value, or, where it has
     labels, a mapping of label values to values."""
@@ -61,10 +64,10 @@ class Metric(NamedTuple):
     name: str
     unit: str
     """In UCUM, as OpenTelemetry uses it: "s", "1"; text in braces is an annotation, no unit."""
-    kind: Literal["counter", "gauge"]
+    kind: Kind
     source: str
+    labels: tuple[str, ...]
     description: str
-    labels: tuple[str, ...] = ()
 
     @property
     def prometheus(self) -> str:
@@ -73,79 +76,38 @@ class Metric(NamedTuple):
         return self.name.replace(".", "_") + unit + ("_total" if self.kind == "counter" else "")
 
 
-METRICS = (
-    Metric(
-        "compilediag.run.active", "{run}", "gauge", "active", "1 while the target runs, then 0."
-    ),
-    Metric(
-        "compilediag.run.time", "s", "gauge", "wall_s", "Wall seconds since the target started."
-    ),
-    Metric(
-        *("compilediag.run.exit_code", "{code}", "gauge", "exit_code"),
-        "Exit code of the target, once it has ended.",
-    ),
-    Metric(
-        *("compilediag.processes", "{process}", "gauge", "processes"),
-        "Python processes that were observed so far.",
-    ),
-    Metric("compilediag.steps", "{step}", "counter", "steps", "Training steps that have ended."),
-    Metric(
-        *("compilediag.step.time", "s", "gauge", "step_s"),
-        "Mean of the steps that ended since the push before.",
-    ),
-    Metric(
-        "compilediag.frames", "{frame}", "gauge", "frames", "Frames that torch.compile attempted."
-    ),
-    Metric(
-        *("compilediag.compiles", "{compile}", "counter", "compiles"),
-        "Compiles of frames that ended with code.",
-    ),
-    Metric(
-        *("compilediag.recompiles", "{compile}", "counter", "recompiles"),
-        "Compiles that a false guard caused.",
-    ),
-    Metric(
-        *("compilediag.graph_breaks", "{line}", "counter", "graph_breaks"),
-        "Lines at which a graph breaks.",
-    ),
-    Metric(
-        *("compilediag.compile.time", "s", "counter", "compile_s"),
-        "Seconds of compiling: kind is first, or recompile (a false guard caused it).",
-        ("kind",),
-    ),
-    Metric(
-        *("compilediag.goodput.time", "s", "gauge", "goodput_s"),
-        "Seconds spent in training steps, nothing else.",
-    ),
-    Metric(
-        *("compilediag.badput.time", "s", "gauge", "badput_s"),
-        "All other seconds, by category.",
-        ("category",),
-    ),
-    Metric(
-        *("compilediag.goodput", "1", "gauge", "goodput"),
-        "Goodput as a share of the time observed.",
-    ),
-    Metric(
-        *("compilediag.records.lost", "{record}", "gauge", "records_lost"),
-        "Records that the journals lost: above 0 counts are at least so many.",
-    ),
-    Metric(
-        *("compilediag.tracked.value", "{value}", "gauge", "tracked"),
-        "Last value of a metric that the program records with tracker(): loss, MFU...",
-        ("run", "metric"),
-    ),
-    Metric(
-        *("compilediag.tracked.rate", "{count}/s", "gauge", "tracked_per_s"),
-        "What the program counts with tracker(), by second: tokens, samples...",
-        ("run", "count"),
-    ),
-    Metric(
-        *("compilediag.telemetry.losses", "{loss}", "counter", "losses"),
-        "Pushes and spans that a receiver did not take.",
-        ("destination", "what"),
-    ),
-)
+_ROWS: tuple[tuple[str, str, Kind, str, tuple[str, ...], str], ...] = (
+    ("run.active", "{run}", "gauge", "active", (), "1 while the target runs, then 0."),
+    ("run.time", "s", "gauge", "wall_s", (), "Wall seconds since the target started."),
+    ("run.exit_code", "{code}", "gauge", "exit_code", (),
+     "Exit code of the target, once it has ended."),
+    ("processes", "{process}", "gauge", "processes", (),
+     "Python processes that were observed so far."),
+    ("steps", "{step}", "counter", "steps", (), "Training steps that have ended."),
+    ("step.time", "s", "gauge", "step_s", (),
+     "Mean of the steps that ended since the push before."),
+    ("frames", "{frame}", "gauge", "frames", (), "Frames that torch.compile attempted."),
+    ("compiles", "{compile}", "counter", "compiles", (),
+     "Compiles of frames that ended with code."),
+    ("recompiles", "{compile}", "counter", "recompiles", (),
+     "Compiles that a false guard caused."),
+    ("graph_breaks", "{line}", "counter", "graph_breaks", (), "Lines at which a graph breaks."),
+    ("compile.time", "s", "counter", "compile_s", ("kind",),
+     "Seconds of compiling: kind is first, or recompile (a false guard caused it)."),
+    ("goodput.time", "s", "gauge", "goodput_s", (),
+     "Seconds spent in training steps, nothing else."),
+    ("badput.time", "s", "gauge", "badput_s", ("category",), "All other seconds, by category."),
+    ("goodput", "1", "gauge", "goodput", (), "Goodput as a share of the time observed."),
+    ("records.lost", "{record}", "gauge", "records_lost", (),
+     "Records that the journals lost: above 0 counts are at least so many."),
+    ("tracked.value", "{value}", "gauge", "tracked", ("run", "metric"),
+     "Last value of a metric that the program records with tracker(): loss, MFU..."),
+    ("tracked.rate", "{count}/s", "gauge", "tracked_per_s", ("run", "count"),
+     "What the program counts with tracker(), by second: tokens, samples..."),
+    ("telemetry.losses", "{loss}", "counter", "losses", ("destination", "what"),
+     "Pushes and spans that a receiver did not take."),
+)  # fmt: skip
+METRICS = tuple(Metric(f"compilediag.{row[0]}", *row[1:]) for row in _ROWS)
 
 
 class Point(NamedTuple):
