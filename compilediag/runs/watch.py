@@ -17,8 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from compilediag_harness.base.session import Session
-from compilediag_harness.wire import WIRE_VERSION, Event, ProcessEnded, ProcessStarted, clip
+from compilediag_harness.wire import Event, ProcessEnded, ProcessStarted, clip
 
 if TYPE_CHECKING:
     from compilediag.diagnosis.diagnose import Diagnosis
@@ -208,6 +210,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
 
     def __enter__(self) -> WatchResult:
         from compilediag_harness import attach
+        from compilediag_harness.process import identity
         from compilediag_harness.torch_internals import torch_calls
 
         if self._session is not None:
@@ -219,7 +222,8 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         session = Session(seen.keep)
         seen.begin(session.now, lambda: attach.progress(session))
         self._seen, self._session = seen, session
-        session.emit(_process_started(self._root or os.getcwd()))
+        started = {"t": 0.0, **identity(), "cwd": self._root or os.getcwd()}
+        session.emit(msgspec.convert(started, ProcessStarted))
         attach.install(session)
         self._forget_calls = torch_calls.on_outermost_call(seen.called)
         return seen
@@ -255,26 +259,3 @@ def _user_roots(caller: str, named: tuple[str, ...]) -> tuple[str, ...]:
     if not named and os.path.isfile(caller):
         roots.append(os.path.dirname(os.path.abspath(caller)))
     return tuple(dict.fromkeys(roots))
-
-
-def _process_started(cwd: str) -> ProcessStarted:
-    now = time.time()
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-    return ProcessStarted(
-        t=0.0,
-        wire_version=WIRE_VERSION,
-        pid=os.getpid(),
-        parent_pid=os.getppid(),
-        rank=_rank("RANK"),
-        world_size=_rank("WORLD_SIZE"),
-        argv=tuple(sys.orig_argv[:256]),
-        executable=sys.executable or "",
-        cwd=cwd,
-        started_utc=f"{stamp}.{int(now % 1 * 1e6):06d}Z",
-        python=sys.version.split()[0],
-    )
-
-
-def _rank(variable: str) -> int | None:
-    text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() else None
