@@ -45,7 +45,7 @@ def test_a_command_that_fails(line: str, said: str) -> None:
 
 
 def test_it_can_fail_later(tmp_path: Path) -> None:
-    """The round is told."""
+    """The round is reported."""
     once = f"test ! -e {tmp_path}/x || exit 4; touch {tmp_path}/x"
     with pytest.raises(UsageError, match=r"command A, .* exit code 4 in round 1"):
         measure(once, "true", 3)

@@ -30,8 +30,10 @@ def test_the_users_own_trace_is_kept() -> None:
 
 def test_only_listed_variables_are_recorded() -> None:
     """What changes torch is kept; everything else, tokens above all, is not."""
-    told = recorded_variables({"TORCH_LOGS": "x", "RANK": "0", "HF_TOKEN": "t", "HOME": "/h", "PATH": "/b"})
-    assert told == {"TORCH_LOGS": "x", "RANK": "0"}
+    reported = recorded_variables(
+        {"TORCH_LOGS": "x", "RANK": "0", "HF_TOKEN": "t", "HOME": "/h", "PATH": "/b"}
+    )
+    assert reported == {"TORCH_LOGS": "x", "RANK": "0"}
 
 
 # --- the output directory --------------------------------------------------------------------
@@ -59,9 +61,9 @@ def test_a_torch_logs_word_is_explained() -> None:
         "ValueError: Invalid log settings: recompile, must be a comma separated list of fully "
         "qualified module names\n\ntrace"
     )
-    told = exit_status_of(ended(1), SCRIPT, [journal(10, raised)])
-    assert told.reason is not None
-    assert told.reason.startswith("torch refused TORCH_LOGS because of 'recompile'")
+    ending = exit_status_of(ended(1), SCRIPT, [journal(10, raised)])
+    assert ending.reason is not None
+    assert ending.reason.startswith("torch refused TORCH_LOGS because of 'recompile'")
 
 
 def test_notes_name_old_torch_and_faults() -> None:

@@ -40,8 +40,8 @@ def test_the_line_tells_step_rate_and_what_compiles_and_why() -> None:
     progress = Progress()
     progress.apply(StepsEnded(1.0, 0, "optimizer", (0.5, 1.0), (0.5, 0.5)), 10.0)
     progress.apply(CompileStarted(2.0, 4, "recompile", "0/1", 0), 11.0)
-    told = progress.apply(AGAIN, 11.0)
-    assert told == "step 4: forward model.py:22 compiles again: capture False → True"
+    reported = progress.apply(AGAIN, 11.0)
+    assert reported == "step 4: forward model.py:22 compiles again: capture False → True"
     assert status([progress], 13.0, 14.0) == (
         "compilediag · 14 s · step 2 · 2 steps/s · "
         "compiling forward model.py:22 again (capture False → True) 2 s"
@@ -99,9 +99,7 @@ def test_following_a_journal_that_grows(tmp_path: Path) -> None:
     assert view.poll(1.0) == []
     with open(journal.path, "ab") as file:
         file.write(whole[-10:])
-    assert view.poll(2.0) == [
-        "step 4: forward model.py:22 compiles again: capture False → True"
-    ]
+    assert view.poll(2.0) == ["step 4: forward model.py:22 compiles again: capture False → True"]
     assert view.poll(3.0) == []
     journal.close()
 
@@ -122,7 +120,7 @@ def test_nothing_is_drawn_where_there_is_no_terminal(tmp_path: Path) -> None:
 
 
 def test_a_background_job_does_not_draw(tmp_path: Path) -> None:
-    """A terminal that belongs to another group (here: to nobody) is left alone."""
+    """A terminal that belongs to another group (here: to nothing) is left alone."""
     master, slave = pty.openpty()
     view = LiveView(str(tmp_path), slave)
     view.draw()

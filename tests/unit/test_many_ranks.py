@@ -25,12 +25,12 @@ from compilediag.runs.offline.many_ranks import (
 from compilediag.runs.offline.sources import find_sources, rank_named, read_source
 
 
-@pytest.mark.parametrize(("kept", "told_again"), [(0, [0, 1]), (4096, [1])])
-def test_only_what_is_told_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, told_again: list[int]
+@pytest.mark.parametrize(("kept", "read_again"), [(0, [0, 1]), (4096, [1])])
+def test_only_listed_ranks_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, read_again: list[int]
 ) -> None:
-    """Each trace once; those of the ranks that are told, unless they are few events of a low rank;
-    and for what differs, the rank that does and one that it is compared with."""
+    """Each trace once; those of the listed ranks, unless they are few events of a low rank; and for
+    what differs, the rank that does and one that it is compared with."""
     for module in (choice, many_ranks):
         monkeypatch.setattr(module, "FEWEST_TOLD", 0)
     monkeypatch.setattr(choice, "RANKS_TOLD", 2)
@@ -48,11 +48,11 @@ def test_only_what_is_told_is_read_again(
     assert made.ranks is not None
     assert made.ranks.told == 2
     assert read[:4] == [0, 1, 3, 4]
-    assert sorted(read[4:], key=str) == sorted([0, 1, *told_again])
+    assert sorted(read[4:], key=str) == sorted([0, 1, *read_again])
 
 
 def test_the_lowest_ranks_are_kept_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those without a rank last, as the receipt tells them."""
+    """Those without a rank last, as the receipt shows them."""
     monkeypatch.setattr(many_ranks, "RANKS_TOLD", 3)
     names = ["x.log", "trace_rank_10_a.log", "trace_rank_2_a.log", "y.log", "trace_rank_1_a.log"]
     assert lowest_ranks([Source(f"in/{name}", TRACE) for name in names]) == {4, 2, 1}
@@ -79,7 +79,7 @@ def test_the_command(
     assert "rank-4/receipt.json" in names[0]
 
 
-def test_many_are_more_than_are_always_told() -> None:
+def test_many_are_more_than_are_always_listed() -> None:
     """Only what holds processes counts."""
     traces = [Source(f"{number}", TRACE if number % 2 else RUN) for number in range(FEWEST_TOLD)]
     foreign = [Source("x", FOREIGN)] * 1000

@@ -132,7 +132,7 @@ def test_what_cannot_be_started_is_said(words, message, tmp_path: Path, monkeypa
     ],
 )
 def test_options_that_keep_us_out(arguments, expected) -> None:
-    """The interpreter's own options are told from values and from the program's arguments."""
+    """The interpreter's own options are kept apart from values and from the program's arguments."""
     assert parse_target((sys.executable, *arguments)).defeats == expected
 
 
@@ -259,14 +259,18 @@ def ended(returncode: int, **more) -> ExitInfo:
 
 
 def test_the_first_worker_to_fail_is_the_reason() -> None:
-    """A launcher's exception follows from a worker's: the earliest end is told, with its trace."""
+    """A launcher's exception follows from a worker's: the earliest end is the reason."""
     journals = [
         journal(10, "ChildFailedError: rank 1\n\ntrace 0", t=9.0),
         journal(11, "RuntimeError: lost peer\n\ntrace 1", t=6.0, start="02"),
         journal(12, "ValueError: root\n\ntrace 2", t=5.0, start="02"),
     ]
-    told = exit_status_of(ended(1), PROGRAM, journals)
-    assert (told.status, told.reason, told.log_tail) == ("failed", "ValueError: root", "trace 2")
+    ending = exit_status_of(ended(1), PROGRAM, journals)
+    assert (ending.status, ending.reason, ending.log_tail) == (
+        "failed",
+        "ValueError: root",
+        "trace 2",
+    )
 
 
 def test_a_fork_goes_on_with_the_clock_of_its_parent() -> None:
@@ -287,8 +291,8 @@ def test_a_scripts_own_exception_comes_first() -> None:
 
 def test_a_handled_exception_is_no_failure() -> None:
     """`sys.last_value` may be set in a run that went well: the exit code decides."""
-    told = exit_status_of(ended(0), SCRIPT, [journal(10, "ValueError: handled\n\n")])
-    assert (told.status, told.reason, told.log_tail) == ("complete", None, None)
+    ending = exit_status_of(ended(0), SCRIPT, [journal(10, "ValueError: handled\n\n")])
+    assert (ending.status, ending.reason, ending.log_tail) == ("complete", None, None)
 
 
 @pytest.mark.parametrize(
@@ -302,8 +306,8 @@ def test_a_handled_exception_is_no_failure() -> None:
 )
 def test_endings_without_an_exception(how: ExitInfo, status: str, reason: str) -> None:
     """Signals by name; a shell's spelling of a signal is explained."""
-    told = exit_status_of(how, SCRIPT, [])
-    assert (told.status, told.reason) == (status, reason)
+    ending = exit_status_of(how, SCRIPT, [])
+    assert (ending.status, ending.reason) == (status, reason)
 
 
 def test_lost_records_make_a_complete_run_partial() -> None:

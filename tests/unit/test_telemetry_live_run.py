@@ -94,15 +94,15 @@ def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None
     few steps are kept."""
     monkeypatch.setattr(live_process, "STEPS_KEPT", 10)
     events = history(seed, late_spans=False)
-    run, process, told, most = LiveRun(0.0), live_process.LiveProcess("x"), 0, 0
+    run, process, reported, most = LiveRun(0.0), live_process.LiveProcess("x"), 0, 0
     for place in range(0, len(events), 3):
         process.add(events[place : place + 3])
         folded = fold([process.events])
         found = process.account(folded, None, orderly=False)
         assert found == all_at_once(events[: place + 3], None, orderly=False)
-        told += found is not None
+        reported += found is not None
         most = max(most, len(process.steps))
-    assert told > 5
+    assert reported > 5
     assert process.settled is not None
     assert most < 60  # of 120
     run.add({"journal-1": events})
@@ -114,8 +114,8 @@ def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_span_that_reaches_back_is_never_told_wrong(seed: int, monkeypatch) -> None:
-    """A span that ends late covers steps that are settled: then nothing is told of the time."""
+def test_a_span_that_reaches_back_is_never_reported_wrong(seed: int, monkeypatch) -> None:
+    """A span that ends late covers steps that are settled: then there is no account."""
     monkeypatch.setattr(live_process, "STEPS_KEPT", 10)
     events = history(seed, late_spans=True)
     process = live_process.LiveProcess("x")
@@ -167,7 +167,7 @@ def test_recompiles_and_compile_time_are_those_of_the_fold() -> None:
 
 
 def test_lost_records_leave_steps_and_goodput_out() -> None:
-    """A count that may be too low is told beside the number of lost records; time is not told."""
+    """A count that may be too low stands beside the number of lost records; there is no time."""
     run = LiveRun(0.0)
     run.add({"j": [started(), compiled(0.9, 0.1), steps(0, [1.0, 2.0], 1.0)]})
     snapshot = run.snapshot(3.0, records_lost=2)
@@ -175,8 +175,8 @@ def test_lost_records_leave_steps_and_goodput_out() -> None:
     assert (snapshot.steps, snapshot.step_s, snapshot.goodput_s) == (None, None, None)
 
 
-def test_the_lowest_rank_that_steps_is_told() -> None:
-    """Ranks work side by side: steps of one are told, compiles of all; the mean is of new ones."""
+def test_the_lowest_rank_that_steps_is_reported() -> None:
+    """Ranks work side by side: steps of one count, compiles of all; the mean is of new ones."""
     run = LiveRun(0.0)
     run.add(
         {
@@ -239,16 +239,16 @@ def test_tracked_metrics_that_would_share_a_label_are_left_out() -> None:
     assert flat_values(found)["compilediag/tracked_value/valid/m3"] == 3.0
 
 
-def test_what_is_not_known_is_not_told() -> None:
+def test_what_is_not_known_is_not_reported() -> None:
     """No zero stands for a metric that was not measured; names are unique and documented."""
     names = {point.metric.name for point in data_points(MetricsSnapshot(1.0, 0.0))}
     assert "compilediag.steps" not in names
     assert "compilediag.goodput" not in names
     assert {"compilediag.recompiles", "compilediag.run.active"} <= names
     assert len({metric.prometheus for metric in METRICS}) == len(METRICS)
-    told = flat_values(MetricsSnapshot(1.0, 0.0, recompiles=3, badput_s={"eval": 2.0}))
-    assert told["compilediag/recompiles"] == 3
-    assert told["compilediag/badput_time_s/eval"] == 2.0
+    reported = flat_values(MetricsSnapshot(1.0, 0.0, recompiles=3, badput_s={"eval": 2.0}))
+    assert reported["compilediag/recompiles"] == 3
+    assert reported["compilediag/badput_time_s/eval"] == 2.0
 
 
 def test_every_metric_stands_in_its_page() -> None:

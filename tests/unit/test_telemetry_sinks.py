@@ -88,11 +88,11 @@ def test_a_collector_gets_metrics_and_spans(collector: Collector, monkeypatch) -
     workers = fed(TelemetrySettings(otlp=collector.url), [LAST], [span, run_span(LAST)])
     stats = workers[0].stats()
     assert (stats.pushes, stats.spans, stats.spans_lost, stats.last_taken) == (1, 2, 0, True)
-    told = collector.values(collector.metrics[-1])
-    assert told["compilediag.recompiles"] == 3
-    assert told["compilediag.goodput"] == 0.75
-    assert told["compilediag.compile.time/recompile"] == 0.75
-    assert told["compilediag.run.exit_code"] == 3
+    reported = collector.values(collector.metrics[-1])
+    assert reported["compilediag.recompiles"] == 3
+    assert reported["compilediag.goodput"] == 0.75
+    assert reported["compilediag.compile.time/recompile"] == 0.75
+    assert reported["compilediag.run.exit_code"] == 3
     resource = collector.resource()
     assert (resource["service.name"], resource["team"]) == ("mine", "vision")
     assert resource["service.instance.id"] == "20261121-train"
@@ -162,16 +162,16 @@ def test_the_textfile_is_read_by_prometheus(tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client")
     path = tmp_path / "train.prom"
     fed(TelemetrySettings(prometheus_textfile=str(path)), [SNAPSHOT, LAST])
-    told = samples(path.read_text(encoding="utf-8"))
-    assert told["compilediag_recompiles_total", "lane=train"] == 3
-    assert told["compilediag_goodput_ratio", "lane=train"] == 0.75
-    assert told["compilediag_run_active", "lane=train"] == 0
-    assert told["compilediag_badput_time_seconds", 'category=o"dd\\\n,lane=train'] == 5
-    assert {name for name, _ in told} <= {metric.prometheus for metric in METRICS}
+    reported = samples(path.read_text(encoding="utf-8"))
+    assert reported["compilediag_recompiles_total", "lane=train"] == 3
+    assert reported["compilediag_goodput_ratio", "lane=train"] == 0.75
+    assert reported["compilediag_run_active", "lane=train"] == 0
+    assert reported["compilediag_badput_time_seconds", 'category=o"dd\\\n,lane=train'] == 5
+    assert {name for name, _ in reported} <= {metric.prometheus for metric in METRICS}
     assert [item.name for item in tmp_path.iterdir()] == ["train.prom"]
 
 
-def test_a_textfile_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_textfile_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     """The folder is gone: counted, with the system's reason."""
     pytest.importorskip("prometheus_client")
     workers = fed(
@@ -204,9 +204,9 @@ def test_prometheus_scrapes_the_page() -> None:
         for snapshot in (SNAPSHOT, LAST):
             sink.push(snapshot)
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-                told = samples(answer.read().decode("utf-8"))
-            assert told["compilediag_run_active", "lane=train"] == snapshot.active
-        assert told["compilediag_steps_total", "lane=train"] == 100
+                reported = samples(answer.read().decode("utf-8"))
+            assert reported["compilediag_run_active", "lane=train"] == snapshot.active
+        assert reported["compilediag_steps_total", "lane=train"] == 100
     finally:
         sink.close()
 
@@ -310,16 +310,16 @@ def test_a_hanging_receiver_costs_the_end_of_the_run_a_bounded_time(tmp_path: Pa
     slow, quick = Slow(), Slow()
     quick.go_on.set()
     journal_in(tmp_path).close()
-    telling = Exporter(str(tmp_path), [slow, quick], 15.0, started_unix=START)
-    telling.start()
-    told = telling.stop(RunEnd(0, 1.0, complete=True))
+    exporter_thread = Exporter(str(tmp_path), [slow, quick], 15.0, started_unix=START)
+    exporter_thread.start()
+    reported = exporter_thread.stop(RunEnd(0, 1.0, complete=True))
     slow.go_on.set()
     assert quick.snapshots[-1].active is False
     assert quick.batches == [1]
-    assert len(told.notes) == 1
-    assert "a slow sink" in told.notes[0]
-    assert "the last figures of the run were not taken" in told.notes[0]
-    assert told.extension["slow"]["spans"] == 1
+    assert len(reported.notes) == 1
+    assert "a slow sink" in reported.notes[0]
+    assert "the last figures of the run were not taken" in reported.notes[0]
+    assert reported.extension["slow"]["spans"] == 1
     assert SHUTDOWN_TIMEOUT_S <= 2.0
 
 
@@ -341,16 +341,16 @@ def test_spans_are_coarse_and_say_what_compiled_again_and_why() -> None:
     builder = SpanBuilder(Labels((), ("hunter2hunter2",)))
     assert list(builder.spans_of([first])) == []  # before the process has said when it started
     opening = ProcessStarted(0.0, 1, 7, 6, 1, 2, (), "", "", "2026-11-20T14:45:00.500000Z", "3.11")
-    told = list(builder.spans_of([opening, first, again, backward, *spans]))
-    assert [span.name for span in told] == ["compile", "recompile", "recompile", "eval"]
-    assert told[0].start_unix_ns == 1_795_185_902_000_000_000
-    assert told[0].end_unix_ns - told[0].start_unix_ns == 500_000_000
-    assert told[0].attributes["code.file.path"] == "model.py"
-    assert told[0].attributes["compilediag.rank"] == 1
-    assert told[1].attributes["compilediag.reason"] == "token == '<redacted>' "
-    assert told[2].attributes["compilediag.backward"] is True
-    assert "hunter2" not in str(told)
-    assert "alice" not in str(told)
+    reported = list(builder.spans_of([opening, first, again, backward, *spans]))
+    assert [span.name for span in reported] == ["compile", "recompile", "recompile", "eval"]
+    assert reported[0].start_unix_ns == 1_795_185_902_000_000_000
+    assert reported[0].end_unix_ns - reported[0].start_unix_ns == 500_000_000
+    assert reported[0].attributes["code.file.path"] == "model.py"
+    assert reported[0].attributes["compilediag.rank"] == 1
+    assert reported[1].attributes["compilediag.reason"] == "token == '<redacted>' "
+    assert reported[2].attributes["compilediag.backward"] is True
+    assert "hunter2" not in str(reported)
+    assert "alice" not in str(reported)
 
 
 @pytest.mark.parametrize(
@@ -409,6 +409,6 @@ def test_standard_variables_switch_off_and_limit(monkeypatch) -> None:
 
 
 def test_logging_is_as_it_was() -> None:
-    """After a run that told a collector, OpenTelemetry's logger has no handler of ours."""
+    """After a run that reported a collector, OpenTelemetry's logger has no handler of ours."""
     assert logging.getLogger("opentelemetry").propagate
     assert not logging.getLogger("opentelemetry").handlers
