@@ -7,6 +7,7 @@ import signal
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,16 @@ import pytest
 from rank_folders import folder_of_ranks, receipts
 
 from compilediag import cli
+from compilediag.diagnosis.ranks.divergence import compare_ranks
 from compilediag.readers.inputs import TRACE, Source
 from compilediag.readers.parallel import each, pool_of
-from compilediag.runs.offline.sources import read_source
+from compilediag.runs.offline import (
+    find_sources,
+    merged_receipt,
+    read_record,
+    read_source,
+    summarise,
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +40,22 @@ def test_two_processes_give_the_receipts_of_one(tmp_path: Path, pool: ProcessPoo
     assert list(alone) == ["all", 0, 1, 3, 4]
     assert receipts(folder, pool) == alone
     assert pool._processes, "no worker was started: nothing was shown"
+
+
+def test_summaries_alone_compare_the_ranks(tmp_path: Path, pool: ProcessPoolExecutor) -> None:
+    """As the receipt of all ranks does, with nothing but the summaries in this process."""
+    folder = folder_of_ranks(tmp_path / "in")
+    summaries = each(summarise, find_sources([str(folder)]), pool)
+    found = compare_ranks(chain.from_iterable(summaries), 5)
+    section = merged_receipt(read_record([str(folder)]), "lane", 5).ranks
+    assert section is not None
+    assert [row.rank for row in found.ranks] == [row.rank for row in section.rows]
+    assert (found.missing, section.missing) == ((2,), (2,))
+    divergences = [(item.aspect, item.ranks, item.only_here) for item in found.divergences]
+    assert divergences == [
+        (item.aspect, item.ranks, item.only_here) for item in section.divergences
+    ]
+    assert ("compile_ids", (1,)) in [item[:2] for item in divergences]
 
 
 def killed_or_read(source: Source, *, driver: int) -> Any:

@@ -147,7 +147,7 @@ def test_children_see_few_variables_and_leave_nothing_running(
     monkeypatch.setenv("MY_TOKEN", "secret")
     body = 'echo "${MY_TOKEN:-none}"; sleep 600 > /dev/null 2>&1 & echo $! > left'
     ended = run_with_limits(["sh", "-c", body], str(tmp_path), Limits(time_s=30), {})
-    assert (ended.problem, ended.said) == (None, "none")
+    assert (ended.problem, ended.output_tail) == (None, "none")
     left = int((tmp_path / "left").read_text(encoding="utf-8"))
     with contextlib.suppress(ProcessLookupError):
         handle = os.pidfd_open(left)

@@ -1,2 +1,27 @@
 """Records of runs from anywhere made into receipts: traces, text logs, run directories, and the
-output of trainers. The way is that of a live run."""
+output of trainers. The way is that of a live run; docs/analyze.md and docs/scale.md show its use.
+"""
+
+from __future__ import annotations
+
+from compilediag.runs.offline.rank_choice import summarise
+from compilediag.runs.offline.receipts import merged_receipt, rank_receipt, rank_receipts
+from compilediag.runs.offline.sources import (
+    find_sources,
+    read_record,
+    read_source,
+    read_sources,
+    workers_worth,
+)
+
+__all__ = [
+    "find_sources",
+    "merged_receipt",
+    "rank_receipt",
+    "rank_receipts",
+    "read_record",
+    "read_source",
+    "read_sources",
+    "summarise",
+    "workers_worth",
+]

@@ -1,5 +1,5 @@
 """Which sources hold which rank, which ranks the receipt of all lists one by one, and what it keeps
-of the others. Pure but for the reading of sources, which is passed in."""
+of the others."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from compilediag.diagnosis.ranks.fingerprint import (
 )
 from compilediag.diagnosis.ranks.selection import told_of
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
+from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal
 from compilediag.receipt.build.run_metadata import JournalFacts
 from compilediag.runs.metadata import sum_losses
-from compilediag.runs.offline.sources import rank_of
+from compilediag.runs.offline.sources import rank_of, read_source
 from compilediag.runs.pipeline import RunEvents, diagnosis_of
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
@@ -130,8 +131,21 @@ def fingerprint_from(
 
 def summary_in(journals: Journals) -> RankSummary:
     """The summary of one rank."""
+    return _summaries(journals)[0]
+
+
+def summarise(source: Source) -> tuple[RankSummary, ...]:
+    """The ranks of one source as `compare_ranks` compares them, in some hundred bytes a rank.
+
+    For runs of more ranks than one receipt can hold. Picklable both ways. A rank that wrote several
+    files has a summary of each: compare files of one kind only.
+    """
+    return _summaries(read_source(source))
+
+
+def _summaries(journals: Journals) -> tuple[RankSummary, ...]:
     timeline = fold([item.events for item in journals])
-    return summaries_of(timeline, causes_in(timeline))[0]
+    return summaries_of(timeline, causes_in(timeline))
 
 
 def _without_counts(finding: Finding) -> tuple[str, ...]:

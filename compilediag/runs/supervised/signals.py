@@ -7,7 +7,7 @@ import os
 import select
 import signal
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD)
@@ -38,12 +38,7 @@ class SignalInbox:
                 signal.signal(signum, self._receive)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for signum, before in self._before.items():
             signal.signal(signum, signal.SIG_DFL if before is None else before)
         signal.set_wakeup_fd(self._wakeup_before)

@@ -55,7 +55,7 @@ class Sink:
         """Releases what `open` acquired; nothing waits for it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ExportStats:
     """What became of the data given to one sink. Part of the receipt: the names stay."""
 
@@ -156,8 +156,8 @@ class ExportWorker:
             self._failed(error)
             return
         with self._changed:
-            pushes = self._stats.pushes + 1
-            self._stats = replace(self._stats, pushes=pushes, last_taken=not snapshot.active)
+            self._stats.pushes += 1
+            self._stats.last_taken = not snapshot.active
 
     def _push_queue(self) -> None:
         """Pushes the spans that wait, until a push fails."""
@@ -168,7 +168,7 @@ class ExportWorker:
                 self._failed(error, of_snapshot=False)
                 return
             with self._changed:
-                self._stats = replace(self._stats, spans=self._stats.spans + len(batch))
+                self._stats.spans += len(batch)
                 self._in_flight = 0
 
     def _batch(self) -> list[ExportedSpan]:
@@ -181,6 +181,6 @@ class ExportWorker:
             str(error) if isinstance(error, PushFailed) else f"{type(error).__name__}: {error}"
         )
         with self._changed:
-            failed = self._stats.pushes_failed + of_snapshot
-            self._stats = replace(self._stats, pushes_failed=failed, problem=problem)
+            self._stats.pushes_failed += of_snapshot
+            self._stats.problem = problem
             self._in_flight = 0

@@ -10,13 +10,12 @@ import atexit
 import contextlib
 import dis
 import importlib
-import importlib.util
 import io
 import json
 import os
 import sys
 from collections.abc import Callable
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any
 
 Decompile = Callable[[CodeType], object]
@@ -88,42 +87,26 @@ def guards_of(old_code: CodeType, new_code: CodeType) -> str | None:
     return None
 
 
-class AfterImport:
-    """Finds nothing itself; adds an action after the loading of one module."""
-
-    def __init__(self, name: str, action: Callable[[ModuleType], None]) -> None:
-        self.name = name
-        self.action = action
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        """The spec of the other finders, once."""
-        if name != self.name:
-            return None
-        sys.meta_path.remove(self)
-        spec: Any = importlib.util.find_spec(name)
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            run: Callable[[ModuleType], None] = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                run(module)
-                with contextlib.suppress(Exception):
-                    self.action(module)
-
-            spec.loader.exec_module = exec_module
-        return spec
-
-
-def start() -> None:
-    """Removes this folder from `sys.path`, and waits for torch where a folder is named."""
+def leave_path() -> None:
+    """Removes this folder from `sys.path`, so that the next sitecustomize is found."""
     here = os.path.dirname(__file__)
     sys.path[:] = [entry for entry in sys.path if entry != here]
     sys.path_importer_cache.pop(here, None)
-    folder = os.environ.get("COMPILEDIAG_DEPYF_DIR")
-    if folder:
-        notes = Notes(folder)
-        sys.meta_path.insert(0, AfterImport("torch._dynamo.convert_frame", notes.install))
 
 
-start()
+def start(folder: str) -> None:
+    """Notes compiles into the folder, once torch is imported."""
+    from compilediag_harness.base.post_import import PostImport
+
+    PostImport().want("torch._dynamo.convert_frame", Notes(folder).install)
+
+
+leave_path()
 del sys.modules[__name__]
-__import__(__name__)  # the sitecustomize that this one shadows; `site` reports where there is none
+try:
+    # The sitecustomize that this one shadows: that of the harness, which is imported then; it ends
+    # in an error, which `site` expects, where the user has none.
+    __import__(__name__)
+finally:
+    with contextlib.suppress(Exception):
+        start(os.environ["COMPILEDIAG_DEPYF_DIR"])
