@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ANNOUNCING = ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITLAB_CI")
 """pytest shows longer lines where one of the first two is set, our own views another format."""
@@ -24,6 +25,11 @@ def pytest_configure() -> None:
     # Several programs compute at a time: on cores that are taken, the threads of OpenMP wait for
     # one another in a busy loop.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # A busy machine takes longer for an example than the 200 ms that are allowed by default.
+    settings.register_profile(
+        "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("any machine")
 
 
 FOLDERS = ("unit", "torch", "end_to_end")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from compilediag.readers.inputs import Source
     from compilediag.readers.train_logs.patterns import LinePattern
-    from compilediag.runs.offline.many_ranks import Asked
+    from compilediag.runs.offline.many_ranks import ReceiptOptions
 
 
 @click.command(
@@ -109,22 +109,22 @@ def command(
         _check_nothing_works_here(tlparse, jobs, patterns, warmup)
     from compilediag.commands.show import drawn
     from compilediag.readers.train_logs.patterns import shapes_with
-    from compilediag.runs.offline import find_sources, workers_worth
+    from compilediag.runs.offline.sources import find_sources, workers_worth
 
     shapes = None if patterns is None else shapes_with(patterns)
     sources = find_sources(paths, shapes)
     lane = name or _lane(paths)
-    from compilediag.runs.offline.many_ranks import asked_here
+    from compilediag.runs.offline.many_ranks import options_here
 
     if cluster is not None:
         from compilediag.commands.analyze_cluster import connected
 
         with connected(cluster) as client:
             folder = _folder(output)
-            _on_cluster(client, sources, asked_here(lane, world_size, folder))
+            _on_cluster(client, sources, options_here(lane, world_size, folder))
     else:
         folder = _folder(output)
-        asked = asked_here(lane, world_size, folder, warmup)
+        asked = options_here(lane, world_size, folder, warmup)
         with _workers(jobs or workers_worth(sources)) as executor:
             _here(sources, asked, executor, shapes, tlparse=tlparse)
     if output is None:
@@ -176,7 +176,7 @@ def _workers(number: int) -> AbstractContextManager[Executor | None]:
 
 def _here(
     sources: tuple[Source, ...],
-    asked: Asked,
+    asked: ReceiptOptions,
     executor: Executor | None,
     shapes: Sequence[LinePattern] | None,
     *,
@@ -191,7 +191,8 @@ def _here(
         receipt = receipt_of_many(sources, asked, executor, shapes)
         write_receipt(receipt, receipt_in(asked.folder))
         return
-    from compilediag.runs.offline import merged_receipt, rank_receipts, read_sources
+    from compilediag.runs.offline.receipts import merged_receipt, rank_receipts
+    from compilediag.runs.offline.sources import read_sources
 
     record = replace(read_sources(sources, executor, shapes), warmup=asked.warmup)
     receipt = merged_receipt(record, asked.name, asked.world_size, asked.folder)
@@ -207,7 +208,7 @@ def _here(
             write_receipt(receipt, receipt_in(asked.folder, rank), flushed=False)
 
 
-def _on_cluster(client: Any, sources: tuple[Source, ...], asked: Asked) -> None:
+def _on_cluster(client: Any, sources: tuple[Source, ...], asked: ReceiptOptions) -> None:
     """Writes the same receipts as they come from the workers."""
     from compilediag.commands.analyze_cluster import receipts_on
     from compilediag.receipt.file import write_receipt

@@ -20,16 +20,29 @@ from compilediag.errors import UsageError
 from compilediag.readers.inputs import Source
 from compilediag.readers.parallel import AHEAD
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.offline import rank_receipt
-from compilediag.runs.offline.many_ranks import Asked, receipt_of_chosen, told_journals
-from compilediag.runs.offline.rank_choice import Choice, brief_in, choice_of, parts_of, summary_in
-from compilediag.runs.offline.rank_parts import Journals, Part, journals_of, parts_in, told_in
+from compilediag.runs.offline.many_ranks import (
+    ReceiptOptions,
+    journals_of_parts,
+    receipt_of_chosen,
+)
+from compilediag.runs.offline.rank_choice import (
+    Journals,
+    RankChoice,
+    RankPart,
+    choice_of,
+    fingerprint_in,
+    journals_of,
+    parts_in,
+    parts_of,
+    summary_in,
+)
+from compilediag.runs.offline.receipts import rank_receipt
 from compilediag.runs.offline.sources import (
     LoadedSources,
+    load,
     ranks_named,
     read_source,
     readable_in,
-    record_of,
 )
 
 JOINED = 16
@@ -65,7 +78,7 @@ def connected(address: str) -> Any:
 def receipts_on(
     client: Any,
     sources: tuple[Source, ...],
-    asked: Asked,
+    asked: ReceiptOptions,
     read: Callable[[Source], Journals] = read_source,
 ) -> Iterator[tuple[int | None, Receipt]]:
     """The receipt of all ranks, with None for its rank; then that of each, where there are several.
@@ -75,7 +88,7 @@ def receipts_on(
     readable = readable_in(sources)
     found = [client.submit(read, source, pure=False, retries=RETRIES) for source in readable]
 
-    def together(several: Sequence[Part]) -> tuple[RankFingerprint, ...]:
+    def together(several: Sequence[RankPart]) -> tuple[RankFingerprint, ...]:
         tasks = [
             client.submit(_brief, part, _of(part, found), asked, pure=False) for part in several
         ]
@@ -90,7 +103,7 @@ def receipts_on(
         return client.submit(_summary, part, _of(part, found), pure=False).result()
 
     chosen = choice_of(briefs, asked.world_size, ranks_named(sources), cache(summary_of))
-    told = told_in(parts, chosen)
+    told = chosen.of(parts)
     at = sorted({place for part in told for place in part.sources})
     wanted = [found[place] for place in at]
     with warnings.catch_warnings():
@@ -103,13 +116,13 @@ def receipts_on(
         yield from _each_rank(client, [by_rank[rank] for rank in sorted(by_rank)], found, asked)
 
 
-def _of(part: Part, found: Sequence[Any]) -> list[Any]:
+def _of(part: RankPart, found: Sequence[Any]) -> list[Any]:
     """What was read of its sources."""
     return [found[place] for place in part.sources]
 
 
 def _each_rank(
-    client: Any, parts: Sequence[Part], found: Sequence[Any], asked: Asked
+    client: Any, parts: Sequence[RankPart], found: Sequence[Any], asked: ReceiptOptions
 ) -> Iterator[tuple[int, Receipt]]:
     """The receipts of single ranks, in order; a few are made ahead, and few wait here."""
     waiting: deque[tuple[int, Any]] = deque()
@@ -141,16 +154,18 @@ def _joined(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
 # What follows runs on the workers.
 
 
-def _briefs_in(journals: Journals, asked: Asked) -> tuple[tuple[RankFingerprint, ...]]:
+def _briefs_in(journals: Journals, asked: ReceiptOptions) -> tuple[tuple[RankFingerprint, ...]]:
     """The ranks of one source, and those of its processes that have none."""
-    return (tuple(brief_in(part, asked.root) for part in parts_of(journals)),)
+    return (tuple(fingerprint_in(part, asked.root) for part in parts_of(journals)),)
 
 
-def _brief(part: Part, found: Sequence[Journals], asked: Asked) -> tuple[RankFingerprint]:
-    return (brief_in(journals_of(part, found), asked.root),)
+def _brief(
+    part: RankPart, found: Sequence[Journals], asked: ReceiptOptions
+) -> tuple[RankFingerprint]:
+    return (fingerprint_in(journals_of(part, found), asked.root),)
 
 
-def _summary(part: Part, found: Sequence[Journals]) -> RankSummary:
+def _summary(part: RankPart, found: Sequence[Journals]) -> RankSummary:
     return summary_in(journals_of(part, found))
 
 
@@ -158,16 +173,16 @@ def _merged(
     sources: tuple[Source, ...],
     at: Sequence[int],
     found: Sequence[Journals],
-    told: Sequence[Part],
-    asked: Asked,
-    chosen: Choice,
+    told: Sequence[RankPart],
+    asked: ReceiptOptions,
+    chosen: RankChoice,
 ) -> Receipt:
     """The receipt of all ranks; `at` are the places of the sources of which `found` was read."""
     read = dict(zip(at, found, strict=True))
-    record = record_of(sources, list(told_journals(told, read)), asked.root)
+    record = load(sources, list(journals_of_parts(told, read)), asked.root)
     return receipt_of_chosen(record, asked, chosen)
 
 
-def _one(part: Part, found: Sequence[Journals], asked: Asked) -> Receipt:
-    record = LoadedSources(journals_of(part, found), None, (), frozenset(), asked.root)
+def _one(part: RankPart, found: Sequence[Journals], asked: ReceiptOptions) -> Receipt:
+    record = LoadedSources(journals_of(part, found), root=asked.root)
     return rank_receipt(record, asked.name)

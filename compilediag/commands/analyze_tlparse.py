@@ -10,8 +10,8 @@ import msgspec
 from compilediag.readers.inputs import TRACE
 from compilediag.receipt.redact import secret_values
 from compilediag.receipt.schema.receipt import Artifact
-from compilediag.runs.supervised.assemble import artifact_of
-from compilediag.runs.supervised.reports import link_reports, linked_files
+from compilediag.runs.artifacts import artifact_of, report_files
+from compilediag.runs.supervised.reports import link_reports
 from compilediag.timeline.fold import fold
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def with_reports(
     logs = [source.path for source in record.sources if source.kind == TRACE]
     timeline = fold([journal.events for journal in record.journals])
     linked = link_reports(logs, folder, timeline, secret_values((), os.environ))
-    links = [artifact_of(path, folder) for path in linked_files(folder)]
+    links = [artifact_of(path, folder) for path in report_files(folder)]
     added = msgspec.structs.replace(
         receipt,
         artifacts=(

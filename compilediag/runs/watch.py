@@ -1,7 +1,7 @@
 """`with watch() as seen:`: a run observed from inside its own process, for tests and notebooks.
 
 The same events as under `compilediag run` are kept in memory, and folded, diagnosed and made into
-a receipt when they are first asked for. Nothing is written unless `seen.save` is called.
+a receipt at the first access. Nothing is written unless `seen.save` is called.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from compilediag_harness.base.session import Session
-from compilediag_harness.wire import WIRE_VERSION, Event, ProcessEnded, ProcessStarted, clip
+from compilediag_harness.wire import Event, ProcessEnded, ProcessStarted, clip
 
 if TYPE_CHECKING:
     from compilediag.diagnosis.diagnose import Diagnosis
     from compilediag.diagnosis.findings import Finding
     from compilediag.receipt.schema.invocations import Invocation
-    from compilediag.receipt.schema.receipt import Receipt, Status
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.runs.pipeline import Reported
     from compilediag.timeline.timeline import Timeline
 
 EVENT_LIMIT = 200_000
@@ -35,11 +38,11 @@ FAILURE_LIMIT = 8192
 
 
 class _Full(Exception):
-    """The memory for events is used up: tells the session to count the event as dropped."""
+    """The memory for events is used up: makes the session count the event as dropped."""
 
 
 class WatchResult:
-    """What a `watch()` block has seen. Read it after the block, or ask for `so_far` inside."""
+    """The record of a `watch()` block, to be read after the block; `snapshot()` inside of it."""
 
     def __init__(self, user_roots: tuple[str, ...], lane: str | None = None) -> None:
         self._events: list[Event] = []
@@ -55,7 +58,7 @@ class WatchResult:
         """Outermost calls of compiled callables, whether or not they compiled."""
 
     def begin(self, now: Callable[[], float], progress: Callable[[], ProcessEnded | None]) -> None:
-        """The block begins; `progress` tells what its end would tell, were it to end now."""
+        """The block begins; `progress` returns its end event, were it to end now."""
         self._now, self._progress = now, progress
 
     def keep(self, event: Event) -> None:
@@ -72,9 +75,9 @@ class WatchResult:
         """Seconds since the block began, on the clock of its events: marks a moment in it."""
         return self._now()
 
-    def so_far(self) -> WatchResult:
-        """What has been seen until now, to be read while the block goes on. The steps that are not
-        decided yet are not in it."""
+    def snapshot(self) -> WatchResult:
+        """The record until now, to be read while the block goes on, without the steps that are not
+        decided yet."""
         part = WatchResult(self._user_roots, self._lane)
         part._started_unix, part.calls = self._started_unix, self.calls
         if self._wall_s is not None:
@@ -87,6 +90,9 @@ class WatchResult:
         part.end(self._now(), None)
         return part
 
+    so_far = snapshot
+    """The older name of `snapshot`."""
+
     def end(self, wall_s: float, failure: str | None) -> None:
         """The block ended; `failure` is the text of the exception that ended it."""
         self._wall_s, self._failure = wall_s, failure
@@ -97,47 +103,45 @@ class WatchResult:
         self._ended()
         return tuple(self._events)
 
-    @cached_property
+    @property
     def timeline(self) -> Timeline:
         """Frames, compiles, recompiles, breaks, steps and spans of the block."""
-        from compilediag.timeline.fold import fold
+        return self._reported.timeline
 
-        return fold([self.events], None, self._user_roots)
-
-    @cached_property
+    @property
     def diagnosis(self) -> Diagnosis:
         """Verdict and findings."""
-        from compilediag.diagnosis.diagnose import diagnose
-
-        return diagnose(self.timeline)
+        return self._reported.diagnosis
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings, most expensive first."""
         return tuple(self.diagnosis.findings)
 
-    @cached_property
+    @property
     def receipt(self) -> Receipt:
         """The receipt of the block, as `compilediag run` would write it."""
-        from compilediag.receipt.build.build import build
+        return self._reported.receipt
+
+    @cached_property
+    def _reported(self) -> Reported:
+        """Made when it is first read, and not before: the block may still go on."""
         from compilediag.receipt.build.run_metadata import RunMetadata, facts_told_by
         from compilediag.receipt.redact import secret_values
-        from compilediag.receipt.ulid import ulid
+        from compilediag.runs.metadata import receipt_identity
+        from compilediag.runs.pipeline import RunEvents, receipt_of
 
-        timeline = self.timeline
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started_unix))
-        return build(
-            timeline,
-            self.diagnosis,
+        status = "complete" if self._failure is None else "failed"
+        return receipt_of(
+            RunEvents([self.events], self._user_roots),
             RunMetadata(
-                receipt_id=ulid(int(self._started_unix * 1000), os.urandom(10)),
-                created_at_utc=stamp,
-                status=self._status(),
+                *receipt_identity(self._started_unix),
+                status="partial" if self._partial else status,
                 wall_s=self._wall_s,
                 provenance=facts_told_by(os.environ),
                 lane_name=self._lane,
                 argv=tuple(sys.argv),
-                secret_values=tuple(secret_values(sys.argv, os.environ)),
+                secret_values=secret_values(sys.argv, os.environ),
                 failure_reason=self._failure,
             ),
         )
@@ -170,11 +174,6 @@ class WatchResult:
         write_receipt(self.receipt, Path(path))
         return Path(path)
 
-    def _status(self) -> Status:
-        if self._partial:
-            return "partial"
-        return "complete" if self._failure is None else "failed"
-
     def _ended(self) -> None:
         if self._wall_s is None:
             raise RuntimeError("watch() has not ended: read what it has seen after the with block")
@@ -199,7 +198,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
     def __init__(
         self, *, root: str | None = None, user_roots: Sequence[str] = (), lane: str | None = None
     ) -> None:
-        """`root`: the folder from which files are told, the working directory by default;
+        """`root`: the folder that paths are relative to, the working directory by default;
         `user_roots`: folders of the user's own code, the caller's by default; `lane`: the name
         under which the receipt is compared with others."""
         self._root = root
@@ -211,6 +210,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
 
     def __enter__(self) -> WatchResult:
         from compilediag_harness import attach
+        from compilediag_harness.process import identity
         from compilediag_harness.torch_internals import torch_calls
 
         if self._session is not None:
@@ -222,7 +222,8 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         session = Session(seen.keep)
         seen.begin(session.now, lambda: attach.progress(session))
         self._seen, self._session = seen, session
-        session.emit(_process_started(self._root or os.getcwd()))
+        started = {"t": 0.0, **identity(), "cwd": self._root or os.getcwd()}
+        session.emit(msgspec.convert(started, ProcessStarted))
         attach.install(session)
         self._forget_calls = torch_calls.on_outermost_call(seen.called)
         return seen
@@ -258,26 +259,3 @@ def _user_roots(caller: str, named: tuple[str, ...]) -> tuple[str, ...]:
     if not named and os.path.isfile(caller):
         roots.append(os.path.dirname(os.path.abspath(caller)))
     return tuple(dict.fromkeys(roots))
-
-
-def _process_started(cwd: str) -> ProcessStarted:
-    now = time.time()
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
-    return ProcessStarted(
-        t=0.0,
-        wire_version=WIRE_VERSION,
-        pid=os.getpid(),
-        parent_pid=os.getppid(),
-        rank=_rank("RANK"),
-        world_size=_rank("WORLD_SIZE"),
-        argv=tuple(sys.orig_argv[:256]),
-        executable=sys.executable or "",
-        cwd=cwd,
-        started_utc=f"{stamp}.{int(now % 1 * 1e6):06d}Z",
-        python=sys.version.split()[0],
-    )
-
-
-def _rank(variable: str) -> int | None:
-    text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() else None

@@ -53,7 +53,7 @@ class Attached:
     def _opening(self) -> bytes:
         forked = hasattr(self, "_pid")
         t = time.monotonic() - self.origin if forked else 0.0
-        return _json_line("ProcessStarted", {"t": t, **_identity()}).encode("ascii")
+        return _json_line("ProcessStarted", {"t": t, **identity()}).encode("ascii")
 
     def activate(self) -> None:
         """Installs the collectors, when torch is about to be imported."""
@@ -196,7 +196,8 @@ def start(run_dir: str) -> Attached:
     return attached
 
 
-def _identity() -> dict[str, object]:
+def identity() -> dict[str, object]:
+    """The fields of `ProcessStarted` that describe this process."""
     now = time.time()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
     return {

@@ -10,14 +10,10 @@ from rank_folders import folder_of_ranks, told
 from compilediag.diagnosis.ranks import selection as choice
 from compilediag.readers.parallel import pool_of
 from compilediag.receipt.file import read_receipt
-from compilediag.runs.offline import (
-    find_sources,
-    many_ranks,
-    merged_receipt,
-    rank_receipts,
-    read_record,
-)
-from compilediag.runs.offline.many_ranks import asked_here, receipt_of_many
+from compilediag.runs.offline import many_ranks
+from compilediag.runs.offline.many_ranks import options_here, receipt_of_many
+from compilediag.runs.offline.receipts import merged_receipt, rank_receipts
+from compilediag.runs.offline.sources import find_sources, read_record
 
 
 def mixed_folder(folder: Path) -> Path:
@@ -39,9 +35,9 @@ def test_the_receipts_of_a_record_that_is_held(
     """Of all ranks and of each, whether or not all of them are told, in this process or in two."""
     monkeypatch.setattr(choice, "RANKS_TOLD", room)
     monkeypatch.setattr(choice, "FEWEST_TOLD", 0)
-    monkeypatch.setattr(many_ranks, "TOGETHER", 2)
+    monkeypatch.setattr(many_ranks, "SOURCES_PER_TASK", 2)
     folder, out = mixed_folder(tmp_path / "in"), tmp_path / "out"
-    asked = asked_here("lane", 7, str(out))
+    asked = options_here("lane", 7, str(out))
     sources = find_sources([str(folder)])
     if workers:
         with pool_of(workers) as pool:

@@ -11,7 +11,8 @@ import pytest
 from rank_folders import folder_of_ranks, receipts, told
 
 from compilediag import cli
-from compilediag.runs.offline import merged_receipt, read_record
+from compilediag.runs.offline.receipts import merged_receipt
+from compilediag.runs.offline.sources import read_record
 
 needs_dask = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="dask is not installed"

@@ -11,19 +11,39 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
 
-DECLARES = """
-import json, time, torch
-import compilediag as cd
+PLANNED_CLOCK = """
+import sys, time
 
-torch.set_num_threads(1)
+now = time.monotonic()
+
+def clock():
+    global now
+    now += 1e-7  # two readings are never the same moment
+    return now
+
+def wait(seconds):
+    global now
+    now += seconds
+
+# The steps of this program take the seconds that it waits for, on any machine.
+for name, module in list(sys.modules.items()):
+    for known, value in list(vars(module).items()) if name.startswith("compilediag_") else ():
+        if value is time.monotonic:
+            setattr(module, known, clock)
+time.monotonic = clock
+"""
+
+DECLARES = f"""
+import torch
+import compilediag as cd
+{PLANNED_CLOCK}
 entropy, norms = cd.cadence("entropy", every=4), cd.cadence("norms", every=6)
-capture, spent = False, []
-rows = torch.rand(16, 20_000)
+capture = False
+rows = torch.rand(16, 10)
 
 @torch.compile(backend="eager")
 def forward(x):
@@ -38,24 +58,17 @@ def train(step):
     forward(weight).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-    began, reading, fires = time.perf_counter(), 0.0, norms.due(step)
-    while time.perf_counter() < began + (0.04 if fires else 0.002):
-        pass
+    fires = norms.due(step)
+    wait(0.4 if fires else 0.002)
     for row in rows if fires else ():
-        before = time.perf_counter()
-        values = row.tolist()
-        reading += time.perf_counter() - before
-    if fires:
-        spent.append((reading, time.perf_counter() - began - 0.002))
+        row.tolist()
 
 cd.drive(train, steps=24)
-print(json.dumps(spent))
 """
 
-UNMODIFIED = """
-import argparse, os, time, torch
-
-torch.set_num_threads(1)
+UNMODIFIED = f"""
+import argparse, os, torch
+{PLANNED_CLOCK}
 parser = argparse.ArgumentParser()
 parser.add_argument("--entropy-every", type=int, default=250)
 options = parser.parse_args()
@@ -70,10 +83,7 @@ weight = torch.nn.Parameter(torch.ones(2))
 optimizer = torch.optim.SGD([weight], lr=0.1)
 for step in range(1, 200):
     capture = step % options.entropy_every == 0
-    wait = 0.002 + 0.04 * (step % norms_every == 0) + 0.05 * capture
-    end = time.perf_counter() + wait
-    while time.perf_counter() < end:
-        pass
+    wait(0.002 + 0.04 * (step % norms_every == 0) + 0.05 * capture)
     forward(weight).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -82,19 +92,19 @@ for step in range(1, 200):
 COUNTS = ("frames", "compiles", "recompiles", "graphs", "graph_breaks", "eager_fallbacks")
 
 
-def probe(folder: Path, *words: str) -> tuple[dict[str, Any], str, str]:
-    """The receipt of a probe, its screen, and what the program printed."""
+def probe(folder: Path, *words: str) -> tuple[dict[str, Any], str]:
+    """The receipt of a probe, and its screen."""
     done = subprocess.run(
         [sys.executable, "-m", "compilediag", "probe", "--no-live", "--output", "out", *words],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stderr
     receipt = json.loads((folder / "out/receipt.json").read_text(encoding="utf-8"))
-    return receipt, done.stderr, done.stdout
+    return receipt, done.stderr
 
 
 def counted_by_torch(program: Path, variables: dict[str, str], *words: str) -> dict[str, int]:
@@ -106,18 +116,18 @@ def counted_by_torch(program: Path, variables: dict[str, str], *words: str) -> d
         env={**os.environ, **variables},
         capture_output=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     return json.loads(report.read_text(encoding="utf-8"))["counts"]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_groups_of_the_code(tmp_path: Path) -> None:
     """Every variant's counts are torch's own; the flag's group compiles, the other does not, but
     it works and reads tensors, and each of the two has its seconds."""
     program = tmp_path / "model.py"
     program.write_text(DECLARES)
-    receipt, screen, printed = probe(tmp_path, "model.py")
+    receipt, screen = probe(tmp_path, "model.py")
     found = receipt["cadence"]
     for variant in found["variants"]:
         settings = {**variant["settings"], "COMPILEDIAG_STEPS": str(found["steps"])}
@@ -132,25 +142,22 @@ def test_groups_of_the_code(tmp_path: Path) -> None:
     assert norms["compile_s"] == 0
     assert norms["fires"] >= 3
     recurring = norms["recurring"]
-    # What the program measured itself: around each read, and of the whole firing.
-    reading, firing = (
-        median(part) for part in zip(*json.loads(printed.splitlines()[3]), strict=True)
-    )
-    assert 0.5 * reading < recurring["sync_s"] < 1.1 * reading
-    assert recurring["total_s"] == pytest.approx(firing, rel=0.3)
-    assert recurring["metric_s"] == pytest.approx(firing - reading, rel=0.3)
+    assert recurring["total_s"] == pytest.approx(0.4 - 0.002, rel=0.01)
     assert recurring["total_s"] == pytest.approx(recurring["metric_s"] + recurring["sync_s"])
     assert entropy["recurring"]["sync_s"] == 0.0
-    assert norms["sync_s"] > recurring["sync_s"]
+    alone = next(item for item in found["variants"] if item["name"] == "norms")
+    variant = json.loads((tmp_path / "out" / alone["receipt"]).read_text(encoding="utf-8"))
+    (line,) = variant["syncs"]["lines"]
+    assert (line["kind"], line["count"]) == ("tolist", 16 * norms["fires"])
     assert "entropy" in screen
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_an_unmodified_program(tmp_path: Path) -> None:
     """Both forms of a template at once; what a program that counts from 1 fires in is found."""
     program = tmp_path / "model.py"
     program.write_text(UNMODIFIED)
-    receipt, _, _ = probe(
+    receipt, _ = probe(
         tmp_path,
         *("--group", "entropy=--entropy-every {n}", "--group", "norms=env:NORMS_EVERY={n}"),
         "model.py",
@@ -164,10 +171,10 @@ def test_an_unmodified_program(tmp_path: Path) -> None:
         assert len(fires) == item["fires"] >= 3
         # The program counts from 1, and we from 0.
         assert {(step + 1) % item["every"] for step in fires} == {0}
-    assert norms["recurring"]["metric_s"] == pytest.approx(0.04, rel=0.5)
+    assert norms["recurring"]["metric_s"] == pytest.approx(0.04, rel=0.01)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("side", "frames", "breaks", "recompiles"),
     [("broken", 1, 0, [4, 1, 2, 2, 2]), ("fixed", 5, 1, [0, 0, 0, 0, 0])],
@@ -178,7 +185,7 @@ def test_the_motivating_story(
     """Broken, each metric's first firing compiles, with its cause by name. Fixed, nothing is
     compiled twice at any cadence: one frame on each side of the two disabled hooks."""
     program = Path(__file__).parents[2] / "scenarios" / "metric_cadence" / f"{side}.py"
-    receipt, _, _ = probe(tmp_path, str(program), "--backend", "eager")
+    receipt, _ = probe(tmp_path, str(program), "--backend", "eager")
     found = receipt["cadence"]
     counts = [variant["counts"] for variant in found["variants"]]
     assert [item["recompiles"] for item in counts] == recompiles
@@ -196,7 +203,7 @@ def test_a_planted_period_without_groups(tmp_path: Path) -> None:
     """The configured program alone, and its rhythm by name."""
     program = tmp_path / "model.py"
     program.write_text(UNMODIFIED)
-    receipt, screen, _ = probe(tmp_path, "model.py", "--entropy-every", "9")
+    receipt, screen = probe(tmp_path, "model.py", "--entropy-every", "9")
     found = receipt["cadence"]
     assert [item["kind"] for item in found["variants"]] == ["configured"]
     assert 9 in [item["every"] for item in found["periods"]]

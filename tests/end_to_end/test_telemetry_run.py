@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +100,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         options = Options(output=str(folder / "run"), live=None, telemetry=wishes)
         environ = {**os.environ, "SEEN": str(folder / "seen")}
         with pytest.MonkeyPatch.context() as patch, out.open("wb") as file:
-            patch.setattr(exporter, "PATIENCE_S", 60.0)  # a slow machine is no slow receiver
+            patch.setattr(
+                exporter, "SHUTDOWN_TIMEOUT_S", 60.0
+            )  # a slow machine is no slow receiver
             outcome = _run_with_stdout(file.fileno(), [str(program)], options, environ)
         assert outcome.receipt is not None, outcome.notes
         text = textfile.read_text(encoding="utf-8")
@@ -210,8 +211,8 @@ def test_the_target_is_the_one_it_was(told: Told) -> None:
 
 @pytest.mark.parametrize("mode", ["hang", "refuse", "down"])
 def test_a_bad_receiver_changes_nothing_but_a_note(mode: str, tmp_path: Path) -> None:
-    """It hangs, refuses or is not there: exit code and output as without, the end comes within the
-    bound, and the loss is told."""
+    """It hangs, refuses or is not there: exit code and output as without, the run ends while the
+    receiver hangs, and the loss is reported."""
     pytest.importorskip("opentelemetry.proto")
     pytest.importorskip("prometheus_client")
     script = tmp_path / "x.py"
@@ -219,7 +220,6 @@ def test_a_bad_receiver_changes_nothing_but_a_note(mode: str, tmp_path: Path) ->
     with Collector(mode=mode) as collector:
         url = "http://127.0.0.1:1" if mode == "down" else collector.url
         words = ["run", "--otlp", url, "--pushgateway", url, str(script)]
-        began = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "compilediag", *words],
             capture_output=True,
@@ -228,7 +228,7 @@ def test_a_bad_receiver_changes_nothing_but_a_note(mode: str, tmp_path: Path) ->
             cwd=tmp_path,
         )
         assert (done.returncode, done.stdout) == (5, "told\n")
-        assert time.monotonic() - began < 60  # the receiver would hang for longer
+        assert not collector.release.is_set()  # a receiver that hangs has not answered yet
         notes = [line for line in done.stderr.splitlines() if "telemetry to" in line]
         assert len(notes) == 2
         assert all("the run is not affected" in note for note in notes)

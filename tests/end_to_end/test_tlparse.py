@@ -21,15 +21,11 @@ from timelines import attempt, recompile, timeline
 
 from compilediag import cli
 from compilediag.receipt.file import read_receipt
-from compilediag.runs.supervised.reports import (
-    link_reports,
-    linked_files,
-    role_of,
-    traces_in,
-)
-from compilediag.runs.tools.limited import Limits, run_limited
+from compilediag.runs.artifacts import report_files, role_of
+from compilediag.runs.supervised.reports import link_reports, traces_in
+from compilediag.runs.tools.limited import Limits, run_with_limits
 from compilediag.runs.tools.tlparse import Report, find_tlparse, reports_of
-from compilediag.runs.tools.tlparse_counts import counted_in, differences
+from compilediag.runs.tools.tlparse_counts import read_counts, differences
 
 HEAD = "V1121 14:11:01.404000 100 torch/_dynamo/utils.py:2009] "
 needs_tlparse = pytest.mark.skipif(find_tlparse() is None, reason="tlparse is not installed")
@@ -150,8 +146,8 @@ def test_children_see_few_variables_and_leave_nothing_running(
     """Variables of ours are not passed on, and what a child leaves behind is ended with it."""
     monkeypatch.setenv("MY_TOKEN", "secret")
     body = 'echo "${MY_TOKEN:-none}"; sleep 600 > /dev/null 2>&1 & echo $! > left'
-    ended = run_limited(["sh", "-c", body], str(tmp_path), Limits(time_s=30), {})
-    assert (ended.problem, ended.said) == (None, "none")
+    ended = run_with_limits(["sh", "-c", body], str(tmp_path), Limits(time_s=30), {})
+    assert (ended.problem, ended.output_tail) == (None, "none")
     left = int((tmp_path / "left").read_text(encoding="utf-8"))
     with contextlib.suppress(ProcessLookupError):
         handle = os.pidfd_open(left)
@@ -174,7 +170,7 @@ def test_the_real_program_counts_what_we_count(log: str, tmp_path: Path) -> None
     report = one(log, tmp_path, None)
     assert report.problem is None
     assert report.folder is not None
-    counted = counted_in(report.folder)
+    counted = read_counts(report.folder)
     assert counted is not None
     assert counted.rows == {(100, "0/0"): 1, (100, "0/1"): 1}
     assert counted.questions == {(100, "0/1"): 1}
@@ -221,9 +217,9 @@ def test_reports_are_linked_and_compared(run_dir: Path) -> None:
     """Files of the report have roles, and what it counts differently is said twice: to the user and
     in the receipt."""
     linked = link_reports(traces_in(str(run_dir)), str(run_dir), run_of_two(), ())
-    uris = [os.path.relpath(path, run_dir) for path in linked_files(str(run_dir))]
+    uris = [os.path.relpath(path, run_dir) for path in report_files(str(run_dir))]
     assert [role_of(uri) for uri in uris] == ["tlparse_report", "tlparse_raw", "tlparse_directory"]
-    assert role_of("index.html") is None
+    assert role_of("index.html") == "other"
     told: Any = linked.extensions["tlparse"]
     assert told["reports"][0]["report"] == "artifacts/tlparse/1"
     assert told["compared"] is True

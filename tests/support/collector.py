@@ -70,7 +70,7 @@ class Collector:
         body = request.rfile.read(int(request.headers["Content-Length"]))
         self.asked.set()
         if self.mode == "hang":
-            self.release.wait(60)
+            self.release.wait()
         if self.mode == "take":
             self._keep(request, body)
         code = {"refuse": 400, "busy": 503}.get(self.mode, 200)

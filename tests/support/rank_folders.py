@@ -11,7 +11,8 @@ import msgspec
 
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import as_plain
-from compilediag.runs.offline import merged_receipt, rank_receipts, read_record
+from compilediag.runs.offline.receipts import merged_receipt, rank_receipts
+from compilediag.runs.offline.sources import read_record
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 

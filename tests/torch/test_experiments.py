@@ -17,7 +17,7 @@ import pytest
 from compilediag.runs.supervised import Options, run
 from compilediag.runs.telemetry import exporter
 from compilediag.runs.telemetry.experiment_counts import experiment_counts, experiment_note
-from compilediag.runs.telemetry.exporter import FIGURES_FILE
+from compilediag.runs.telemetry.exporter import METRICS_FILE
 from compilediag.runs.telemetry.settings import TelemetrySettings
 from compilediag_harness.user_api import experiments
 from compilediag_harness.user_api.experiments import Experiments
@@ -25,7 +25,7 @@ from compilediag_harness.user_api.experiments import Experiments
 
 def figures(folder: Path, at_unix: float, **values: float) -> None:
     told = {"at_unix": at_unix, "step": 7, "figures": values}
-    (folder / FIGURES_FILE).write_text(json.dumps(told), encoding="utf-8")
+    (folder / METRICS_FILE).write_text(json.dumps(told), encoding="utf-8")
 
 
 class Wandb(types.ModuleType):
@@ -58,7 +58,7 @@ def test_the_two_halves_name_the_same_file() -> None:
     """The inside imports nothing of the outside: a name that both need stands in both."""
     from compilediag.runs.supervised.child_env import EXPERIMENTS_VARIABLE
 
-    assert experiments.FIGURES_FILE == FIGURES_FILE
+    assert experiments.FIGURES_FILE == METRICS_FILE
     assert experiments.VARIABLE == EXPERIMENTS_VARIABLE
 
 
@@ -103,7 +103,7 @@ def test_an_experiment_that_raises_is_counted(tmp_path: Path, monkeypatch, no_th
     assert (counts.told, counts.failed) == (0, 2)
     note = experiment_note("wandb", counts)
     assert note is not None
-    assert "2 of 2 tellings failed (ValueError" in note
+    assert "2 of 2 updates failed (ValueError" in note
     assert "AKIAIOSFODNN7EXAMPLE" not in note
 
 
@@ -128,7 +128,7 @@ def test_a_telling_that_fails_before_it_begins_is_counted(tmp_path: Path, monkey
         patch.setattr(sys, "meta_path", list(sys.meta_path))
         known.arm()
     monkeypatch.setattr(experiments.threading, "Event", lambda: Waits(1))
-    (tmp_path / FIGURES_FILE).write_text("{}", encoding="utf-8")
+    (tmp_path / METRICS_FILE).write_text("{}", encoding="utf-8")
     known._run()
     figures(tmp_path, 1.0, x=1.0)
     known._run()
@@ -216,7 +216,7 @@ def test_the_real_ones_are_told(name: str, tmp_path: Path, monkeypatch) -> None:
     begin, log, end = PROGRAMS[name]
     script = tmp_path / "x.py"
     script.write_text(PROGRAM.format(begin=begin, log=log, end=end), encoding="utf-8")
-    monkeypatch.setattr(exporter, "PATIENCE_S", 60.0)  # a slow machine is no slow receiver
+    monkeypatch.setattr(exporter, "SHUTDOWN_TIMEOUT_S", 60.0)  # a slow machine is no slow receiver
     wishes = TelemetrySettings(experiments=True, every_s=0.2)
     outcome = run([str(script)], Options(live=None, telemetry=wishes))
     assert outcome.receipt is not None, outcome.notes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from compilediag.readers.journal import Journal
-from compilediag.runs.supervised.assemble import _allowed
+from compilediag.runs.supervised.assemble import recorded_variables
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.child_env import child_environment
-from compilediag.runs.supervised.exit_status import notes_on_attachment, tell_ending
+from compilediag.runs.supervised.exit_status import exit_status_of, notes_on_attachment
 from compilediag.runs.supervised.target import Target
 from compilediag_harness.wire import ProcessEnded, ProcessStarted
 
@@ -30,8 +30,10 @@ def test_the_users_own_trace_is_kept() -> None:
 
 def test_only_listed_variables_are_recorded() -> None:
     """What changes torch is kept; everything else, tokens above all, is not."""
-    told = _allowed({"TORCH_LOGS": "x", "RANK": "0", "HF_TOKEN": "t", "HOME": "/h", "PATH": "/b"})
-    assert told == {"TORCH_LOGS": "x", "RANK": "0"}
+    reported = recorded_variables(
+        {"TORCH_LOGS": "x", "RANK": "0", "HF_TOKEN": "t", "HOME": "/h", "PATH": "/b"}
+    )
+    assert reported == {"TORCH_LOGS": "x", "RANK": "0"}
 
 
 # --- the output directory --------------------------------------------------------------------
@@ -59,9 +61,9 @@ def test_a_torch_logs_word_is_explained() -> None:
         "ValueError: Invalid log settings: recompile, must be a comma separated list of fully "
         "qualified module names\n\ntrace"
     )
-    told = tell_ending(ended(1), SCRIPT, [journal(10, raised)])
-    assert told.reason is not None
-    assert told.reason.startswith("torch refused TORCH_LOGS because of 'recompile'")
+    ending = exit_status_of(ended(1), SCRIPT, [journal(10, raised)])
+    assert ending.reason is not None
+    assert ending.reason.startswith("torch refused TORCH_LOGS because of 'recompile'")
 
 
 def test_notes_name_old_torch_and_faults() -> None:

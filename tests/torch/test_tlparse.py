@@ -27,7 +27,7 @@ from compilediag.runs.supervised.reports import (
 from compilediag.runs.tools import tlparse_log
 from compilediag.runs.tools.limited import Limits
 from compilediag.runs.tools.tlparse import Report, reports_of
-from compilediag.runs.tools.tlparse_counts import counted_in, differences
+from compilediag.runs.tools.tlparse_counts import differences, read_counts
 from compilediag.runs.tools.tlparse_log import Copied, TooLarge, copy_log
 from compilediag.timeline.timeline import BreakSite
 
@@ -66,8 +66,8 @@ def trace(*extra: bytes) -> bytes:
 
 def copied(raw: bytes, *, known: tuple[str, ...] = ()) -> tuple[str, Copied]:
     target = io.BytesIO()
-    told = copy_log([raw], target, known)
-    return target.getvalue().decode("utf-8"), told
+    reported = copy_log([raw], target, known)
+    return target.getvalue().decode("utf-8"), reported
 
 
 # --- the copy --------------------------------------------------------------------------------
@@ -75,8 +75,8 @@ def copied(raw: bytes, *, known: tuple[str, ...] = ()) -> tuple[str, Copied]:
 
 def test_good_records_are_kept() -> None:
     """What torch writes arrives with its event first, its ids, its payload and a right digest."""
-    text, told = copied(trace())
-    assert (told.records, told.left_out) == (4, {})
+    text, reported = copied(trace())
+    assert (reported.records, reported.left_out) == (4, {})
     lines = text.splitlines()
     assert lines[3] == "\t0/0: n == 2"
     metadata = json.loads(lines[2].partition("] ")[2])
@@ -101,8 +101,10 @@ def test_good_records_are_kept() -> None:
 )
 def test_what_is_not_understood_is_left_out_and_counted(raw: bytes, reason: str) -> None:
     """One bad record costs itself, never its neighbours."""
-    _, told = copied(trace(raw, record({"artifact": {"name": "last", "encoding": "string"}}, "x")))
-    assert (told.records, told.left_out) == (5, {reason: 1})
+    _, reported = copied(
+        trace(raw, record({"artifact": {"name": "last", "encoding": "string"}}, "x"))
+    )
+    assert (reported.records, reported.left_out) == (5, {reason: 1})
 
 
 def test_names_and_texts_lose_what_could_act() -> None:
@@ -135,7 +137,7 @@ def test_secrets_are_replaced() -> None:
     assert "hunter2" not in text
 
 
-@pytest.mark.parametrize("limit", ["LARGEST_LOG_BYTES", "MOST_PAYLOADS"])
+@pytest.mark.parametrize("limit", ["MAX_LOG_BYTES", "MAX_PAYLOADS"])
 def test_floods_are_refused(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log of which no report of a sensible size can be made is refused with the reason."""
     monkeypatch.setattr(tlparse_log, limit, 0)
@@ -145,19 +147,23 @@ def test_floods_are_refused(limit: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_long_lines_and_payloads_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line or payload over its limit costs its record."""
-    monkeypatch.setattr(tlparse_log, "LONGEST_PAYLOAD_BYTES", 20)
-    monkeypatch.setattr(tlparse_log, "LONGEST_LINE_BYTES", 600)
+    monkeypatch.setattr(tlparse_log, "MAX_PAYLOAD_BYTES", 20)
+    monkeypatch.setattr(tlparse_log, "MAX_LINE_BYTES", 600)
     artifact = {"artifact": {"name": "a", "encoding": "string"}}
     long = record({"compilation_metrics": {"x": "y" * 2000}})
-    _, told = copied(trace(record(artifact, "z" * 50), long))
-    assert (told.records, told.left_out) == (4, {"too_long": 2})
+    _, reported = copied(trace(record(artifact, "z" * 50), long))
+    assert (reported.records, reported.left_out) == (4, {"too_long": 2})
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_can_be_copied(raw: bytes) -> None:
     """Nothing in a log raises, and what is written is text that splits into records again."""
-    text, told = copied(raw + b"\n" + trace())
-    assert told.records == sum(not line.startswith("\t") for line in text.splitlines() if line) >= 4
+    text, reported = copied(raw + b"\n" + trace())
+    assert (
+        reported.records
+        == sum(not line.startswith("\t") for line in text.splitlines() if line)
+        >= 4
+    )
 
 
 # --- the child -------------------------------------------------------------------------------
@@ -216,7 +222,7 @@ def test_disagreement_is_named(tmp_path: Path) -> None:
     raw = "\n".join(json.dumps(item) for item in (line, backward, "text", [1]))
     (folder / "raw.jsonl").write_text(raw, encoding="utf-8")
     (folder / "compile_directory.json").write_text('{"[0/0_1]": {}}', encoding="utf-8")
-    counted = counted_in(str(folder))
+    counted = read_counts(str(folder))
     assert counted is not None
     assert differences([counted], run_of_two()) == [
         "tlparse counts 1 compiles, compilediag 2: 0/1 only in compilediag",
@@ -235,10 +241,10 @@ def test_a_break_that_only_tlparse_has_is_named(tmp_path: Path) -> None:
     line = {**artifact, "thread": 100, **ids(0, 1)}
     (tmp_path / "raw.jsonl").write_text(json.dumps(line), encoding="utf-8")
     (tmp_path / "compile_directory.json").write_text('{"[0/1]": {}}', encoding="utf-8")
-    counted = counted_in(str(tmp_path))
+    counted = read_counts(str(tmp_path))
     assert counted is not None
-    told = "tlparse has graph breaks that compilediag has not, in 0/1"
-    assert told in differences([counted], run_of_two())
+    reported = "tlparse has graph breaks that compilediag has not, in 0/1"
+    assert reported in differences([counted], run_of_two())
     site = BreakSite("train.py", 3, "step", "Graph break", 1, ("0/1_1",), 0, (0,))
     for breaks in ((site,), (site, replace(site, line=4, compile_ids=("0/0",)))):
         found = differences([counted], replace(run_of_two(), breaks=breaks))
@@ -248,9 +254,9 @@ def test_a_break_that_only_tlparse_has_is_named(tmp_path: Path) -> None:
 def test_garbage_is_not_counted(tmp_path: Path) -> None:
     """Files that are not what tlparse writes give no counts, rather than wrong ones."""
     (tmp_path / "raw.jsonl").write_bytes(b"\xff{\n")
-    assert counted_in(str(tmp_path)) is None
+    assert read_counts(str(tmp_path)) is None
     (tmp_path / "compile_directory.json").write_text("[1]", encoding="utf-8")
-    assert counted_in(str(tmp_path)) is None
+    assert read_counts(str(tmp_path)) is None
 
 
 # --- in the folder of a run ------------------------------------------------------------------
@@ -269,7 +275,7 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_no_trace_and_no_program_are_said(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing to report and nobody to report it: a sentence each, and no claim to have compared."""
+    """No trace, or no tlparse: a sentence each, and no claim to have compared."""
     monkeypatch.setattr("compilediag.runs.tools.tlparse.find_tlparse", lambda: None)
     linked = link_reports(traces_in(str(run_dir)), str(run_dir), run_of_two(), ())
     assert linked.notes == ("a.log: tlparse is not installed: pip install tlparse",)

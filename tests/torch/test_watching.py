@@ -121,19 +121,19 @@ def test_torch_is_given_back(tmp_path: Path) -> None:
     assert seen.events == before
 
 
-def test_what_was_seen_so_far() -> None:
+def test_what_was_seen_snapshot() -> None:
     """A part of the block, read while it goes on; the block itself goes on undisturbed."""
     double = fresh()
     with cd.watch() as seen:
         double(torch.ones(2))
-        early = seen.so_far()
+        early = seen.snapshot()
         double(torch.ones(3))
-        late = seen.so_far()
+        late = seen.snapshot()
     assert [part.receipt.compile.recompiles for part in (early, late, seen)] == [0, 1, 1]
     assert [part.receipt.status for part in (early, late, seen)] == ["partial"] * 2 + ["complete"]
     assert [part.calls for part in (early, late, seen)] == [1, 2, 2]
     assert [part.receipt.completeness.differences for part in (early, late)] == [(), ()]
-    assert seen.so_far().receipt.status == "complete"
+    assert seen.snapshot().receipt.status == "complete"
 
 
 def test_moments_lie_between_events() -> None:

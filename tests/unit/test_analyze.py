@@ -12,7 +12,7 @@ import pytest
 
 from compilediag import cli
 from compilediag.readers.inputs import sources_of
-from compilediag.runs.offline import read_record
+from compilediag.runs.offline.sources import read_record
 
 DATA = Path(__file__).parents[1] / "data"
 TRACES = DATA / "traces"

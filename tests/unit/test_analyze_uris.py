@@ -22,7 +22,7 @@ from compilediag.readers.inputs import RUN, TRACE, UNREADABLE, sources_of
 from compilediag.readers.journal import read_run
 from compilediag.readers.storage import above, below, local_path
 from compilediag.receipt.redact import Redactor
-from compilediag.runs.offline import find_sources
+from compilediag.runs.offline.sources import find_sources
 
 MemoryFileSystem: Any = import_module("fsspec.implementations.memory").MemoryFileSystem
 

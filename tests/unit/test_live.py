@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import pty
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from compilediag.runs.supervised.live_tail import Follower, LiveView, can_draw
+from compilediag.runs.supervised.live_tail import LiveView, can_draw
+from compilediag.timeline.fold import fold
 from compilediag.views.live import Progress, status, title
 from compilediag_harness.base.journal import Journal
 from compilediag_harness.wire import (
@@ -17,6 +19,7 @@ from compilediag_harness.wire import (
     CompileStarted,
     EntryDiff,
     FalseGuard,
+    GraphBroke,
     Location,
     ProcessStarted,
     Recompiled,
@@ -37,14 +40,31 @@ def test_the_line_tells_step_rate_and_what_compiles_and_why() -> None:
     progress = Progress()
     progress.apply(StepsEnded(1.0, 0, "optimizer", (0.5, 1.0), (0.5, 0.5)), 10.0)
     progress.apply(CompileStarted(2.0, 4, "recompile", "0/1", 0), 11.0)
-    told = progress.apply(AGAIN, 11.0)
-    assert told == "step 4: forward model.py:22 compiles again: capture False → True"
+    reported = progress.apply(AGAIN, 11.0)
+    assert reported == "step 4: forward model.py:22 compiles again: capture False → True"
     assert status([progress], 13.0, 14.0) == (
         "compilediag · 14 s · step 2 · 2 steps/s · "
         "compiling forward model.py:22 again (capture False → True) 2 s"
     )
     progress.apply(DONE, 14.0)
     assert progress.line(14.0) == "step 2 · 2 steps/s · 1 recompile · compiles cost 1.5 s"
+
+
+def test_recompiles_are_counted_as_a_receipt_counts_them() -> None:
+    """torch asked and its row has no reason: a recompile. A backward that repeats the reason of its
+    forward, and a frame that was given up at a break in a loop: none."""
+    events = [
+        AGAIN,
+        replace(DONE, recompile_reason=None),
+        replace(DONE, compile_id="0/2"),
+        replace(DONE, compile_id="0/2", forward=False),
+        GraphBroke(3.5, 4, "0/3", 0, "graph break in loop"),
+        replace(DONE, compile_id="0/3", graph_ops=None),
+    ]
+    progress = Progress()
+    for event in events:
+        progress.apply(event, 0.0)
+    assert progress.recompiles == fold([events]).counts.recompiles == 2
 
 
 def test_a_hostile_guard_cannot_leave_the_title() -> None:
@@ -71,18 +91,16 @@ def opening() -> bytes:
 def test_following_a_journal_that_grows(tmp_path: Path) -> None:
     """Only what was added is read, also when a look ends in the middle of a line."""
     journal = Journal(str(tmp_path), opening)
-    follower = Follower(str(tmp_path))
-    assert follower.look(0.0) == []
+    view = LiveView(str(tmp_path), -1)
+    assert view.poll(0.0) == []
     journal.write(AGAIN)
     whole = Path(journal.path).read_bytes()
     Path(journal.path).write_bytes(whole[:-10])
-    assert follower.look(1.0) == []
+    assert view.poll(1.0) == []
     with open(journal.path, "ab") as file:
         file.write(whole[-10:])
-    assert follower.look(2.0) == [
-        "step 4: forward model.py:22 compiles again: capture False → True"
-    ]
-    assert follower.look(3.0) == []
+    assert view.poll(2.0) == ["step 4: forward model.py:22 compiles again: capture False → True"]
+    assert view.poll(3.0) == []
     journal.close()
 
 
@@ -102,7 +120,7 @@ def test_nothing_is_drawn_where_there_is_no_terminal(tmp_path: Path) -> None:
 
 
 def test_a_background_job_does_not_draw(tmp_path: Path) -> None:
-    """A terminal that belongs to another group (here: to nobody) is left alone."""
+    """A terminal that belongs to another group (here: to nothing) is left alone."""
     master, slave = pty.openpty()
     view = LiveView(str(tmp_path), slave)
     view.draw()

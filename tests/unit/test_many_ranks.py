@@ -15,25 +15,27 @@ from compilediag.readers import parallel
 from compilediag.readers.inputs import FOREIGN, RUN, TRACE, Source
 from compilediag.readers.journal import Journal
 from compilediag.readers.parallel import pool_of
-from compilediag.runs.offline import (
-    find_sources,
-    many_ranks,
+from compilediag.runs.offline import many_ranks
+from compilediag.runs.offline.many_ranks import (
+    are_many,
+    lowest_ranks,
+    options_here,
+    receipt_of_many,
 )
-from compilediag.runs.offline.many_ranks import are_many, asked_here, lowest, receipt_of_many
-from compilediag.runs.offline.sources import rank_named, read_source
+from compilediag.runs.offline.sources import find_sources, rank_named, read_source
 
 
-@pytest.mark.parametrize(("kept", "told_again"), [(0, [0, 1]), (4096, [1])])
-def test_only_what_is_told_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, told_again: list[int]
+@pytest.mark.parametrize(("kept", "read_again"), [(0, [0, 1]), (4096, [1])])
+def test_only_listed_ranks_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, read_again: list[int]
 ) -> None:
-    """Each trace once; those of the ranks that are told, unless they are few events of a low rank;
-    and for what differs, the rank that does and one that it is compared with."""
+    """Each trace once; those of the listed ranks, unless they are few events of a low rank; and for
+    what differs, the rank that does and one that it is compared with."""
     for module in (choice, many_ranks):
         monkeypatch.setattr(module, "FEWEST_TOLD", 0)
     monkeypatch.setattr(choice, "RANKS_TOLD", 2)
     monkeypatch.setattr(many_ranks, "RANKS_TOLD", 1)
-    monkeypatch.setattr(many_ranks, "KEPT_OF_SOURCE", kept)
+    monkeypatch.setattr(many_ranks, "MAX_KEPT_EVENTS", kept)
     read: list[int | None] = []
 
     def counted(source: Source) -> tuple[Journal, ...]:
@@ -42,19 +44,19 @@ def test_only_what_is_told_is_read_again(
 
     monkeypatch.setattr(many_ranks, "read_source", counted)
     sources = find_sources([str(folder_of_ranks(tmp_path / "in"))])
-    made = receipt_of_many(sources, asked_here("lane", None, str(tmp_path / "out")))
+    made = receipt_of_many(sources, options_here("lane", None, str(tmp_path / "out")))
     assert made.ranks is not None
     assert made.ranks.told == 2
     assert read[:4] == [0, 1, 3, 4]
-    assert sorted(read[4:], key=str) == sorted([0, 1, *told_again])
+    assert sorted(read[4:], key=str) == sorted([0, 1, *read_again])
 
 
 def test_the_lowest_ranks_are_kept_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those without a rank last, as the receipt tells them."""
+    """Those without a rank last, as the receipt shows them."""
     monkeypatch.setattr(many_ranks, "RANKS_TOLD", 3)
     names = ["x.log", "trace_rank_10_a.log", "trace_rank_2_a.log", "y.log", "trace_rank_1_a.log"]
-    assert lowest([Source(f"in/{name}", TRACE) for name in names]) == {4, 2, 1}
-    assert lowest([Source(f"in/{name}", TRACE) for name in names[:2]]) == {0, 1}
+    assert lowest_ranks([Source(f"in/{name}", TRACE) for name in names]) == {4, 2, 1}
+    assert lowest_ranks([Source(f"in/{name}", TRACE) for name in names[:2]]) == {0, 1}
 
 
 def test_the_command(
@@ -77,7 +79,7 @@ def test_the_command(
     assert "rank-4/receipt.json" in names[0]
 
 
-def test_many_are_more_than_are_always_told() -> None:
+def test_many_are_more_than_are_always_listed() -> None:
     """Only what holds processes counts."""
     traces = [Source(f"{number}", TRACE if number % 2 else RUN) for number in range(FEWEST_TOLD)]
     foreign = [Source("x", FOREIGN)] * 1000

@@ -18,8 +18,9 @@ from compilediag import cli
 from compilediag.commands.analyze_cluster import JOINED, connected, receipts_on
 from compilediag.errors import UsageError
 from compilediag.readers.inputs import Source
-from compilediag.runs.offline import find_sources, merged_receipt, read_record, read_source
-from compilediag.runs.offline.many_ranks import Asked, asked_here
+from compilediag.runs.offline.many_ranks import ReceiptOptions, options_here
+from compilediag.runs.offline.receipts import merged_receipt
+from compilediag.runs.offline.sources import find_sources, read_record, read_source
 
 needs_dask = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="dask is not installed"
@@ -28,7 +29,7 @@ needs_dask = pytest.mark.skipif(
 
 def on(client: Any, folder: Path, read: Any = read_source) -> dict[object, bytes]:
     """What `receipts` gives, of a cluster."""
-    asked = Asked("lane", None, str(folder.parent / "out"), os.getcwd())
+    asked = ReceiptOptions("lane", None, str(folder.parent / "out"), os.getcwd())
     made = receipts_on(client, find_sources([str(folder)]), asked, read)
     return {"all" if rank is None else rank: told(receipt) for rank, receipt in made}
 
@@ -71,7 +72,9 @@ def test_what_is_asked_holds_wherever_it_is_read(
 ) -> None:
     """Paths are whole: workers have another working directory."""
     monkeypatch.chdir(tmp_path)
-    assert asked_here("lane", 4, "out") == Asked("lane", 4, str(tmp_path / "out"), str(tmp_path))
+    assert options_here("lane", 4, "out") == ReceiptOptions(
+        "lane", 4, str(tmp_path / "out"), str(tmp_path)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +93,7 @@ def test_workers_open_uris_themselves(cluster: Any, tmp_path: Path) -> None:
     """Through fsspec: what comes here is never the content of a file."""
     folder = folder_of_ranks(tmp_path / "in")
     uri = f"simplecache::file://{folder}"
-    asked = Asked("lane", None, str(tmp_path / "out"), os.getcwd())
+    asked = ReceiptOptions("lane", None, str(tmp_path / "out"), os.getcwd())
     with connected(cluster.scheduler_address) as client:
         made = dict(receipts_on(client, find_sources([uri]), asked))
     links = {item.uri for item in made[None].artifacts}

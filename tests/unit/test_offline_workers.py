@@ -3,67 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from functools import partial
-from itertools import chain
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
-import pytest
-from rank_folders import folder_of_ranks
-
-from compilediag import cli
-from compilediag.diagnosis.ranks.divergence import compare_ranks
 from compilediag.readers.inputs import TRACE, Source
-from compilediag.readers.parallel import AHEAD, each, pool_of
-from compilediag.runs.offline import (
-    find_sources,
-    merged_receipt,
-    read_record,
-    read_source,
-    summarise,
-    workers_worth,
-)
-
-
-@pytest.fixture(scope="module")
-def pool() -> Any:
-    with pool_of(2) as made:
-        yield made
-
-
-def test_summaries_alone_compare_the_ranks(tmp_path: Path, pool: ProcessPoolExecutor) -> None:
-    """As the receipt of all ranks does, with nothing but the summaries in this process."""
-    folder = folder_of_ranks(tmp_path / "in")
-    summaries = each(summarise, find_sources([str(folder)]), pool)
-    found = compare_ranks(chain.from_iterable(summaries), 5)
-    section = merged_receipt(read_record([str(folder)]), "lane", 5).ranks
-    assert section is not None
-    assert [row.rank for row in found.ranks] == [row.rank for row in section.rows]
-    assert (found.missing, section.missing) == ((2,), (2,))
-    told = [(item.aspect, item.ranks, item.only_here) for item in found.divergences]
-    assert told == [(item.aspect, item.ranks, item.only_here) for item in section.divergences]
-    assert ("compile_ids", (1,)) in [item[:2] for item in told]
-
-
-def killed_or_read(source: Source, *, driver: int) -> Any:
-    """In a worker, the second rank's trace ends the process that reads it."""
-    if "rank_1" in source.path and os.getpid() != driver:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return read_source(source)
-
-
-def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
-    """What it had is read in this process, and so is what the broken pool no longer takes."""
-    folder = folder_of_ranks(tmp_path / "in")
-    sources = [Source(str(path), TRACE) for path in sorted(folder.iterdir())]
-    with pool_of(2) as broken:
-        found = list(each(partial(killed_or_read, driver=os.getpid()), sources, broken))
-        with pytest.raises(BrokenProcessPool, match="terminated abruptly"):
-            broken.submit(read_source, sources[0]).result()
-    assert found == [read_source(source) for source in sources]
+from compilediag.readers.parallel import AHEAD, each
+from compilediag.runs.offline.sources import workers_worth
 
 
 class Refusing(Executor):
@@ -99,26 +45,9 @@ def test_what_is_handed_out_is_bounded() -> None:
     assert len(taken) == AHEAD
 
 
-def test_an_error_of_the_task_itself_is_raised(pool: ProcessPoolExecutor) -> None:
-    """It is tried once more here, and is no lost worker."""
-    with pytest.raises(ValueError, match="invalid literal"):
-        list(each(int, ["no number"], pool))
-
-
 def test_little_is_read_in_one_process(tmp_path: Path) -> None:
     """Processes start later than a small file is read; many ranks are worth them at any size."""
     (tmp_path / "a").touch()
     small = Source(str(tmp_path / "a"), TRACE)
     assert workers_worth([small]) == workers_worth([small] * 3) == 1
     assert workers_worth([small] * 1000) == min(1000, len(os.sched_getaffinity(0)))
-
-
-def test_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--jobs` as typed, and no number of processes that is none."""
-    folder = folder_of_ranks(tmp_path / "in")
-    assert cli.main(["analyze", str(folder), "-j", "2", "-o", str(tmp_path / "out")]) == 0
-    assert sorted(path.parent.name for path in tmp_path.glob("out/rank-*/receipt.json")) == [
-        "rank-0", "rank-1", "rank-3", "rank-4",
-    ]  # fmt: skip
-    assert cli.main(["analyze", str(folder), "-j", "0"]) == 2
-    assert "0 is not in the range" in capsys.readouterr().err

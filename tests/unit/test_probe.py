@@ -66,7 +66,7 @@ def probing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Probing:
 TWO = Program({"entropy": 4, "norms": 6})
 
 
-def test_every_variant_runs_and_is_told(probing: Probing) -> None:
+def test_every_variant_runs_and_is_reported(probing: Probing) -> None:
     """Configured first, then all groups off, each alone, all together; each with its receipt."""
     outcome, found = probing(TWO)
     assert probing.announced == ["configured", "control", "entropy", "norms", "collision"]
@@ -167,7 +167,7 @@ def test_without_groups_the_period_is_found(probing: Probing) -> None:
 
 
 def test_a_variant_that_crashes_leaves_the_others(probing: Probing) -> None:
-    """They report, its status and reason are told, and the exit code is the configured one's."""
+    """Its status and reason are in the receipt, and the exit code is the configured one's."""
     crash = lambda words, env: (
         "failed" if env.get("COMPILEDIAG_CADENCE_ENTROPY", "off") not in ("off", "") else "complete"
     )

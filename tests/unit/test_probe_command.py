@@ -140,9 +140,9 @@ def test_mistakes_are_one_sentence(
     monkeypatch.chdir(tmp_path)
     Path("x.py").write_text("open('ran', 'w')")
     assert main(typed) == 2
-    told = capsys.readouterr().err
-    assert message in told
-    assert told.count("\n") == 1
+    screen = capsys.readouterr().err
+    assert message in screen
+    assert screen.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.py"]
 
 
@@ -160,19 +160,19 @@ def test_the_screen(probed: None, capsys: pytest.CaptureFixture[str]) -> None:
     """One table of costs, one of variants with a picture each, and what each run is about to do;
     no name of the target acts on the terminal, and no line is wider than it."""
     assert main(["probe", "--no-live", "model.py"]) == 0
-    told = capsys.readouterr().err
-    assert "compilediag · variant 1: configured, as the code says" in told
-    assert "compilediag · variant 3 of 5: entropy alone" in told
-    assert "norms make torch compile again: 2 recompiles, 1.0 s" in told
-    rows = [line.split() for line in told.splitlines()]
+    screen = capsys.readouterr().err
+    assert "compilediag · variant 1: configured, as the code says" in screen
+    assert "compilediag · variant 3 of 5: entropy alone" in screen
+    assert "norms make torch compile again: 2 recompiles, 1.0 s" in screen
+    rows = [line.split() for line in screen.splitlines()]
     assert ["entropy", "first", "hit", "0.51", "s", "0.50", "s", "5.0", "ms", "-"] in [
         row[:10] for row in rows
     ]
-    assert "sync: not measured" in told
-    assert "entropy: every 7 steps alone, every 4 in the code" in told
-    assert "\x1b" not in told
-    assert max(len(line) for line in told.splitlines()) <= 100
-    assert sum(any(bar in line for bar in BARS[5:]) for line in told.splitlines()) >= 3
+    assert "sync: not measured" in screen
+    assert "entropy: every 7 steps alone, every 4 in the code" in screen
+    assert "\x1b" not in screen
+    assert max(len(line) for line in screen.splitlines()) <= 100
+    assert sum(any(bar in line for bar in BARS[5:]) for line in screen.splitlines()) >= 3
 
 
 def test_show_draws_it_again(probed: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,9 +180,9 @@ def test_show_draws_it_again(probed: None, capsys: pytest.CaptureFixture[str]) -
     main(["probe", "--quiet", "model.py"])
     assert capsys.readouterr().err == ""
     assert main(["show"]) == 0
-    told = capsys.readouterr().out
-    assert told.index("cadence probe:") < told.index("next: compilediag")
-    assert told.count("next: compilediag") == 1
+    screen = capsys.readouterr().out
+    assert screen.index("cadence probe:") < screen.index("next: compilediag")
+    assert screen.count("next: compilediag") == 1
 
 
 def test_progress_names_the_variant() -> None:
@@ -194,7 +194,7 @@ def test_progress_names_the_variant() -> None:
     assert "variant 3, alone x" in status([Progress()], 0.0, 3.0, "variant 3, alone x")
 
 
-def test_a_slower_machine_is_told(probed: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_slower_machine_is_reported(probed: None, capsys: pytest.CaptureFixture[str]) -> None:
     """A variant whose quiet steps were longer has longer firings as well: said, not hidden."""
     main(["probe", "--quiet", "model.py"])
     receipt = read_receipt()
@@ -202,8 +202,8 @@ def test_a_slower_machine_is_told(probed: None, capsys: pytest.CaptureFixture[st
     first, *others = receipt.cadence.attribution
     slow = msgspec.structs.replace(first, quiet_s=30e-3)
     section = msgspec.structs.replace(receipt.cadence, attribution=(slow, *others))
-    told = render_cadence(msgspec.structs.replace(receipt, cadence=section), RenderOptions())
-    assert "its quiet steps took 30 ms, the control's 10 ms" in told
+    reported = render_cadence(msgspec.structs.replace(receipt, cadence=section), RenderOptions())
+    assert "its quiet steps took 30 ms, the control's 10 ms" in reported
     assert "quiet steps" not in render_cadence(receipt, RenderOptions())
 
 

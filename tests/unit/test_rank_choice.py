@@ -26,8 +26,9 @@ from compilediag.diagnosis.ranks.selection import lead_of, told_of
 from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.receipt.build.ranks import MISSING_KEPT
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.offline import find_sources, merged_receipt, read_record
-from compilediag.runs.offline.many_ranks import Asked
+from compilediag.runs.offline.many_ranks import ReceiptOptions
+from compilediag.runs.offline.receipts import merged_receipt
+from compilediag.runs.offline.sources import find_sources, read_record
 from compilediag.views.ranks import render_ranks
 from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render
@@ -246,7 +247,7 @@ def test_a_cluster_tells_the_same(
     (folder / "dedicated_log_torch_trace_rank_0_again.log").write_bytes(
         next(folder.glob("*rank_1_*")).read_bytes().replace(b'"rank": 1', b'"rank": 0')
     )
-    asked = Asked("lane", None, str(tmp_path / "out"), str(Path.cwd()))
+    asked = ReceiptOptions("lane", None, str(tmp_path / "out"), str(Path.cwd()))
     client = Direct()
     made = dict(receipts_on(client, find_sources([str(folder)]), asked))
     assert told(made[None]) == told(merged(folder))

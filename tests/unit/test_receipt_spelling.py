@@ -35,7 +35,10 @@ def with_many(events: int) -> Receipt:
     return from_plain(Receipt, raw)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=30,
+)
 @given(events=st.integers(0, 12), together=st.integers(1, 5))
 def test_pieces_are_the_file(monkeypatch: pytest.MonkeyPatch, events: int, together: int) -> None:
     """Wherever lists are taken apart, the bytes are those of the whole."""

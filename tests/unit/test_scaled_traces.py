@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from compilediag.readers.torch_trace.read import read_trace
-from compilediag.runs.offline import read_record
+from compilediag.runs.offline.sources import read_record
 from compilediag.timeline.fold import fold
 
 PATH = Path(__file__).parents[1] / "benchmarks" / "scaled_traces.py"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from compilediag.readers.journal import Journal
 from compilediag.runs.run_directory import make_run_dir
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.child_env import bootstrap_dir, child_environment
-from compilediag.runs.supervised.exit_status import tell_ending
+from compilediag.runs.supervised.exit_status import exit_status_of
 from compilediag.runs.supervised.kill_schedule import KillSchedule
 from compilediag.runs.supervised.signals import SignalInbox
 from compilediag.runs.supervised.target import Target, parse_target
@@ -48,6 +49,47 @@ def test_targets(words, kind, command, name, tmp_path: Path, monkeypatch) -> Non
     Path("job.sh").chmod(0o755)
     target = parse_target(words)
     assert (target.kind, target.command, target.name) == (kind, command, name)
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("python a.py --lr 1", "a"),
+        ("python3.11 jobs/a.py", "a"),
+        ("/usr/bin/python3 a.py", "a"),
+        ("python -u -X dev -W error a.py", "a"),
+        ("python -Xdev -u a.py b.py", "a"),
+        ("python -m pkg.train --lr 1", "pkg.train"),
+        ("python -um pkg.train", "pkg.train"),
+        ("python -c pass", "code"),
+        ("python -", "stdin"),
+        ("python", "python"),
+        ("python -m torch.distributed.run --nproc-per-node 2 a.py", "a"),
+        ("-m torch.distributed.run --nproc-per-node 2 a.py", "a"),
+        ("env OMP_NUM_THREADS=1 python -u a.py", "a"),
+        ("nice -n 5 numactl -m 0 python3 a.py", "a"),
+        ("timeout 60 torchrun --nproc-per-node 2 a.py --config other.py", "a"),
+        ("torchrun --nproc-per-node 2 -m pkg.train", "pkg.train"),
+        ("torchrun --standalone train", "train"),
+        ("torchrun --no-python ./prog", "torchrun"),
+        ("accelerate launch --num_processes 2 a.py", "a"),
+        ("deepspeed --module pkg.train", "pkg.train"),
+        ("uv run a.py", "a"),
+        ("uv run --with torch python -m pkg.train", "pkg.train"),
+        ("uv run torchrun a.py", "a"),
+        ("conda run -n env python a.py", "a"),
+        ("bash job.sh a.py", "job.sh"),
+        ("bash -lc 'cd /tmp && python -u a.py; echo done'", "a"),
+        ("bash -c 'echo \"'", "bash"),
+        ("make a.py", "make"),
+    ],
+)
+def test_a_lane_is_named_after_the_script(line, name, tmp_path: Path, monkeypatch) -> None:
+    """However it is launched; after the program where the command line does not show the script."""
+    monkeypatch.chdir(tmp_path)
+    Path("train").write_text("print(1)\n")
+    monkeypatch.setattr("shutil.which", lambda program: f"/bin/{program}")
+    assert parse_target(shlex.split(line)).name == name
 
 
 @pytest.mark.parametrize(
@@ -90,7 +132,7 @@ def test_what_cannot_be_started_is_said(words, message, tmp_path: Path, monkeypa
     ],
 )
 def test_options_that_keep_us_out(arguments, expected) -> None:
-    """The interpreter's own options are told from values and from the program's arguments."""
+    """The interpreter's own options are kept apart from values and from the program's arguments."""
     assert parse_target((sys.executable, *arguments)).defeats == expected
 
 
@@ -217,14 +259,18 @@ def ended(returncode: int, **more) -> ExitInfo:
 
 
 def test_the_first_worker_to_fail_is_the_reason() -> None:
-    """A launcher's exception follows from a worker's: the earliest end is told, with its trace."""
+    """A launcher's exception follows from a worker's: the earliest end is the reason."""
     journals = [
         journal(10, "ChildFailedError: rank 1\n\ntrace 0", t=9.0),
         journal(11, "RuntimeError: lost peer\n\ntrace 1", t=6.0, start="02"),
         journal(12, "ValueError: root\n\ntrace 2", t=5.0, start="02"),
     ]
-    told = tell_ending(ended(1), PROGRAM, journals)
-    assert (told.status, told.reason, told.log_tail) == ("failed", "ValueError: root", "trace 2")
+    ending = exit_status_of(ended(1), PROGRAM, journals)
+    assert (ending.status, ending.reason, ending.log_tail) == (
+        "failed",
+        "ValueError: root",
+        "trace 2",
+    )
 
 
 def test_a_fork_goes_on_with_the_clock_of_its_parent() -> None:
@@ -234,19 +280,19 @@ def test_a_fork_goes_on_with_the_clock_of_its_parent() -> None:
         journal(11, "RuntimeError: follows\n\ntrace 1", t=6.0, start="40"),
         journal(12, "ValueError: root\n\ntrace 2", t=43.0, start="40", began=40.0),
     ]
-    assert tell_ending(ended(1), PROGRAM, journals).reason == "ValueError: root"
+    assert exit_status_of(ended(1), PROGRAM, journals).reason == "ValueError: root"
 
 
 def test_a_scripts_own_exception_comes_first() -> None:
     """For a script, a helper process that failed earlier is not the reason."""
     journals = [journal(11, "OSError: helper\n\n", t=0.1), journal(10, "ValueError: own\n\ntrace")]
-    assert tell_ending(ended(1), SCRIPT, journals).reason == "ValueError: own"
+    assert exit_status_of(ended(1), SCRIPT, journals).reason == "ValueError: own"
 
 
 def test_a_handled_exception_is_no_failure() -> None:
     """`sys.last_value` may be set in a run that went well: the exit code decides."""
-    told = tell_ending(ended(0), SCRIPT, [journal(10, "ValueError: handled\n\n")])
-    assert (told.status, told.reason, told.log_tail) == ("complete", None, None)
+    ending = exit_status_of(ended(0), SCRIPT, [journal(10, "ValueError: handled\n\n")])
+    assert (ending.status, ending.reason, ending.log_tail) == ("complete", None, None)
 
 
 @pytest.mark.parametrize(
@@ -260,10 +306,10 @@ def test_a_handled_exception_is_no_failure() -> None:
 )
 def test_endings_without_an_exception(how: ExitInfo, status: str, reason: str) -> None:
     """Signals by name; a shell's spelling of a signal is explained."""
-    told = tell_ending(how, SCRIPT, [])
-    assert (told.status, told.reason) == (status, reason)
+    ending = exit_status_of(how, SCRIPT, [])
+    assert (ending.status, ending.reason) == (status, reason)
 
 
 def test_lost_records_make_a_complete_run_partial() -> None:
     """The target succeeded, the record of it did not."""
-    assert tell_ending(ended(0), SCRIPT, [], lost=True).status == "partial"
+    assert exit_status_of(ended(0), SCRIPT, [], lost=True).status == "partial"

@@ -1,13 +1,11 @@
 """Records of runs from anywhere made into receipts: traces, text logs, run directories, and the
-output of trainers.
-
-The way is that of a live run: events, Timeline, rules, receipt. What a record cannot tell is null
-or said in `completeness`; what is lost makes the verdict blind.
+output of trainers. The way is that of a live run; docs/analyze.md and docs/scale.md show its use.
 """
 
 from __future__ import annotations
 
-from compilediag.runs.offline.receipts import merged_receipt, rank_receipt, rank_receipts, summarise
+from compilediag.runs.offline.rank_choice import summarise
+from compilediag.runs.offline.receipts import merged_receipt, rank_receipt, rank_receipts
 from compilediag.runs.offline.sources import (
     find_sources,
     read_record,

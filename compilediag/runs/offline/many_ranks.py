@@ -1,9 +1,9 @@
 """Traces of many ranks on this machine: read a few to a task, and each rank's receipt written where
 it was read.
 
-What a task gives back is each rank in brief, and the events of the lowest ranks where they are few.
-By the briefs is chosen which ranks the receipt of all tells, and what is not there of these is read
-again: no process ever holds the events of all ranks.
+A task returns the fingerprint of each rank, and the events of the lowest ranks where they are few.
+The fingerprints decide which ranks the receipt of all lists, and the sources of these are read
+again where needed: no process ever holds the events of all ranks.
 """
 
 from __future__ import annotations
@@ -23,16 +23,28 @@ from compilediag.readers.parallel import each
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import receipt_in
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.offline.rank_choice import Choice, choice_of, parts_of, summary_in
-from compilediag.runs.offline.rank_parts import Journals, Part, journals_of, parts_in, told_in
-from compilediag.runs.offline.receipts import merged_receipt, told_alone, told_receipt
+from compilediag.runs.offline.rank_choice import (
+    Journals,
+    RankChoice,
+    RankPart,
+    choice_of,
+    journals_of,
+    parts_in,
+    parts_of,
+    summary_in,
+)
+from compilediag.runs.offline.receipts import (
+    fingerprint_and_receipt,
+    listed_receipt,
+    merged_receipt,
+)
 from compilediag.runs.offline.sources import (
     LoadedSources,
+    load,
     rank_named,
     ranks_named,
     read_source,
     readable_in,
-    record_of,
 )
 
 if TYPE_CHECKING:
@@ -40,17 +52,16 @@ if TYPE_CHECKING:
 
     from compilediag.readers.train_logs.patterns import LinePattern
 
-TOGETHER = 8
-"""Sources that one task reads. Handing a task to a worker and taking its result costs half of what
-reading a small trace does."""
+SOURCES_PER_TASK = 8
+"""Submitting a task to a worker and fetching its result costs half of reading a small trace."""
 
-KEPT_OF_SOURCE = EVENTS_TOLD // RANKS_TOLD
-"""Most events that a task gives back of a source."""
+MAX_KEPT_EVENTS = EVENTS_TOLD // RANKS_TOLD
+"""Most events of a source that a task returns."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the receipts are to say, beside what the traces hold."""
+class ReceiptOptions:
+    """What goes into the receipts beside the contents of the traces."""
 
     name: str
     world_size: int | None
@@ -59,24 +70,26 @@ class Asked:
     root: str
     """The working directory: files below it are the user's own."""
     warmup: int | None = None
-    """Steps of a trainer's output that are warm-up, where the user says so."""
+    """Steps of a trainer's output that are warm-up, if the user gives the count."""
 
 
-def asked_here(name: str, world_size: int | None, folder: str, warmup: int | None = None) -> Asked:
-    """What a command asks for in this working directory."""
-    return Asked(name, world_size, os.path.abspath(folder), os.getcwd(), warmup)
+def options_here(
+    name: str, world_size: int | None, folder: str, warmup: int | None = None
+) -> ReceiptOptions:
+    """Options of a command in this working directory."""
+    return ReceiptOptions(name, world_size, os.path.abspath(folder), os.getcwd(), warmup)
 
 
 def are_many(sources: Sequence[Source]) -> bool:
-    """Whether there are more ranks than are all told, whatever they did."""
+    """Whether there are more ranks than a receipt lists in any case."""
     return len(readable_in(sources)) > FEWEST_TOLD
 
 
 def receipt_of_many(
     sources: tuple[Source, ...],
-    asked: Asked,
+    options: ReceiptOptions,
     executor: Executor | None = None,
-    shapes: Sequence[LinePattern] | None = None,
+    patterns: Sequence[LinePattern] | None = None,
 ) -> Receipt:
     """The receipt of all ranks; that of each rank is in the folder when this returns.
 
@@ -84,107 +97,105 @@ def receipt_of_many(
         OutputUnwritable: the folder or the disk does not take them.
     """
     readable = readable_in(sources)
-    held = list(_each_read(readable, asked, executor))
+    held = list(_read_all(readable, options, executor))
 
-    def together(several: Sequence[Part]) -> Iterable[RankFingerprint]:
-        tasks = ((part, _sources_of(part, readable)) for part in several)
-        return each(partial(_rank_of_several, asked=asked), tasks, executor)
+    def sources_of(part: RankPart) -> tuple[Source, ...]:
+        return tuple(readable[index] for index in part.sources)
 
-    parts, briefs = parts_in([found.briefs for found in held], together)
+    def merge(spread: Sequence[RankPart]) -> Iterable[RankFingerprint]:
+        tasks = ((part, sources_of(part)) for part in spread)
+        return each(partial(_merge_sources, options=options), tasks, executor)
+
+    parts, fingerprints = parts_in([item.fingerprints for item in held], merge)
     by_rank = {part.rank: part for part in parts if part.rank is not None}
 
     @cache
     def summary_of(rank: int) -> RankSummary:
         part = by_rank[rank]
-        return summary_in(journals_of(part, map(read_source, _sources_of(part, readable))))
+        return summary_in(journals_of(part, map(read_source, sources_of(part))))
 
-    chosen = choice_of(briefs, asked.world_size, ranks_named(sources), summary_of)
-    told = told_in(parts, chosen)
-    at = {place for part in told for place in part.sources}
-    read = {place: held[place].journals for place in at}
-    again = sorted(place for place, journals in read.items() if not journals)
+    choice = choice_of(fingerprints, options.world_size, ranks_named(sources), summary_of)
+    listed = choice.of(parts)
+    read = {index: held[index].journals for part in listed for index in part.sources}
+    again = sorted(index for index, journals in read.items() if not journals)
     read.update(
-        zip(again, each(read_source, [readable[place] for place in again], executor), strict=True)
+        zip(again, each(read_source, [readable[index] for index in again], executor), strict=True)
     )
-    record = record_of(sources, list(told_journals(told, read)), asked.root, shapes)
-    return receipt_of_chosen(replace(record, warmup=asked.warmup), asked, chosen)
+    loaded = load(sources, list(journals_of_parts(listed, read)), options.root, patterns)
+    return receipt_of_chosen(replace(loaded, warmup=options.warmup), options, choice)
 
 
-class Found(NamedTuple):
+class _SourceRanks(NamedTuple):
     """What was read of one source."""
 
-    briefs: tuple[RankFingerprint, ...]
-    """Of its ranks and processes, as if it were all there is of them."""
+    fingerprints: tuple[RankFingerprint, ...]
+    """Of its ranks and processes, as if there were no other source."""
     journals: Journals
-    """Empty where they are too many to be kept, or probably not told."""
+    """Empty where they are too large to be returned, or probably not listed."""
 
 
-def _each_read(
-    readable: Sequence[Source], asked: Asked, executor: Executor | None
-) -> Iterator[Found]:
-    low = lowest(readable)
+def _read_all(
+    readable: Sequence[Source], options: ReceiptOptions, executor: Executor | None
+) -> Iterator[_SourceRanks]:
+    lowest = lowest_ranks(readable)
+    numbered = [(source, index in lowest) for index, source in enumerate(readable)]
     tasks = (
-        [
-            (source, begin + place in low)
-            for place, source in enumerate(readable[begin : begin + TOGETHER])
-        ]
-        for begin in range(0, len(readable), TOGETHER)
+        numbered[begin : begin + SOURCES_PER_TASK]
+        for begin in range(0, len(numbered), SOURCES_PER_TASK)
     )
-    for found in each(partial(_read, asked=asked), tasks, executor):
+    for found in each(partial(_read_some, options=options), tasks, executor):
         yield from found
 
 
-def lowest(readable: Sequence[Source]) -> frozenset[int]:
-    """Places of the sources that are probably told: those of the lowest ranks, by their names."""
+def lowest_ranks(readable: Sequence[Source]) -> frozenset[int]:
+    """Indexes of the sources that are probably listed: those of the lowest ranks, by file name."""
     ranks = [rank_named(source) for source in readable]
     order = sorted(range(len(readable)), key=lambda at: (ranks[at] is None, ranks[at] or 0, at))
     return frozenset(order[:RANKS_TOLD])
 
 
-def receipt_of_chosen(record: LoadedSources, asked: Asked, chosen: Choice) -> Receipt:
-    """The receipt of all ranks, from a record of those that it tells."""
-    if chosen.others is None:
-        return merged_receipt(record, asked.name, asked.world_size, asked.folder)
-    return told_receipt(record, asked.name, chosen.expected, asked.folder, chosen.others)
+def receipt_of_chosen(
+    loaded: LoadedSources, options: ReceiptOptions, choice: RankChoice
+) -> Receipt:
+    """The receipt of all ranks, of which those in `loaded` are listed."""
+    if choice.unlisted is None:
+        return merged_receipt(loaded, options.name, options.world_size, options.folder)
+    return listed_receipt(loaded, options.name, choice, options.folder)
 
 
-def told_journals(told: Iterable[Part], read: Mapping[int, Journals]) -> Iterator[Journal]:
-    """The journals of the parts, out of what was read of each source."""
-    for part in told:
-        yield from journals_of(part, (read[place] for place in part.sources))
-
-
-def _sources_of(part: Part, readable: Sequence[Source]) -> tuple[Source, ...]:
-    return tuple(readable[place] for place in part.sources)
+def journals_of_parts(parts: Iterable[RankPart], read: Mapping[int, Journals]) -> Iterator[Journal]:
+    """The journals of the parts, out of those of each source."""
+    for part in parts:
+        yield from journals_of(part, (read[index] for index in part.sources))
 
 
 # What follows runs in workers.
 
 
-def _read(tasks: Sequence[tuple[Source, bool]], asked: Asked) -> list[Found]:
-    """Sources, each with whether its journals are wanted."""
-    found: list[Found] = []
-    for source, wanted in tasks:
+def _read_some(tasks: Sequence[tuple[Source, bool]], options: ReceiptOptions) -> list[_SourceRanks]:
+    """Sources, each with whether its journals are to be returned."""
+    found: list[_SourceRanks] = []
+    for source, returned in tasks:
         journals = read_source(source)
-        briefs = tuple(_written(part, asked) for part in parts_of(journals))
-        few = sum(len(item.events) for item in journals) <= KEPT_OF_SOURCE
-        found.append(Found(briefs, journals if wanted and few else ()))
+        fingerprints = tuple(_write_part(part, options) for part in parts_of(journals))
+        few = sum(len(item.events) for item in journals) <= MAX_KEPT_EVENTS
+        found.append(_SourceRanks(fingerprints, journals if returned and few else ()))
     return found
 
 
-def _rank_of_several(task: tuple[Part, tuple[Source, ...]], asked: Asked) -> RankFingerprint:
+def _merge_sources(
+    task: tuple[RankPart, tuple[Source, ...]], options: ReceiptOptions
+) -> RankFingerprint:
     """A rank with several sources."""
     part, sources = task
-    return _written(journals_of(part, map(read_source, sources)), asked)
+    return _write_part(journals_of(part, map(read_source, sources)), options)
 
 
-def _written(journals: Sequence[Journal], asked: Asked) -> RankFingerprint:
-    """A part in brief; its receipt is written where it has a rank.
-
-    It is not waited for until the disk has it: after a power failure all is read again.
-    """
-    record = LoadedSources(tuple(journals), None, (), frozenset(), asked.root)
-    brief, receipt = told_alone(record, asked.name)
-    if brief.rank is not None:
-        write_receipt(receipt, receipt_in(asked.folder, brief.rank), flushed=False)
-    return brief
+def _write_part(journals: Journals, options: ReceiptOptions) -> RankFingerprint:
+    """The fingerprint of a part; its receipt is written where it has a rank, without waiting for
+    the disk: after a power failure all is read again."""
+    loaded = LoadedSources(tuple(journals), root=options.root)
+    fingerprint, receipt = fingerprint_and_receipt(loaded, options.name)
+    if fingerprint.rank is not None:
+        write_receipt(receipt, receipt_in(options.folder, fingerprint.rank), flushed=False)
+    return fingerprint

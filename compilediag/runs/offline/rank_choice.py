@@ -1,12 +1,14 @@
-"""The ranks of a record in brief, and what stays of those that its receipt does not tell. Pure."""
+"""Which sources hold which rank, which ranks the receipt of all lists one by one, and what it keeps
+of the others."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from compilediag.diagnosis.diagnose import diagnose
+from compilediag.diagnosis.causes.of_run import causes_in
+from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.ranks.divergence import Comparison, SummaryOf, compare_briefs
 from compilediag.diagnosis.ranks.fingerprint import (
@@ -16,87 +18,137 @@ from compilediag.diagnosis.ranks.fingerprint import (
     digest,
     losses_in,
 )
-from compilediag.diagnosis.ranks.selection import Told, told_of
+from compilediag.diagnosis.ranks.selection import told_of
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
+from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal
-from compilediag.runs.offline.sources import rank_of
+from compilediag.receipt.build.run_metadata import JournalFacts
+from compilediag.runs.metadata import sum_losses
+from compilediag.runs.offline.sources import rank_of, read_source
+from compilediag.runs.pipeline import RunEvents, diagnosis_of
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EvidenceLost
 
-LOSSES_TOLD = 20
-"""Most losses of ranks that are not told which are told all the same."""
+MAX_LOSSES = 20
+"""Most losses of unlisted ranks that the receipt names."""
 
 Journals = Sequence[Journal]
 
 
-@dataclass(frozen=True, slots=True)
-class Others:
-    """What a receipt says of ranks whose events it is not made of."""
+# --- parts: one rank each, or one process without a rank --------------------------------------
 
-    comparison: Comparison
-    """Of all ranks."""
-    ranks: tuple[int, ...]
-    events: int
-    torn: bool
-    lost: dict[str, int]
-    """Records lost, by reason."""
-    losses: tuple[EvidenceLost, ...]
+
+class RankPart(NamedTuple):
+    """One rank, or one process without a rank, and where its journals are."""
+
+    rank: int | None
+    sources: tuple[int, ...]
+    """Indexes of its sources."""
+    position: int = 0
+    """Of a process without a rank: its position among those of its source."""
 
 
 def parts_of(journals: Journals) -> list[Journals]:
     """The journals of each rank, ascending, and then each journal that has none."""
     by_rank: dict[int, list[Journal]] = {}
-    alone: list[Journals] = []
+    without: list[Journals] = []
     for item in journals:
         rank = rank_of(item)
         if rank is None:
-            alone.append((item,))
+            without.append((item,))
         else:
             by_rank.setdefault(rank, []).append(item)
-    return [*(by_rank[rank] for rank in sorted(by_rank)), *alone]
+    return [*(by_rank[rank] for rank in sorted(by_rank)), *without]
 
 
-def brief_in(journals: Journals, root: str) -> RankFingerprint:
-    """One rank, of all its journals; or one journal without a rank. Files below `root` are the
-    user's own."""
-    timeline = fold([item.events for item in journals], user_roots=(root,))
-    return brief_from(journals, timeline, diagnose(timeline).findings)
+def parts_in(
+    by_source: Sequence[Iterable[RankFingerprint]],
+    merge: Callable[[Sequence[RankPart]], Iterable[RankFingerprint]],
+) -> tuple[list[RankPart], list[RankFingerprint]]:
+    """The parts in the order of `parts_of`, and their fingerprints.
+
+    `by_source` has the fingerprints of each source. A rank with several sources did what all of
+    them contain: `merge` returns the fingerprints of such parts, in their order.
+    """
+    of_rank: dict[int, list[int]] = {}
+    fingerprints: dict[int, RankFingerprint] = {}
+    without: list[tuple[RankPart, RankFingerprint]] = []
+    for source, in_source in enumerate(by_source):
+        position = 0
+        for item in in_source:
+            if item.rank is None:
+                without.append((RankPart(None, (source,), position), item))
+                position += 1
+            else:
+                of_rank.setdefault(item.rank, []).append(source)
+                fingerprints[item.rank] = item
+    parts = [RankPart(rank, tuple(of_rank[rank])) for rank in sorted(of_rank)]
+    spread = [part for part in parts if len(part.sources) > 1]
+    fingerprints.update((item.rank or 0, item) for item in merge(spread))
+    return (
+        [*parts, *(part for part, _ in without)],
+        [*(fingerprints[rank] for rank in sorted(of_rank)), *(item for _, item in without)],
+    )
 
 
-def brief_from(
-    journals: Journals, timeline: Timeline, findings: Iterable[Finding]
+def journals_of(part: RankPart, by_source: Iterable[Journals]) -> tuple[Journal, ...]:
+    """The journals of a part, out of those of its sources."""
+    journals = tuple(item for read in by_source for item in read if rank_of(item) == part.rank)
+    return journals if part.rank is not None else journals[part.position : part.position + 1]
+
+
+# --- fingerprints -----------------------------------------------------------------------------
+
+
+def fingerprint_in(journals: Journals, root: str) -> RankFingerprint:
+    """One part, of all its journals. Files below `root` are the user's own."""
+    events = RunEvents([item.events for item in journals], (root,))
+    timeline, diagnosis = diagnosis_of(events)
+    return fingerprint_from(journals, timeline, diagnosis)
+
+
+def fingerprint_from(
+    journals: Journals, timeline: Timeline, diagnosis: Diagnosis
 ) -> RankFingerprint:
-    """The same of its journals, folded and diagnosed."""
-    summaries = summaries_of(timeline)
-    brief = brief_of(summaries[0]) if summaries else _without_rank(timeline)
-    lost: dict[str, int] = {}
-    for item in journals:
-        for reason, count in item.lost.items():
-            lost[reason] = lost.get(reason, 0) + count
+    """The same of journals that are folded and diagnosed."""
+    summaries = summaries_of(timeline, diagnosis.causes)
+    without_rank = RankFingerprint(
+        None, len(timeline.processes), 0, 0, 0, 0, 0, 0.0, None, None, 0, None
+    )
     sizes = [item.started.world_size for item in journals if item.started is not None]
     return replace(
-        brief,
-        findings=digest(sorted({_named(item) for item in findings})),
+        brief_of(summaries[0]) if summaries else without_rank,
+        findings=digest(sorted({_without_counts(item) for item in diagnosis.findings})),
         standing=_standing(timeline),
         events=sum(len(item.events) for item in journals),
         world_size=max((size for size in sizes if size is not None), default=None),
         torn=any(item.torn_tail for item in journals),
-        lost=counted(lost),
+        lost=counted(sum_losses(item.lost for item in journals)),
         losses=losses_in((item.source, item.reason) for item in timeline.lost),
     )
 
 
 def summary_in(journals: Journals) -> RankSummary:
-    """The same rank, summarised."""
-    return summaries_of(fold([item.events for item in journals]))[0]
+    """The summary of one rank."""
+    return _summaries(journals)[0]
 
 
-def _without_rank(timeline: Timeline) -> RankFingerprint:
-    return RankFingerprint(None, len(timeline.processes), 0, 0, 0, 0, 0, 0.0, None, None, 0, None)
+def summarise(source: Source) -> tuple[RankSummary, ...]:
+    """The ranks of one source as `compare_ranks` compares them, in some hundred bytes a rank.
+
+    For runs of more ranks than one receipt can hold. Picklable both ways. A rank that wrote several
+    files has a summary of each: compare files of one kind only.
+    """
+    return _summaries(read_source(source))
 
 
-def _named(finding: Finding) -> tuple[str, ...]:
+def _summaries(journals: Journals) -> tuple[RankSummary, ...]:
+    timeline = fold([item.events for item in journals])
+    return summaries_of(timeline, causes_in(timeline))
+
+
+def _without_counts(finding: Finding) -> tuple[str, ...]:
     """A finding without counts and seconds."""
     place = finding.location
     where = "" if place is None else f"{place.file}:{place.line}"
@@ -111,69 +163,85 @@ def _standing(timeline: Timeline) -> int:
     return int(any(process.torch is not None for process in timeline.processes))
 
 
-class Choice(NamedTuple):
+# --- the choice -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UnlistedRanks:
+    """What a receipt contains of ranks whose events it is not made of."""
+
+    comparison: Comparison
+    """Of all ranks."""
+    ranks: tuple[int, ...]
+    journal: JournalFacts
+    losses: tuple[EvidenceLost, ...]
+
+
+class RankChoice(NamedTuple):
     """What the receipt of all ranks is made of."""
 
     expected: int | None
     """The world size."""
-    told: Told | None
-    """None: all that was read."""
-    others: Others | None
+    listed: frozenset[int] | None = None
+    """Indexes of the parts that are listed; None: all."""
+    unlisted: UnlistedRanks | None = None
+
+    def of(self, parts: Sequence[RankPart]) -> list[RankPart]:
+        """Those of the parts that are listed."""
+        return [part for index, part in enumerate(parts) if self.lists(index)]
+
+    def lists(self, index: int) -> bool:
+        return self.listed is None or index in self.listed
 
 
 def choice_of(
-    briefs: Sequence[RankFingerprint],
+    fingerprints: Sequence[RankFingerprint],
     world_size: int | None,
     named: Collection[int],
     summary_of: SummaryOf,
-) -> Choice:
-    """Which of the briefs are told, in the order of `parts_of`; `named` are ranks that files are
-    named after, and `summary_of` is asked for the ranks that are named in the receipt."""
-    ranks = {item.rank for item in briefs if item.rank is not None}
-    expected = expected_ranks(world_size, [item.world_size for item in briefs], {*ranks, *named})
-    told = told_of(briefs)
-    if told is None:
-        return Choice(expected, None, None)
-    comparison = compare_briefs(briefs, expected, summary_of)
-    return Choice(expected, told, others_of(briefs, told, comparison))
+) -> RankChoice:
+    """Which of the parts are listed, in the order of `parts_of`; `named` are ranks in file names,
+    and `summary_of` is called for ranks that the receipt compares."""
+    ranks = {item.rank for item in fingerprints if item.rank is not None}
+    sizes = [item.world_size for item in fingerprints]
+    expected = expected_ranks(world_size, sizes, {*ranks, *named})
+    selection = told_of(fingerprints)
+    if selection is None:
+        return RankChoice(expected)
+    comparison = compare_briefs(fingerprints, expected, summary_of)
+    left = [item for index, item in enumerate(fingerprints) if index not in selection.places]
+    unlisted = UnlistedRanks(
+        comparison=comparison,
+        ranks=tuple(item.rank for item in left if item.rank is not None),
+        journal=JournalFacts(
+            records=sum(item.events for item in left),
+            torn_tail=any(item.torn for item in left),
+            records_lost=sum_losses(dict(item.lost) for item in left),
+        ),
+        losses=tuple(_losses(left, selection.otherwise)),
+    )
+    return RankChoice(expected, selection.places, unlisted)
 
 
 def expected_ranks(
-    world_size: int | None, told: Iterable[int | None], ranks: Iterable[int]
+    world_size: int | None, sizes: Iterable[int | None], ranks: Iterable[int]
 ) -> int | None:
-    """The world size: as the user told, as processes tell it, or as the highest rank implies."""
+    """The world size: the user's, that of the processes, or the one that the ranks imply."""
     if world_size is not None:
         return world_size
-    sizes = [size for size in told if size is not None]
-    return max([*sizes, *(rank + 1 for rank in ranks)], default=None)
+    known = [size for size in sizes if size is not None]
+    return max([*known, *(rank + 1 for rank in ranks)], default=None)
 
 
-def others_of(briefs: Sequence[RankFingerprint], told: Told, comparison: Comparison) -> Others:
-    """What is kept of the briefs that are not told."""
-    left = [item for place, item in enumerate(briefs) if place not in told.places]
-    lost: dict[str, int] = {}
-    for item in left:
-        for reason, count in item.lost:
-            lost[reason] = lost.get(reason, 0) + count
-    return Others(
-        comparison=comparison,
-        ranks=tuple(item.rank for item in left if item.rank is not None),
-        events=sum(item.events for item in left),
-        torn=any(item.torn for item in left),
-        lost=lost,
-        losses=tuple(_losses(left, told.otherwise)),
-    )
-
-
-def _losses(left: Sequence[RankFingerprint], otherwise: int) -> Iterable[EvidenceLost]:
+def _losses(left: Sequence[RankFingerprint], different: int) -> Iterable[EvidenceLost]:
     """What was lost of them, and that some of them do what nothing in the receipt shows."""
-    found = dict.fromkeys(loss for item in left for loss in item.losses)
-    for source, reason in list(found)[:LOSSES_TOLD]:
+    losses = list(dict.fromkeys(loss for item in left for loss in item.losses))
+    for source, reason in losses[:MAX_LOSSES]:
         yield EvidenceLost(0.0, 0, source, reason)
-    if len(found) > LOSSES_TOLD:
-        more = f"{len(found) - LOSSES_TOLD} more losses: the receipts of the ranks tell them"
+    if len(losses) > MAX_LOSSES:
+        more = f"{len(losses) - MAX_LOSSES} more losses: the receipts of the ranks tell them"
         yield EvidenceLost(0.0, 0, "ranks", more)
-    if otherwise:
-        who = "1 rank does" if otherwise == 1 else f"{otherwise} ranks do"
-        told_here = f"{who} what no rank does that is told here: see their own receipts"
-        yield EvidenceLost(0.0, 0, "ranks", told_here)
+    if different:
+        who = "1 rank does" if different == 1 else f"{different} ranks do"
+        note = f"{who} what no rank does that is told here: see their own receipts"
+        yield EvidenceLost(0.0, 0, "ranks", note)

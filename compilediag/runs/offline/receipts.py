@@ -1,4 +1,4 @@
-"""The receipts of a record: of all its ranks together, and of each alone."""
+"""The receipts of loaded sources: of all their ranks together, and of each alone."""
 
 from __future__ import annotations
 
@@ -9,200 +9,167 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.selection import has_room
-from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Source
-from compilediag.readers.journal import Journal
 from compilediag.readers.parallel import each
-from compilediag.receipt.build.build import build
 from compilediag.receipt.build.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt, Status
-from compilediag.receipt.ulid import ulid
-from compilediag.runs.offline.linked_files import links_to
+from compilediag.runs.artifacts import source_artifacts
+from compilediag.runs.metadata import journal_facts, receipt_identity, sum_losses
 from compilediag.runs.offline.rank_choice import (
-    Others,
-    brief_from,
-    brief_in,
+    RankChoice,
+    UnlistedRanks,
     choice_of,
     expected_ranks,
+    fingerprint_from,
+    fingerprint_in,
     parts_of,
     summary_in,
 )
-from compilediag.runs.offline.sources import LoadedSources, rank_of, read_source
-from compilediag.timeline.fold import fold
+from compilediag.runs.offline.sources import LoadedSources, rank_of
+from compilediag.runs.pipeline import RunEvents, receipt_of
 from compilediag_harness.wire import EvidenceLost
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-NAMES_SHOWN = 20
-
-
-def summarise(source: Source) -> tuple[RankSummary, ...]:
-    """What `compare_ranks` needs of the ranks of one source, in some hundred bytes a rank.
-
-    For runs of more ranks than one receipt can hold. Picklable both ways. A rank that wrote several
-    files has a summary of each: compare files of one kind only.
-    """
-    return summaries_of(fold([item.events for item in read_source(source)]))
+MAX_NAMES = 20
+NOT_READ = frozenset({UNREADABLE, BEYOND})
 
 
 def merged_receipt(
-    record: LoadedSources, name: str | None, world_size: int | None, out: str | None = None
+    loaded: LoadedSources, name: str | None, world_size: int | None, out: str | None = None
 ) -> Receipt:
     """One receipt of all ranks; `out` is the folder it is to lie in, for the links to the files.
 
-    Of a run of many ranks the receipt holds some: see `diagnosis/ranks/selection.py`.
+    Of a run of many ranks it lists some: see `diagnosis/ranks/selection.py`.
     """
-    parts = parts_of(record.journals)
-    if has_room(len(parts), sum(len(item.events) for item in record.journals)):
-        sizes = [item.started.world_size for item in record.journals if item.started is not None]
-        expected = expected_ranks(world_size, sizes, {*record.ranks, *record.named})
-        return told_receipt(record, name, expected, out)
-    briefs = [brief_in(part, record.root) for part in parts]
-    by_rank = {item.rank: part for item, part in zip(briefs, parts, strict=True)}
-    chosen = choice_of(briefs, world_size, record.named, lambda rank: summary_in(by_rank[rank]))
-    if chosen.told is None:
-        return told_receipt(record, name, chosen.expected, out)
-    journals = tuple(
-        item for place, part in enumerate(parts) if place in chosen.told.places for item in part
+    parts = parts_of(loaded.journals)
+    if has_room(len(parts), sum(len(item.events) for item in loaded.journals)):
+        sizes = [item.started.world_size for item in loaded.journals if item.started is not None]
+        expected = expected_ranks(world_size, sizes, {*loaded.ranks, *loaded.named})
+        return listed_receipt(loaded, name, RankChoice(expected), out)
+    fingerprints = [fingerprint_in(part, loaded.root) for part in parts]
+    by_rank = {item.rank: part for item, part in zip(fingerprints, parts, strict=True)}
+    choice = choice_of(
+        fingerprints, world_size, loaded.named, lambda rank: summary_in(by_rank[rank])
     )
-    kept = replace(record, journals=journals)
-    return told_receipt(kept, name, chosen.expected, out, chosen.others)
+    listed = (part for index, part in enumerate(parts) if choice.lists(index))
+    loaded = replace(loaded, journals=tuple(item for part in listed for item in part))
+    return listed_receipt(loaded, name, choice, out)
 
 
 def rank_receipts(
-    record: LoadedSources, name: str | None, executor: Executor | None = None
+    loaded: LoadedSources, name: str | None, executor: Executor | None = None
 ) -> Iterator[tuple[int, Receipt]]:
     """A receipt of each rank alone, ascending, made one at a time or one task a rank."""
-    by_rank: dict[int, list[Journal]] = {}
-    for item in record.journals:
-        rank = rank_of(item)
-        if rank is not None:
-            by_rank.setdefault(rank, []).append(item)
-    ranks = sorted(by_rank)
-    parts = (
-        LoadedSources(tuple(by_rank[rank]), None, (), frozenset(), record.root) for rank in ranks
+    parts = [part for part in parts_of(loaded.journals) if rank_of(part[0]) is not None]
+    each_alone = (LoadedSources(tuple(part), root=loaded.root) for part in parts)
+    receipts = each(partial(rank_receipt, name=name), each_alone, executor)
+    yield from zip(loaded.ranks, receipts, strict=True)
+
+
+def rank_receipt(loaded: LoadedSources, name: str | None) -> Receipt:
+    """The receipt of one rank, the only one in `loaded`. Picklable both ways."""
+    return fingerprint_and_receipt(loaded, name)[1]
+
+
+def fingerprint_and_receipt(
+    loaded: LoadedSources, name: str | None
+) -> tuple[RankFingerprint, Receipt]:
+    """One rank, or one process without a rank, by itself."""
+    timeline, diagnosis, receipt = receipt_of(
+        RunEvents([item.events for item in loaded.journals], (loaded.root,)),
+        _metadata(loaded, name, None, None),
     )
-    yield from zip(ranks, each(partial(rank_receipt, name=name), parts, executor), strict=True)
+    return fingerprint_from(loaded.journals, timeline, diagnosis), receipt
 
 
-def rank_receipt(record: LoadedSources, name: str | None) -> Receipt:
-    """The receipt of one rank, from a record that holds nothing else. Picklable both ways."""
-    return told_alone(record, name)[1]
-
-
-def told_alone(record: LoadedSources, name: str | None) -> tuple[RankFingerprint, Receipt]:
-    """One rank, or one process without a rank, by itself: in brief, and its receipt."""
-    timeline = fold([item.events for item in record.journals], user_roots=(record.root,))
-    diagnosis = diagnose(timeline)
-    brief = brief_from(record.journals, timeline, diagnosis.findings)
-    return brief, build(timeline, diagnosis, _facts(record, name, None, None))
-
-
-def told_receipt(
-    record: LoadedSources,
-    name: str | None,
-    expected: int | None,
-    out: str | None,
-    others: Others | None = None,
+def listed_receipt(
+    loaded: LoadedSources, name: str | None, choice: RankChoice, out: str | None
 ) -> Receipt:
-    """The receipt of the ranks of a record, which says of `others` what it can."""
-    events = [item.events for item in record.journals]
-    if others is not None and others.losses:
-        events.append(others.losses)
-    if unread := tuple(_unread(record.sources)):
-        events.append(unread)
-    ranks = {*record.ranks, *(() if others is None else others.ranks)}
-    missing = sorted(set(range(expected or 0)) - ranks)
-    if missing and ranks:
-        told = ", ".join(str(rank) for rank in missing[:NAMES_SHOWN])
-        more = f" and {len(missing) - NAMES_SHOWN} more" if len(missing) > NAMES_SHOWN else ""
-        lost = EvidenceLost(0.0, 0, "ranks", f"nothing was found of rank {told}{more}")
-        events.append((lost,))
-    # A log of all ranks is no second opinion of some.
-    text_log = record.text_log if others is None else None
-    timeline = fold(events, text_log, (record.root,), record.train_log)
-    facts = _facts(record, name, expected, out)
-    if others is not None:
-        timeline = replace(timeline, counted_ranks=others.ranks)
-        facts = _with_others(facts, others)
-    return build(timeline, diagnose(timeline), facts)
+    """The receipt of the loaded ranks, with what the choice keeps of the unlisted ones."""
+    unlisted = choice.unlisted
+    counted_ranks = () if unlisted is None else unlisted.ranks
+    present = {*loaded.ranks, *counted_ranks}
+    missing = sorted(set(range(choice.expected or 0)) - present)
+    not_found: tuple[EvidenceLost, ...] = ()
+    if missing and present:
+        names = ", ".join(str(rank) for rank in missing[:MAX_NAMES])
+        more = f" and {len(missing) - MAX_NAMES} more" if len(missing) > MAX_NAMES else ""
+        not_found = (EvidenceLost(0.0, 0, "ranks", f"nothing was found of rank {names}{more}"),)
+    losses = (() if unlisted is None else unlisted.losses, _unread(loaded.sources), not_found)
+    events = [*(item.events for item in loaded.journals), *filter(None, losses)]
+    metadata = _metadata(loaded, name, choice.expected, out)
+    return receipt_of(
+        RunEvents(
+            events,
+            (loaded.root,),
+            # A log of all ranks is no second opinion of some.
+            loaded.text_log if unlisted is None else None,
+            loaded.train_log,
+            counted_ranks,
+        ),
+        metadata if unlisted is None else _with_unlisted(metadata, unlisted),
+    ).receipt
 
 
-def _with_others(facts: RunMetadata, others: Others) -> RunMetadata:
-    """The facts with what was read of ranks that are not told."""
-    journal = facts.journal or JournalFacts(0)
-    lost = dict(journal.records_lost)
-    for reason, count in others.lost.items():
-        lost[reason] = lost.get(reason, 0) + count
-    torn = journal.torn_tail or others.torn
-    partial_now = facts.status == "complete" and (lost or torn)
+def _with_unlisted(metadata: RunMetadata, unlisted: UnlistedRanks) -> RunMetadata:
+    """The metadata with what was read of ranks that are not listed."""
+    listed, others = metadata.journal or JournalFacts(0), unlisted.journal
+    lost = sum_losses((listed.records_lost, others.records_lost))
+    torn = listed.torn_tail or others.torn_tail
+    partial_now = metadata.status == "complete" and (lost or torn)
     return replace(
-        facts,
-        status="partial" if partial_now and facts.exit_code is None else facts.status,
-        journal=JournalFacts(journal.records + others.events, torn, lost),
-        ranks=others.comparison,
+        metadata,
+        status="partial" if partial_now and metadata.exit_code is None else metadata.status,
+        journal=JournalFacts(listed.records + others.records, torn, lost),
+        ranks=unlisted.comparison,
     )
 
 
-def _unread(sources: Sequence[Source]) -> Iterator[EvidenceLost]:
-    """What may have held a part of the run, and was not looked into."""
+def _unread(sources: Sequence[Source]) -> tuple[EvidenceLost, ...]:
+    """Files that may hold a part of the run, and were not read."""
     closed = [item for item in sources if item.kind == UNREADABLE]
-    for item in closed[:NAMES_SHOWN]:
-        yield EvidenceLost(0.0, 0, "files", f"{os.path.basename(item.path)}: {item.why}")
-    if len(closed) > NAMES_SHOWN:
-        more = len(closed) - NAMES_SHOWN
-        yield EvidenceLost(0.0, 0, "files", f"{more} more files could not be read")
-    for item in sources:
-        if item.kind == BEYOND:
-            why = f"{item.count} files were not looked at: {item.why}"
-            yield EvidenceLost(0.0, 0, "files", why)
+    reasons = [f"{os.path.basename(item.path)}: {item.why}" for item in closed[:MAX_NAMES]]
+    if len(closed) > MAX_NAMES:
+        reasons.append(f"{len(closed) - MAX_NAMES} more files could not be read")
+    reasons += [
+        f"{item.count} files were not looked at: {item.why}"
+        for item in sources
+        if item.kind == BEYOND
+    ]
+    return tuple(EvidenceLost(0.0, 0, "files", reason) for reason in reasons)
 
 
-def _facts(
-    record: LoadedSources,
-    name: str | None,
-    expected: int | None,
-    out: str | None,
+def _metadata(
+    loaded: LoadedSources, name: str | None, expected: int | None, out: str | None
 ) -> RunMetadata:
-    now = time.time()
-    lost: dict[str, int] = {}
-    for journal in record.journals:
-        for reason, count in journal.lost.items():
-            lost[reason] = lost.get(reason, 0) + count
-    for source in record.sources:
-        if source.kind in {UNREADABLE, BEYOND}:
-            lost[source.kind] = lost.get(source.kind, 0) + source.count
-    log = record.train_log
+    journal, log = journal_facts(loaded.journals), loaded.train_log
+    closed = [{item.kind: item.count} for item in loaded.sources if item.kind in NOT_READ]
+    lost = sum_losses((journal.records_lost, *closed))
     if log is not None and log.counts.get("unread"):
         lost["train_log_unread"] = log.counts["unread"]
+    status: Status = "partial" if lost or journal.torn_tail else "complete"
     ending = None if log is None else log.ending
-    torn = any(journal.torn_tail for journal in record.journals)
-    left_out = [item.path for item in record.sources if item.kind == FOREIGN]
+    left_out = [item.path for item in loaded.sources if item.kind == FOREIGN]
+    kinds = (TRACE, TEXT, RUN, TRAIN)
     return RunMetadata(
-        receipt_id=ulid(int(now * 1000), os.urandom(10)),
-        created_at_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
-        status=cast(Status, ending.status)
-        if ending is not None
-        else ("partial" if lost or torn else "complete"),
+        *receipt_identity(time.time()),
+        status=status if ending is None else cast(Status, ending.status),
         exit_code=None if ending is None else ending.exit_code,
         failure_reason=None if ending is None else ending.reason,
         log_tail=None if log is None or ending is None else log.tail,
-        warmup=record.warmup,
+        warmup=loaded.warmup,
         lane_name=name,
-        ranks_expected=expected if record.ranks else None,
-        journal=JournalFacts(sum(len(item.events) for item in record.journals), torn, lost),
-        artifacts=() if out is None else tuple(links_to(record.sources, out)),
+        ranks_expected=expected if loaded.ranks else None,
+        journal=replace(journal, records_lost=lost),
+        artifacts=() if out is None else tuple(source_artifacts(loaded.sources, out)),
         extensions={
             "analyze": {
-                "read": {
-                    kind: sum(item.kind == kind for item in record.sources)
-                    for kind in (TRACE, TEXT, RUN, TRAIN)
-                },
-                "left_out": [os.path.basename(path) for path in left_out[:NAMES_SHOWN]],
+                "read": {kind: sum(s.kind == kind for s in loaded.sources) for kind in kinds},
+                "left_out": [os.path.basename(path) for path in left_out[:MAX_NAMES]],
                 "left_out_count": len(left_out),
             }
         },

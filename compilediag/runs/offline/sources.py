@@ -1,24 +1,23 @@
 """Records of runs from anywhere, found and read: traces, text logs, run directories, and the output
-of trainers.
-"""
+of trainers."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from compilediag.errors import UsageError
-from compilediag.readers.compression import Opened
 from compilediag.readers.inputs import NOTHING, RUN, TEXT, TRACE, Source, sources_of
 from compilediag.readers.journal import Journal, read_run
 from compilediag.readers.parallel import cores, each
-from compilediag.readers.storage import below, is_uri, local_path, names_in, size_of
+from compilediag.readers.storage import is_uri, local_path, size_of
 from compilediag.readers.torch_logs.counts import read_text_log
 from compilediag.readers.torch_logs.events import read_text_events
 from compilediag.readers.torch_trace.read import rank_in_name, read_trace
 from compilediag.readers.train_sources import known, logs_in, together
+from compilediag.runs.run_directory import joined_logs, text_logs
 from compilediag.timeline.timeline import TextLog
 from compilediag.timeline.train_log import TrainLog
 
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 
     from compilediag.readers.train_logs.patterns import LinePattern
 
-WORTH_BYTES = 32 << 20
-"""Less than this is read sooner than worker processes start."""
+MIN_PARALLEL_BYTES = 32 << 20
+"""Less than this is read before worker processes have started."""
 
-WORTH_SOURCES = 32
-"""As many sources are worth workers however small they are: each rank gets a receipt."""
+MIN_PARALLEL_SOURCES = 32
+"""This many sources are worth workers however small they are: each rank gets a receipt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +39,23 @@ class LoadedSources:
 
     journals: tuple[Journal, ...]
     """One a process, ordered by rank."""
-    text_log: TextLog | None
+    text_log: TextLog | None = None
     """A second opinion, where text logs lie beside traces or journals."""
-    sources: tuple[Source, ...]
-    named: frozenset[int]
-    """Ranks that file names tell, also of files that hold nothing."""
+    sources: tuple[Source, ...] = ()
+    named: frozenset[int] = frozenset()
+    """Ranks in file names, also of files that hold nothing."""
     root: str = field(default_factory=os.getcwd)
     """The working directory: files below it are the user's own."""
     train_log: TrainLog | None = None
     """What a trainer printed of its steps."""
     warmup: int | None = None
-    """Steps of it that were called warm-up."""
+    """Steps of it that the user calls warm-up."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks of which something was read."""
-        return tuple(
-            sorted({rank for item in self.journals if (rank := rank_of(item)) is not None})
-        )
+        """The ranks of which something was read, ascending."""
+        ranks = {rank_of(item) for item in self.journals}
+        return tuple(sorted(rank for rank in ranks if rank is not None))
 
 
 def read_record(paths: Sequence[str], executor: Executor | None = None) -> LoadedSources:
@@ -70,9 +68,9 @@ def read_record(paths: Sequence[str], executor: Executor | None = None) -> Loade
 
 
 def find_sources(
-    paths: Sequence[str], shapes: Sequence[LinePattern] | None = None
+    paths: Sequence[str], patterns: Sequence[LinePattern] | None = None
 ) -> tuple[Source, ...]:
-    """What lies at and below the paths; `shapes` are the lines that trainers print.
+    """What lies at and below the paths; `patterns` are the lines that trainers print.
 
     Raises:
         UsageError: a path does not exist, nothing of torch's lies there, or a URI needs what is not
@@ -82,7 +80,7 @@ def find_sources(
         here = local_path(path) if is_uri(path) else path
         if here is not None and not os.path.exists(here):
             raise UsageError(f"there is no file or folder {path}")
-    sources = sources_of(paths, shapes)
+    sources = sources_of(paths, patterns)
     if all(source.kind in NOTHING for source in sources):
         why = next((f" ({source.why})" for source in sources if source.why), "")
         raise UsageError(
@@ -96,39 +94,43 @@ def find_sources(
 def read_sources(
     sources: tuple[Source, ...],
     executor: Executor | None = None,
-    shapes: Sequence[LinePattern] | None = None,
+    patterns: Sequence[LinePattern] | None = None,
 ) -> LoadedSources:
-    """The record that the sources are; one task a source where there is an executor."""
+    """Reads the sources, one task each where there is an executor."""
     found = each(read_source, readable_in(sources), executor)
-    journals = [item for read in found for item in read]
-    return record_of(sources, journals, shapes=shapes)
+    return load(sources, [item for read in found for item in read], patterns=patterns)
 
 
-def record_of(
+def load(
     sources: tuple[Source, ...],
     journals: Sequence[Journal],
     root: str | None = None,
-    shapes: Sequence[LinePattern] | None = None,
+    patterns: Sequence[LinePattern] | None = None,
 ) -> LoadedSources:
-    """The record of sources whose journals were read, in the order of the sources."""
-    logs = logs_in(sources, shapes)
+    """The sources with their journals, which were read in the order of the sources, and logs."""
+    logs = logs_in(sources, patterns)
     sources = known(sources, logs)
-    texts = [source for source in sources if source.kind == TEXT]
+    texts = [source.path for source in sources if source.kind == TEXT]
+    runs = [source.path for source in sources if source.kind == RUN]
     text_log = None
     if not journals:
-        journals = [item for source in texts for item in read_text_events(source.path)]
-    elif texts or any(source.kind == RUN for source in sources):
-        text_log = _text_log([*texts, *(item for item in sources if item.kind == RUN)])
-    named = ranks_named(sources)
-    ordered = sorted(journals, key=lambda item: (rank_of(item) is None, rank_of(item) or 0))
-    root = os.getcwd() if root is None else root
-    return LoadedSources(tuple(ordered), text_log, sources, named, root, together(logs))
+        journals = [item for path in texts for item in read_text_events(path)]
+    elif paths := [*texts, *(path for run in runs for path in text_logs(run))]:
+        text_log = read_text_log(joined_logs(paths))
+    return LoadedSources(
+        tuple(sorted(journals, key=lambda item: (rank_of(item) is None, rank_of(item) or 0))),
+        text_log,
+        sources,
+        ranks_named(sources),
+        os.getcwd() if root is None else root,
+        together(logs),
+    )
 
 
 def workers_worth(sources: Sequence[Source]) -> int:
-    """How many processes should read the sources: one a core, and one where they are little."""
+    """How many processes should read the sources: one a core, and one where they are small."""
     paths = [source.path for source in readable_in(sources)]
-    if len(paths) < WORTH_SOURCES and sum(map(_size, paths)) < WORTH_BYTES:
+    if len(paths) < MIN_PARALLEL_SOURCES and sum(map(_size, paths)) < MIN_PARALLEL_BYTES:
         return 1
     return max(1, min(cores(), len(paths)))
 
@@ -142,41 +144,23 @@ def read_source(source: Source) -> tuple[Journal, ...]:
     """The processes of one trace or run directory: one task of many. Picklable both ways."""
     if source.kind == TRACE:
         return read_trace(source.path)
-    if source.kind == RUN:
-        return read_run(source.path)
-    return ()
+    return read_run(source.path) if source.kind == RUN else ()
 
 
 def ranks_named(sources: Sequence[Source]) -> frozenset[int]:
-    """Ranks that the names of traces tell, also of traces that hold nothing."""
+    """Ranks in the names of traces, also of traces that hold nothing."""
     named = (rank_named(item) for item in sources)
     return frozenset(rank for rank in named if rank is not None)
 
 
 def rank_named(source: Source) -> int | None:
-    """The rank that the name of a trace tells."""
+    """The rank in the name of a trace."""
     return rank_in_name(os.path.basename(source.path)) if source.kind == TRACE else None
 
 
 def rank_of(journal: Journal) -> int | None:
-    """The rank that the process told."""
+    """The rank of the process."""
     return journal.started.rank if journal.started is not None else None
-
-
-def _text_log(sources: Sequence[Source]) -> TextLog | None:
-    """All text logs as one second opinion: those named, and those of run directories."""
-    paths = [source.path for source in sources if source.kind == TEXT]
-    for source in sources:
-        if source.kind == RUN:
-            names = sorted(n for n in names_in(source.path) if n.startswith("torch_logs"))
-            paths += [below(source.path, name) for name in names]
-    return read_text_log(_joined(paths)) if paths else None
-
-
-def _joined(paths: Sequence[str]) -> Iterator[bytes]:
-    for path in paths:
-        yield from Opened(path).pieces()
-        yield b"\n"  # a torn end must not run into the next file
 
 
 def _size(path: str) -> int:

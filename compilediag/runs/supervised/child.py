@@ -55,8 +55,8 @@ def start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.
         # Descriptors the shell passed on, such as /dev/fd/63 of `<(...)`, stay open.
         return subprocess.Popen(list(command), env=dict(environment), close_fds=False)
     except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"{command[0]} cannot be started: {said}") from error
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"{command[0]} cannot be started: {reason}") from error
 
 
 def supervise(
@@ -69,69 +69,62 @@ def supervise(
     clock: Callable[[], float] = time.monotonic,
 ) -> ExitInfo:
     """Waits for the child; passes signals on; ends it and all its children when it must."""
-    escalation = KillSchedule(grace_s)
-    tree = Tree(child.pid)
+    schedule = KillSchedule(grace_s)
+    tree = ProcessTree(child.pid)
     limit_at = None if timeout_s is None else started + timeout_s
     interrupted = timed_out = False
     while child.poll() is None:
-        for signum in inbox.wait(_patience(clock(), limit_at, escalation.next_at)):
+        for signum in inbox.wait(_time_left(clock(), limit_at, schedule.next_at)):
             if signum == signal.SIGINT:
                 interrupted = True
-                tree.look()
-                escalation.interrupt(clock())
+                tree.record()
+                schedule.interrupt(clock())
             elif signum in FORWARDED:
-                _send(child, signum)
+                with contextlib.suppress(OSError):  # gone already
+                    child.send_signal(signum)
         if limit_at is not None and clock() >= limit_at and not timed_out:
             timed_out, limit_at = True, None
-            escalation.expire(clock())
-        for signum in escalation.due(clock()):
+            schedule.expire(clock())
+        for signum in schedule.due(clock()):
             tree.send(signum)
-    if signal.SIGTERM in escalation.sent:
-        tree.finish(_patience(clock(), escalation.next_at) or 0.0)
+    if signal.SIGTERM in schedule.sent:
+        tree.finish(_time_left(clock(), schedule.next_at) or 0.0)
     return ExitInfo(
         pid=child.pid,
         returncode=child.returncode,
         wall_s=clock() - started,
         interrupted=interrupted,
         timed_out=timed_out,
-        sent=tuple(escalation.sent),
+        sent=tuple(schedule.sent),
     )
 
 
-def _patience(now: float, *moments: float | None) -> float | None:
+def _time_left(now: float, *moments: float | None) -> float | None:
     known = [moment for moment in moments if moment is not None]
     return max(min(known) - now, 0.0) if known else None
 
 
-def _send(child: subprocess.Popen[bytes], signum: int) -> None:
-    with contextlib.suppress(OSError):  # gone already
-        child.send_signal(signum)
-
-
-class Tree:
-    """A process and its descendants, as they were seen; a number given to a new process since is
-    not mistaken for one of them."""
+class ProcessTree:
+    """A process and its recorded descendants; psutil keeps apart a new process with an old pid."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._seen: dict[int, psutil.Process] = {}
+        self._recorded: dict[int, psutil.Process] = {}
 
-    def look(self) -> None:
-        """Remembers the descendants there are now: those of a dead parent cannot be found later."""
+    def record(self) -> None:
+        """Records the present descendants: those of a dead parent cannot be found later."""
         import psutil
 
-        try:
-            root = self._seen.setdefault(self._pid, psutil.Process(self._pid))
+        with contextlib.suppress(psutil.Error):
+            root = self._recorded.setdefault(self._pid, psutil.Process(self._pid))
             for process in root.children(recursive=True):
-                self._seen.setdefault(process.pid, process)
-        except psutil.Error:
-            pass
+                self._recorded.setdefault(process.pid, process)
 
-    def finish(self, patience_s: float) -> None:
-        """Waits for those that outlived the root, which had their signal too; then kills them."""
+    def finish(self, timeout_s: float) -> None:
+        """Waits for those that outlived the root, which were sent signals too; then kills them."""
         import psutil
 
-        _, alive = psutil.wait_procs(list(self._seen.values()), timeout=patience_s)
+        _, alive = psutil.wait_procs(list(self._recorded.values()), timeout=timeout_s)
         if alive:
             self.send(signal.SIGKILL)
 
@@ -139,10 +132,7 @@ class Tree:
         """Sends a signal to all that are alive, the root first."""
         import psutil
 
-        self.look()
-        for process in list(self._seen.values()):
-            try:
-                if process.is_running():
-                    process.send_signal(signum)
-            except (psutil.Error, OSError):
-                pass
+        self.record()
+        for process in list(self._recorded.values()):
+            with contextlib.suppress(psutil.Error, OSError):
+                process.send_signal(signum)  # raises where the pid is another process's now

@@ -27,30 +27,25 @@ def child_environment(
     profile_dir: str | None = None,
     experiments_s: float | None = None,
 ) -> dict[str, str]:
-    """`base` with what attaches a Python child to the run.
+    """`base` with the variables that attach a Python child to the run.
 
     TORCH_LOGS stays as the user set it. TORCH_TRACE is set to `trace_dir` only where the user has
     none. A run inside a run attaches to the inner one only. `profile_dir`: where signals may put
-    profiles; None: signals are the program's alone. `experiments_s`: how often the experiment that
-    the program has open is told of the run, in seconds; None: never.
+    profiles; None: signals are the program's alone. `experiments_s`: seconds between updates of the
+    experiment that the program has open; None: no updates.
     """
     ours = bootstrap_dir()
     paths = base.get("PYTHONPATH", "")
     kept = [entry for entry in paths.split(os.pathsep) if entry != ours] if paths else []
-    child = {
-        **base,
-        "PYTHONPATH": os.pathsep.join([ours, *kept]),
-        RUN_DIR_VARIABLE: run_dir,
+    own = {
+        STEPS_VARIABLE: None if steps is None else str(steps),
+        PROFILE_VARIABLE: profile_dir,
+        EXPERIMENTS_VARIABLE: None if experiments_s is None else repr(experiments_s),
     }
-    child.pop(STEPS_VARIABLE, None)
-    child.pop(PROFILE_VARIABLE, None)
-    child.pop(EXPERIMENTS_VARIABLE, None)
-    if experiments_s is not None:
-        child[EXPERIMENTS_VARIABLE] = repr(experiments_s)
-    if profile_dir is not None:
-        child[PROFILE_VARIABLE] = profile_dir
-    if steps is not None:
-        child[STEPS_VARIABLE] = str(steps)
+    child = {name: value for name, value in base.items() if name not in own}
+    child.update({name: value for name, value in own.items() if value is not None})
+    child["PYTHONPATH"] = os.pathsep.join([ours, *kept])
+    child[RUN_DIR_VARIABLE] = run_dir
     if trace_dir is not None and not base.get("TORCH_TRACE"):
         child["TORCH_TRACE"] = trace_dir
     return child

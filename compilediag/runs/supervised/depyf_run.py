@@ -1,50 +1,39 @@
-"""`run --depyf`: the second run of a target, which shows what its frames became."""
+"""`run --depyf`: the second run of a target, which decompiles its frames."""
 
 from __future__ import annotations
 
 import os
 import signal
 import tempfile
-from collections.abc import Mapping
 
-from compilediag.receipt.redact import secret_values
-from compilediag.runs.run_directory import ARTIFACTS
+from compilediag.runs.run_directory import ARTIFACTS, DEPYF
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.child_env import child_environment
-from compilediag.runs.supervised.options import Options
 from compilediag.runs.supervised.signals import SignalInbox
-from compilediag.runs.supervised.target import Target
+from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.tools.depyf import decompile_run, time_for
 
-FOLDER = "depyf"
-_ENDING = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+_STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 
 
-def decompile(
-    target: Target,
-    options: Options,
-    run_dir: str,
-    variables: Mapping[str, str],
-    inbox: SignalInbox,
-    ended: ExitInfo,
-) -> tuple[str, ...]:
-    """Runs the target again and puts what its frames became among the artifacts.
+def decompile(run: SupervisedRun, ended: ExitInfo, inbox: SignalInbox) -> tuple[str, ...]:
+    """Runs the target again and puts the decompiled frames among the artifacts.
 
-    Returns sentences for the user. Whatever goes wrong costs these files alone.
+    Returns notes for the user. Whatever goes wrong costs these files alone.
     """
-    if ended.interrupted or target.kind == "stdin":
+    if ended.interrupted or run.target.kind == "stdin":
         return ("depyf: the target is not run a second time",)
-    into = os.path.join(run_dir, ARTIFACTS, FOLDER)
+    into = os.path.join(run.run_dir, ARTIFACTS, DEPYF)
     try:
-        # A run directory of its own: what the second run tells counts nowhere.
+        # A run directory of its own: the events of the second run count nowhere.
         with tempfile.TemporaryDirectory(prefix="compilediag-second-") as scratch:
             made = decompile_run(
-                target.command,
-                child_environment(variables, scratch, steps=options.steps),
+                run.target.command,
+                child_environment(run.variables, scratch, steps=run.options.steps),
                 into,
-                time_s=options.timeout_s or time_for(ended.wall_s),
-                known=secret_values(target.command, variables),
-                stopped=lambda: bool(_ENDING & set(inbox.wait(0))),
+                time_s=run.options.timeout_s or time_for(ended.wall_s),
+                known=run.secrets,
+                stopped=lambda: bool(_STOP_SIGNALS & set(inbox.wait(0))),
             )
     except Exception as error:
         return (f"depyf: nothing was decompiled: {type(error).__name__}: {error}"[:300],)

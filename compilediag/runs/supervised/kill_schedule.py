@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class KillSchedule:
     """Signals and the times at which they are due.
 
-    Once begun it does not begin again: more Ctrl-C change nothing. What is due is told once.
+    Once begun it does not begin again: more Ctrl-C change nothing. A signal is due once.
     """
 
     grace_s: float
@@ -21,7 +21,7 @@ class KillSchedule:
     sent: list[signal.Signals] = field(default_factory=list[signal.Signals])
 
     def interrupt(self, now: float) -> None:
-        """Ctrl-C: the terminal has told the child already. torch can swallow that (a
+        """Ctrl-C: the terminal has sent it to the child already. torch can swallow that (a
         KeyboardInterrupt inside a Python guard is lost), so INT again, then TERM, then KILL."""
         third = self.grace_s / 3
         self._begin(

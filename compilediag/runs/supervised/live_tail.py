@@ -1,7 +1,7 @@
 """Follows the journals of a running target and shows the live line; costs the target nothing.
 
-Runs in a thread of the parent, so that a terminal that is stopped (Ctrl-S) never keeps the parent
-from its signals. It reads files the target writes anyway.
+Runs in a thread of the parent, so that a stopped terminal (Ctrl-S) never keeps the parent from its
+signals. It reads files that the target writes anyway.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from compilediag.views.live import RESTORE_TITLE, SAVE_TITLE, Progress, status, 
 from compilediag.views.text import clean
 
 PERIOD_S = 0.25
-STOP_PATIENCE_S = 1.0
-FILE_LIMIT = 64
+STOP_TIMEOUT_S = 1.0
+MAX_FILES = 64
 """Most processes that are followed."""
 
 PLAIN_TERMINALS = frozenset({"", "dumb", "linux", "emacs", "unknown"})
@@ -31,29 +31,6 @@ def can_draw(fd: int, variables: Mapping[str, str], mode: LiveMode) -> bool:
     if not os.isatty(fd):
         return False
     return mode == "lines" or variables.get("TERM", "") not in PLAIN_TERMINALS
-
-
-class Follower:
-    """Tells what was added to the journals of a run directory since the last look."""
-
-    def __init__(self, run_dir: str) -> None:
-        self._journals = JournalTail(run_dir, FILE_LIMIT)
-        self._progress: dict[str, Progress] = {}
-
-    @property
-    def processes(self) -> list[Progress]:
-        return list(self._progress.values())
-
-    def look(self, now: float) -> list[str]:
-        """Takes in what is new; gives the sentences that are news by themselves."""
-        news: list[str] = []
-        for name, events in self._journals.look().items():
-            progress = self._progress.setdefault(name, Progress())
-            for event in events:
-                told = progress.apply(event, now)
-                if told is not None:
-                    news.append(told)
-        return news
 
 
 class LiveView:
@@ -68,13 +45,14 @@ class LiveView:
         label: str = "",
     ) -> None:
         self._label = label
-        self._follower = Follower(run_dir)
+        self._journals = JournalTail(run_dir, MAX_FILES)
+        self._processes: dict[str, Progress] = {}
         self._fd = fd
         self._mode = mode
         self._clock = clock
         self._started = clock()
         self._shown = ""
-        self._long: str | None = None
+        self._long_compile: str | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="compilediag-live", daemon=True)
 
@@ -86,33 +64,41 @@ class LiveView:
     def stop(self) -> None:
         """Ends the thread; does not wait for a terminal that takes no output."""
         self._over.set()
-        self._thread.join(STOP_PATIENCE_S)
+        self._thread.join(STOP_TIMEOUT_S)
         if self._mode == "title" and not self._thread.is_alive():
             self._write(RESTORE_TITLE)
 
     def _run(self) -> None:
-        # What goes wrong here costs the live line, nothing else.
+        # A fault of ours costs the live line, nothing else.
         with contextlib.suppress(Exception):
             while not self._over.wait(PERIOD_S):
                 self.draw()
 
+    def poll(self, now: float) -> list[str]:
+        """Reads what the journals have added; returns the news, one sentence a recompile."""
+        news: list[str] = []
+        for name, events in self._journals.look().items():
+            progress = self._processes.setdefault(name, Progress())
+            news += [item for event in events if (item := progress.apply(event, now)) is not None]
+        return news
+
     def draw(self) -> None:
-        """One look at the journals, and what it changes on the terminal."""
+        """Polls the journals once, and updates the terminal."""
         now = self._clock()
-        news = self._follower.look(now)
-        processes = self._follower.processes
+        news = self.poll(now)
+        processes = list(self._processes.values())
         line = status(processes, now, now - self._started, self._label)
         if self._mode == "title":
             if line != self._shown:
                 self._write(title(line))
                 self._shown = line
             return
-        for told in news:
-            self._write(f"compilediag · {clean(told)}\n")
+        for item in news:
+            self._write(f"compilediag · {clean(item)}\n")
         long = next((item for p in processes if (item := p.long_compile(now))), None)
-        if long is not None and long != self._long:
+        if long is not None and long != self._long_compile:
             self._write(f"{line}\n")
-        self._long = long
+        self._long_compile = long
 
     def _write(self, text: str) -> None:
         """One write, so that it cannot come between the bytes of another one; only while we are in

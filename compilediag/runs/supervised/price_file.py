@@ -1,4 +1,4 @@
-"""Reads the price table that the user names, before anything is started."""
+"""Reads the price table of the user, before anything is started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compilediag.errors import UsageError
 if TYPE_CHECKING:
     from compilediag.receipt.prices import PriceTable
 
-LARGEST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 VARIABLE = "COMPILEDIAG_PRICES"
 """Path of a table, where neither `--prices` nor pyproject.toml names one."""
@@ -30,8 +30,8 @@ def read_prices(path: str) -> PriceTable:
     toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         with open(path, "rb") as stream:
-            content = stream.read(LARGEST_BYTES + 1)
-        if len(content) > LARGEST_BYTES:
+            content = stream.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
             raise UsageError(f"{path} is larger than 1 MiB: this is no price table")
         raw = toml.loads(content.decode("utf-8-sig"))
     except OSError as error:

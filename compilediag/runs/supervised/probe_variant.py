@@ -1,4 +1,4 @@
-"""One variant of a probe: what moves its groups, its caches, its run, and what that told."""
+"""One variant of a probe: the settings of its groups, its caches, its run, and the record of it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from compilediag.diagnosis.cadence.groups import Group, variable_of, with_argument
 from compilediag.diagnosis.cadence.plan import OFF_TEMPLATE, Plan, Variant
 from compilediag.diagnosis.cadence.samples import Evidence, evidence_of
 from compilediag.receipt.build.cadence import VariantRun
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.run import run
 from compilediag_harness.collectors.sync_turns import STEPS_VARIABLE
 from compilediag_harness.user_api.cadence import variable
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.receipt import Receipt
 
 VARIANTS = "variants"
 READ_BREAKS = frozenset({"CD201", "CD202"})
@@ -42,10 +39,10 @@ class ProbeEnvironment:
     keep_caches: bool
 
 
-def moved(
+def settings_of(
     words: Sequence[str], groups: Sequence[Group], plan: Plan, variant: Variant
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The command of a variant, and the variables that move its groups."""
+    """The command of a variant, and the variables that set the periods of its groups."""
     settings: dict[str, str] = {}
     for group in groups:
         on = group in variant.on
@@ -62,22 +59,25 @@ def moved(
 
 
 def run_variant(
-    ground: ProbeEnvironment,
+    environment: ProbeEnvironment,
     variant: Variant,
     number: int,
     words: Sequence[str],
     settings: Mapping[str, str],
     plan: Plan | None = None,
 ) -> tuple[Outcome, VariantRun]:
-    """One supervised run; its directory has a number for a name, since groups have any name. With
-    a plan, synchronisations are sampled where a group may fire, in all variants alike."""
-    output = os.path.join(ground.folder, VARIANTS, f"{number}-{variant.kind}")
+    """One supervised run; its directory is named by a number, since groups have any name. With a
+    plan, synchronisations are sampled where a group may fire, in all variants alike."""
+    output = os.path.join(environment.folder, VARIANTS, f"{number}-{variant.kind}")
     label = f"{variant.kind} {variant.name}" if variant.kind == "alone" else variant.kind
-    options = replace(ground.options, output=output, label=f"variant {number}, {label}")
-    with _caches(keep=ground.keep_caches) as caches:
+    options = replace(environment.options, output=output, label=f"variant {number}, {label}")
+    with _caches(keep=environment.keep_caches) as caches:
         sampling = {STEPS_VARIABLE: f"{plan.every}+{plan.first}"} if plan is not None else {}
-        outcome = run(words, options, {**ground.variables, **caches, **sampling, **settings})
-    return outcome, _told(ground, variant, words, settings, outcome)
+        outcome = run(words, options, {**environment.variables, **caches, **sampling, **settings})
+    shown = dict(settings)
+    if tuple(words) != environment.words:
+        shown["arguments"] = " ".join(words)
+    return outcome, _variant_run(environment, variant, shown, outcome)
 
 
 @contextlib.contextmanager
@@ -92,32 +92,22 @@ def _caches(*, keep: bool) -> Generator[dict[str, str], None, None]:
         yield {name: os.path.join(folder, name.partition("_")[0]) for name in CACHE_VARIABLES}
 
 
-def _told(
-    ground: ProbeEnvironment,
-    variant: Variant,
-    words: Sequence[str],
-    settings: Mapping[str, str],
-    outcome: Outcome,
+def _variant_run(
+    environment: ProbeEnvironment, variant: Variant, settings: Mapping[str, str], outcome: Outcome
 ) -> VariantRun:
+    receipt, path = outcome.receipt, outcome.receipt_path
     evidence = evidence_of(outcome.timeline) if outcome.timeline is not None else Evidence()
-    if outcome.receipt is not None and _reads_out_of_sight(outcome.receipt):
+    if receipt is not None and _reads_out_of_sight(receipt):
         evidence = evidence.without_syncs()
-    uri = None
-    if outcome.receipt_path is not None:
-        uri = Path(outcome.receipt_path).relative_to(ground.folder).as_posix()
-    shown = dict(settings)
-    if tuple(words) != ground.words:
-        shown["arguments"] = " ".join(words)
-    receipt = outcome.receipt
     goodput = receipt.goodput if receipt is not None else None
     return VariantRun(
         variant=variant,
-        settings=shown,
+        settings=settings,
         exit_code=outcome.exit_code,
         wall_s=goodput.wall_s if goodput is not None else None,
         evidence=evidence,
         receipt=receipt,
-        uri=uri,
+        uri=Path(path).relative_to(environment.folder).as_posix() if path is not None else None,
         problem=_problem(outcome, evidence),
     )
 
@@ -130,11 +120,12 @@ def _reads_out_of_sight(receipt: Receipt) -> bool:
 
 
 def _problem(outcome: Outcome, evidence: Evidence) -> str | None:
-    if outcome.receipt is None:
+    receipt = outcome.receipt
+    if receipt is None:
         return outcome.notes[0] if outcome.notes else "no receipt"
-    if outcome.receipt.status in ("complete", "partial"):
+    if receipt.status in ("complete", "partial"):
         return None
-    reason = outcome.receipt.failure.reason if outcome.receipt.failure is not None else None
-    first = f": {reason.strip().splitlines()[0]}" if reason and reason.strip() else ""
+    reason = (receipt.failure.reason or "").strip() if receipt.failure is not None else ""
+    first = f": {reason.splitlines()[0]}" if reason else ""
     steps = len(evidence.samples)
-    return f"{outcome.receipt.status} with exit code {outcome.exit_code} after {steps} steps{first}"
+    return f"{receipt.status} with exit code {outcome.exit_code} after {steps} steps{first}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import threading
@@ -10,43 +9,42 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from compilediag.receipt.build.run_metadata import ProvenanceFacts, facts_told_by
+from compilediag.runs.artifacts import DIGEST_LIMIT_BYTES, sha256_of
 
-GIT_PATIENCE_S = 5.0
-DIGEST_LIMIT_BYTES = 64 << 20
+GIT_TIMEOUT_S = 5.0
 
 
 class ProvenanceProbe:
-    """Asks git in a thread, while the target runs: a large repository must not delay its start."""
+    """Calls git in a thread while the target runs: a large repository must not delay its start."""
 
     def __init__(self, folder: str, digests: Mapping[str, str]) -> None:
         self._folder = folder
         self._digests = dict(digests)
         self._facts: ProvenanceFacts | None = None
-        self._thread = threading.Thread(target=self._ask, name="compilediag-git", daemon=True)
+        self._thread = threading.Thread(target=self._read, name="compilediag-git", daemon=True)
         self._thread.start()
 
-    def _ask(self) -> None:
+    def _read(self) -> None:
         self._facts = read_provenance(self._folder, self._digests, os.environ)
 
     def result(self) -> ProvenanceFacts:
-        """What is known; only the digests when git did not answer in time."""
-        self._thread.join(GIT_PATIENCE_S)
+        """What was read; only the digests when git took too long."""
+        self._thread.join(GIT_TIMEOUT_S)
         return self._facts or ProvenanceFacts(source_sha256=self._digests)
 
 
 def read_provenance(
     folder: str, digests: Mapping[str, str], variables: Mapping[str, str]
 ) -> ProvenanceFacts:
-    """The commit at `folder`; where there is no repository, what the environment says."""
+    """The commit at `folder`; where there is no repository, what the environment contains."""
     head = _git(folder, "log", "-1", "--format=%H%n%s")
     if head is None:
-        return _from_environment(digests, variables)
+        return replace(facts_told_by(variables), source_sha256=dict(digests))
     commit, _, message = head.partition("\n")
-    branch = _git(folder, "rev-parse", "--abbrev-ref", "HEAD")
     status = _git(folder, "status", "--porcelain", "--untracked-files=no")
     return ProvenanceFacts(
         git_commit=commit,
-        git_branch=branch,
+        git_branch=_git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
         git_dirty=None if status is None else bool(status),
         git_message_short=message[:200],
         source="git",
@@ -54,12 +52,8 @@ def read_provenance(
     )
 
 
-def _from_environment(digests: Mapping[str, str], variables: Mapping[str, str]) -> ProvenanceFacts:
-    return replace(facts_told_by(variables), source_sha256=dict(digests))
-
-
 def _git(folder: str, *arguments: str) -> str | None:
-    """The answer of one call; None when git is missing, slow, or finds no repository."""
+    """The output of one call; None when git is missing, slow, or finds no repository."""
     # Without it `git status` may take the index lock of the user's repository.
     quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:
@@ -69,7 +63,7 @@ def _git(folder: str, *arguments: str) -> str | None:
             env=quiet,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=GIT_PATIENCE_S / 3,
+            timeout=GIT_TIMEOUT_S / 3,
             check=False,
         )
     except (OSError, subprocess.SubprocessError, ValueError):
@@ -81,12 +75,10 @@ def digest_script(path: str | None) -> dict[str, str]:
     """The script's path from here to the SHA-256 of its bytes; empty when there is none."""
     if path is None or not os.path.isfile(path):
         return {}
-    digest = hashlib.sha256()
     try:
         if os.path.getsize(path) > DIGEST_LIMIT_BYTES:
             return {}
         with open(path, "rb") as file:
-            digest.update(file.read(DIGEST_LIMIT_BYTES))
+            return {os.path.relpath(path): sha256_of(file)}
     except OSError:
         return {}
-    return {os.path.relpath(path): digest.hexdigest()}

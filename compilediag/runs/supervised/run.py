@@ -7,24 +7,21 @@ import os
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from compilediag.errors import EXIT_INTERNAL, EXIT_OK, OutputUnwritable, UsageError
-from compilediag.runs.run_directory import ARTIFACTS, make_run_dir
+from compilediag.errors import EXIT_INTERNAL, OutputUnwritable, UsageError
+from compilediag.runs.run_directory import ARTIFACTS, TRACES, make_run_dir, save_receipt
 from compilediag.runs.supervised import telemetry
-from compilediag.runs.supervised.assemble import RunRecord, assemble
+from compilediag.runs.supervised.assemble import assemble
 from compilediag.runs.supervised.child import ExitInfo, start, supervise
 from compilediag.runs.supervised.child_env import child_environment
+from compilediag.runs.supervised.depyf_run import decompile
 from compilediag.runs.supervised.live_tail import LiveView, can_draw
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.provenance import ProvenanceProbe, digest_script
 from compilediag.runs.supervised.signals import SignalInbox
-from compilediag.runs.supervised.target import Target, parse_target
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.runs.telemetry.exporter import Told
+from compilediag.runs.supervised.supervised_run import SupervisedRun
+from compilediag.runs.supervised.target import parse_target
+from compilediag.runs.telemetry.exporter import TelemetryReport
 
 STDERR = 2
 
@@ -47,58 +44,41 @@ def run(
     started_unix = time.time()
     name = options.name or target.name
     run_dir = make_run_dir(options.output, name, now=started_unix, pid=os.getpid())
+    running = SupervisedRun(tuple(words), target, options, variables, run_dir, started_unix)
     # Signals stay messages until the receipt is written: an impatient Ctrl-C must not lose it.
     with SignalInbox() as inbox:
-        ended, probe, told = _run_child(words, target, options, run_dir, variables, inbox)
-        notes: tuple[str, ...] = ()
-        if options.depyf:
-            from compilediag.runs.supervised.depyf_run import decompile
-
-            notes = decompile(target, options, run_dir, variables, inbox, ended)
-        record = RunRecord(
-            words=tuple(words),
-            target=target,
-            options=options,
-            run_dir=run_dir,
-            started_unix=started_unix,
-            ended=ended,
-            provenance=probe.result(),
-            variables=variables,
-            notes=notes,
-            told=told,
-        )
-        return _conclude(record)
+        ended, provenance, report = _run_child(running, inbox)
+        notes = decompile(running, ended, inbox) if options.depyf else ()
+        return _conclude(running, ended, provenance, report, notes)
 
 
 def _run_child(
-    words: Sequence[str],
-    target: Target,
-    options: Options,
-    run_dir: str,
-    variables: Mapping[str, str],
-    inbox: SignalInbox,
-) -> tuple[ExitInfo, ProvenanceProbe, Told | None]:
-    trace_dir = _trace_dir(run_dir) if options.trace or options.tlparse else None
+    run: SupervisedRun, inbox: SignalInbox
+) -> tuple[ExitInfo, ProvenanceProbe, TelemetryReport | None]:
+    options, script = run.options, run.target.script
+    artifacts = os.path.join(run.run_dir, ARTIFACTS)
+    trace_dir = os.path.join(artifacts, TRACES) if options.trace or options.tlparse else None
+    if trace_dir is not None:
+        os.makedirs(trace_dir, exist_ok=True)
     environment = child_environment(
-        variables,
-        run_dir,
+        run.variables,
+        run.run_dir,
         steps=options.steps,
         trace_dir=trace_dir,
-        profile_dir=os.path.join(run_dir, ARTIFACTS) if options.profile_on_signal else None,
-        experiments_s=telemetry.experiment_period(options.telemetry),
+        profile_dir=artifacts if options.profile_on_signal else None,
+        experiments_s=options.telemetry.experiments_every_s if options.telemetry else None,
     )
-    digests = digest_script(target.script)  # before the target can change it
-    started, started_unix = time.monotonic(), time.time()
+    digests = digest_script(script)  # before the target can change it
+    started = time.monotonic()
     try:
-        child = start(target.command, environment)
+        child = start(run.target.command, environment)
     except UsageError:
-        _remove_empty(run_dir)
+        _remove_empty(run.run_dir)
         raise
-    folder = os.path.dirname(os.path.abspath(target.script)) if target.script else os.getcwd()
-    probe = ProvenanceProbe(folder, digests)
-    live = _live(options, run_dir, variables)
-    lane = options.name or target.name
-    telling = telemetry.begin(options.telemetry, run_dir, started_unix, variables, words, lane)
+    folder = os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
+    provenance = ProvenanceProbe(folder, digests)
+    live = _live(run)
+    exporter = telemetry.begin(run)
     try:
         ended = supervise(
             child, inbox, started=started, grace_s=options.grace_s, timeout_s=options.timeout_s
@@ -106,21 +86,16 @@ def _run_child(
     finally:
         if live is not None:
             live.stop()
-    return ended, probe, telemetry.end(telling, ended, run_dir)
+    return ended, provenance, telemetry.end(exporter, ended, run.run_dir)
 
 
-def _live(options: Options, run_dir: str, variables: Mapping[str, str]) -> LiveView | None:
-    if options.live is None or not can_draw(STDERR, variables, options.live):
+def _live(run: SupervisedRun) -> LiveView | None:
+    mode = run.options.live
+    if mode is None or not can_draw(STDERR, run.variables, mode):
         return None
-    view = LiveView(run_dir, STDERR, options.live, label=options.label)
+    view = LiveView(run.run_dir, STDERR, mode, label=run.options.label)
     view.start()
     return view
-
-
-def _trace_dir(run_dir: str) -> str:
-    path = os.path.join(run_dir, ARTIFACTS, "torch_trace")
-    os.makedirs(path, exist_ok=True)
-    return path
 
 
 def _remove_empty(run_dir: str) -> None:
@@ -129,51 +104,35 @@ def _remove_empty(run_dir: str) -> None:
             os.rmdir(folder)
 
 
-def _conclude(record: RunRecord) -> Outcome:
+def _conclude(
+    run: SupervisedRun,
+    ended: ExitInfo,
+    provenance: ProvenanceProbe,
+    report: TelemetryReport | None,
+    notes: tuple[str, ...],
+) -> Outcome:
     """The receipt; a fault of ours costs the receipt, never the target's exit code."""
+    code, run_dir = ended.exit_code, run.run_dir
     try:
-        made = assemble(record)
+        receipt, more, timeline = assemble(run, ended, provenance.result(), report)
+        try:
+            path = save_receipt(receipt, run_dir, latest=run.options.output is None)
+        except OutputUnwritable as error:
+            notes = (f"{error} The target's run is not affected.",)
+            return Outcome(code, run_dir, receipt, None, notes, timeline)
     except Exception as error:
-        return _without_receipt(record, fault_note(error))
-    try:
-        path = _write(record, made.receipt)
-    except OutputUnwritable as error:
-        note = f"{error} The target's run is not affected."
-        code = record.ended.exit_code
-        return Outcome(code, record.run_dir, made.receipt, None, (note,), made.timeline)
-    except Exception as error:
-        return _without_receipt(record, fault_note(error))
-    code = record.ended.exit_code
-    return Outcome(code, record.run_dir, made.receipt, path, made.notes, made.timeline)
-
-
-def _write(record: RunRecord, receipt: Receipt) -> str:
-    from compilediag.receipt.file import write_receipt
-    from compilediag.receipt.locate import RECEIPT_NAME, point_latest
-
-    folder = Path(record.run_dir)
-    write_receipt(receipt, folder / RECEIPT_NAME)
-    if record.options.output is None:
-        with contextlib.suppress(OutputUnwritable):  # the receipt is there; only its short name not
-            point_latest(folder)
-    return str(folder / RECEIPT_NAME)
-
-
-def _without_receipt(record: RunRecord, note: str) -> Outcome:
-    code = record.ended.exit_code
-    if code == EXIT_OK:
-        code = EXIT_INTERNAL
-    return Outcome(code, record.run_dir, None, None, (note,))
+        return Outcome(code or EXIT_INTERNAL, run_dir, None, None, (fault_note(error),))
+    return Outcome(code, run_dir, receipt, path, (*notes, *more), timeline)
 
 
 def fault_note(error: Exception) -> str:
     """One sentence for a fault of ours that cost the receipt."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     if os.environ.get("COMPILEDIAG_TRACEBACK"):
         traceback.print_exception(error)
     return (
-        f"no receipt: a fault of compilediag itself, not of the target: {told} "
+        f"no receipt: a fault of compilediag itself, not of the target: {text} "
         f"(at {os.path.basename(frame.filename)}:{frame.lineno}; the whole traceback with "
         "COMPILEDIAG_TRACEBACK=1); the journal of the run is intact"
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD)
@@ -16,11 +17,11 @@ class SignalInbox:
     """Collects signals between `__enter__` and `__exit__`; for the main thread only.
 
     A signal that was ignored when we started (nohup, a background job of a shell) stays ignored,
-    for the child too. A program that is started gets the default action of those caught here.
+    for the child too. A started program gets the default action of those caught here.
     """
 
     def __init__(self) -> None:
-        self._seen: list[int] = []
+        self._received: list[int] = []
         self._before: dict[signal.Signals, Callable[[int, FrameType | None], Any] | int | None] = {}
         self._reader = self._writer = -1
         self._wakeup_before = -1
@@ -34,32 +35,25 @@ class SignalInbox:
             before = signal.getsignal(signum)
             if before != signal.SIG_IGN or signum == signal.SIGCHLD:
                 self._before[signum] = before
-                signal.signal(signum, self._note)
+                signal.signal(signum, self._receive)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for signum, before in self._before.items():
             signal.signal(signum, signal.SIG_DFL if before is None else before)
         signal.set_wakeup_fd(self._wakeup_before)
         os.close(self._reader)
         os.close(self._writer)
 
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        self._seen.append(signum)
+    def _receive(self, signum: int, frame: FrameType | None) -> None:
+        self._received.append(signum)
 
     def wait(self, timeout_s: float | None) -> list[int]:
         """The signals since the last call; waits for one, at most `timeout_s` seconds."""
-        if not self._seen:
+        if not self._received:
             select.select([self._reader], [], [], timeout_s)
-        try:
+        with contextlib.suppress(BlockingIOError):
             while os.read(self._reader, 512):
                 pass
-        except BlockingIOError:
-            pass
-        seen, self._seen = self._seen, []
-        return seen
+        received, self._received = self._received, []
+        return received

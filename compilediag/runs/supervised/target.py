@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from compilediag.errors import UsageError
 
@@ -19,14 +20,34 @@ PYTHON_SUFFIXES = (".py", ".pyw", ".pyc", ".pyz")
 NAME_LIMIT = 40
 SOURCE_LIMIT_BYTES = 1 << 20
 
+LAUNCHERS = frozenset(
+    (
+        "accelerate", "colossalai", "composer", "coverage", "deepspeed", "horovodrun", "torchrun",
+        "uv",
+    )
+)  # fmt: skip
+"""Programs whose arguments hold a Python script, or `-m` and a module."""
+LAUNCHER_MODULES = frozenset(
+    ("accelerate.commands.launch", "torch.distributed.launch", "torch.distributed.run")
+)
+WRAPPERS = frozenset(
+    (
+        "chrt", "conda", "dotenv", "env", "hatch", "ionice", "mamba", "micromamba", "mpiexec",
+        "mpirun", "ncu", "nice", "nohup", "nsys", "numactl", "pdm", "pipenv", "poetry", "py-spy",
+        "rye", "setsid", "srun", "stdbuf", "sudo", "taskset", "time", "timeout", "xvfb-run",
+    )
+)  # fmt: skip
+"""Programs whose arguments hold another command."""
+SHELLS = frozenset(("bash", "dash", "sh", "zsh"))
+
 _PYTHON_NAME = re.compile(r"(python|pypy)[\d.]*(t|d)?")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_WITH_VALUE = "cmWXQ"
+_OPTIONS_WITH_VALUE = "WXQ"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A command that can be started, and what it is called."""
+    """A command that can be started, and its name."""
 
     kind: Kind
     command: tuple[str, ...]
@@ -35,35 +56,33 @@ class Target:
     script: str | None = None
     """The file with the user's code, if it is one."""
     defeats: str | None = None
-    """The interpreter option that keeps us out ("-E", "-I", "-S"), where it stands in argv."""
+    """The interpreter option in argv that keeps us out: "-E", "-I" or "-S"."""
 
 
 def parse_target(words: Sequence[str]) -> Target:
     """The target of `words`, which are TARGET and everything after it.
 
     Raises:
-        UsageError: nothing can be started; the message says what is wrong with it.
+        UsageError: nothing can be started; the message gives the reason.
     """
     first, rest = words[0], tuple(words[1:])
     if first in ("-m", "-c"):
-        return _interpreter_option(first, rest)
+        if not rest:
+            missing = "a module name" if first == "-m" else "code"
+            raise UsageError(f"{first} needs {missing} after it")
+        name = _launched_by_python(words).name
+        kind = "module" if first == "-m" else "code"
+        return Target(kind, (sys.executable, *words), _safe_name(name or rest[0]))
     if first == "-":
         return Target("stdin", (sys.executable, "-", *rest), "stdin")
     if first.startswith("-"):
         raise UsageError(f"there is no option {first}; options of the target come after it")
     if os.path.exists(first):
         return _path(first, rest)
-    return _program_on_path(first, rest)
-
-
-def _interpreter_option(option: str, rest: tuple[str, ...]) -> Target:
-    if not rest:
-        wanted = "a module name" if option == "-m" else "code"
-        raise UsageError(f"{option} needs {wanted} after it")
-    command = (sys.executable, option, *rest)
-    if option == "-c":
-        return Target("code", command, "code")
-    return Target("module", command, _named(rest[0]))
+    if first.endswith(PYTHON_SUFFIXES) or os.sep in first or shutil.which(first) is None:
+        what = "file" if first.endswith(PYTHON_SUFFIXES) or os.sep in first else "file or program"
+        raise UsageError(f"there is no {what} named {first!r}, seen from {os.getcwd()}")
+    return _program(first, rest)
 
 
 def _path(path: str, rest: tuple[str, ...]) -> Target:
@@ -71,12 +90,10 @@ def _path(path: str, rest: tuple[str, ...]) -> Target:
         raise UsageError(f"{path} is a folder without __main__.py: name the file to run")
     if _is_python(path):
         command = (sys.executable, path, *rest)
-        stem = os.path.splitext(os.path.basename(os.path.normpath(path)))[0]
-        return Target("script", command, _named(stem), script=path)
+        return Target("script", command, _safe_name(_stem(path)), script=path)
     if os.access(path, os.X_OK):
         # Without a slash the operating system would look the name up on PATH.
-        program = path if os.sep in path else os.path.join(os.curdir, path)
-        return _program(program, rest)
+        return _program(path if os.sep in path else os.path.join(os.curdir, path), rest)
     raise UsageError(f"{path} is neither a Python program nor an executable file")
 
 
@@ -98,38 +115,96 @@ def _is_source(path: str) -> bool:
     return True
 
 
-def _program_on_path(name: str, rest: tuple[str, ...]) -> Target:
-    if name.endswith(PYTHON_SUFFIXES) or os.sep in name or shutil.which(name) is None:
-        what = "file" if name.endswith(PYTHON_SUFFIXES) or os.sep in name else "file or program"
-        raise UsageError(f"there is no {what} named {name!r}, seen from {os.getcwd()}")
-    return _program(name, rest)
-
-
 def _program(program: str, rest: tuple[str, ...]) -> Target:
-    base = os.path.basename(program)
-    defeats = _defeating_option(rest) if _PYTHON_NAME.fullmatch(base) else None
-    return Target("program", (program, *rest), _named(base), defeats=defeats)
+    command = (program, *rest)
+    launched = _launched(command)
+    name = _safe_name(launched.name or os.path.basename(program))
+    return Target("program", command, name, defeats=launched.defeats)
 
 
-def _defeating_option(arguments: Sequence[str]) -> str | None:
-    """The first option of a Python command line that ignores PYTHONPATH or sitecustomize."""
-    skip = False
-    for argument in arguments:
-        if skip:
-            skip = False
-            continue
-        if len(argument) < 2 or not argument.startswith("-") or argument.startswith("--"):
-            return None
-        for position, letter in enumerate(argument[1:], start=1):
-            if letter in "EIS":
-                return f"-{letter}"
-            if letter in _WITH_VALUE:
-                if letter in "cm":
-                    return None
-                skip = position == len(argument) - 1
-                break
-    return None
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(os.path.normpath(path)))[0]
 
 
-def _named(text: str) -> str:
+def _safe_name(text: str) -> str:
     return _UNSAFE.sub("-", text).strip("-.")[:NAME_LIMIT] or "target"
+
+
+# --- the script behind a launcher ----------------------------------------------------------------
+
+
+class _Launched(NamedTuple):
+    """What a command line starts in the end."""
+
+    name: str | None = None
+    """Of the script or module; None where the command line does not show it."""
+    defeats: str | None = None
+    """As in `Target`."""
+
+
+def _launched(command: Sequence[str]) -> _Launched:
+    """The Python program that a command starts, possibly by way of launchers and shells."""
+    program, rest = os.path.basename(command[0]), command[1:]
+    if _PYTHON_NAME.fullmatch(program):
+        return _launched_by_python(rest)
+    if program in SHELLS:
+        return _launched_by_shell(rest)
+    if program in LAUNCHERS:
+        return _launched_among(rest, modules=True)
+    return _launched_among(rest, modules=False) if program in WRAPPERS else _Launched()
+
+
+def _launched_by_python(arguments: Sequence[str]) -> _Launched:
+    """By a Python interpreter, whose own options come before `-m`, `-c` or the script."""
+    defeats, index = None, 0
+    while index < len(arguments):
+        word, index = arguments[index], index + 1
+        if word == "-":
+            return _Launched("stdin", defeats)
+        if not word.startswith("-"):
+            return _Launched(_stem(word), defeats)
+        if word.startswith("--"):
+            continue
+        for position, letter in enumerate(word[1:], start=2):
+            if letter in "EIS":
+                defeats = defeats or f"-{letter}"
+            elif letter == "c":
+                return _Launched("code", defeats)
+            elif letter == "m":
+                module = word[position:] or "".join(arguments[index : index + 1])
+                if module in LAUNCHER_MODULES:
+                    script = _launched_among(arguments[index:], modules=True).name
+                    return _Launched(script or module, defeats)
+                return _Launched(module or None, defeats)
+            elif letter in _OPTIONS_WITH_VALUE:
+                index += position > len(word) - 1  # the value is the next word
+                break
+    return _Launched(None, defeats)
+
+
+def _launched_by_shell(arguments: Sequence[str]) -> _Launched:
+    """By `sh SCRIPT` or `sh -c COMMANDS`: the first of the commands that starts Python."""
+    for index, word in enumerate(arguments):
+        if not word.startswith("-"):
+            return _Launched(os.path.basename(word))
+        if not word.startswith("--") and "c" in word:
+            lexer = shlex.shlex("".join(arguments[index + 1 : index + 2]), punctuation_chars=True)
+            lexer.whitespace_split = True
+            try:
+                return _launched_among(list(lexer), modules=False)
+            except ValueError:  # an unbalanced quotation mark
+                return _Launched()
+    return _Launched()
+
+
+def _launched_among(words: Sequence[str], *, modules: bool) -> _Launched:
+    """By the first of the words that is a Python script or a program that starts one."""
+    for index, word in enumerate(words):
+        if modules and word in ("-m", "--module") and index + 1 < len(words):
+            return _Launched(words[index + 1])
+        if word.endswith(PYTHON_SUFFIXES) or (os.path.isfile(word) and _is_python(word)):
+            return _Launched(_stem(word))
+        program = os.path.basename(word)
+        if _PYTHON_NAME.fullmatch(program) or program in LAUNCHERS | WRAPPERS | SHELLS:
+            return _launched(words[index:])
+    return _Launched()

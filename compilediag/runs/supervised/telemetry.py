@@ -3,80 +3,56 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
-if TYPE_CHECKING:
-    from compilediag.runs.supervised.child import ExitInfo
-    from compilediag.runs.telemetry.exporter import Exporter, Told
-    from compilediag.runs.telemetry.settings import TelemetrySettings
+from compilediag.runs.supervised.child import ExitInfo
+from compilediag.runs.supervised.supervised_run import SupervisedRun
+from compilediag.runs.telemetry.experiment_counts import experiment_counts, experiment_note
+from compilediag.runs.telemetry.exporter import Exporter, TelemetryReport
+from compilediag.runs.telemetry.live_run import RunEnd
+from compilediag.runs.telemetry.sinks import sinks_for
 
 
-def experiment_period(wishes: TelemetrySettings | None) -> float | None:
-    """Seconds from one telling of the experiments inside of the target to the next; None: none."""
-    return wishes.every_s if wishes is not None and wishes.experiments else None
+def begin(run: SupervisedRun) -> Exporter | TelemetryReport | None:
+    """Starts the threads that export the run; None without telemetry.
 
-
-def begin(
-    wishes: TelemetrySettings | None,
-    run_dir: str,
-    started_unix: float,
-    variables: Mapping[str, str],
-    words: Sequence[str],
-    lane: str,
-) -> Exporter | Told | None:
-    """Starts the threads that tell of the run; None where nobody is to be told.
-
-    The target runs by now: a fault of ours must not leave it alone, and is told instead.
+    The target runs by now: a fault of ours must not leave it alone, and is reported instead.
     """
-    if wishes is None:
+    settings = run.options.telemetry
+    if settings is None:
         return None
-    from compilediag.runs.telemetry.exporter import Told
-
+    run_id = os.path.basename(run.run_dir)
     try:
-        return _begun(wishes, run_dir, started_unix, variables, words, lane)
+        exporter = Exporter(
+            run.run_dir,
+            sinks_for(settings, run.variables, lane=run.lane_name, run_id=run_id),
+            settings.every_s,
+            started_unix=run.started_unix,
+            secrets=run.secrets,
+            metrics_file=settings.experiments,
+        )
+        exporter.start()
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"[:300]
-        return Told((f"telemetry did not begin, by a fault of compilediag: {said}",), {})
+        reason = f"{type(error).__name__}: {error}"[:300]
+        note = f"telemetry did not begin, by a fault of compilediag: {reason}"
+        return TelemetryReport((note,), {})
+    return exporter
 
 
-def _begun(
-    wishes: TelemetrySettings,
-    run_dir: str,
-    started_unix: float,
-    variables: Mapping[str, str],
-    words: Sequence[str],
-    lane: str,
-) -> Exporter:
-    from compilediag.receipt.redact import secret_values
-    from compilediag.runs.telemetry.exporter import Exporter, Run
-    from compilediag.runs.telemetry.sinks import receivers_of
-
-    receivers = receivers_of(wishes, variables, lane=lane, run_id=os.path.basename(run_dir))
-    run = Run(run_dir, started_unix, secret_values(words, variables))
-    telling = Exporter(run, receivers, wishes.every_s, figures_file=wishes.experiments)
-    telling.start()
-    return telling
-
-
-def end(telling: Exporter | Told | None, ended: ExitInfo, run_dir: str) -> Told | None:
-    """Tells the last figures, in a bounded time."""
-    if telling is None:
-        return None
-    from compilediag.runs.telemetry.experiment_counts import experiment_counts, experiment_note
-    from compilediag.runs.telemetry.exporter import Exporter, Told
-    from compilediag.runs.telemetry.live_run import End
-
-    if not isinstance(telling, Exporter):
-        return telling
+def end(
+    exporter: Exporter | TelemetryReport | None, ended: ExitInfo, run_dir: str
+) -> TelemetryReport | None:
+    """Exports the last metrics, in a bounded time."""
+    if not isinstance(exporter, Exporter):
+        return exporter
     complete = ended.returncode == 0 and not (ended.interrupted or ended.timed_out)
-    told = telling.stop(End(ended.exit_code, ended.wall_s, complete))
-    found = experiment_counts(run_dir)
-    notes = [note for item in found.items() if (note := experiment_note(*item)) is not None]
-    extension = dict(told.extension)
-    if found:
-        counts = {name: msgspec.structs.asdict(item) for name, item in found.items()}
-        extension["experiments"] = counts
-    return Told((*told.notes, *notes), extension)
+    report = exporter.stop(RunEnd(ended.exit_code, ended.wall_s, complete))
+    counts = experiment_counts(run_dir)
+    notes = [note for item in counts.items() if (note := experiment_note(*item)) is not None]
+    extension = dict(report.extension)
+    if counts:
+        extension["experiments"] = {
+            name: msgspec.structs.asdict(item) for name, item in counts.items()
+        }
+    return TelemetryReport((*report.notes, *notes), extension)

@@ -1,1 +1,1 @@
-"""What a run tells monitoring while it goes on, from outside of it: OpenTelemetry, Prometheus."""
+"""Metrics and spans of a run in progress, exported to OpenTelemetry, Prometheus, experiments."""

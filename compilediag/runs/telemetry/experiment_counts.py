@@ -1,4 +1,4 @@
-"""What the experiments of the target were told, as its processes counted it."""
+"""How often the experiments of the target were updated, as its processes counted it."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ class ExperimentCounts(msgspec.Struct):
     """Of one kind: W&B, MLflow or TensorBoard."""
 
     told: int = 0
-    """How often it was told."""
+    """Updates that succeeded."""
     failed: int = 0
     problem: str | None = None
-    """Why the last failed telling failed."""
+    """Why the last failed update failed."""
 
 
 def experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
     """By kind, over all processes; one that was never open has no entry."""
-    found: dict[str, ExperimentCounts] = {}
+    totals: dict[str, ExperimentCounts] = {}
     for counts in _files(run_dir):
         for name in EXPERIMENTS:
             one = counts.get(name)
             if one is not None and (one.told or one.failed):
-                every = found.setdefault(name, ExperimentCounts())
-                every.told += one.told
-                every.failed += one.failed
-                if one.problem:  # of several processes those that fail are told
-                    every.problem = redact_text(one.problem)[0][:300]
-    return found
+                total = totals.setdefault(name, ExperimentCounts())
+                total.told += one.told
+                total.failed += one.failed
+                if one.problem:
+                    total.problem = redact_text(one.problem)[0][:300]
+    return totals
 
 
 def _files(run_dir: str) -> Iterator[dict[str, ExperimentCounts]]:
@@ -54,11 +54,11 @@ def _files(run_dir: str) -> Iterator[dict[str, ExperimentCounts]]:
 
 
 def experiment_note(name: str, counts: ExperimentCounts) -> str | None:
-    """One sentence where one was not told; None where all went well."""
+    """One sentence where updates failed; None where all succeeded."""
     if not counts.failed:
         return None
-    every = counts.told + counts.failed
+    total = counts.told + counts.failed
     return (
-        f"telemetry to {name}: {counts.failed} of {every} tellings failed ({counts.problem}); "
+        f"telemetry to {name}: {counts.failed} of {total} updates failed ({counts.problem}); "
         "the run is not affected"
     )

@@ -1,7 +1,7 @@
-"""One process of a run that goes on: its events added up, in memory that does not grow with steps.
+"""One process of a run in progress: its events, in memory that does not grow with its steps.
 
-Steps and spans are kept until their time can be settled (`goodput.settle`); after that the account
-of the time goes on from there and is the same as that of all events.
+Steps and spans are kept until their time can be settled (`goodput.settle`); later accounts continue
+from there, and equal the account of all events.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ from compilediag_harness.wire import (
 )
 
 STEPS_KEPT = 10_000
-"""Newest steps whose time is not settled yet: a span may end late and cover many of them."""
+"""Newest steps whose time stays unsettled: a span may end late and cover many of them."""
 
-MOST_UNSETTLED = 100_000
-"""Steps and spans that are kept when they cannot be settled; beyond, the account is given up."""
+MAX_UNSETTLED = 100_000
+"""Steps and spans that are kept when they cannot be settled; beyond, the account is dropped."""
 
 _NS = 1_000_000_000
 
 
 @dataclass(slots=True)
 class LiveProcess:
-    """The events of one process, as far as they were read."""
+    """The events of one process that were read so far."""
 
     name: str
     """Of its journal."""
+    started: ProcessStarted | None = None
     events: list[Event] = field(default_factory=list[Event])
-    """Those that `fold` makes compiles of, and the process's start and end."""
+    """Those that `fold` turns into compiles, and the process's start and end."""
     steps: list[Step] = field(default_factory=list[Step])
     newest: Step | None = None
     spans: list[SpanEnded] = field(default_factory=list[SpanEnded])
@@ -57,15 +58,22 @@ class LiveProcess:
     ended_steps: int = 0
     newest_s: float = 0.0
     newest_steps: int = 0
-    """Sum and number of the steps that ended since `rest_told`."""
+    """Sum and count of the steps that ended since `take_mean_step_s`."""
     tracked: RunTracked | None = None
-    """What a `tracker()` of the program told last."""
-    lost_track: bool = False
-    """A span or a compile reached back into settled time: the account cannot be told any more."""
+    """The last record of a `tracker()` of the program."""
+    account_lost: bool = False
+    """A span or a compile reached back into settled time: there is no account any more."""
 
-    def take(self, events: Iterable[Event]) -> None:
-        """Adds what the journal told since the last time."""
+    def start_order(self) -> tuple[bool, str, str]:
+        """Orders processes by their start, as `read_run` does."""
+        started = self.started
+        return (started is None, started.started_utc if started else "", self.name)
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Adds new events of the journal."""
         for event in apart(events):
+            if isinstance(event, ProcessStarted):
+                self.started = self.started or event
             match event:
                 case StepsEnded():
                     self._take_steps(event)
@@ -79,8 +87,8 @@ class LiveProcess:
                     self.events.append(event)
                 case _:
                     pass
-        if len(self.steps) + len(self.spans) > MOST_UNSETTLED:
-            self.give_up()
+        if len(self.steps) + len(self.spans) > MAX_UNSETTLED:
+            self._drop_account()
 
     def _take_steps(self, batch: StepsEnded) -> None:
         walls = batch.every_wall()
@@ -91,39 +99,34 @@ class LiveProcess:
             self.newest_s += wall_s
             self.newest_steps += 1
             self.newest = step
-            if not self.lost_track:
+            if not self.account_lost:
                 self.steps.append(step)
 
     def _take_span(self, span: SpanEnded) -> None:
-        if span.thread != MAIN_THREAD or span.name in PRODUCTIVE or self.lost_track:
+        if span.thread != MAIN_THREAD or span.name in PRODUCTIVE or self.account_lost:
             return
         if self.settled is not None and round(span.start * _NS) < self.settled.until_ns:
-            self.give_up()
+            self._drop_account()
         else:
             self.spans.append(span)
 
-    def give_up(self) -> None:
-        """The account is not told from now on: rather none than a wrong one."""
-        self.lost_track = True
+    def _drop_account(self) -> None:
+        """No account from now on: none is better than a wrong one."""
+        self.account_lost = True
         self.steps, self.spans, self.settled = [], [], None
 
-    def rest_told(self) -> float | None:
-        """Mean seconds of the steps since this was asked the last time; None where none ended."""
+    def take_mean_step_s(self) -> float | None:
+        """Mean seconds of the steps since the previous call; None where none ended."""
         mean = self.newest_s / self.newest_steps if self.newest_steps else None
         self.newest_s, self.newest_steps = 0.0, 0
         return mean
 
     def account(self, folded: Timeline, wall_s: float | None, *, orderly: bool) -> Account | None:
-        """Where the time went; None where that is not known.
-
-        Args:
-            folded: `events` of this process alone, folded.
-            wall_s: the parent's measure, once the run has ended.
-            orderly: as in `compilediag.diagnosis.figures.goodput.account`.
-        """
+        """Where the time went; None where that is not known. `folded`: the timeline of `events`;
+        `wall_s`: measured by the parent, once the run has ended; `orderly`: as in `goodput`."""
         if self._reaches_back(folded.compiles):
-            self.give_up()
-        if self.lost_track:
+            self._drop_account()
+        if self.account_lost:
             return None
         self._settle_old(folded)
         timeline = replace(folded, steps=tuple(self.steps), spans=tuple(self.spans))
@@ -141,23 +144,23 @@ class LiveProcess:
         if len(self.steps) < 2 * STEPS_KEPT:
             return
         cut = self.steps[len(self.steps) - STEPS_KEPT - 1].end
-        cut_ns, place = round(cut * _NS), bisect_right(self.steps, cut, key=lambda step: step.end)
+        cut_ns, index = round(cut * _NS), bisect_right(self.steps, cut, key=lambda step: step.end)
         old = [span for span in self.spans if _end_ns(span) <= cut_ns]
         young = [span for span in self.spans if _end_ns(span) > cut_ns]
         compiles = [item for item in folded.compiles if round(item.t * _NS) <= cut_ns]
         later = [round(_begin_s(item) * _NS) for item in folded.compiles[len(compiles) :]]
         if min([round(span.start * _NS) for span in young] + later, default=cut_ns) < cut_ns:
-            return  # not here: the next reading cuts elsewhere
+            return  # not here: the next snapshot cuts elsewhere
         before = Timeline(
             processes=tuple(replace(item, ended=None) for item in folded.processes),
             compiles=tuple(compiles),
-            steps=tuple(self.steps[:place]),
+            steps=tuple(self.steps[:index]),
             spans=tuple(old),
         )
         done = settle(before, cut_ns, self.settled)
         if done is not None:
             self.settled, self.spans = done, young
-            del self.steps[:place]
+            del self.steps[:index]
 
 
 def _end_ns(span: SpanEnded) -> int:

@@ -1,167 +1,145 @@
-"""The register of metrics: name, unit, kind and meaning of each, and their values of a reading.
+"""The register of metrics, and the snapshot of a run that their values are taken from.
 
-Names and units follow OpenTelemetry; the name in Prometheus is what its own rules make of them. A
+Names and units follow OpenTelemetry; the name in Prometheus is derived by its own conventions. A
 metric never changes its meaning. Labels have few values: none is a step, an id or a shape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, cast
 
-from compilediag.runs.telemetry.snapshot import MetricsSnapshot
+
+@dataclass(frozen=True, slots=True)
+class MetricsSnapshot:
+    """One moment of a run. None: not known, so not exported. Counts are of all processes, seconds
+    of the process whose steps the receipt reports (`Timeline.lead`)."""
+
+    at_unix: float
+    started_unix: float
+    wall_s: float = 0.0
+    """Since the start, on a monotonic clock."""
+    active: bool = True
+    exit_code: int | None = None
+    """The target's, once it has ended."""
+    processes: int = 0
+    frames: int = 0
+    compiles: int = 0
+    recompiles: int = 0
+    graph_breaks: int = 0
+    compile_first_s: float = 0.0
+    compile_again_s: float = 0.0
+    steps: int | None = None
+    step_s: float | None = None
+    """Mean of the steps that ended since the previous snapshot."""
+    goodput_s: float | None = None
+    goodput: float | None = None
+    """Share of the observed time; of the whole wall time once the run has ended."""
+    badput_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    records_lost: int = 0
+    """Of the journals. Above zero the counts are "at least", and steps and goodput are unknown."""
+    tracked: Mapping[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
+    """What the program records itself (`tracker()`): (run, metric) to its last value."""
+    tracked_per_s: Mapping[tuple[str, str], float] = field(
+        default_factory=dict[tuple[str, str], float]
+    )
+    """(run, count) to the count per second."""
+    losses: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    """What telemetry itself lost so far: (destination, "pushes" or "spans") to the count."""
+
+    @property
+    def compile_s(self) -> dict[str, float]:
+        """Seconds of compiling by kind."""
+        return {"first": self.compile_first_s, "recompile": self.compile_again_s}
+
 
 Kind = Literal["counter", "gauge"]
 
 
 class Metric(NamedTuple):
-    """One metric."""
+    """One metric, and the attribute of `MetricsSnapshot` that holds its value, or, where it has
+    labels, a mapping of label values to values."""
 
     name: str
     unit: str
-    """In UCUM, as OpenTelemetry has it: "s", "1"; what stands in braces is no unit."""
+    """In UCUM, as OpenTelemetry uses it: "s", "1"; text in braces is an annotation, no unit."""
     kind: Kind
-    says: str
-    labels: tuple[str, ...] = ()
+    source: str
+    labels: tuple[str, ...]
+    description: str
 
     @property
     def prometheus(self) -> str:
-        """The name in Prometheus: its unit spelled out, and `_total` behind a counter."""
-        parts = [self.name.replace(".", "_")]
-        if self.unit == "s":
-            parts.append("seconds")
-        elif self.unit == "1":
-            parts.append("ratio")
-        if self.kind == "counter":
-            parts.append("total")
-        return "_".join(parts)
+        """The name in Prometheus: with the unit, and `_total` at the end of a counter."""
+        unit = {"s": "_seconds", "1": "_ratio"}.get(self.unit, "")
+        return self.name.replace(".", "_") + unit + ("_total" if self.kind == "counter" else "")
+
+
+_ROWS: tuple[tuple[str, str, Kind, str, tuple[str, ...], str], ...] = (
+    ("run.active", "{run}", "gauge", "active", (), "1 while the target runs, then 0."),
+    ("run.time", "s", "gauge", "wall_s", (), "Wall seconds since the target started."),
+    ("run.exit_code", "{code}", "gauge", "exit_code", (),
+     "Exit code of the target, once it has ended."),
+    ("processes", "{process}", "gauge", "processes", (),
+     "Python processes that were observed so far."),
+    ("steps", "{step}", "counter", "steps", (), "Training steps that have ended."),
+    ("step.time", "s", "gauge", "step_s", (),
+     "Mean of the steps that ended since the push before."),
+    ("frames", "{frame}", "gauge", "frames", (), "Frames that torch.compile attempted."),
+    ("compiles", "{compile}", "counter", "compiles", (),
+     "Compiles of frames that ended with code."),
+    ("recompiles", "{compile}", "counter", "recompiles", (),
+     "Compiles that a false guard caused."),
+    ("graph_breaks", "{line}", "counter", "graph_breaks", (), "Lines at which a graph breaks."),
+    ("compile.time", "s", "counter", "compile_s", ("kind",),
+     "Seconds of compiling: kind is first, or recompile (a false guard caused it)."),
+    ("goodput.time", "s", "gauge", "goodput_s", (),
+     "Seconds spent in training steps, nothing else."),
+    ("badput.time", "s", "gauge", "badput_s", ("category",), "All other seconds, by category."),
+    ("goodput", "1", "gauge", "goodput", (), "Goodput as a share of the time observed."),
+    ("records.lost", "{record}", "gauge", "records_lost", (),
+     "Records that the journals lost: above 0 counts are at least so many."),
+    ("tracked.value", "{value}", "gauge", "tracked", ("run", "metric"),
+     "Last value of a metric that the program records with tracker(): loss, MFU..."),
+    ("tracked.rate", "{count}/s", "gauge", "tracked_per_s", ("run", "count"),
+     "What the program counts with tracker(), by second: tokens, samples..."),
+    ("telemetry.losses", "{loss}", "counter", "losses", ("destination", "what"),
+     "Pushes and spans that a receiver did not take."),
+)  # fmt: skip
+METRICS = tuple(Metric(f"compilediag.{row[0]}", *row[1:]) for row in _ROWS)
 
 
 class Point(NamedTuple):
     """The value of one metric for one set of labels."""
 
-    figure: Metric
+    metric: Metric
     value: float
     labels: Mapping[str, str]
 
 
-ACTIVE = Metric("compilediag.run.active", "{run}", "gauge", "1 while the target runs, then 0.")
-RUN_TIME = Metric("compilediag.run.time", "s", "gauge", "Wall seconds since the target started.")
-EXIT_CODE = Metric(
-    "compilediag.run.exit_code", "{code}", "gauge", "Exit code of the target, once it has ended."
-)
-PROCESSES = Metric(
-    "compilediag.processes", "{process}", "gauge", "Python processes that were observed so far."
-)
-STEPS = Metric("compilediag.steps", "{step}", "counter", "Training steps that have ended.")
-STEP_TIME = Metric(
-    "compilediag.step.time", "s", "gauge", "Mean of the steps that ended since the push before."
-)
-FRAMES = Metric("compilediag.frames", "{frame}", "gauge", "Frames that torch.compile attempted.")
-COMPILES = Metric(
-    "compilediag.compiles", "{compile}", "counter", "Compiles of frames that ended with code."
-)
-RECOMPILES = Metric(
-    "compilediag.recompiles", "{compile}", "counter", "Compiles that a false guard caused."
-)
-GRAPH_BREAKS = Metric(
-    "compilediag.graph_breaks", "{line}", "counter", "Lines at which a graph breaks."
-)
-COMPILE_TIME = Metric(
-    "compilediag.compile.time",
-    "s",
-    "counter",
-    "Seconds of compiling: kind is first, or recompile (a false guard caused it).",
-    ("kind",),
-)
-GOODPUT_TIME = Metric(
-    "compilediag.goodput.time", "s", "gauge", "Seconds spent in training steps, nothing else."
-)
-BADPUT_TIME = Metric(
-    "compilediag.badput.time", "s", "gauge", "All other seconds, by category.", ("category",)
-)
-GOODPUT = Metric("compilediag.goodput", "1", "gauge", "Goodput as a share of the time observed.")
-RECORDS_LOST = Metric(
-    "compilediag.records.lost",
-    "{record}",
-    "gauge",
-    "Records that the journals lost: above 0 counts are at least so many.",
-)
-TRACKED = Metric(
-    "compilediag.tracked.value",
-    "{value}",
-    "gauge",
-    "Last value of a metric that the program records with tracker(): loss, MFU...",
-    ("run", "metric"),
-)
-TRACKED_RATE = Metric(
-    "compilediag.tracked.rate",
-    "{count}/s",
-    "gauge",
-    "What the program counts with tracker(), by second: tokens, samples...",
-    ("run", "count"),
-)
-LOSSES = Metric(
-    "compilediag.telemetry.losses",
-    "{loss}",
-    "counter",
-    "Pushes and spans that a receiver did not take.",
-    ("destination", "what"),
-)
-
-FIGURES = (
-    *(ACTIVE, RUN_TIME, EXIT_CODE, PROCESSES, STEPS, STEP_TIME, FRAMES, COMPILES, RECOMPILES),
-    *(GRAPH_BREAKS, COMPILE_TIME, GOODPUT_TIME, BADPUT_TIME, GOODPUT, RECORDS_LOST, TRACKED),
-    *(TRACKED_RATE, LOSSES),
-)
+def data_points(snapshot: MetricsSnapshot) -> Iterator[Point]:
+    """Every value that is known; a metric that is not known has none, rather than a zero."""
+    for metric in METRICS:
+        value: Any = getattr(snapshot, metric.source)
+        if not metric.labels:
+            if value is not None:
+                yield Point(metric, int(value) if isinstance(value, bool) else value, {})
+            continue
+        for key, number in cast("Mapping[Any, float]", value).items():
+            names = (key,) if isinstance(key, str) else key
+            yield Point(metric, number, dict(zip(metric.labels, names, strict=True)))
 
 
-def points_of(reading: MetricsSnapshot) -> list[Point]:
-    """Every value that is known; a figure that is not known has none, instead of a zero."""
-    plain: tuple[tuple[Metric, float | None], ...] = (
-        (ACTIVE, reading.active),
-        (RUN_TIME, reading.wall_s),
-        (EXIT_CODE, reading.exit_code),
-        (PROCESSES, reading.processes),
-        (STEPS, reading.steps),
-        (STEP_TIME, reading.step_s),
-        (FRAMES, reading.frames),
-        (COMPILES, reading.compiles),
-        (RECOMPILES, reading.recompiles),
-        (GRAPH_BREAKS, reading.graph_breaks),
-        (GOODPUT_TIME, reading.goodput_s),
-        (GOODPUT, reading.goodput),
-        (RECORDS_LOST, reading.records_lost),
-    )
-    known = [Point(figure, _number(value), {}) for figure, value in plain if value is not None]
-    return [*known, *_labelled(reading)]
-
-
-def _number(value: float) -> float:
-    return int(value) if isinstance(value, bool) else value
-
-
-def _labelled(reading: MetricsSnapshot) -> Iterator[Point]:
-    yield Point(COMPILE_TIME, reading.compile_first_s, {"kind": "first"})
-    yield Point(COMPILE_TIME, reading.compile_again_s, {"kind": "recompile"})
-    for category, seconds in reading.badput_s.items():
-        yield Point(BADPUT_TIME, seconds, {"category": category})
-    for told, figure in ((reading.tracked, TRACKED), (reading.tracked_per_s, TRACKED_RATE)):
-        for labels, value in told.items():
-            yield Point(figure, value, dict(zip(figure.labels, labels, strict=True)))
-    for (destination, what), count in reading.losses.items():
-        yield Point(LOSSES, count, {"destination": destination, "what": what})
-
-
-def flat(reading: MetricsSnapshot) -> dict[str, float]:
-    """The values by one name each, as experiments want them: "compilediag/badput_time_s/eval"."""
+def flat_values(snapshot: MetricsSnapshot) -> dict[str, float]:
+    """The values by one name each, as experiments use them: "compilediag/badput_time_s/eval"."""
     return {
-        "/".join((_short(point.figure), *point.labels.values())): point.value
-        for point in points_of(reading)
-        if point.figure not in (EXIT_CODE, ACTIVE)
+        "/".join((_short_name(point.metric), *point.labels.values())): point.value
+        for point in data_points(snapshot)
+        if point.metric.source not in ("exit_code", "active")
     }
 
 
-def _short(figure: Metric) -> str:
-    name = figure.name.replace("compilediag.", "compilediag/", 1).replace(".", "_")
-    return f"{name}_s" if figure.unit == "s" else name
+def _short_name(metric: Metric) -> str:
+    name = metric.name.replace("compilediag.", "compilediag/", 1).replace(".", "_")
+    return f"{name}_s" if metric.unit == "s" else name

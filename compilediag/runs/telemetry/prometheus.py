@@ -1,149 +1,105 @@
-"""Readings to Prometheus, by its own client library: a text file, a push gateway, a page to scrape.
+"""Snapshots to Prometheus by its own client: a text file, a push gateway, a page to scrape.
 
 The text file is for the textfile collector of the node exporter; it is replaced as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from compilediag.runs.telemetry.metrics import FIGURES, points_of
-from compilediag.runs.telemetry.snapshot import MetricsSnapshot
-from compilediag.runs.telemetry.spans import ExportedSpan
+from compilediag.runs.telemetry.metrics import METRICS, MetricsSnapshot, data_points
+from compilediag.runs.telemetry.worker import Sink
 
 JOB = "compilediag"
 PUSH_TIMEOUT_S = 10.0
 
 
-class _Page:
-    """A registry that holds one reading; `labels` stand at every sample."""
+class _PrometheusSink(Sink):
+    """A registry that holds the newest snapshot; every sample carries `labels`."""
 
-    def __init__(self, labels: Mapping[str, str]) -> None:
+    def __init__(self, where: str, labels: Mapping[str, str]) -> None:
+        self.where = where
         self._labels = dict(labels)
-        self._reading: MetricsSnapshot | None = None
-        self._core: Any = None
-        self.registry: Any = None
+        self._snapshot: MetricsSnapshot | None = None
+        self._client: Any = None
+        self._registry: Any = None
 
     def open(self) -> None:
-        client: Any = import_module("prometheus_client")
-        self._core = import_module("prometheus_client.core")
-        self.registry = client.CollectorRegistry()
-        self.registry.register(self)
+        self._client = import_module("prometheus_client")
+        self._registry = self._client.CollectorRegistry()
+        self._registry.register(self)
 
-    def show(self, reading: MetricsSnapshot) -> None:
-        self._reading = reading
+    def push(self, snapshot: MetricsSnapshot) -> None:
+        self._snapshot = snapshot
 
     def collect(self) -> Iterator[Any]:
-        """Called by the registry, in the thread of whoever asks it."""
-        reading = self._reading
-        if reading is None:
+        """Called by the registry, in the thread of whoever reads it."""
+        if self._snapshot is None:
             return
-        points = points_of(reading)
-        for figure in FIGURES:
-            kind = "CounterMetricFamily" if figure.kind == "counter" else "GaugeMetricFamily"
-            names = [*self._labels, *figure.labels]
-            family = getattr(self._core, kind)(figure.prometheus, figure.says, labels=names)
-            found = [point for point in points if point.figure == figure]
+        core: Any = import_module("prometheus_client.core")
+        points = list(data_points(self._snapshot))
+        for metric in METRICS:
+            kind = "CounterMetricFamily" if metric.kind == "counter" else "GaugeMetricFamily"
+            names = [*self._labels, *metric.labels]
+            family = getattr(core, kind)(metric.prometheus, metric.description, labels=names)
+            found = [point for point in points if point.metric == metric]
             for point in found:
-                values = [*self._labels.values(), *(point.labels[name] for name in figure.labels)]
-                family.add_metric(values, point.value)
+                family.add_metric([*self._labels.values(), *point.labels.values()], point.value)
             if found:
                 yield family
 
 
-class TextfileSink:
+class TextfileSink(_PrometheusSink):
     """A file that the node exporter reads; its name ends in `.prom`."""
 
     name = "textfile"
-    takes_spans = False
 
     def __init__(self, path: str, labels: Mapping[str, str]) -> None:
-        self.where = f"the file {path}"
+        super().__init__(f"the file {path}", labels)
         self._path = path
-        self._page = _Page(labels)
 
-    def open(self) -> None:
-        self._page.open()
-
-    def push(self, reading: MetricsSnapshot) -> None:
-        """Writes beside the file, then takes its place: a reader sees one whole page or another."""
-        self._page.show(reading)
-        client: Any = import_module("prometheus_client")
-        client.write_to_textfile(self._path, self._page.registry)
-
-    def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
-        """Prometheus has no spans."""
-
-    def trouble(self) -> str | None:
-        return None
-
-    def close(self) -> None:
-        """Nothing is open between pushes."""
+    def push(self, snapshot: MetricsSnapshot) -> None:
+        """Replaces the file atomically: a reader gets one whole page or another."""
+        super().push(snapshot)
+        self._client.write_to_textfile(self._path, self._registry)
 
 
-class GatewaySink:
+class GatewaySink(_PrometheusSink):
     """A push gateway, which keeps the last page of a group until somebody deletes it."""
 
     name = "pushgateway"
-    takes_spans = False
 
     def __init__(self, url: str, where: str, grouping: Mapping[str, str]) -> None:
-        self.where = where
+        super().__init__(where, {})
         self._url = url
         self._grouping = dict(grouping)
-        self._page = _Page({})
 
-    def open(self) -> None:
-        self._page.open()
-
-    def push(self, reading: MetricsSnapshot) -> None:
-        self._page.show(reading)
-        client: Any = import_module("prometheus_client")
-        client.push_to_gateway(
-            self._url, JOB, self._page.registry, dict(self._grouping), PUSH_TIMEOUT_S
+    def push(self, snapshot: MetricsSnapshot) -> None:
+        super().push(snapshot)
+        self._client.push_to_gateway(
+            self._url, JOB, self._registry, dict(self._grouping), PUSH_TIMEOUT_S
         )
 
-    def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
-        """Prometheus has no spans."""
 
-    def trouble(self) -> str | None:
-        return None
-
-    def close(self) -> None:
-        """Nothing is open between pushes."""
-
-
-class ScrapeSink:
-    """A page of our own that Prometheus scrapes; it shows the newest reading."""
+class ScrapeSink(_PrometheusSink):
+    """A page of our own that Prometheus scrapes; it shows the newest snapshot."""
 
     name = "scrape"
-    takes_spans = False
 
     def __init__(self, host: str, port: int, labels: Mapping[str, str]) -> None:
-        self.where = f"whoever scrapes {host}:{port}"
+        super().__init__(f"whoever scrapes {host}:{port}", labels)
         self._host, self._port = host, port
-        self._page = _Page(labels)
         self._server: Any = None
 
     def open(self) -> None:
-        self._page.open()
-        client: Any = import_module("prometheus_client")
-        started = client.start_http_server(self._port, self._host, self._page.registry)
+        super().open()
+        started = self._client.start_http_server(self._port, self._host, self._registry)
         self._server = started[0]
 
-    def push(self, reading: MetricsSnapshot) -> None:
-        self._page.show(reading)
-
-    def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
-        """Prometheus has no spans."""
-
-    def trouble(self) -> str | None:
-        return None
-
     def close(self) -> None:
-        """The page is gone with the run: Prometheus says `up` is 0."""
+        """The page is gone with the run: Prometheus then reports `up` as 0."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

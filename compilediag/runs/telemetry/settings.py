@@ -1,4 +1,4 @@
-"""Where a run is to be told of, as it was asked for, checked before the target starts."""
+"""Where the telemetry of a run goes, validated before the target starts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySettings:
-    """What `run` was asked to tell to whom."""
+    """The destinations of a run's telemetry."""
 
     otlp: str | None = None
     """Base URL of a collector, or `FROM_ENVIRONMENT`."""
@@ -31,29 +31,34 @@ class TelemetrySettings:
     pushgateway: str | None = None
     prometheus_listen: tuple[str, int] | None = None
     experiments: bool = False
-    """Into the W&B, MLflow or TensorBoard run that the target itself has begun."""
+    """Into the W&B, MLflow or TensorBoard run that the target itself has open."""
     every_s: float = EVERY_S
 
     @property
     def any(self) -> bool:
-        """Whether anybody is to be told anything."""
-        asked = (self.otlp, self.prometheus_textfile, self.pushgateway, self.prometheus_listen)
-        return self.experiments or any(item is not None for item in asked)
+        """Whether there is any destination."""
+        sinks = (self.otlp, self.prometheus_textfile, self.pushgateway, self.prometheus_listen)
+        return self.experiments or any(item is not None for item in sinks)
+
+    @property
+    def experiments_every_s(self) -> float | None:
+        """Seconds between updates of the target's experiments; None: they get none."""
+        return self.every_s if self.experiments else None
 
 
 def telemetry_settings(
     settings: Mapping[str, Any], variables: Mapping[str, str]
 ) -> TelemetrySettings | None:
-    """The wishes among the settings of a run; None where there are none.
+    """The telemetry among the settings of a run; None where there is none.
 
     Args:
         settings: of the command line and pyproject.toml.
-        variables: the environment, which OpenTelemetry's own settings stand in.
+        variables: the environment, with OpenTelemetry's own settings.
 
     Raises:
         UsageError: a value cannot be used, or the package that does the work is not installed.
     """
-    wishes = TelemetrySettings(
+    telemetry = TelemetrySettings(
         otlp=_otlp(settings.get("otlp"), variables),
         prometheus_textfile=_textfile(settings.get("prometheus_textfile")),
         pushgateway=_url("pushgateway", settings.get("pushgateway")),
@@ -61,16 +66,16 @@ def telemetry_settings(
         experiments=bool(settings.get("experiments")),
         every_s=_every(settings.get("telemetry_every")),
     )
-    if not wishes.any:
+    if not telemetry.any:
         return None
-    if wishes.otlp is not None:
-        _need("opentelemetry.exporter.otlp.proto.http", "OTLP", "otel")
-    if wishes.prometheus_textfile or wishes.pushgateway or wishes.prometheus_listen:
-        _need("prometheus_client", "Prometheus", "prometheus")
-    return wishes
+    if telemetry.otlp is not None:
+        _require("opentelemetry.exporter.otlp.proto.http", "OTLP", "otel")
+    if telemetry.prometheus_textfile or telemetry.pushgateway or telemetry.prometheus_listen:
+        _require("prometheus_client", "Prometheus", "prometheus")
+    return telemetry
 
 
-def _need(module: str, what: str, extra: str) -> None:
+def _require(module: str, what: str, extra: str) -> None:
     try:
         found = find_spec(module) is not None
     except ImportError:  # a parent of it is not there
@@ -96,13 +101,13 @@ def _otlp(value: str | None, variables: Mapping[str, str]) -> str | None:
 
 
 def endpoint_of(variables: Mapping[str, str]) -> str:
-    """Where the environment sends metrics, for sentences: without credentials."""
+    """Where the environment sends metrics, for messages: without credentials."""
     named = next((variables[name] for name in _ENDPOINTS if variables.get(name)), None)
     return without_credentials(named or "http://localhost:4318")
 
 
 def without_credentials(url: str) -> str:
-    """A URL for sentences: without user, password, query and fragment."""
+    """A URL for messages: without user, password, query and fragment."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}" if parts.scheme else host + parts.path

@@ -1,4 +1,4 @@
-"""The receivers of a run, from what was wished for."""
+"""The sinks of a run, from its settings."""
 
 from __future__ import annotations
 
@@ -16,37 +16,34 @@ from compilediag.runs.telemetry.settings import (
 from compilediag.runs.telemetry.worker import Sink
 
 
-def receivers_of(
-    wishes: TelemetrySettings, variables: Mapping[str, str], *, lane: str, run_id: str
+def sinks_for(
+    settings: TelemetrySettings, variables: Mapping[str, str], *, lane: str, run_id: str
 ) -> list[Sink]:
-    """One for each place that was named.
+    """One for each destination.
 
-    Args:
-        wishes: the places.
-        variables: the environment.
-        lane: the name of the lane: a label wherever runs of a machine share a page.
-        run_id: of this run, for OpenTelemetry alone: as a label it would make new series each time.
+    `lane` is a label wherever the runs of a machine share a page; `run_id` is for OpenTelemetry
+    alone: as a label it would start new series with each run.
     """
     host = socket.gethostname()
-    found: list[Sink] = []
-    if wishes.otlp is not None:
-        from_environment = wishes.otlp == FROM_ENVIRONMENT
-        where = endpoint_of(variables) if from_environment else without_credentials(wishes.otlp)
+    sinks: list[Sink] = []
+    if settings.otlp is not None:
+        from_environment = settings.otlp == FROM_ENVIRONMENT
+        where = endpoint_of(variables) if from_environment else without_credentials(settings.otlp)
         resource = {
             "service.name": lane,
             "service.instance.id": run_id,
             "host.name": host,
             "compilediag.lane": lane,
         }
-        url = None if from_environment else wishes.otlp
-        found.append(OtlpSink(url, f"the OTLP collector at {where}", resource))
-    if wishes.prometheus_textfile is not None:
-        found.append(TextfileSink(wishes.prometheus_textfile, {"lane": lane}))
-    if wishes.pushgateway is not None:
-        where = without_credentials(wishes.pushgateway)
+        url = None if from_environment else settings.otlp
+        sinks.append(OtlpSink(url, f"the OTLP collector at {where}", resource))
+    if settings.prometheus_textfile is not None:
+        sinks.append(TextfileSink(settings.prometheus_textfile, {"lane": lane}))
+    if settings.pushgateway is not None:
+        where = without_credentials(settings.pushgateway)
         grouping = {"lane": lane, "instance": host}
         gateway = f"the push gateway at {where}"
-        found.append(GatewaySink(wishes.pushgateway, gateway, grouping))
-    if wishes.prometheus_listen is not None:
-        found.append(ScrapeSink(*wishes.prometheus_listen, {"lane": lane}))
-    return found
+        sinks.append(GatewaySink(settings.pushgateway, gateway, grouping))
+    if settings.prometheus_listen is not None:
+        sinks.append(ScrapeSink(*settings.prometheus_listen, {"lane": lane}))
+    return sinks

@@ -21,32 +21,32 @@ def measure(
     a: str, b: str, rounds: int, progress: Callable[[int, Sample, Sample], None] | None = None
 ) -> tuple[list[Sample], list[Sample]]:
     """Samples of both, pair by pair: A B, B A, A B... The first pair warms caches up and is not
-    counted. `progress` is told of each counted pair.
+    counted. `progress` is called with each counted pair.
 
     Raises:
-        UsageError: a command failed; the message has its exit code and its last words.
+        UsageError: a command failed; the message has its exit code and the end of its output.
     """
     left: list[Sample] = []
     right: list[Sample] = []
-    for number in range(rounds + 1):
-        if number % 2:
-            second = _once("B", b, number)
-            first = _once("A", a, number)
+    for index in range(rounds + 1):
+        if index % 2:
+            second = _sample("B", b, index)
+            first = _sample("A", a, index)
         else:
-            first = _once("A", a, number)
-            second = _once("B", b, number)
-        if number:
+            first = _sample("A", a, index)
+            second = _sample("B", b, index)
+        if index:
             left.append(first)
             right.append(second)
             if progress is not None:
-                progress(number, first, second)
+                progress(index, first, second)
     return left, right
 
 
-def _once(name: str, line: str, number: int) -> Sample:
+def _sample(name: str, line: str, index: int) -> Sample:
     with tempfile.TemporaryFile() as errors:
-        begun = time.perf_counter()
-        # A session of its own: what it leaves behind can be ended as a whole.
+        began = time.perf_counter()
+        # A session of its own: all that it leaves behind can be killed at once.
         child = subprocess.Popen(
             [_SHELL, "-c", line],
             stdin=subprocess.DEVNULL,
@@ -61,17 +61,17 @@ def _once(name: str, line: str, number: int) -> Sample:
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             raise
-        wall_s = time.perf_counter() - begun
+        wall_s = time.perf_counter() - began
         child.returncode = os.waitstatus_to_exitcode(status)
         if child.returncode:
             errors.seek(0)
-            raise UsageError(_failed(name, line, number, child.returncode, errors.read()))
+            raise UsageError(_failure(name, line, index, child.returncode, errors.read()))
     return Sample(used.ru_utime + used.ru_stime, wall_s)
 
 
-def _failed(name: str, line: str, number: int, code: int, errors: bytes) -> str:
+def _failure(name: str, line: str, index: int, code: int, errors: bytes) -> str:
     ended = f"exit code {code}" if code > 0 else f"signal {-code}"
-    when = f"in round {number}" if number else "in the warm-up"
-    said = errors.decode("utf-8", "replace").strip().rpartition("\n")[2][-_TAIL_CHARS:]
-    told = f": {said}" if said else ""
-    return f"command {name}, {line!r}, ended with {ended} {when}, so nothing is compared{told}"
+    when = f"in round {index}" if index else "in the warm-up"
+    last = errors.decode("utf-8", "replace").strip().rpartition("\n")[2][-_TAIL_CHARS:]
+    output = f": {last}" if last else ""
+    return f"command {name}, {line!r}, ended with {ended} {when}, so nothing is compared{output}"

@@ -10,17 +10,20 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, cast
 
 from compilediag.readers.journal import open_regular
 from compilediag.readers.lenient_json import parse
 from compilediag.receipt.redact import Redactor
-from compilediag.runs.tools.limited import Limits, run_limited
+from compilediag.runs.tools.limited import Limits, run_with_limits
 
-LONGEST_LINE_BYTES = 8 << 20
-MOST_FILES = 200
+MAX_LINE_BYTES = 8 << 20
+MAX_FILES = 200
 FOLDER_VARIABLE = "COMPILEDIAG_DEPYF_DIR"
 _UNLIMITED = -1
+CHILD_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "depyf_child")
+"""Goes onto PYTHONPATH."""
 _HARMLESS = re.compile(r"[^A-Za-z0-9_]+")
 _COMPILE_ID = re.compile(r"!?[\d/]{1,60}\Z")
 
@@ -35,17 +38,12 @@ _AFTER_BREAK = (
 
 
 class Decompiled(NamedTuple):
-    """What came of the second run."""
+    """The result of the second run."""
 
     files: tuple[str, ...]
-    """Paths of what was written, one a compile."""
+    """Paths of the written files, one a compile."""
     problem: str | None = None
     """What went wrong, in one sentence; there may be files all the same."""
-
-
-def child_folder() -> str:
-    """The folder that goes onto PYTHONPATH."""
-    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "depyf_child")
 
 
 def decompile_run(
@@ -57,21 +55,21 @@ def decompile_run(
     known: Sequence[str] = (),
     stopped: Callable[[], bool] | None = None,
 ) -> Decompiled:
-    """Runs the target again, with fresh caches, and writes what its frames became.
+    """Runs the target again, with fresh caches, and writes its frames as Python.
 
     Args:
         command: the target, as the measured run started it.
         environment: of the measured run's target.
         into: a folder for the files, which is made.
         time_s: longest time of the run.
-        known: values that are secret, replaced wherever they are.
-        stopped: asked now and then whether to end it.
+        known: secret values, which are redacted.
+        stopped: called regularly; True ends the run.
     """
     os.makedirs(into, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="compilediag-depyf-") as work:
         notes = os.path.join(work, "notes")
         os.mkdir(notes)
-        paths = [child_folder(), *filter(None, [environment.get("PYTHONPATH")])]
+        paths = [CHILD_FOLDER, *filter(None, [environment.get("PYTHONPATH")])]
         child = {
             **environment,
             "PYTHONPATH": os.pathsep.join(paths),
@@ -80,7 +78,7 @@ def decompile_run(
             "TRITON_CACHE_DIR": os.path.join(work, "triton"),
         }
         limits = Limits(time_s, _UNLIMITED, _UNLIMITED)
-        ended = run_limited(command, os.getcwd(), limits, child, stopped)
+        ended = run_with_limits(command, os.getcwd(), limits, child, stopped)
         files = tuple(_written(notes, into, known))
     if ended.problem is not None:
         return Decompiled(files, f"the second run of the target: {ended.problem}")
@@ -89,16 +87,15 @@ def decompile_run(
 
 def _written(notes: str, into: str, known: Sequence[str]) -> Iterator[str]:
     """One file a compile; names are numbers and a word."""
-    for number, told in enumerate(_told(notes)):
-        if number >= MOST_FILES:
-            return
-        compile_id = str(told.get("compile_id"))
+    redactor = Redactor(known)
+    for note in islice(_notes_in(notes), MAX_FILES):
+        compile_id = str(note.get("compile_id"))
         if not _COMPILE_ID.match(compile_id):
             continue
         identity = compile_id.replace("/", "-").replace("!", "a")
-        word = _HARMLESS.sub("_", str(told.get("function")))[:60]
+        word = _HARMLESS.sub("_", str(note.get("function")))[:60]
         path = os.path.join(into, f"{identity}-{word}.py")
-        text = Redactor(known).text(_text(compile_id, told), place=True)
+        text = redactor.text(_text(compile_id, note), place=True)
         try:
             with open(path, "x", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
@@ -107,34 +104,34 @@ def _written(notes: str, into: str, known: Sequence[str]) -> Iterator[str]:
         yield path
 
 
-def _told(notes: str) -> Iterator[dict[str, Any]]:
-    for name in sorted(os.listdir(notes)):
-        file = open_regular(os.path.join(notes, name))
+def _notes_in(folder: str) -> Iterator[dict[str, Any]]:
+    for name in sorted(os.listdir(folder)):
+        file = open_regular(os.path.join(folder, name))
         if file is None:
             continue
         with file:
-            while line := file.readline(LONGEST_LINE_BYTES):
+            while line := file.readline(MAX_LINE_BYTES):
                 raw = parse(line)
                 if isinstance(raw, dict):
                     yield cast("dict[str, Any]", raw)
 
 
-def _text(compile_id: str, told: dict[str, Any]) -> str:
-    """What a person reads: what the function became, what it was, and its guards."""
-    frame = f"{_line(told.get('function'))}, line {_line(told.get('line'))}"
+def _text(compile_id: str, note: dict[str, Any]) -> str:
+    """The file of one compile: the compiled code, the original code, and the guards."""
+    frame = f"{_line(note.get('function'))}, line {_line(note.get('line'))}"
     parts = [f"# Compile {compile_id} of {frame}: what torch.compile made of it.\n{_CALLED}"]
-    if told.get("resumes") is True:
+    if note.get("resumes") is True:
         parts.append(_AFTER_BREAK)
-    parts.append(_part("what runs", told.get("after")))
-    parts.append(_part("what it was made of", told.get("before")))
-    guards = told.get("guards")
+    parts.append(_part("what runs", note.get("after")))
+    parts.append(_part("what it was made of", note.get("before")))
+    guards = note.get("guards")
     if isinstance(guards, str):
         parts.append("# --- the guards of this variant\n" + _commented(guards))
     return "\n".join(parts)
 
 
-def _part(name: str, told: Any) -> str:
-    pair = cast("list[object]", told) if isinstance(told, list) else []
+def _part(name: str, code: Any) -> str:
+    pair = cast("list[object]", code) if isinstance(code, list) else []
     if len(pair) != 2 or not isinstance(pair[0], str):
         return f"# --- {name}: not known\n"
     if pair[1] == "depyf":

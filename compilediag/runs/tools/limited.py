@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 TAIL_BYTES = 2000
-LOOK_S = 0.2
-"""How often is asked whether to stop."""
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
+POLL_S = 0.2
+"""Seconds between calls of `stopped`."""
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
 
 class Limits(NamedTuple):
-    """What a child may use; beyond it is ended."""
+    """What a child may use; when it uses more it is ended."""
 
     time_s: float = 60.0
     memory_bytes: int = 4 << 30
@@ -31,11 +31,11 @@ class ChildEnded(NamedTuple):
 
     problem: str | None
     """None where it succeeded; else one sentence, without its name."""
-    said: str
+    output_tail: str
     """The end of what it printed."""
 
 
-def run_limited(
+def run_with_limits(
     command: Sequence[str],
     folder: str,
     limits: Limits,
@@ -44,16 +44,16 @@ def run_limited(
 ) -> ChildEnded:
     """Runs a command in a folder, with no input, and waits for its end.
 
-    It sees few variables of ours and those of `environment`. What it leaves running is ended, and
-    so is the command itself when `stopped`, which is asked now and then, says so.
+    Its environment is `environment` and few variables of ours. Processes that it leaves running are
+    killed, and so is the command itself when `stopped`, called every `POLL_S`, returns True.
     """
-    kept = {name: value for name, value in os.environ.items() if name in _KEPT}
+    passed_on = {name: value for name, value in os.environ.items() if name in _PASSED_ON}
     with tempfile.TemporaryFile() as printed:
         try:
             child = subprocess.Popen(
                 command,
                 cwd=folder,
-                env={**kept, **environment},
+                env={**passed_on, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=printed,
@@ -62,7 +62,7 @@ def run_limited(
         except OSError as error:
             return ChildEnded(f"it cannot be started: {error.strerror or error}", "")
         _limit(child.pid, limits)
-        problem = _waited(child, limits, stopped)
+        problem = _wait(child, limits, stopped)
         printed.seek(max(os.fstat(printed.fileno()).st_size - TAIL_BYTES, 0))
         return ChildEnded(problem, printed.read().decode("utf-8", "replace").strip())
 
@@ -81,7 +81,7 @@ def _limit(pid: int, limits: Limits) -> None:
             prlimit(pid, kind, (value, value))
 
 
-def _waited(
+def _wait(
     child: subprocess.Popen[bytes], limits: Limits, stopped: Callable[[], bool] | None
 ) -> str | None:
     until = time.monotonic() + limits.time_s
@@ -94,7 +94,7 @@ def _waited(
             if stopped is not None and stopped():
                 return "it was stopped"
             with contextlib.suppress(subprocess.TimeoutExpired):
-                code = child.wait(left_s if stopped is None else min(left_s, LOOK_S))
+                code = child.wait(left_s if stopped is None else min(left_s, POLL_S))
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)

@@ -1,6 +1,6 @@
 """tlparse's report of torch's traces, made by its command line; what goes wrong costs the report.
 
-It is given one exact file (its 0.4.3 does not find logs in folders), a cleaned copy of it, and a
+It gets one exact file (its 0.4.3 does not find logs in folders), a cleaned copy of the log, and a
 fresh folder; `--overwrite` is never used.
 """
 
@@ -16,26 +16,24 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from compilediag.readers.compression import Opened
-from compilediag.runs.tools.limited import Limits, run_limited
+from compilediag.runs.tools.limited import Limits, run_with_limits
 from compilediag.runs.tools.tlparse_log import TooLarge, copy_log
 
 PROGRAM = "tlparse"
 INDEX = "index.html"
-LINKED = (INDEX, "raw.jsonl", "compile_directory.json", "chromium_events.json")
-"""Files of a report that a receipt links; the index leads to the others."""
-MOST_BYTES = 2 << 30
+MAX_BYTES = 2 << 30
 """A larger report is removed."""
 TIME_S = 120.0
 """For all reports of one run."""
-LEAST_TIME_S = 1.0
+MIN_TIME_S = 1.0
 _PREFIX = ".tlparse-"
 
 
 class Report(NamedTuple):
-    """What came of one log."""
+    """The report of one log."""
 
     log: str
-    """The log's path, as it was given."""
+    """The log's path."""
     folder: str | None
     """Where the report lies; None where there is none."""
     problem: str | None = None
@@ -62,29 +60,31 @@ def reports_of(
     Args:
         logs: paths of TORCH_TRACE files.
         into: the folder for the reports.
-        known: values that are secret, replaced wherever they are.
+        known: secret values, which are redacted.
         limits: of each child; all of them together also have `TIME_S`.
         program: the tlparse to use; None: the one that is installed.
     """
     program = program or find_tlparse()
     limits = limits or Limits()
     until = time.monotonic() + TIME_S
-    made: list[Report] = []
+    reports: list[Report] = []
     for number, log in enumerate(logs, 1):
         left_s = until - time.monotonic()
         if program is None:
-            made.append(Report(log, None, "tlparse is not installed: pip install tlparse"))
-        elif left_s < LEAST_TIME_S:
-            made.append(Report(log, None, f"the {TIME_S:g} s for reports were used up before it"))
+            reports.append(Report(log, None, "tlparse is not installed: pip install tlparse"))
+        elif left_s < MIN_TIME_S:
+            reports.append(
+                Report(log, None, f"the {TIME_S:g} s for reports were used up before it")
+            )
         else:
             within = limits._replace(time_s=min(limits.time_s, left_s))
             folder = os.path.join(into, str(number))
-            made.append(_guarded(program, log, folder, known, within))
-    return made
+            reports.append(_make(program, log, folder, known, within))
+    return reports
 
 
-def _guarded(program: str, log: str, folder: str, known: Sequence[str], limits: Limits) -> Report:
-    """A report, or why there is none; what was half made is removed."""
+def _make(program: str, log: str, folder: str, known: Sequence[str], limits: Limits) -> Report:
+    """A report, or why there is none; an unfinished one is removed."""
     above = os.path.dirname(folder)
     try:
         os.makedirs(above, exist_ok=True)
@@ -107,20 +107,17 @@ def _report(
         why = opened.problem or "it holds no record of torch's"
         return Report(log, None, f"no report is made of the log: {why}")
     command = [program, copy, "-o", output, "--no-browser"]
-    ended = run_limited(command, work, limits, {"BROWSER": "true", "RUST_BACKTRACE": "0"})
+    ended = run_with_limits(command, work, limits, {"BROWSER": "true", "RUST_BACKTRACE": "0"})
     if ended.problem is not None:
-        said = f": {ended.said.splitlines()[-1][:300]}" if ended.said else ""
-        return Report(log, None, f"tlparse made no report: {ended.problem}{said}")
-    if not _plain_file(os.path.join(output, INDEX)):
+        last = f": {ended.output_tail.splitlines()[-1][:300]}" if ended.output_tail else ""
+        return Report(log, None, f"tlparse made no report: {ended.problem}{last}")
+    index = os.path.join(output, INDEX)
+    if os.path.islink(index) or not os.path.isfile(index):
         return Report(log, None, f"tlparse made no report: there is no {INDEX}")
-    if _size(output) > MOST_BYTES:
-        return Report(log, None, f"tlparse's report is larger than {MOST_BYTES >> 30} GiB")
+    if _size(output) > MAX_BYTES:
+        return Report(log, None, f"tlparse's report is larger than {MAX_BYTES >> 30} GiB")
     os.rename(output, folder)  # fails where something is there
     return Report(log, folder, None, sum(copied.left_out.values()))
-
-
-def _plain_file(path: str) -> bool:
-    return os.path.isfile(path) and not os.path.islink(path)
 
 
 def _size(folder: str) -> int:

@@ -1,23 +1,23 @@
-"""What tlparse counts in a trace, compared with what was counted while the program ran."""
+"""tlparse's counts of a trace, compared with the timeline of the same run."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 from compilediag.readers.journal import open_regular
 from compilediag.readers.lenient_json import parse
 from compilediag.timeline.timeline import Timeline
 
-LONGEST_LINE_BYTES = 64 << 20
-MOST_NAMED = 5
+MAX_LINE_BYTES = 64 << 20
+MAX_NAMED = 5
 """Ids named in one sentence."""
 _ATTEMPT = re.compile(r"_\d+\Z")
 _NO_ROW = "no metrics row"
-"""How `fold` says that a compile has no row of torch's, which tlparse therefore cannot have."""
+"""`fail_reason` of a compile without a row of torch's, which tlparse therefore cannot have."""
 
 _COUNTED = (b'"compilation_metrics"', b'"recompile_reasons"', b'"dynamo_graph_break_reason"')
 
@@ -25,130 +25,127 @@ Ids = Counter[tuple[int, str]]
 """How often each compile id of each process occurs; ids repeat after a reset."""
 
 
-class Counted(NamedTuple):
-    """The counts of one report."""
+class TlparseCounts(NamedTuple):
+    """The counts of one report, or the sum of several.
+
+    They are of attempts: tlparse has a row for those that failed too, where `Timeline.counts` has
+    compiles that ended with code.
+    """
 
     rows: Ids
     """Metrics rows of forward compiles."""
     questions: Ids
-    """Times torch said why it compiled again."""
-    directory: frozenset[str]
+    """Lists of recompile reasons."""
+    directory: frozenset[str] = frozenset()
     """Compile ids that the report has a folder for."""
     breaks: frozenset[str] = frozenset()
     """Compile ids in which a graph broke."""
 
 
-def counted_in(folder: str) -> Counted | None:
+def read_counts(folder: str) -> TlparseCounts | None:
     """The counts of a report; None where its files are not what tlparse writes."""
     directory = open_regular(os.path.join(folder, "compile_directory.json"))
     if directory is None:
         return None
     with directory:
-        listed = parse(directory.read(LONGEST_LINE_BYTES))
+        listed = parse(directory.read(MAX_LINE_BYTES))
     file = open_regular(os.path.join(folder, "raw.jsonl"))
     if file is None:
         return None
-    rows: Ids = Counter()
-    questions: Ids = Counter()
-    breaks: set[str] = set()
+    rows, questions, breaks = Ids(), Ids(), set[str]()
     with file:
-        for line in iter(lambda: file.readline(LONGEST_LINE_BYTES), b""):
+        while line := file.readline(MAX_LINE_BYTES):
             _count(line, rows, questions, breaks)
     if not isinstance(listed, dict):
         return None
     keys = cast("dict[str, Any]", listed)
-    listed_ids = frozenset(_ATTEMPT.sub("", key.strip("[]")) for key in keys)
-    return Counted(rows, questions, listed_ids, frozenset(breaks))
+    ids = frozenset(_ATTEMPT.sub("", key.strip("[]")) for key in keys)
+    return TlparseCounts(rows, questions, ids, frozenset(breaks))
 
 
 def _count(line: bytes, rows: Ids, questions: Ids, breaks: set[str]) -> None:
     if not any(name in line for name in _COUNTED):
         return
-    raw = parse(line)
-    if not isinstance(raw, dict):
-        return
-    fields = cast("dict[str, Any]", raw)
-    key = (_number(fields.get("thread")), _compile_id(fields))
-    metrics: Any = fields.get("compilation_metrics")
-    if isinstance(metrics, dict):
-        if cast("dict[str, Any]", metrics).get("is_forward") is not False:
+    record = _object(parse(line))
+    key = (_int(record.get("thread")), _compile_id(record))
+    artifact = _object(record.get("artifact")).get("name")
+    if isinstance(record.get("compilation_metrics"), dict):
+        if _object(record["compilation_metrics"]).get("is_forward") is not False:
             rows[key] += 1
-    elif _artifact(fields) == "recompile_reasons":
+    elif artifact == "recompile_reasons":
         questions[key] += 1
-    elif _artifact(fields) == "dynamo_graph_break_reason":
+    elif artifact == "dynamo_graph_break_reason":
         breaks.add(key[1])
 
 
-def _artifact(fields: dict[str, Any]) -> object:
-    artifact: Any = fields.get("artifact")
-    return cast("dict[str, Any]", artifact).get("name") if isinstance(artifact, dict) else None
+def _object(value: Any) -> dict[str, Any]:
+    """A JSON object; empty for any other value."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _compile_id(fields: dict[str, Any]) -> str:
-    within = fields.get("compiled_autograd_id")
-    own = f"{_number(fields.get('frame_id'))}/{_number(fields.get('frame_compile_id'))}"
-    return own if within is None else f"!{_number(within)}/{own}"
+def _compile_id(record: dict[str, Any]) -> str:
+    autograd = record.get("compiled_autograd_id")
+    own = f"{_int(record.get('frame_id'))}/{_int(record.get('frame_compile_id'))}"
+    return own if autograd is None else f"!{_int(autograd)}/{own}"
 
 
-def _number(value: object) -> int:
+def _int(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else -1
 
 
-def differences(reports: Iterable[Counted], timeline: Timeline) -> list[str]:
-    """Where tlparse and we count different numbers, in sentences; empty where they agree."""
-    found = list(reports)
-    rows = _added(item.rows for item in found)
-    questions = _added(item.questions for item in found)
-    pids = {
-        process.index: process.started.pid
-        for process in timeline.processes
-        if process.started is not None
-    }
-    own_rows = Counter(
+def differences(reports: Sequence[TlparseCounts], timeline: Timeline) -> list[str]:
+    """Where tlparse's counts and the timeline's differ, in sentences; empty where they agree."""
+    theirs, ours = _sum(reports), _counts_of(timeline)
+    sentences = [
+        *_differ("compiles", theirs.rows, ours.rows),
+        *_differ("reasons to compile again", theirs.questions, ours.questions),
+    ]
+    # torch 2.7 leaves breaks out of its trace that are in its log: only the other way counts.
+    if unseen := sorted(theirs.breaks - ours.breaks):
+        sentences.append(f"tlparse has graph breaks that compilediag has not, in {_names(unseen)}")
+    missing = sorted({compile_id for _, compile_id in ours.rows} - theirs.directory)
+    if reports and missing:
+        sentences.append(f"tlparse's directory has no entry for {_names(missing)}")
+    return sentences
+
+
+def _sum(reports: Sequence[TlparseCounts]) -> TlparseCounts:
+    return TlparseCounts(
+        sum((item.rows for item in reports), Ids()),
+        sum((item.questions for item in reports), Ids()),
+        frozenset[str]().union(*(item.directory for item in reports)),
+        frozenset[str]().union(*(item.breaks for item in reports)),
+    )
+
+
+def _counts_of(timeline: Timeline) -> TlparseCounts:
+    """What tlparse would count of the run."""
+    pids = {item.index: item.started.pid for item in timeline.processes if item.started is not None}
+    rows = (
         (pids.get(item.process, -1), _ATTEMPT.sub("", item.compile_id))
         for item in timeline.compiles
         if item.forward and not (item.fail_reason or "").startswith(_NO_ROW)
     )
-    own_questions = Counter(
+    questions = (
         (pids.get(item.process, -1), _ATTEMPT.sub("", item.compile_id))
         for item in timeline.recompiles
     )
-    told = [
-        *_differ("compiles", rows, own_rows),
-        *_differ("reasons to compile again", questions, own_questions),
-    ]
-    # torch 2.7 leaves breaks out of its trace that we know of its log: only the other way counts.
-    own_breaks = {_ATTEMPT.sub("", name) for site in timeline.breaks for name in site.compile_ids}
-    unseen = sorted({name for item in found for name in item.breaks} - own_breaks)
-    if unseen:
-        told.append(f"tlparse has graph breaks that compilediag has not, in {_named(unseen)}")
-    listed = frozenset(name for item in found for name in item.directory)
-    missing = sorted({compile_id for _, compile_id in own_rows} - listed)
-    if found and missing:
-        told.append(f"tlparse's directory has no entry for {_named(missing)}")
-    return told
-
-
-def _added(parts: Iterable[Ids]) -> Ids:
-    total: Ids = Counter()
-    for part in parts:
-        total += part
-    return total
+    breaks = (_ATTEMPT.sub("", name) for site in timeline.breaks for name in site.compile_ids)
+    return TlparseCounts(Ids(rows), Ids(questions), breaks=frozenset(breaks))
 
 
 def _differ(what: str, theirs: Ids, ours: Ids) -> list[str]:
     if theirs == ours:
         return []
-    more, fewer = theirs - ours, ours - theirs
     sides = [
-        f"{_named([compile_id for _, compile_id in side.elements()])} only in {whose}"
-        for side, whose in ((more, "tlparse"), (fewer, "compilediag"))
+        f"{_names([compile_id for _, compile_id in side.elements()])} only in {whose}"
+        for side, whose in ((theirs - ours, "tlparse"), (ours - theirs, "compilediag"))
         if side
     ]
     counts = f"tlparse counts {theirs.total()} {what}, compilediag {ours.total()}"
     return [f"{counts}: {'; '.join(sides)}"]
 
 
-def _named(ids: list[str]) -> str:
-    shown = ", ".join(ids[:MOST_NAMED])
-    return shown if len(ids) <= MOST_NAMED else f"{shown} and {len(ids) - MOST_NAMED} more"
+def _names(ids: list[str]) -> str:
+    shown = ", ".join(ids[:MAX_NAMED])
+    return shown if len(ids) <= MAX_NAMED else f"{shown} and {len(ids) - MAX_NAMED} more"

@@ -1,8 +1,8 @@
-"""A TORCH_TRACE log copied so that tlparse can be given it.
+"""A cleaned copy of a TORCH_TRACE log that is safe to pass to tlparse.
 
-tlparse ends at one byte that is no UTF-8, takes names in the log for paths, and puts some texts
-into its pages as they are. The copy therefore holds records that are understood, with known keys
-only, harmless names, no markup in metadata, and no secrets that are recognised.
+tlparse ends at one byte that is no UTF-8, uses names in the log as paths, and puts some texts into
+its pages unescaped. The copy therefore holds only well-formed records, with known keys, harmless
+names, no markup in metadata, and no secrets that are recognised.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -17,12 +18,12 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from compilediag.readers.lenient_json import parse
 from compilediag.receipt.redact import Redactor
 
-LARGEST_LOG_BYTES = 256 << 20
+MAX_LOG_BYTES = 256 << 20
 """tlparse needs three times the log in memory, and writes twice the log."""
-MOST_PAYLOADS = 50_000
+MAX_PAYLOADS = 50_000
 """Each becomes a file of the report."""
-LONGEST_LINE_BYTES = 8 << 20
-LONGEST_PAYLOAD_BYTES = 32 << 20
+MAX_LINE_BYTES = 8 << 20
+MAX_PAYLOAD_BYTES = 32 << 20
 
 EVENTS = frozenset(
     (
@@ -38,10 +39,10 @@ EVENTS = frozenset(
         "expression_created",
     )
 )  # fmt: skip
-"""What torch writes and a report shows. `link` and `dump_file` are not among them: they name
-addresses and files."""
-NUMBERS = ("rank", "compiled_autograd_id", "frame_id", "frame_compile_id", "attempt")
-LARGEST_NUMBER = 10_000_000
+"""Records that a report shows. `link` and `dump_file` are not among them: they hold addresses and
+paths."""
+ID_FIELDS = ("rank", "compiled_autograd_id", "frame_id", "frame_compile_id", "attempt")
+MAX_ID = 10_000_000
 
 _HEAD = re.compile(
     rb"(?P<when>[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d{1,9}) (?P<pid>\d{1,20}) "
@@ -54,19 +55,16 @@ _MARKUP = _CONTROLS | {9: " ", 10: " ", 60: "‹", 62: "›", 38: "+", 34: "'"}
 
 
 class TooLarge(Exception):
-    """The log is larger than a report can be made of; the message is the reason."""
+    """The log is too large for a report; the message is the reason."""
 
 
 @dataclass(slots=True)
 class Copied:
-    """What a copy holds, and what it does not."""
+    """Counts of a copy."""
 
     records: int = 0
-    left_out: dict[str, int] = field(default_factory=dict[str, int])
+    left_out: Counter[str] = field(default_factory=Counter[str])
     """Records by reason: "no_record", "unknown_event", "bad_number", "too_long"."""
-
-    def leave_out(self, reason: str) -> None:
-        self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
 
 class _Record(NamedTuple):
@@ -81,41 +79,40 @@ def copy_log(pieces: Iterable[bytes], target: BinaryIO, known: Sequence[str] = (
     Args:
         pieces: the bytes of the log.
         target: where the copy goes.
-        known: values that are secret, replaced wherever they are.
+        known: secret values, which are redacted.
 
     Raises:
         TooLarge: no report can be made of it.
     """
-    copied = Copied()
-    payloads = 0
+    copied, redactor, payloads = Copied(), Redactor(known), 0
     for record in _records(_lines(pieces), copied):
         try:
-            written = _cleaned(record, copied, known)
+            cleaned = _cleaned(record, copied, redactor)
         except RecursionError:
-            copied.leave_out("no_record")
+            copied.left_out["no_record"] += 1
             continue
-        if written is None:
+        if cleaned is None:
             continue
         payloads += bool(record.payload)
-        if payloads > MOST_PAYLOADS:
-            raise TooLarge(f"it holds more than {MOST_PAYLOADS:,} artifacts")
-        target.write(written)
+        if payloads > MAX_PAYLOADS:
+            raise TooLarge(f"it holds more than {MAX_PAYLOADS:,} artifacts")
+        target.write(cleaned)
         copied.records += 1
     return copied
 
 
 def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines without their ends; of a line over the limit only the beginning comes."""
+    """Lines without their ends; of a line over the limit only the beginning."""
     rest, total = b"", 0
     for piece in pieces:
         total += len(piece)
-        if total > LARGEST_LOG_BYTES:
-            raise TooLarge(f"it is larger than {LARGEST_LOG_BYTES >> 20} MiB")
+        if total > MAX_LOG_BYTES:
+            raise TooLarge(f"it is larger than {MAX_LOG_BYTES >> 20} MiB")
         *whole, last = piece.split(b"\n")
         for line in whole:
             yield rest + line
             rest = b""
-        if len(rest) <= LONGEST_LINE_BYTES:
+        if len(rest) <= MAX_LINE_BYTES:
             rest += last
     if rest:
         yield rest
@@ -127,65 +124,51 @@ def _records(lines: Iterable[bytes], copied: Copied) -> Iterator[_Record]:
     for line in lines:
         if line.startswith(b"\t"):
             size += len(line)
-            if current is not None and size <= LONGEST_PAYLOAD_BYTES:
+            if current is not None and size <= MAX_PAYLOAD_BYTES:
                 current.payload.append(line[1:])
             elif current is not None:
-                copied.leave_out("too_long")
+                copied.left_out["too_long"] += 1
                 current = None
             continue
         if current is not None:
             yield current
         current, size = None, 0
         head = _HEAD.match(line)
-        if head is not None and len(line) <= LONGEST_LINE_BYTES:
+        if head is not None and len(line) <= MAX_LINE_BYTES:
             current = _Record(head, line[head.end() :], [])
         elif line.strip():
-            copied.leave_out("no_record" if head is None else "too_long")
+            copied.left_out["no_record" if head is None else "too_long"] += 1
     if current is not None:
         yield current
 
 
-def _cleaned(record: _Record, copied: Copied, known: Sequence[str]) -> bytes | None:
+def _cleaned(record: _Record, copied: Copied, redactor: Redactor) -> bytes | None:
     raw = parse(record.metadata)
     fields = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
     event = next(iter(fields), None)
     if event not in EVENTS:
-        copied.leave_out("no_record" if event is None else "unknown_event")
+        copied.left_out["no_record" if event is None else "unknown_event"] += 1
         return None
-    kept: dict[str, Any] = {event: _named(_plain(fields[event]))}
-    for name in NUMBERS:
-        number = fields.get(name)
-        if number is None:
-            continue
-        if isinstance(number, bool) or not isinstance(number, int):
-            copied.leave_out("bad_number")
-            return None
-        if not 0 <= number <= LARGEST_NUMBER:
-            copied.leave_out("bad_number")
-            return None
-        kept[name] = number
+    ids = {name: fields[name] for name in ID_FIELDS if fields.get(name) is not None}
+    # A bool is an int, and no id.
+    if any(type(value) is not int or not 0 <= value <= MAX_ID for value in ids.values()):
+        copied.left_out["bad_number"] += 1
+        return None
+    kept: dict[str, Any] = {event: _with_plain_names(_plain(fields[event])), **ids}
     if isinstance(fields.get("stack"), list):
         kept["stack"] = _plain(fields["stack"])
-    redactor = Redactor(known)
-    payload = b""
+    lines: list[bytes] = []
     if record.payload or "has_payload" in fields:
-        payload = _payload(record.payload, redactor)
+        text = b"\n".join(record.payload).decode("utf-8", "replace").translate(_CONTROLS)
+        payload = redactor.text(text, place=True).encode("utf-8", "replace")
         # As torch does: the digest of the text, which was changed.
         kept["has_payload"] = hashlib.md5(payload, usedforsecurity=False).hexdigest()
+        lines = [b"\t" + line for line in payload.split(b"\n")]
     metadata = redactor.text(json.dumps(kept, ensure_ascii=True), place=True)
-    path = _HARMLESS.sub("_", record.head["path"].decode("ascii", "replace").replace(".py", ""))
-    head = b"%s %s %s.py:%s] " % (
-        record.head["when"], record.head["pid"], path.encode(), record.head["line"],
-    )  # fmt: skip
-    lines = [head + metadata.encode("ascii", "replace")]
-    if "has_payload" in kept:
-        lines += [b"\t" + line for line in payload.split(b"\n")]
-    return b"\n".join(lines) + b"\n"
-
-
-def _payload(lines: Sequence[bytes], redactor: Redactor) -> bytes:
-    text = b"\n".join(lines).decode("utf-8", "replace").translate(_CONTROLS)
-    return redactor.text(text, place=True).encode("utf-8", "replace")
+    head = record.head
+    path = _HARMLESS.sub("_", head["path"].decode("ascii", "replace").replace(".py", ""))
+    prefix = b"%s %s %s.py:%s] " % (head["when"], head["pid"], path.encode(), head["line"])
+    return b"\n".join([prefix + metadata.encode("ascii", "replace"), *lines, b""])
 
 
 def _plain(value: Any) -> Any:
@@ -200,8 +183,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _named(event: Any) -> Any:
-    """Names of what becomes files, as plain words."""
+def _with_plain_names(event: Any) -> Any:
+    """An event whose names, which become file names, are plain words."""
     if not isinstance(event, dict):
         return event
     fields = dict(cast("dict[str, Any]", event))

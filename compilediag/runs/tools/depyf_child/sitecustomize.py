@@ -1,7 +1,7 @@
 """Notes the bytecode that Dynamo makes in this process, and writes it as Python when it ends.
 
-`tools/depyf.py` puts this folder on PYTHONPATH of a second run of the target; nobody measures it.
-The hook returns None, so the process executes what it would execute without it.
+`tools/depyf.py` puts this folder on PYTHONPATH of a second run of the target, which is not
+measured. The hook returns None, so the process executes what it would execute without it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import atexit
 import contextlib
 import dis
 import importlib
-import importlib.util
 import io
 import json
 import os
 import sys
 from collections.abc import Callable
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any
 
 Decompile = Callable[[CodeType], object]
@@ -30,7 +29,7 @@ class Notes:
         self.codes: list[tuple[str, CodeType, CodeType]] = []
 
     def hook(self, old_code: CodeType, new_code: CodeType) -> None:
-        """torch calls it for each compile; None leaves the code as it is."""
+        """Called by torch for each compile; None leaves the code as it is."""
         with contextlib.suppress(Exception):
             context: Any = sys.modules["torch._guards"].CompileContext
             self.codes.append((str(context.current_compile_id()), old_code, new_code))
@@ -45,7 +44,7 @@ class Notes:
         decompile = decompiler()
         with open(os.path.join(self.folder, f"{os.getpid()}.jsonl"), "x") as file:
             for compile_id, old_code, new_code in self.codes:
-                told = {
+                note = {
                     "compile_id": compile_id,
                     "function": old_code.co_name,
                     "line": old_code.co_firstlineno,
@@ -54,17 +53,16 @@ class Notes:
                     "after": source_of(new_code, decompile),
                     "guards": guards_of(old_code, new_code),
                 }
-                file.write(json.dumps(told) + "\n")
+                file.write(json.dumps(note) + "\n")
                 file.flush()
 
 
 def decompiler() -> Decompile | None:
     """depyf's function; None where it is not installed. It is imported when all is compiled."""
-    try:
+    with contextlib.suppress(Exception):
         module: Any = importlib.import_module("depyf")
-    except Exception:
-        return None
-    return module.decompile
+        return module.decompile
+    return None
 
 
 def source_of(code: CodeType, decompile: Decompile | None) -> list[str]:
@@ -89,42 +87,26 @@ def guards_of(old_code: CodeType, new_code: CodeType) -> str | None:
     return None
 
 
-class AfterImport:
-    """Finds nothing itself; adds an action behind the loader of one module."""
-
-    def __init__(self, name: str, action: Callable[[ModuleType], None]) -> None:
-        self.name = name
-        self.action = action
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
-        """The spec that the other finders give, once."""
-        if name != self.name:
-            return None
-        sys.meta_path.remove(self)
-        spec: Any = importlib.util.find_spec(name)
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            run: Callable[[ModuleType], None] = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                run(module)
-                with contextlib.suppress(Exception):
-                    self.action(module)
-
-            spec.loader.exec_module = exec_module
-        return spec
-
-
-def start() -> None:
-    """Leaves `sys.path`, and waits for torch where a folder for notes is named."""
+def leave_path() -> None:
+    """Removes this folder from `sys.path`, so that the next sitecustomize is found."""
     here = os.path.dirname(__file__)
     sys.path[:] = [entry for entry in sys.path if entry != here]
     sys.path_importer_cache.pop(here, None)
-    folder = os.environ.get("COMPILEDIAG_DEPYF_DIR")
-    if folder:
-        notes = Notes(folder)
-        sys.meta_path.insert(0, AfterImport("torch._dynamo.convert_frame", notes.install))
 
 
-start()
+def start(folder: str) -> None:
+    """Notes compiles into the folder, once torch is imported."""
+    from compilediag_harness.base.post_import import PostImport
+
+    PostImport().want("torch._dynamo.convert_frame", Notes(folder).install)
+
+
+leave_path()
 del sys.modules[__name__]
-__import__(__name__)  # the sitecustomize that this one shadows; `site` reports where there is none
+try:
+    # The sitecustomize that this one shadows: that of the harness, which is imported then; it ends
+    # in an error, which `site` expects, where the user has none.
+    __import__(__name__)
+finally:
+    with contextlib.suppress(Exception):
+        start(os.environ["COMPILEDIAG_DEPYF_DIR"])

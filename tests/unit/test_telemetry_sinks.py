@@ -1,4 +1,4 @@
-"""Receivers that are down, slow or hang, and what real ones understand; nothing here is mocked."""
+"""Sinks that are down, slow or hang, and what real ones understand; nothing here is mocked."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from collector import Collector, attributes
 
 from compilediag.errors import UsageError
 from compilediag.runs.telemetry import worker
-from compilediag.runs.telemetry.exporter import PATIENCE_S, Exporter, Run
+from compilediag.runs.telemetry.exporter import SHUTDOWN_TIMEOUT_S, Exporter
 from compilediag.runs.telemetry.labels import Labels
-from compilediag.runs.telemetry.live_run import End
-from compilediag.runs.telemetry.metrics import FIGURES
+from compilediag.runs.telemetry.live_run import RunEnd
+from compilediag.runs.telemetry.metrics import METRICS, MetricsSnapshot
 from compilediag.runs.telemetry.settings import TelemetrySettings, endpoint_of, telemetry_settings
-from compilediag.runs.telemetry.sinks import receivers_of
-from compilediag.runs.telemetry.snapshot import MetricsSnapshot
+from compilediag.runs.telemetry.sinks import sinks_for
 from compilediag.runs.telemetry.spans import ExportedSpan, SpanBuilder, run_span
-from compilediag.runs.telemetry.worker import ExportWorker
+from compilediag.runs.telemetry.worker import ExportWorker, Sink
 from compilediag_harness.base.journal import Journal
 from compilediag_harness.wire import Compiled, Location, ProcessStarted, SpanEnded, encode
 
 START = 1_700_000_000.0
-READING = MetricsSnapshot(
+SNAPSHOT = MetricsSnapshot(
     START + 60,
     START,
     wall_s=60.0,
@@ -41,8 +40,8 @@ READING = MetricsSnapshot(
     goodput=0.75,
     badput_s={"eval": 10.0, 'o"dd\\\n': 5.0},
 )
-LAST = replace(READING, active=False, exit_code=3)
-PATIENCE = 30.0
+LAST = replace(SNAPSHOT, active=False, exit_code=3)
+TIMEOUT_S = 30.0
 """A limit for what must happen, not a pause."""
 
 
@@ -54,24 +53,24 @@ def collector():
 
 
 def fed(
-    wishes: TelemetrySettings,
-    readings: Sequence[MetricsSnapshot],
+    settings: TelemetrySettings,
+    snapshots: Sequence[MetricsSnapshot],
     spans: Sequence[ExportedSpan] = (),
 ) -> list[ExportWorker]:
-    """Every reading in turn, given to the receivers of `wishes` until they are through."""
-    pumps = [
+    """Every snapshot in turn, given to the receivers of `settings` until they are through."""
+    workers = [
         ExportWorker(item, 0.0)
-        for item in receivers_of(wishes, {}, lane="train", run_id="20261121-train")
+        for item in sinks_for(settings, {}, lane="train", run_id="20261121-train")
     ]
-    for item in pumps:
+    for item in workers:
         item.start()
-        for reading in readings:
-            item.offer(reading, spans)
+        for snapshot in snapshots:
+            item.offer(snapshot, spans)
             spans = ()
         item.finish()
-    for item in pumps:
-        item.join(PATIENCE)
-    return pumps
+    for item in workers:
+        item.join(TIMEOUT_S)
+    return workers
 
 
 # --- OTLP ------------------------------------------------------------------------------------
@@ -86,14 +85,14 @@ def test_a_collector_gets_metrics_and_spans(collector: Collector, monkeypatch) -
     span = ExportedSpan(
         "eval", int(START * 1e9), int((START + 2) * 1e9), {"compilediag.category": "eval"}
     )
-    pumps = fed(TelemetrySettings(otlp=collector.url), [LAST], [span, run_span(LAST)])
-    tally = pumps[0].tally()
-    assert (tally.pushes, tally.spans, tally.spans_lost, tally.last_taken) == (1, 2, 0, True)
-    told = collector.values(collector.metrics[-1])
-    assert told["compilediag.recompiles"] == 3
-    assert told["compilediag.goodput"] == 0.75
-    assert told["compilediag.compile.time/recompile"] == 0.75
-    assert told["compilediag.run.exit_code"] == 3
+    workers = fed(TelemetrySettings(otlp=collector.url), [LAST], [span, run_span(LAST)])
+    stats = workers[0].stats()
+    assert (stats.pushes, stats.spans, stats.spans_lost, stats.last_taken) == (1, 2, 0, True)
+    reported = collector.values(collector.metrics[-1])
+    assert reported["compilediag.recompiles"] == 3
+    assert reported["compilediag.goodput"] == 0.75
+    assert reported["compilediag.compile.time/recompile"] == 0.75
+    assert reported["compilediag.run.exit_code"] == 3
     resource = collector.resource()
     assert (resource["service.name"], resource["team"]) == ("mine", "vision")
     assert resource["service.instance.id"] == "20261121-train"
@@ -111,11 +110,11 @@ def test_counters_are_cumulative_and_carry_their_unit(collector: Collector) -> N
     fed(TelemetrySettings(otlp=collector.url), [LAST])
     metrics = collector.metrics[-1].resource_metrics[0].scope_metrics[0].metrics
     by_name = {metric.name: metric for metric in metrics}
-    for figure in FIGURES:
-        if figure.name in by_name:
-            metric = by_name[figure.name]
-            assert metric.unit == figure.unit
-            assert metric.HasField("sum") == (figure.kind == "counter")
+    for metric in METRICS:
+        if metric.name in by_name:
+            sent = by_name[metric.name]
+            assert sent.unit == metric.unit
+            assert sent.HasField("sum") == (metric.kind == "counter")
     recompiles = by_name["compilediag.recompiles"].sum
     assert (recompiles.aggregation_temporality, recompiles.is_monotonic) == (2, True)
     assert recompiles.data_points[0].start_time_unix_nano == int(START * 1e9)
@@ -135,12 +134,12 @@ def test_a_collector_that_refuses_is_counted_and_says_nothing(collector, capfd) 
     """Each push that fails is counted with the reason; the terminal stays as it was, and so does
     the logging of OpenTelemetry."""
     collector.mode = "refuse"
-    pumps = fed(TelemetrySettings(otlp=collector.url), [LAST], [run_span(LAST)])
-    tally = pumps[0].tally()
-    assert (tally.pushes, tally.pushes_failed, tally.spans, tally.spans_lost) == (0, 1, 0, 1)
-    assert not tally.last_taken
-    assert tally.problem is not None
-    assert "400" in tally.problem
+    workers = fed(TelemetrySettings(otlp=collector.url), [LAST], [run_span(LAST)])
+    stats = workers[0].stats()
+    assert (stats.pushes, stats.pushes_failed, stats.spans, stats.spans_lost) == (0, 1, 0, 1)
+    assert not stats.last_taken
+    assert stats.problem is not None
+    assert "400" in stats.problem
     assert capfd.readouterr() == ("", "")
 
 
@@ -162,25 +161,25 @@ def test_the_textfile_is_read_by_prometheus(tmp_path: Path) -> None:
     """Names with their units, labels of any text escaped, a whole file and nothing beside it."""
     pytest.importorskip("prometheus_client")
     path = tmp_path / "train.prom"
-    fed(TelemetrySettings(prometheus_textfile=str(path)), [READING, LAST])
-    told = samples(path.read_text(encoding="utf-8"))
-    assert told["compilediag_recompiles_total", "lane=train"] == 3
-    assert told["compilediag_goodput_ratio", "lane=train"] == 0.75
-    assert told["compilediag_run_active", "lane=train"] == 0
-    assert told["compilediag_badput_time_seconds", 'category=o"dd\\\n,lane=train'] == 5
-    assert {name for name, _ in told} <= {figure.prometheus for figure in FIGURES}
+    fed(TelemetrySettings(prometheus_textfile=str(path)), [SNAPSHOT, LAST])
+    reported = samples(path.read_text(encoding="utf-8"))
+    assert reported["compilediag_recompiles_total", "lane=train"] == 3
+    assert reported["compilediag_goodput_ratio", "lane=train"] == 0.75
+    assert reported["compilediag_run_active", "lane=train"] == 0
+    assert reported["compilediag_badput_time_seconds", 'category=o"dd\\\n,lane=train'] == 5
+    assert {name for name, _ in reported} <= {metric.prometheus for metric in METRICS}
     assert [item.name for item in tmp_path.iterdir()] == ["train.prom"]
 
 
-def test_a_textfile_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_textfile_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     """The folder is gone: counted, with the system's reason."""
     pytest.importorskip("prometheus_client")
-    pumps = fed(
+    workers = fed(
         TelemetrySettings(prometheus_textfile=str(tmp_path / "gone" / "train.prom")), [LAST]
     )
-    tally = pumps[0].tally()
-    assert (tally.pushes, tally.pushes_failed) == (0, 1)
-    assert "No such file" in str(tally.problem)
+    stats = workers[0].stats()
+    assert (stats.pushes, stats.pushes_failed) == (0, 1)
+    assert "No such file" in str(stats.problem)
 
 
 def test_the_push_gateway_gets_a_page(collector: Collector) -> None:
@@ -194,106 +193,106 @@ def test_the_push_gateway_gets_a_page(collector: Collector) -> None:
 
 
 def test_prometheus_scrapes_the_page() -> None:
-    """A scrape over HTTP gives the newest reading."""
+    """A scrape over HTTP gives the newest snapshot."""
     pytest.importorskip("prometheus_client")
-    receiver = receivers_of(
+    sink = sinks_for(
         TelemetrySettings(prometheus_listen=("127.0.0.1", 0)), {}, lane="train", run_id="x"
     )[0]
-    receiver.open()
+    sink.open()
     try:
-        port = receiver._server.server_port  # pyright: ignore[reportAttributeAccessIssue]
-        for reading in (READING, LAST):
-            receiver.push(reading)
+        port = sink._server.server_port  # pyright: ignore[reportAttributeAccessIssue]
+        for snapshot in (SNAPSHOT, LAST):
+            sink.push(snapshot)
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-                told = samples(answer.read().decode("utf-8"))
-            assert told["compilediag_run_active", "lane=train"] == reading.active
-        assert told["compilediag_steps_total", "lane=train"] == 100
+                reported = samples(answer.read().decode("utf-8"))
+            assert reported["compilediag_run_active", "lane=train"] == snapshot.active
+        assert reported["compilediag_steps_total", "lane=train"] == 100
     finally:
-        receiver.close()
+        sink.close()
 
 
-# --- the pump --------------------------------------------------------------------------------
+# --- the worker --------------------------------------------------------------------------------
 
 
-class Slow:
-    """A receiver that waits to be let on."""
+class Slow(Sink):
+    """A sink that waits to be let on."""
 
-    name, where, takes_spans = "slow", "a slow receiver", True
+    name, where, takes_spans = "slow", "a slow sink", True
 
     def __init__(self) -> None:
         self.asked, self.go_on = threading.Event(), threading.Event()
-        self.readings: list[MetricsSnapshot] = []
+        self.snapshots: list[MetricsSnapshot] = []
         self.batches: list[int] = []
 
     def open(self) -> None: ...
 
-    def push(self, reading: MetricsSnapshot) -> None:
-        self.readings.append(reading)
+    def push(self, snapshot: MetricsSnapshot) -> None:
+        self.snapshots.append(snapshot)
         self.asked.set()
-        assert self.go_on.wait(PATIENCE)
+        assert self.go_on.wait(TIMEOUT_S)
 
     def push_spans(self, spans: Sequence[ExportedSpan]) -> None:
         self.batches.append(len(spans))
 
-    def trouble(self) -> str | None:
+    def warning(self) -> str | None:
         return "it thinks"
 
     def close(self) -> None: ...
 
 
 def test_the_queue_is_bounded_and_what_is_dropped_is_counted(monkeypatch) -> None:
-    """While a push hangs, newer readings take each other's place and spans beyond the bound are
+    """While a push hangs, newer snapshots take each other's place and spans beyond the bound are
     dropped; then they go in batches."""
     monkeypatch.setattr(worker, "QUEUE_SPANS", 10)
     monkeypatch.setattr(worker, "BATCH_SPANS", 4)
-    receiver, span = Slow(), ExportedSpan("eval", 1, 2, {})
-    feeding = ExportWorker(receiver, 0.0)
+    sink, span = Slow(), ExportedSpan("eval", 1, 2, {})
+    feeding = ExportWorker(sink, 0.0)
     feeding.start()
-    feeding.offer(READING)
-    assert receiver.asked.wait(PATIENCE)
+    feeding.offer(SNAPSHOT)
+    assert sink.asked.wait(TIMEOUT_S)
     for _ in range(3):
-        feeding.offer(READING, [span] * 5)
-    assert feeding.tally().spans_lost == 5
+        feeding.offer(SNAPSHOT, [span] * 5)
+    assert feeding.stats().spans_lost == 5
     feeding.offer(LAST)
     feeding.finish()
-    receiver.go_on.set()
-    feeding.join(PATIENCE)
-    assert receiver.readings == [READING, LAST]
-    assert receiver.batches == [4, 4, 2]
-    tally = feeding.tally()
-    assert (tally.pushes, tally.spans, tally.spans_lost) == (2, 10, 5)
+    sink.go_on.set()
+    feeding.join(TIMEOUT_S)
+    assert sink.snapshots == [SNAPSHOT, LAST]
+    assert sink.batches == [4, 4, 2]
+    stats = feeding.stats()
+    assert (stats.pushes, stats.spans, stats.spans_lost) == (2, 10, 5)
 
 
 def test_a_receiver_that_hangs_is_left_behind() -> None:
     """`join` gives up; what it did not take counts as lost, with what it said meanwhile."""
-    receiver = Slow()
-    feeding = ExportWorker(receiver, 0.0)
+    sink = Slow()
+    feeding = ExportWorker(sink, 0.0)
     feeding.start()
     feeding.offer(LAST, [ExportedSpan("eval", 1, 2, {})])
-    assert receiver.asked.wait(PATIENCE)
+    assert sink.asked.wait(TIMEOUT_S)
     feeding.finish()
     feeding.join(0.0)
-    tally = feeding.tally()
-    assert (tally.pushes, tally.spans_lost, tally.problem) == (0, 1, "it thinks")
-    receiver.go_on.set()
-    feeding.join(PATIENCE)
+    stats = feeding.stats()
+    assert (stats.pushes, stats.spans_lost, stats.problem) == (0, 1, "it thinks")
+    sink.go_on.set()
+    feeding.join(TIMEOUT_S)
 
 
 def test_pushes_begin_a_period_apart() -> None:
     """By a clock that stands still there is a first push and none after it, until the run's end."""
-    receiver, now = Slow(), 100.0
-    receiver.go_on.set()
-    feeding = ExportWorker(receiver, 15.0, lambda: now)
+    sink, now = Slow(), 100.0
+    sink.go_on.set()
+    feeding = ExportWorker(sink, 15.0, lambda: now)
     feeding.start()
-    feeding.offer(READING)
-    assert receiver.asked.wait(PATIENCE)
-    receiver.asked.clear()
+    feeding.offer(SNAPSHOT)
+    assert sink.asked.wait(TIMEOUT_S)
+    sink.asked.clear()
     for _ in range(5):
-        feeding.offer(READING)
+        feeding.offer(SNAPSHOT)
     feeding.offer(LAST)
     feeding.finish()
-    feeding.join(PATIENCE)
-    assert receiver.readings == [READING, LAST]
+    feeding.join(TIMEOUT_S)
+    assert sink.snapshots == [SNAPSHOT, LAST]
 
 
 # --- all together ----------------------------------------------------------------------------
@@ -307,21 +306,21 @@ def journal_in(folder: Path) -> Journal:
 
 
 def test_a_hanging_receiver_costs_the_end_of_the_run_a_bounded_time(tmp_path: Path) -> None:
-    """One receiver hangs and one works: the second gets the last figures, the first a note."""
+    """One sink hangs and one works: the second gets the last figures, the first a note."""
     slow, quick = Slow(), Slow()
     quick.go_on.set()
     journal_in(tmp_path).close()
-    telling = Exporter(Run(str(tmp_path), START), [slow, quick], 15.0)
-    telling.start()
-    told = telling.stop(End(0, 1.0, complete=True))
+    exporter_thread = Exporter(str(tmp_path), [slow, quick], 15.0, started_unix=START)
+    exporter_thread.start()
+    reported = exporter_thread.stop(RunEnd(0, 1.0, complete=True))
     slow.go_on.set()
-    assert quick.readings[-1].active is False
+    assert quick.snapshots[-1].active is False
     assert quick.batches == [1]
-    assert len(told.notes) == 1
-    assert "a slow receiver" in told.notes[0]
-    assert "the last figures of the run were not taken" in told.notes[0]
-    assert told.extension["slow"]["spans"] == 1
-    assert PATIENCE_S <= 2.0
+    assert len(reported.notes) == 1
+    assert "a slow sink" in reported.notes[0]
+    assert "the last figures of the run were not taken" in reported.notes[0]
+    assert reported.extension["slow"]["spans"] == 1
+    assert SHUTDOWN_TIMEOUT_S <= 2.0
 
 
 def test_spans_are_coarse_and_say_what_compiled_again_and_why() -> None:
@@ -339,19 +338,19 @@ def test_spans_are_coarse_and_say_what_compiled_again_and_why() -> None:
         SpanEnded(5.0, 0, name, 4.0, wall_s, 0, 0)
         for name, wall_s in (("eval", 1.0), ("forward", 1.0), ("data", 1.0), ("tiny", 0.001))
     ]
-    teller = SpanBuilder(Labels((), ("hunter2hunter2",)))
-    assert list(teller.tell([first])) == []  # before the process has said when it started
+    builder = SpanBuilder(Labels((), ("hunter2hunter2",)))
+    assert list(builder.spans_of([first])) == []  # before the process has said when it started
     opening = ProcessStarted(0.0, 1, 7, 6, 1, 2, (), "", "", "2026-11-20T14:45:00.500000Z", "3.11")
-    told = list(teller.tell([opening, first, again, backward, *spans]))
-    assert [span.name for span in told] == ["compile", "recompile", "recompile", "eval"]
-    assert told[0].start_unix_ns == 1_795_185_902_000_000_000
-    assert told[0].end_unix_ns - told[0].start_unix_ns == 500_000_000
-    assert told[0].attributes["code.file.path"] == "model.py"
-    assert told[0].attributes["compilediag.rank"] == 1
-    assert told[1].attributes["compilediag.reason"] == "token == '<redacted>' "
-    assert told[2].attributes["compilediag.backward"] is True
-    assert "hunter2" not in str(told)
-    assert "alice" not in str(told)
+    reported = list(builder.spans_of([opening, first, again, backward, *spans]))
+    assert [span.name for span in reported] == ["compile", "recompile", "recompile", "eval"]
+    assert reported[0].start_unix_ns == 1_795_185_902_000_000_000
+    assert reported[0].end_unix_ns - reported[0].start_unix_ns == 500_000_000
+    assert reported[0].attributes["code.file.path"] == "model.py"
+    assert reported[0].attributes["compilediag.rank"] == 1
+    assert reported[1].attributes["compilediag.reason"] == "token == '<redacted>' "
+    assert reported[2].attributes["compilediag.backward"] is True
+    assert "hunter2" not in str(reported)
+    assert "alice" not in str(reported)
 
 
 @pytest.mark.parametrize(
@@ -410,6 +409,6 @@ def test_standard_variables_switch_off_and_limit(monkeypatch) -> None:
 
 
 def test_logging_is_as_it_was() -> None:
-    """After a run that told a collector, OpenTelemetry's logger has no handler of ours."""
+    """After a run that reported a collector, OpenTelemetry's logger has no handler of ours."""
     assert logging.getLogger("opentelemetry").propagate
     assert not logging.getLogger("opentelemetry").handlers

@@ -10,10 +10,9 @@ import pytest
 
 from compilediag.diagnosis.figures.goodput import account, settle
 from compilediag.runs.telemetry import live_process
-from compilediag.runs.telemetry.labels import MOST_OWN_NAMES, OTHER, Labels
-from compilediag.runs.telemetry.live_run import End, LiveRun
-from compilediag.runs.telemetry.metrics import FIGURES, flat, points_of
-from compilediag.runs.telemetry.snapshot import MetricsSnapshot
+from compilediag.runs.telemetry.labels import MAX_OWN_NAMES, OTHER, Labels
+from compilediag.runs.telemetry.live_run import LiveRun, RunEnd
+from compilediag.runs.telemetry.metrics import METRICS, MetricsSnapshot, data_points, flat_values
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import (
     Compiled,
@@ -95,19 +94,19 @@ def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None
     few steps are kept."""
     monkeypatch.setattr(live_process, "STEPS_KEPT", 10)
     events = history(seed, late_spans=False)
-    run, process, told, most = LiveRun(0.0), live_process.LiveProcess("x"), 0, 0
+    run, process, reported, most = LiveRun(0.0), live_process.LiveProcess("x"), 0, 0
     for place in range(0, len(events), 3):
-        process.take(events[place : place + 3])
+        process.add(events[place : place + 3])
         folded = fold([process.events])
         found = process.account(folded, None, orderly=False)
         assert found == all_at_once(events[: place + 3], None, orderly=False)
-        told += found is not None
+        reported += found is not None
         most = max(most, len(process.steps))
-    assert told > 5
+    assert reported > 5
     assert process.settled is not None
     assert most < 60  # of 120
-    run.take({"journal-1": events})
-    last = run.reading(100.0, end=End(0, 9.5, complete=True))
+    run.add({"journal-1": events})
+    last = run.snapshot(100.0, end=RunEnd(0, 9.5, complete=True))
     whole = all_at_once(events, 9.5, orderly=True)
     assert whole is not None
     assert last.goodput_s == (whole.goodput_ns or 0) / 1e9
@@ -115,16 +114,16 @@ def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_span_that_reaches_back_is_never_told_wrong(seed: int, monkeypatch) -> None:
-    """A span that ends late covers steps that are settled: then nothing is told of the time."""
+def test_a_span_that_reaches_back_is_never_reported_wrong(seed: int, monkeypatch) -> None:
+    """A span that ends late covers steps that are settled: then there is no account."""
     monkeypatch.setattr(live_process, "STEPS_KEPT", 10)
     events = history(seed, late_spans=True)
     process = live_process.LiveProcess("x")
     for place in range(0, len(events), 3):
-        process.take(events[place : place + 3])
+        process.add(events[place : place + 3])
         found = process.account(fold([process.events]), None, orderly=False)
         if found is None:
-            assert process.lost_track or place == 0
+            assert process.account_lost or place == 0
         else:
             assert found == all_at_once(events[: place + 3], None, orderly=False)
     assert process.ended_steps >= 120
@@ -136,14 +135,14 @@ def test_a_late_span_and_a_late_compile_are_noticed(monkeypatch) -> None:
     ends = [1.0 + 0.1 * number for number in range(20)]
     for late in (span("epoch", 0.5, 2.4), compiled(2.9, 2.5, 1)):
         run = LiveRun(0.0)
-        run.take({"j": [started(), compiled(0.9, 0.1), steps(0, ends, 0.1)]})
-        assert run.reading(1.0).goodput_s == pytest.approx(2.0)
-        run.take({"j": [late]})
-        after = run.reading(2.0)
+        run.add({"j": [started(), compiled(0.9, 0.1), steps(0, ends, 0.1)]})
+        assert run.snapshot(1.0).goodput_s == pytest.approx(2.0)
+        run.add({"j": [late]})
+        after = run.snapshot(2.0)
         assert (after.goodput_s, after.goodput, after.badput_s) == (None, None, {})
         assert (after.steps, after.compiles) == (20, 1 + isinstance(late, Compiled))
-        run.take({"j": [steps(20, [3.1], 0.1)]})
-        assert run.reading(3.0).steps == 21
+        run.add({"j": [steps(20, [3.1], 0.1)]})
+        assert run.snapshot(3.0).steps == 21
 
 
 def test_settling_refuses_to_part_a_span() -> None:
@@ -160,36 +159,36 @@ def test_recompiles_and_compile_time_are_those_of_the_fold() -> None:
     """The first compile and the one that a false guard caused, with their seconds."""
     run = LiveRun(0.0)
     events = [started(), compiled(1.0, 0.5), asked(2.0, 1), compiled(2.5, 0.25, 1, "n == 2")]
-    run.take({"j": events})
-    reading = run.reading(3.0)
-    assert (reading.frames, reading.compiles, reading.recompiles) == (1, 2, 1)
-    assert (reading.compile_first_s, reading.compile_again_s) == (0.5, 0.25)
-    assert reading.steps is None
+    run.add({"j": events})
+    snapshot = run.snapshot(3.0)
+    assert (snapshot.frames, snapshot.compiles, snapshot.recompiles) == (1, 2, 1)
+    assert (snapshot.compile_first_s, snapshot.compile_again_s) == (0.5, 0.25)
+    assert snapshot.steps is None
 
 
 def test_lost_records_leave_steps_and_goodput_out() -> None:
-    """A count that may be too low is told beside the number of lost records; time is not told."""
+    """A count that may be too low stands beside the number of lost records; there is no time."""
     run = LiveRun(0.0)
-    run.take({"j": [started(), compiled(0.9, 0.1), steps(0, [1.0, 2.0], 1.0)]})
-    reading = run.reading(3.0, records_lost=2)
-    assert (reading.compiles, reading.records_lost) == (1, 2)
-    assert (reading.steps, reading.step_s, reading.goodput_s) == (None, None, None)
+    run.add({"j": [started(), compiled(0.9, 0.1), steps(0, [1.0, 2.0], 1.0)]})
+    snapshot = run.snapshot(3.0, records_lost=2)
+    assert (snapshot.compiles, snapshot.records_lost) == (1, 2)
+    assert (snapshot.steps, snapshot.step_s, snapshot.goodput_s) == (None, None, None)
 
 
-def test_the_lowest_rank_that_steps_is_told() -> None:
-    """Ranks work side by side: steps of one are told, compiles of all; the mean is of new ones."""
+def test_the_lowest_rank_that_steps_is_reported() -> None:
+    """Ranks work side by side: steps of one count, compiles of all; the mean is of new ones."""
     run = LiveRun(0.0)
-    run.take(
+    run.add(
         {
             "b": [started(rank=1), compiled(0.5, 0.1), steps(0, [1.0, 1.5, 2.0], 0.5)],
             "a": [started(rank=0, second=1), compiled(0.5, 0.1), steps(0, [1.0, 2.0], 1.0)],
         }
     )
-    first = run.reading(3.0)
+    first = run.snapshot(3.0)
     assert (first.processes, first.compiles, first.steps, first.step_s) == (2, 2, 2, 1.0)
-    assert run.reading(4.0).step_s is None
-    run.take({"a": [steps(2, [2.25], 0.25)]})
-    assert run.reading(5.0).step_s == 0.25
+    assert run.snapshot(4.0).step_s is None
+    run.add({"a": [steps(2, [2.25], 0.25)]})
+    assert run.snapshot(5.0).step_s == 0.25
 
 
 def test_spans_in_batches_count_as_well() -> None:
@@ -206,21 +205,21 @@ def test_spans_in_batches_count_as_well() -> None:
         (500_000_000,) * 2,
     )
     run = LiveRun(0.0)
-    run.take({"j": [started(), steps(0, [1.0, 2.0], 1.0), batch]})
-    assert run.reading(3.0).badput_s["eval"] == 0.5
-    assert "mine" not in run.reading(3.0).badput_s
+    run.add({"j": [started(), steps(0, [1.0, 2.0], 1.0), batch]})
+    assert run.snapshot(3.0).badput_s["eval"] == 0.5
+    assert "mine" not in run.snapshot(3.0).badput_s
 
 
 def test_labels_hold_no_secret_no_control_character_and_are_few() -> None:
     """Names that the program makes up are cleaned, share "other" beyond the limit, and add up."""
     labels = Labels(("eval",), ("hunter2hunter2",))
-    assert labels.of("eval") == "eval"
-    assert labels.of("my eval\x1b[31m\n") == "my_eval_31m_"
-    assert "hunter2" not in labels.of("run-hunter2hunter2")
-    made = {labels.of(f"epoch {number}") for number in range(100)}
-    assert len(made) == MOST_OWN_NAMES - 2 + 1
+    assert labels.label("eval") == "eval"
+    assert labels.label("my eval\x1b[31m\n") == "my_eval_31m_"
+    assert "hunter2" not in labels.label("run-hunter2hunter2")
+    made = {labels.label(f"epoch {number}") for number in range(100)}
+    assert len(made) == MAX_OWN_NAMES - 2 + 1
     assert OTHER in made
-    assert labels.added_up({"a b c": 1.0, "zz": 2.0, "eval": 4.0}) == {OTHER: 3.0, "eval": 4.0}
+    assert labels.sum_by_label({"a b c": 1.0, "zz": 2.0, "eval": 4.0}) == {OTHER: 3.0, "eval": 4.0}
     assert labels.text("L['token'] == 'hunter2hunter2'\x1b") == "L['token'] == '<redacted>' "
 
 
@@ -233,33 +232,33 @@ def test_tracked_metrics_that_would_share_a_label_are_left_out() -> None:
         per_s={"tokens": float("inf")}, metrics=tuple(metrics),
     )  # fmt: skip
     run = LiveRun(0.0)
-    run.take({"j": [started(), ran]})
-    found = run.reading(3.0)
-    assert found.tracked == {("valid", f"m{n}"): float(n) for n in range(MOST_OWN_NAMES)}
+    run.add({"j": [started(), ran]})
+    found = run.snapshot(3.0)
+    assert found.tracked == {("valid", f"m{n}"): float(n) for n in range(MAX_OWN_NAMES)}
     assert found.tracked_per_s == {}
-    assert flat(found)["compilediag/tracked_value/valid/m3"] == 3.0
+    assert flat_values(found)["compilediag/tracked_value/valid/m3"] == 3.0
 
 
-def test_what_is_not_known_is_not_told() -> None:
-    """No zero stands for a figure that was not measured; names are unique and documented."""
-    names = {point.figure.name for point in points_of(MetricsSnapshot(1.0, 0.0))}
+def test_what_is_not_known_is_not_reported() -> None:
+    """No zero stands for a metric that was not measured; names are unique and documented."""
+    names = {point.metric.name for point in data_points(MetricsSnapshot(1.0, 0.0))}
     assert "compilediag.steps" not in names
     assert "compilediag.goodput" not in names
     assert {"compilediag.recompiles", "compilediag.run.active"} <= names
-    assert len({figure.prometheus for figure in FIGURES}) == len(FIGURES)
-    told = flat(MetricsSnapshot(1.0, 0.0, recompiles=3, badput_s={"eval": 2.0}))
-    assert told["compilediag/recompiles"] == 3
-    assert told["compilediag/badput_time_s/eval"] == 2.0
+    assert len({metric.prometheus for metric in METRICS}) == len(METRICS)
+    reported = flat_values(MetricsSnapshot(1.0, 0.0, recompiles=3, badput_s={"eval": 2.0}))
+    assert reported["compilediag/recompiles"] == 3
+    assert reported["compilediag/badput_time_s/eval"] == 2.0
 
 
 def test_every_metric_stands_in_its_page() -> None:
     """docs/telemetry.md names each metric as both sides call it, with unit, kind and meaning."""
     page = Path(__file__).parents[2] / "docs" / "telemetry.md"
     rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
-    for figure in FIGURES:
-        labels = "".join(f" `{{{label}}}`" for label in figure.labels)
+    for metric in METRICS:
+        labels = "".join(f" `{{{label}}}`" for label in metric.labels)
         wanted = (
-            f"| `{figure.name}`{labels} | `{figure.prometheus}` | {figure.unit} | {figure.kind} "
-            f"| {figure.says} |"
+            f"| `{metric.name}`{labels} | `{metric.prometheus}` | {metric.unit} | {metric.kind} "
+            f"| {metric.description} |"
         )
         assert wanted in rows
