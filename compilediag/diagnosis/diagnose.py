@@ -13,7 +13,7 @@ from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import SEVERITIES, CauseId, Finding, Rule
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.diagnosis.rules.catalogue import ALL_ABSORPTIONS, ALL_RULES
-from compilediag.timeline.compiles import BreakLine
+from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.timeline import Timeline
 
 Verdict = Literal["clean", "findings", "blind"]

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from compilediag.timeline.timeline import Process, Recompile, TextLog, Timeline
+from compilediag.timeline.timeline import Process, TextLog, Timeline
 
 _LIMIT_WARNING = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
 _BREAK_TEXT = "\n  Explanation: "
@@ -64,14 +64,14 @@ def _hears(process: Process, hook: str) -> bool:
 
 
 def _numbers(timeline: Timeline) -> dict[str, int]:
-    rows = [item for item in timeline.compiles if not _unfinished(item.fail_reason)]
+    rows = [item for item in timeline.compiles if item.has_row]
     numbers = {
-        "frames": len(timeline.frames),
+        "frames": timeline.counts.frames,
         "rows": len(rows),
         "backward_rows": sum(1 for item in rows if item.kind == "backward"),
-        "compiles": sum(1 for item in rows if item.forward and item.guarded),
+        "compiles": timeline.counts.compiles,
         "questions": len(timeline.recompiles),
-        "recompiles": len(timeline.counted_recompiles),
+        "recompiles": timeline.counts.recompiles,
         "limit_rows": sum(1 for item in rows if item.kind == "limit"),
         "limit_warnings": sum(
             1 for warning in timeline.warnings if _LIMIT_WARNING.search(warning.text)
@@ -90,19 +90,9 @@ def _numbers(timeline: Timeline) -> dict[str, int]:
     return numbers
 
 
-def _unfinished(fail_reason: str | None) -> bool:
-    """A question without a metrics row: torch raised, or the process died meanwhile."""
-    return fail_reason is not None and fail_reason.startswith("no metrics row")
-
-
-def _is_unheard(item: Recompile) -> bool:
-    """Only the metrics row tells of it: torch's question did not reach us."""
-    return item.problem is not None and item.problem.startswith("torch's question was not heard")
-
-
 def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
     """Events against metrics, compile by compile."""
-    unheard = [item.compile_id for item in timeline.recompiles if _is_unheard(item)]
+    unheard = [item.compile_id for item in timeline.recompiles if not item.has_question]
     heard = any(_hears(process, "recompile_reasons") for process in timeline.processes)
     if unheard and heard:
         yield (
@@ -138,10 +128,8 @@ def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
     counted = [(item, item.ended.counters) for item in timeline.processes if item.ended]
     if not counted:
         return
-    finished = Counter(
-        item.process for item in timeline.compiles if not _unfinished(item.fail_reason)
-    )
-    questions = Counter(item.process for item in timeline.recompiles if not _is_unheard(item))
+    finished = Counter(item.process for item in timeline.compiles if item.has_row)
+    questions = Counter(item.process for item in timeline.recompiles if item.has_question)
     for process, counters in counted:
         rows, asked = finished[process.index], questions[process.index]
         expected_rows = counters.get("metrics_rows", rows)

@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
-from compilediag.timeline.steps import SyncSample, SyncSite
-from compilediag_harness.wire import Location, SyncsSampled
+from compilediag_harness.wire import Location, PackedBuffer, SyncsSampled
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSite:
+    """Reads of one kind on one of the user's lines, in one sampled step."""
+
+    place: Location
+    kind: str
+    """"item", "bool", "cpu"...; see `SyncsSampled`."""
+    loop: int | None
+    """First line of the innermost loop around it in its function, where one is known."""
+    spans: tuple[str, ...]
+    """Names of the spans that were open, outermost first."""
+    count: int
+    seconds: float | None = None
+    """Inside the calls, waiting included; None: not timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSample:
+    """Where one whole step made the host wait for tensor data; empty where it did not."""
+
+    process: int
+    step: int
+    on_device: bool
+    """The tensors were on a device; False: the reads would wait if they were."""
+    complete: bool
+    """False when the step held more than were counted."""
+    sites: tuple[SyncSite, ...]
+    seconds: float | None = None
+    """Inside all of the reads; None where not every one was timed."""
+    noting_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What noting them made the step longer by, by phase."""
+    packed: tuple[PackedBuffer, ...] = ()
+    """Buffers that the step filled and then wrote into."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,30 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.cadence import CadenceGroup
-from compilediag.timeline.compiles import (
-    BreakSite,
-    CollectiveSchedule,
-    Compile,
-    Frame,
-    Hazards,
-    Recompile,
-    SkippedFrame,
-)
+from compilediag.timeline.compiles import CollectiveSchedule, Compile, Recompile
 from compilediag.timeline.counts import Counts, counts_of
 from compilediag.timeline.cudagraphs import CudagraphRun
 from compilediag.timeline.fixed_shapes import FixedShapeRun
+from compilediag.timeline.frames import Frame, Hazards, SkippedFrame
 from compilediag.timeline.invocations import Invocations
 from compilediag.timeline.memory import DeviceMemory
 from compilediag.timeline.pipelines import PipelineLoop
-from compilediag.timeline.steps import (
-    DeviceStep,
-    DisabledCalls,
-    Hook,
-    PartialPhase,
-    Step,
-    SyncSample,
-)
+from compilediag.timeline.steps import DeviceStep, DisabledCalls, Hook, PartialPhase, Step
+from compilediag.timeline.syncs import SyncSample
 from compilediag.timeline.tracked import TrackedRun
 from compilediag.timeline.train_log import TrainLog
 from compilediag_harness.wire import (
@@ -166,3 +154,19 @@ def _lead_of(timeline: Timeline) -> int:
         if candidates:
             return min(candidates, key=lambda index: (ranks.get(index, 0), index))
     return timeline.processes[0].index if timeline.processes else 0
+
+
+def ranks_present(timeline: Timeline) -> tuple[int, ...]:
+    """The ranks whose journals arrived; without a launcher the one process is rank 0."""
+    started = [process for process in timeline.processes if process.started is not None]
+    ranks = {process.rank for process in started if process.rank is not None}
+    ranks.update(timeline.counted_ranks)
+    if not ranks and started:
+        return (0,)
+    return tuple(sorted(ranks))
+
+
+def world_size(timeline: Timeline) -> int | None:
+    """The largest world size a process recorded; None where there was no launcher."""
+    started = [process.started for process in timeline.processes if process.started is not None]
+    return max((each.world_size for each in started if each.world_size is not None), default=None)

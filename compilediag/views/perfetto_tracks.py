@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compilediag.timeline.fold_breaks import break_place
+from compilediag.timeline.breaks import break_place
 from compilediag.views.perfetto_lanes import Slice, slice_of
 from compilediag.views.words import count
 from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryRead, GraphBroke

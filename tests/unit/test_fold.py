@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from compilediag.timeline.breaks import break_place
 from compilediag.timeline.fold import fold
-from compilediag.timeline.fold_breaks import break_place
 from compilediag_harness.wire import (
     Compiled,
     FrameSkipped,

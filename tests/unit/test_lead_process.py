@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.timeline.process_ranks import ranks_present, world_size
-from compilediag.timeline.timeline import Process, Step, Timeline
+from compilediag.timeline.timeline import Process, Step, Timeline, ranks_present, world_size
 from compilediag_harness.wire import ProcessStarted, TorchSeen
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.timeline.step_labels import with_final_steps
+from compilediag.timeline.process import assign_steps
 from compilediag_harness.wire import DynamoReset, Event, HazardsChecked, Location, StepsEnded
 
 
@@ -13,8 +13,8 @@ def ended(first: int, *ends: float) -> StepsEnded:
 
 
 def steps_of(*events: Event) -> list[int]:
-    found = with_final_steps(events)
-    assert with_final_steps(found) == found
+    found = assign_steps(events)
+    assert assign_steps(found) == found
     return [event.step for event in found if isinstance(event, DynamoReset)]
 
 
@@ -34,4 +34,4 @@ def test_steps_that_were_never_written_keep_what_was_told() -> None:
 def test_what_is_told_after_a_step_belongs_to_it() -> None:
     """The look for hazards comes when the step has ended."""
     look = HazardsChecked(1.1, 0, Location("a.py", 1), (), 0, 0, 0.0)
-    assert with_final_steps((ended(0, 1.0), look))[1] == look
+    assert assign_steps((ended(0, 1.0), look))[1] == look

@@ -14,7 +14,8 @@ from compilediag.diagnosis.findings import Cause, Finding, Fix, Rule
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.compiled_autograd import find_autograd_recaptures
 from compilediag.diagnosis.rules.constraints import find_violated_constraints
-from compilediag.timeline.compiles import Compile, Frame, FrameKey, Hazards, Recompile
+from compilediag.timeline.compiles import Compile, FrameKey, Recompile
+from compilediag.timeline.frames import Frame, Hazards
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EntryDiff, Location
 

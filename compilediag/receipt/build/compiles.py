@@ -28,7 +28,7 @@ from compilediag.receipt.schema.compiles import (
     Headroom,
     Writer,
 )
-from compilediag.timeline.compiles import BreakLine
+from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.counts import is_compile, is_recompile
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import Location, plain

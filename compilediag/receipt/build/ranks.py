@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.timeline.process_ranks import ranks_present
+from compilediag.timeline.timeline import ranks_present
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.divergence import Comparison, compare_ranks

@@ -6,7 +6,7 @@ import re
 
 from compilediag.timeline.cudagraphs import skip_reason
 from compilediag.diagnosis.figures.goodput import account
-from compilediag.timeline.process_ranks import ranks_present
+from compilediag.timeline.timeline import ranks_present
 from compilediag.receipt.build.identity import process_at, ranks_expected
 from compilediag.receipt.build.memory import has_gpu
 from compilediag.receipt.schema.running import CudagraphSection, GoodputSection, Overhead

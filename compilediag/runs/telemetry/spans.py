@@ -15,7 +15,7 @@ from typing import NamedTuple
 from compilediag.diagnosis.figures.goodput import PRODUCTIVE, SPELLINGS
 from compilediag.runs.telemetry.labels import Labels
 from compilediag.runs.telemetry.snapshot import MetricsSnapshot
-from compilediag.timeline.batches import apart
+from compilediag.timeline.process import unbatch
 from compilediag_harness.wire import Compiled, Event, ProcessStarted, SpanEnded
 
 SHORTEST_S = 0.01
@@ -49,7 +49,7 @@ class SpanBuilder:
 
     def tell(self, events: Iterable[Event]) -> Iterator[ExportedSpan]:
         """The spans among new events; none before the process has said when it started."""
-        for event in apart(events):
+        for event in unbatch(events):
             if isinstance(event, ProcessStarted):
                 self._begin(event)
             elif isinstance(event, Compiled):
