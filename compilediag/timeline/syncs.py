@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compilediag_harness.wire import Location, PackedBuffer, SyncsSampled
@@ -60,9 +61,9 @@ class SyncLine:
 
 
 def sample_of(process: int, event: SyncsSampled) -> SyncSample:
-    """One step. Tuples of different lengths come from a doctored record: what all tell is kept."""
-    told = event.places, event.kinds, event.loops, event.spans, event.counts
-    rows = list(zip(*told, strict=False))
+    """One step. Tuples of different lengths come from a doctored record: what all have is kept."""
+    columns = event.places, event.kinds, event.loops, event.spans, event.counts
+    rows = list(zip(*columns, strict=False))
     timed = len(event.seconds) == len(rows)
     seconds = event.seconds if timed else (None,) * len(rows)
     return SyncSample(
@@ -85,36 +86,27 @@ def lines_of(
     samples: Iterable[SyncSample], wanted: Callable[[SyncSite], bool] = lambda _: True
 ) -> tuple[SyncLine, ...]:
     """The lines of the samples of one process, those with most reads first."""
-    by_step: dict[tuple[Location, str], dict[int, int]] = {}
-    loops: dict[tuple[Location, str], int] = {}
-    spent: dict[tuple[Location, str], list[float | None]] = {}
+    grouped: dict[tuple[Location, str], list[tuple[int, SyncSite]]] = {}
     for sample in samples:
         for site in sample.sites:
-            if not wanted(site):
-                continue
-            key = (site.place, site.kind)
-            steps = by_step.setdefault(key, {})
-            steps[sample.step] = steps.get(sample.step, 0) + site.count
-            spent.setdefault(key, []).append(site.seconds)
-            if site.loop is not None:
-                loops[key] = site.loop
-    lines = [
-        SyncLine(
-            place=key[0],
-            kind=key[1],
-            loop=loops.get(key),
-            count=sum(steps.values()),
-            most=max(steps.values()),
-            steps=tuple(sorted(steps)),
-            seconds=_sum(spent[key]),
-        )
-        for key, steps in by_step.items()
-    ]
-    return tuple(sorted(lines, key=lambda line: -line.count))
+            if wanted(site):
+                grouped.setdefault((site.place, site.kind), []).append((sample.step, site))
+    return tuple(sorted(map(_line, grouped.values()), key=lambda line: -line.count))
 
 
-def _sum(seconds: Iterable[float | None]) -> float | None:
-    """None as soon as one of them is not known."""
-    known = list(seconds)
-    told = [item for item in known if item is not None]
-    return sum(told) if len(told) == len(known) else None
+def _line(found: Sequence[tuple[int, SyncSite]]) -> SyncLine:
+    """Reads of one kind on one line, each with its step."""
+    sites = [site for _, site in found]
+    by_step: Counter[int] = Counter()
+    for step, site in found:
+        by_step[step] += site.count
+    seconds = [site.seconds for site in sites if site.seconds is not None]
+    return SyncLine(
+        place=sites[0].place,
+        kind=sites[0].kind,
+        loop=next((site.loop for site in reversed(sites) if site.loop is not None), None),
+        count=sum(by_step.values()),
+        most=max(by_step.values()),
+        steps=tuple(sorted(by_step)),
+        seconds=sum(seconds) if len(seconds) == len(sites) else None,
+    )
