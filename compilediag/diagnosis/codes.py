@@ -16,7 +16,7 @@ class CodeInfo(NamedTuple):
     """With hyphens, "lazy-buffer"."""
     sentence: str
     severity: Severity = "warning"
-    """Of its findings, unless a rule knows better."""
+    """Of its findings, unless a rule decides otherwise."""
     blinds: bool = False
     """Without that evidence nothing may be called clean, and no count is sure."""
 
@@ -34,11 +34,6 @@ class CodeInfo(NamedTuple):
 def info(code: str) -> CodeInfo:
     """The register's entry for a code. Raises KeyError for a code that does not exist."""
     return REGISTER[code]
-
-
-def slug_of(code: str) -> str:
-    """The slug of a code: "lazy-buffer" of "CD103". Raises KeyError for an unknown code."""
-    return REGISTER[code].slug
 
 
 _RECOMPILES = (

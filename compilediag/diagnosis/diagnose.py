@@ -51,7 +51,7 @@ def diagnose(
     for absorption in absorptions:
         found = absorb(found, absorption)
     # Of steps and seconds that the record of the run does not have, zero would be a claim.
-    stepped, measured = timeline.tells("steps"), timeline.tells("metrics_rows")
+    stepped, measured = timeline.observes("steps"), timeline.observes("metrics_rows")
     known = [
         replace(
             each,

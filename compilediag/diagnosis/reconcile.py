@@ -1,6 +1,6 @@
-"""Compares what the events, torch's metrics and the text log say; a disagreement makes blind.
+"""Compares the events, torch's metrics and the text log; a disagreement makes the run blind.
 
-Offsets that are no disagreement are known here: the attempt that hits the recompile limit prints
+Offsets that are no disagreement are allowed for: the attempt that hits the recompile limit prints
 a "Recompiling" line and is no recompile; compiles of `isolate_recompiles` regions have ids above
 /0 and no reason; backward rows have no question; after the limit every source is silent; ids
 start again after `torch._dynamo.reset()`. A source that is absent does not disagree.
@@ -23,7 +23,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What the sources say of the same run."""
+    """How far the sources agree about a run."""
 
     sources: dict[str, bool]
     """"events", "metrics", "text_log": whether each was there."""
@@ -39,8 +39,8 @@ def reconcile(timeline: Timeline) -> Agreement:
     """Compares the sources of a run."""
     log = timeline.text_log if _text_was_kept(timeline) else None
     sources = {
-        "events": any(_hears(process, "recompile_reasons") for process in timeline.processes),
-        "metrics": any(_hears(process, "metrics_rows") for process in timeline.processes),
+        "events": any(_observes(process, "recompile_reasons") for process in timeline.processes),
+        "metrics": any(_observes(process, "metrics_rows") for process in timeline.processes),
         "text_log": log is not None,
     }
     numbers = _numbers(timeline)
@@ -54,12 +54,12 @@ def reconcile(timeline: Timeline) -> Agreement:
 
 
 def _text_was_kept(timeline: Timeline) -> bool:
-    """A log that the program silenced half-way is no second opinion; the loss is told (CD902)."""
+    """A log that the program silenced half-way is no second opinion; CD902 reports the loss."""
     return not any(loss.source in _TEXT_SOURCES for loss in timeline.lost)
 
 
-def _hears(process: Process, hook: str) -> bool:
-    """torch was seen with this hook; a process that never imported torch hears nothing."""
+def _observes(process: Process, hook: str) -> bool:
+    """torch was imported with this hook; a process that never imported torch observes nothing."""
     return process.torch is not None and process.torch.hooks.get(hook, True)
 
 
@@ -92,12 +92,12 @@ def _numbers(timeline: Timeline) -> dict[str, int]:
 
 def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
     """Events against metrics, compile by compile."""
-    unheard = [item.compile_id for item in timeline.recompiles if not item.has_question]
-    heard = any(_hears(process, "recompile_reasons") for process in timeline.processes)
-    if unheard and heard:
+    unasked = [item.compile_id for item in timeline.recompiles if not item.has_question]
+    observed = any(_observes(process, "recompile_reasons") for process in timeline.processes)
+    if unasked and observed:
         yield (
-            f"metrics give a recompile reason for {len(unheard)} compiles whose question the "
-            f"events do not have ({_some(unheard)})"
+            f"metrics give a recompile reason for {len(unasked)} compiles whose question the "
+            f"events do not have ({_some(unasked)})"
         )
     lost = [
         item.compile_id
@@ -124,7 +124,7 @@ def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
 
 
 def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
-    """torch's own totals, told at the end of each process, against what arrived from it."""
+    """torch's own totals, recorded at the end of each process, against what arrived from it."""
     counted = [(item, item.ended.counters) for item in timeline.processes if item.ended]
     if not counted:
         return

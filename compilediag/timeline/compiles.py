@@ -135,7 +135,7 @@ def compiles_of(part: ProcessEvents) -> list[Compile]:
     rows, torch = part.of(Compiled), part.last(TorchSeen)
     backward_s = _backward_seconds(rows)
     has_rows = torch is None or torch.hooks.get("metrics_rows", True)
-    # Rows made of a text log have no graph either: there a break says nothing about its frame.
+    # Rows made of a text log have no graph either: there a break means nothing for its frame.
     broken_ids = {(item.epoch, item.compile_id) for item in part.of(GraphBroke) if has_rows}
     made: list[Compile] = []
     for reported in rows:
@@ -166,7 +166,7 @@ def _compile(
 
 def _corrected(row: Compiled, broken_ids: set[tuple[int, str]]) -> Compiled:
     """A frame given up at a break in a loop is not compiled, though 2.7 calls it guarded: it has a
-    break and no graph, not even an empty one. Later versions say so themselves."""
+    break and no graph, not even an empty one. Later versions report that themselves."""
     given_up = row.graph_ops is None and (row.epoch, row.compile_id) in broken_ids
     if not (row.forward and row.guarded and given_up):
         return row

@@ -71,7 +71,7 @@ class FixedShapeRun:
     """How often each real size was called. A size that came after the first `SIZES_KEPT` counts as
     the one it ran at."""
     priced: bool = False
-    """The program said what a call at a size costs: padding is not what counts."""
+    """The program gave the cost of a call at each size: padding is not what counts."""
     dims: tuple[tuple[str, ...], ...] = ()
     """Of each axis, the dimensions of arguments: "obs:0"; empty in old journals."""
     asked: Mapping[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])

@@ -30,7 +30,7 @@ class Step:
     compile_s: float
     forward_s: float | None = None
     backward_s: float | None = None
-    noted: bool = False
+    unsampled: bool = False
     """Only its end is known, and its waits for data and spans; nothing of its calls."""
     measuring_s: float = 0.0
     """Seconds of our own work in it, where that was much."""
@@ -101,7 +101,7 @@ def steps_of(part: ProcessEvents) -> list[Step]:
                     compile_s=compile_s.get(number, 0.0),
                     forward_s=_at(batch.forward, offset),
                     backward_s=_at(batch.backward, offset),
-                    noted=batch.noted,
+                    unsampled=batch.noted,
                     measuring_s=0.0 if offset else batch.measuring_s,
                 )
             )
@@ -145,11 +145,9 @@ def disabled_calls_of(process: int, batches: Iterable[DisabledCallsEnded]) -> li
     return list(sums.values())
 
 
-def hooks_of(process: int, looks: Sequence[HooksFound]) -> list[Hook]:
-    """The hooks on compiled modules, at the last look."""
-    if not looks:
-        return []
-    found = looks[-1]
+def hooks_of(process: int, checks: Sequence[HooksFound]) -> list[Hook]:
+    """The hooks on compiled modules, at the last check."""
+    found = checks[-1]
     columns = (found.kinds, found.targets, found.functions, found.disabled)
     return [
         Hook(process, kind, target, function, disabled)

@@ -40,14 +40,14 @@ from compilediag_harness.wire import (
 
 @dataclass(frozen=True, slots=True)
 class TextLog:
-    """What the text log of the run (TORCH_LOGS) says, counted independently of the events."""
+    """What the text log of the run (TORCH_LOGS) contains, counted independently of the events."""
 
     recompiling_lines: int
     """"Recompiling function" messages: one more than the real recompiles per frame at the limit."""
     limit_warnings: int
     break_sites: frozenset[tuple[str, int]]
     profile_uses: tuple[str, ...] = ()
-    """Messages that tell of a stored dynamic-shape profile in use."""
+    """Messages about a stored dynamic-shape profile in use."""
     log_lines: int = 0
     """Lines that carry the prefix of torch's log."""
     unknown_lines: int = 0
@@ -58,7 +58,7 @@ class TextLog:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of the run, as its journal tells it."""
+    """One process of the run, as its journal has it."""
 
     index: int
     started: ProcessStarted | None
@@ -80,7 +80,7 @@ class Timeline:
     frames: tuple[Frame, ...] = ()
     compiles: tuple[Compile, ...] = ()
     recompiles: tuple[Recompile, ...] = ()
-    """Every time torch asked why, the attempt at the limit included (`produced` is False)."""
+    """Every time torch asked why no cache entry fits; `produced` is False at the limit."""
     breaks: tuple[BreakSite, ...] = ()
     collectives: tuple[CollectiveSchedule, ...] = ()
     skipped: tuple[SkippedFrame, ...] = ()
@@ -96,13 +96,13 @@ class Timeline:
     pipelines: tuple[PipelineLoop, ...] = ()
     tracked: tuple[TrackedRun, ...] = ()
     tracked_left_out: int = 0
-    """Runs that were not told one by one."""
+    """Runs that were not recorded one by one."""
     ablations: tuple[AblationWritten, ...] = ()
     invocations: tuple[Invocations, ...] = ()
     device_memory: tuple[DeviceMemory, ...] = ()
     fixed_shapes: tuple[FixedShapeRun, ...] = ()
     cudagraphs: tuple[CudagraphRun, ...] = ()
-    """Of the processes that told of CUDA graphs, also that there was none."""
+    """Of the processes that recorded anything about CUDA graphs."""
     profiles: tuple[ProfileEnded, ...] = ()
     partial_phases: tuple[PartialPhase, ...] = ()
     device_steps: tuple[DeviceStep, ...] = ()
@@ -133,9 +133,9 @@ class Timeline:
         """Frames, compiles, recompiles, breaks and fallbacks of all processes."""
         return counts_of(self.frames, self.compiles, self.breaks)
 
-    def tells(self, hook: str) -> bool:
-        """Whether the record of some process can tell this; a live run can tell everything, a trace
-        no steps, a text log no metrics."""
+    def observes(self, hook: str) -> bool:
+        """Whether the record of some process can hold this at all: that of a live run everything,
+        a trace no steps, a text log no metrics."""
         torches = [item.torch for item in self.processes if item.torch is not None]
         return not torches or any(torch.hooks.get(hook, True) for torch in torches)
 

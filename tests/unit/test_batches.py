@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compilediag.timeline.process import unbatch
@@ -59,6 +59,7 @@ def test_old_records_stay_as_they_are() -> None:
 NUMBERS = st.lists(st.integers(-5, 5), max_size=4).map(tuple)
 
 
+@settings(deadline=None)
 @given(names=st.lists(st.text(), max_size=3).map(tuple), kinds=NUMBERS, starts_ns=NUMBERS)
 def test_a_doctored_batch_gives_what_all_of_it_tells(
     names: tuple[str, ...], kinds: tuple[int, ...], starts_ns: tuple[int, ...]

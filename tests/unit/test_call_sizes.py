@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
@@ -64,6 +64,7 @@ def test_names_fit_or_are_not_used() -> None:
         assert found.dims == (("0:0", "ids:0"),)
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.tuples(st.integers(0, 9), st.integers(0, 9)), st.integers(1, 5), min_size=1, max_size=8

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from compilediag.diagnosis.causes import causes_of
+from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.findings import Cause
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location

@@ -19,8 +19,8 @@ from timelines import (
     timeline,
 )
 
-from compilediag.diagnosis.causes import causes_of
 from compilediag.diagnosis.causes.of_run import causes_in
+from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding, Fix, Severity
 from compilediag.diagnosis.rules.catalogue import ALL_RULES

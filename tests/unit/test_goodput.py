@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compilediag.diagnosis.figures.goodput import CATEGORIES, MAIN_THREAD, Account, account
@@ -217,6 +217,7 @@ KINDS = st.sampled_from(["first", "recompile", "limit", "failed", "backward"])
 NAMES = st.sampled_from(["eval", "checkpoint", "metrics", "data", "own name", "train", "idle"])
 
 
+@settings(deadline=None)
 @given(
     compiles=st.lists(st.builds(compiled, TIMES, TIMES, KINDS), max_size=8),
     steps=st.lists(st.builds(step, st.just(0), TIMES, TIMES, TIMES), max_size=8),

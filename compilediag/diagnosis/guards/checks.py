@@ -1,7 +1,7 @@
 """One guard expression read into what it checks, of which value, expecting what.
 
-Covers every text of torch 2.7 to 2.15 that was provoked or read in its source. A text no rule
-knows becomes the check "unknown"; nothing raises.
+Covers every text of torch 2.7 to 2.15 that was provoked or read in its source. A text that no rule
+matches becomes the check "unknown"; nothing raises.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def _state(text: str) -> Guard | None:
     if found is not None:
         names = [_component(name) for name in (found["parts"] or "").split()]
         return Guard("state", None, aspect=" ".join(dict.fromkeys(names)) or None)
-    for told, component in _COMPONENTS:
-        if told in text:
+    for part, component in _COMPONENTS:
+        if part in text:
             return Guard("state", None, aspect=component)
     return None
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from compilediag.diagnosis.analysis import Analysis, analysis_rule
-from compilediag.diagnosis.causes import causes_of
 from compilediag.diagnosis.causes.of_run import RunCauses
+from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Finding, Fix, Rule
 from compilediag.diagnosis.ownership import ownership_of
@@ -225,7 +225,7 @@ def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
             family=info("CD152").family,
             variable=None,
             title=f"{place.function} hit the recompile limit ({limit}): eager since "
-            + (f"step {frame.limit_hit_step}" if timeline.tells("steps") else "then"),
+            + (f"step {frame.limit_hit_step}" if timeline.observes("steps") else "then"),
             location=place,
             ownership=ownership_of(place.file, timeline.user_roots),
             count=1,

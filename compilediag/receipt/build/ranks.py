@@ -32,7 +32,7 @@ def ranks_section(
         if len(ranks) < 2 and (expected or 1) < 2:
             return None
         found = compare_ranks(summaries_of(timeline, diagnosis.causes), expected)
-    measured = timeline.tells("metrics_rows")
+    measured = timeline.observes("metrics_rows")
     counted = len(timeline.counted_ranks)
     return RanksSection(
         expected=expected,
