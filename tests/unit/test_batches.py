@@ -108,6 +108,5 @@ def test_hooks_and_partial_phases() -> None:
     """Each as it was told; what is missing of a phase is said once."""
     found = HooksFound(1.0, ("forward_hook",), ("encoder",), (HOOK,), (True,))
     assert hooks_of(2, [found]) == [Hook(2, "forward_hook", "encoder", HOOK, True)]
-    assert hooks_of(2, []) == []
     steps = StepsEnded(1.0, 0, "call", (1.0,), (1.0,), partial={"forward": "only inside Net"})
     assert partial_phases_of(1, (steps, steps)) == [PartialPhase(1, "forward", "only inside Net")]

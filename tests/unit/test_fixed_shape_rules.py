@@ -141,7 +141,7 @@ def test_padding_that_must_be_is_no_finding() -> None:
     assert not list(find_padding_waste(timeline(small)))  # 5 rows in multiples of 8
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
     counts=st.dictionaries(st.integers(1, 64), st.integers(1, 9), min_size=1, max_size=12),
     buckets=st.sets(st.integers(2, 63), max_size=4),

@@ -217,7 +217,7 @@ KINDS = st.sampled_from(["first", "recompile", "limit", "failed", "backward"])
 NAMES = st.sampled_from(["eval", "checkpoint", "metrics", "data", "own name", "train", "idle"])
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
     compiles=st.lists(st.builds(compiled, TIMES, TIMES, KINDS), max_size=8),
     steps=st.lists(st.builds(step, st.just(0), TIMES, TIMES, TIMES), max_size=8),
