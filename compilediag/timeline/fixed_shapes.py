@@ -149,7 +149,7 @@ class _Calls(NamedTuple):
 
     real: tuple[int, ...]
     run: tuple[int, ...]
-    count: int
+    calls: int
     in_graphs: int
     asked: tuple[int, ...]
     """The sizes of the batch they were made for; empty where that is not recorded."""
@@ -168,7 +168,7 @@ def _sizes(calls: Iterable[_Calls]) -> tuple[SizeRun, ...]:
     sums: dict[tuple[int, ...], list[int]] = {}
     for call in calls:
         elements = math.prod(call.real)
-        added = (call.count, call.count * elements, call.in_graphs, call.in_graphs * elements)
+        added = (call.calls, call.calls * elements, call.in_graphs, call.in_graphs * elements)
         sums[call.run] = [a + b for a, b in zip(sums.get(call.run, [0] * 4), added, strict=True)]
     return tuple(SizeRun(run, *total) for run, total in sorted(sums.items()))
 
@@ -177,7 +177,7 @@ def _real(calls: Iterable[_Calls]) -> dict[tuple[int, ...], int]:
     counts: dict[tuple[int, ...], int] = {}
     for call in calls:
         kept = call.real if call.real in counts or len(counts) < SIZES_KEPT else call.run
-        counts[kept] = counts.get(kept, 0) + call.count
+        counts[kept] = counts.get(kept, 0) + call.calls
     return counts
 
 
@@ -188,7 +188,7 @@ def _asked(calls: Iterable[_Calls]) -> tuple[dict[tuple[int, ...], int], int]:
         if not call.asked:
             continue
         if call.asked in counts or len(counts) < ASKED_KEPT:
-            counts[call.asked] = counts.get(call.asked, 0) + call.count
+            counts[call.asked] = counts.get(call.asked, 0) + call.calls
         else:
-            others += call.count
+            others += call.calls
     return counts, others

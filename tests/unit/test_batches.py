@@ -105,7 +105,7 @@ def test_sums_of_calls_are_added_up() -> None:
 
 
 def test_hooks_and_partial_phases() -> None:
-    """Each as it was told; what is missing of a phase is said once."""
+    """Each as it was recorded; what is missing of a phase is listed once."""
     found = HooksFound(1.0, ("forward_hook",), ("encoder",), (HOOK,), (True,))
     assert hooks_of(2, [found]) == [Hook(2, "forward_hook", "encoder", HOOK, True)]
     steps = StepsEnded(1.0, 0, "call", (1.0,), (1.0,), partial={"forward": "only inside Net"})

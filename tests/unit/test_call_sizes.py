@@ -1,4 +1,4 @@
-"""The sizes that change from call to call, out of the shapes that the harness spells."""
+"""The sizes that change from call to call, out of the shapes that the harness writes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_nothing_changes_or_nothing_is_known(shapes: list[tuple[str | None, int]
 
 
 def test_calls_that_cannot_be_compared_are_counted() -> None:
-    """Symbolic sizes, a tensor more, shapes not told apart: none of them is guessed at."""
+    """Symbolic sizes, a tensor more, shapes not distinguished: none of them is guessed at."""
     shapes = [
         ("[8]", 5),
         ("[9]", 1),

@@ -164,13 +164,13 @@ def test_closure_cells_are_named(hook: str) -> None:
 
 
 def test_holder_path_comes_first() -> None:
-    """The holder's path told by the process replaces the path of the source."""
+    """The holder's path from the process replaces the path of the source."""
     facts = GuardFacts(holder_path="encoder.pos")
     assert variable_of("L['m']._modules['0']._buffers['pe']", facts) == "encoder.pos.pe"
 
 
 def test_both_spellings_are_one_path() -> None:
-    """torch 2.7 and later spell a hook's cell differently; the path is the same."""
+    """torch 2.7 and later write a hook's cell differently; the path is the same."""
     printed = HOOK_27.replace("fn.", "L['fn'].")
     assert path_of(f"{printed}.__closure__[0].cell_contents") == path_of(
         f"{HOOK}.__closure__[0].cell_contents"
@@ -207,7 +207,7 @@ def test_expressions(text: str, check: str, expected: str | None, actual: str | 
 
 
 def test_a_counter_named_step_is_no_slice() -> None:
-    """`state.step == 3` is an attribute; only the process can tell that it is a slice's."""
+    """`state.step == 3` is an attribute; only the process shows that it is a slice's."""
     assert family_of_text(parse_reason("0/0: state.step == 3")) == "CD104"
 
 

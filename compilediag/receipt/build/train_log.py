@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+
 from typing import NamedTuple
 
 from msgspec.structs import replace
