@@ -18,7 +18,7 @@ from compilediag.diagnosis.figures.goodput import (
     account,
     settle,
 )
-from compilediag.timeline.batches import apart
+from compilediag.timeline.process import unbatch
 from compilediag.timeline.timeline import Compile, Step, Timeline
 from compilediag_harness.wire import (
     Compiled,

@@ -12,10 +12,10 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import NamedTuple
 
-from compilediag.diagnosis.figures.goodput import PRODUCTIVE, SPELLINGS
+from compilediag.diagnosis.figures.goodput import CATEGORY_OF, PRODUCTIVE
 from compilediag.runs.telemetry.labels import Labels
 from compilediag.runs.telemetry.metrics import MetricsSnapshot
-from compilediag.timeline.batches import apart
+from compilediag.timeline.process import unbatch
 from compilediag_harness.wire import Compiled, Event, ProcessStarted, SpanEnded
 
 MIN_SPAN_S = 0.01

@@ -124,7 +124,7 @@ def _counts_of(timeline: Timeline) -> TlparseCounts:
     rows = (
         (pids.get(item.process, -1), _ATTEMPT.sub("", item.compile_id))
         for item in timeline.compiles
-        if item.forward and not (item.fail_reason or "").startswith(_NO_ROW)
+        if item.forward and item.has_row
     )
     questions = (
         (pids.get(item.process, -1), _ATTEMPT.sub("", item.compile_id))
