@@ -71,7 +71,7 @@ class LiveProcess:
 
     def add(self, events: Iterable[Event]) -> None:
         """Adds new events of the journal."""
-        for event in apart(events):
+        for event in unbatch(events):
             if isinstance(event, ProcessStarted):
                 self.started = self.started or event
             match event:

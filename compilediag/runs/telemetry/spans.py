@@ -49,13 +49,13 @@ class SpanBuilder:
 
     def spans_of(self, events: Iterable[Event]) -> Iterator[ExportedSpan]:
         """The spans among new events; none before the start event of the process."""
-        for event in apart(events):
+        for event in unbatch(events):
             if isinstance(event, ProcessStarted):
                 self._begin(event)
             elif isinstance(event, Compiled):
                 yield from self._compile(event)
             elif isinstance(event, SpanEnded):
-                category = SPELLINGS.get(event.name, event.name)
+                category = CATEGORY_OF.get(event.name, event.name)
                 if (
                     event.wall_s >= MIN_SPAN_S
                     and event.name not in PRODUCTIVE
