@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
-from compilediag.views.text import clean, truncate
 from compilediag.timeline.fold import fold
+from compilediag.views.text import clean, truncate
 from compilediag_harness.wire import (
     Compiled,
     CompileStarted,

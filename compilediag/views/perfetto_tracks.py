@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compilediag.views.format import count
 from compilediag.timeline.breaks import break_place
+from compilediag.views.format import count
 from compilediag.views.perfetto_lanes import Slice, slice_of
 from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryRead, GraphBroke
 

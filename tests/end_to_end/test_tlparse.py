@@ -25,7 +25,7 @@ from compilediag.runs.artifacts import report_files, role_of
 from compilediag.runs.supervised.reports import link_reports, traces_in
 from compilediag.runs.tools.limited import Limits, run_with_limits
 from compilediag.runs.tools.tlparse import Report, find_tlparse, reports_of
-from compilediag.runs.tools.tlparse_counts import read_counts, differences
+from compilediag.runs.tools.tlparse_counts import differences, read_counts
 
 HEAD = "V1121 14:11:01.404000 100 torch/_dynamo/utils.py:2009] "
 needs_tlparse = pytest.mark.skipif(find_tlparse() is None, reason="tlparse is not installed")

@@ -7,18 +7,25 @@ from typing import TYPE_CHECKING, Any, cast
 from compilediag._version import __version__
 from compilediag.receipt.build.compiles import compile_section, finding_record
 from compilediag.receipt.build.cost import cost_section
-from compilediag.receipt.build.identity import (completeness_of, environment_of, header_of, ranks_expected)
+from compilediag.receipt.build.identity import (
+    completeness_of,
+    environment_of,
+    header_of,
+    ranks_expected,
+)
 from compilediag.receipt.build.invocations import invocations_section, throughput_section
 from compilediag.receipt.build.memory import memory_section
 from compilediag.receipt.build.pipeline import pipeline_section
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.build.profiles import profiles_section
 from compilediag.receipt.build.ranks import ranks_section
-from compilediag.receipt.schema.record import from_plain
+from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.build.run_metadata import ArtifactFacts, RunMetadata
-from compilediag.receipt.build.running import (checks_of, cudagraph_section, goodput_section, overhead_of)
-from compilediag.receipt.sanitize import safe_tree
-from compilediag.receipt.schema.receipt import (MIN_READER_VERSION, SCHEMA, SCHEMA_VERSION, Artifact, Failure, Receipt)
+from compilediag.receipt.build.running import (
+    checks_of,
+    cudagraph_section,
+    goodput_section,
+    overhead_of,
+)
 from compilediag.receipt.build.shapes import shapes_section
 from compilediag.receipt.build.steps import steps_section
 from compilediag.receipt.build.syncs import syncs_section
@@ -26,6 +33,16 @@ from compilediag.receipt.build.timings import timings_of
 from compilediag.receipt.build.tracked import ablation_artifacts, ablations_section, tracked_section
 from compilediag.receipt.build.train_log import logged_steps, with_logged
 from compilediag.receipt.redact import Redactor, secret_values
+from compilediag.receipt.sanitize import safe_tree
+from compilediag.receipt.schema.receipt import (
+    MIN_READER_VERSION,
+    SCHEMA,
+    SCHEMA_VERSION,
+    Artifact,
+    Failure,
+    Receipt,
+)
+from compilediag.receipt.schema.record import from_plain
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import plain
 

@@ -15,11 +15,24 @@ from compilediag.diagnosis.cadence.groups import Group
 from compilediag.diagnosis.cadence.periods import longest_period
 from compilediag.diagnosis.cadence.plan import Plan, Variant
 from compilediag.diagnosis.cadence.samples import Evidence
-from compilediag.receipt.schema.cadence import (Attribution, CadenceCause, CadenceSection, CollisionRecord, CostSplit, ExtraByPhase, GroupRecord, PeriodRecord, Picture, VariantCounts, VariantRecord, VariantSteps)
-from compilediag.receipt.schema.record import from_plain
-from compilediag.receipt.sanitize import safe_tree
-from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.redact import Redactor
+from compilediag.receipt.sanitize import safe_tree
+from compilediag.receipt.schema.cadence import (
+    Attribution,
+    CadenceCause,
+    CadenceSection,
+    CollisionRecord,
+    CostSplit,
+    ExtraByPhase,
+    GroupRecord,
+    PeriodRecord,
+    Picture,
+    VariantCounts,
+    VariantRecord,
+    VariantSteps,
+)
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import from_plain
 from compilediag.timeline.timeline import Compile
 
 PICTURE_CELLS = 120

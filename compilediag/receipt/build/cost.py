@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
-from compilediag.receipt.prices import DEVICE, MACHINE, PriceTable
-from compilediag.timeline.timeline import world_size
 from compilediag.receipt.build.identity import process_at
+from compilediag.receipt.prices import DEVICE, MACHINE, PriceTable
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.receipt.schema.tracked import CostSection
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, world_size
 
 _HOUR_S = 3600.0
 

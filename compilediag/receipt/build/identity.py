@@ -6,15 +6,24 @@ import os.path
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from compilediag.timeline.timeline import ranks_present, world_size
 from compilediag.receipt.build.compiles import FRAMES_KEPT, events_left_out
-from compilediag.receipt.schema.identity import (Completeness, Environment, Header, Lane, NumericsFlags, Producer, Provenance, Run, Sources)
-from compilediag.receipt.schema.record import from_plain
 from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.build.tracked import tracked_left_out
 from compilediag.receipt.build.train_log import logged_counts
 from compilediag.receipt.redact import Redactor
-from compilediag.timeline.timeline import Process, Timeline
+from compilediag.receipt.schema.identity import (
+    Completeness,
+    Environment,
+    Header,
+    Lane,
+    NumericsFlags,
+    Producer,
+    Provenance,
+    Run,
+    Sources,
+)
+from compilediag.receipt.schema.record import from_plain
+from compilediag.timeline.timeline import Process, Timeline, ranks_present, world_size
 from compilediag_harness.wire import plain
 
 if TYPE_CHECKING:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from compilediag.diagnosis.figures.invocations import InvocationFigures, invocations_in, work_of
+from compilediag.receipt.build.relative_paths import PathShortener
+from compilediag.receipt.schema.invocations import (
+    Invocation,
+    PerStep,
+    ShapesRecord,
+    Throughput,
+    VaryingSizesRecord,
+)
 from compilediag.timeline.call_sizes import varying_sizes
 from compilediag.timeline.invocations import Invocations
-from compilediag.diagnosis.figures.invocations import InvocationFigures, invocations_in, work_of
-from compilediag.receipt.schema.invocations import (Invocation, PerStep, ShapesRecord, Throughput, VaryingSizesRecord)
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.timeline.timeline import Timeline
 
 SHAPES_KEPT = 16

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from compilediag.timeline.memory import DeviceMemory
 from compilediag.receipt.build.identity import process_at
-from compilediag.receipt.schema.memory import Allocator, DeviceRecord, GrowingBucket, MemorySection
 from compilediag.receipt.build.train_log import logged_allocator
+from compilediag.receipt.schema.memory import Allocator, DeviceRecord, GrowingBucket, MemorySection
+from compilediag.timeline.memory import DeviceMemory
 from compilediag.timeline.timeline import Timeline
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from compilediag.timeline.timeline import ranks_present
 from compilediag.diagnosis.diagnose import Diagnosis
-from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.divergence import Comparison, compare_ranks
+from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.summary import summaries_of
-from compilediag.receipt.schema.ranks import (RankDivergence, RankRow, RanksSection, RankStraggler, RankTotals)
 from compilediag.receipt.build.relative_paths import PathShortener
-from compilediag.timeline.timeline import Timeline
+from compilediag.receipt.schema.ranks import (
+    RankDivergence,
+    RankRow,
+    RanksSection,
+    RankStraggler,
+    RankTotals,
+)
+from compilediag.timeline.timeline import Timeline, ranks_present
 
 ROWS_KEPT = 4096
 DIVERGENCES_KEPT = 200

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 
-from compilediag.timeline.cudagraphs import skip_reason
 from compilediag.diagnosis.figures.goodput import account
-from compilediag.timeline.timeline import ranks_present
 from compilediag.receipt.build.identity import process_at, ranks_expected
 from compilediag.receipt.build.memory import has_gpu
-from compilediag.receipt.schema.running import CudagraphSection, GoodputSection, Overhead
 from compilediag.receipt.build.run_metadata import RunMetadata
-from compilediag.receipt.schema.receipt import Checks
 from compilediag.receipt.build.train_log import logged_losses_finite
-from compilediag.timeline.timeline import Timeline
+from compilediag.receipt.schema.receipt import Checks
+from compilediag.receipt.schema.running import CudagraphSection, GoodputSection, Overhead
+from compilediag.timeline.cudagraphs import skip_reason
+from compilediag.timeline.timeline import Timeline, ranks_present
 from compilediag.timeline.tracked import losses_finite
 
 _OUT_OF_MEMORY = re.compile(

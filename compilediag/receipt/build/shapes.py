@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.diagnosis.figures.padding import planned_padding
-from compilediag.receipt.schema.invocations import VaryingSizesRecord
-from compilediag.receipt.schema.shapes import (FixedShapeRecord, KneeRecord, KneeSize, PaddingOutput, PaddingRecord, RowLoops, ShapesSection, SizeRecord)
 from compilediag.receipt.build.relative_paths import PathShortener
+from compilediag.receipt.schema.invocations import VaryingSizesRecord
+from compilediag.receipt.schema.shapes import (
+    FixedShapeRecord,
+    KneeRecord,
+    KneeSize,
+    PaddingOutput,
+    PaddingRecord,
+    RowLoops,
+    ShapesSection,
+    SizeRecord,
+)
+from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import KneeMeasured, PaddingChecked
 

@@ -6,12 +6,24 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.figures.goodput import PRODUCTIVE
-from compilediag.receipt.schema.running import (DeviceTiming, Phases, SketchRecord, Spike, StepsSection)
-from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.diagnosis.figures.span_seconds import by_step, spans_of
-from compilediag.diagnosis.figures.step_stats import (RELATIVE_ERROR, figures_of, sketch_of, spike_positions, warmup_of)
+from compilediag.diagnosis.figures.step_stats import (
+    RELATIVE_ERROR,
+    figures_of,
+    sketch_of,
+    spike_positions,
+    warmup_of,
+)
+from compilediag.diagnosis.findings import Finding
+from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.schema.running import (
+    DeviceTiming,
+    Phases,
+    SketchRecord,
+    Spike,
+    StepsSection,
+)
 from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
 
 UNEXPLAINED = "unexplained"
@@ -47,7 +59,9 @@ def steps_section(
         p90=figures.p90,
         p99=figures.p99,
         sketch=SketchRecord(
-            kind="log-linear", relative_error=RELATIVE_ERROR, buckets=sketch_of((wall_s, 1) for wall_s in walls)
+            kind="log-linear",
+            relative_error=RELATIVE_ERROR,
+            buckets=sketch_of((wall_s, 1) for wall_s in walls),
         ),
         phases=_phases(timeline, steps, process),
         device_timing=_device_timing(timeline, process),

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compilediag.diagnosis.figures.goodput import MAIN_THREAD
-from compilediag.receipt.schema.running import Timing
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.diagnosis.figures.span_seconds import spans_of
+from compilediag.receipt.build.relative_paths import PathShortener
+from compilediag.receipt.schema.running import Timing
 from compilediag.timeline.timeline import DisabledCalls, Hook, Timeline
 
 MOST = 256
@@ -55,7 +55,10 @@ def _spans(timeline: Timeline, process: int) -> Iterator[Timing]:
 
 
 def _calls(
-    item: DisabledCalls, places: PathShortener, kind: str = "disabled_function", target: str | None = None
+    item: DisabledCalls,
+    places: PathShortener,
+    kind: str = "disabled_function",
+    target: str | None = None,
 ) -> Timing:
     return Timing(
         kind=kind,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compilediag.receipt.schema.tracked import AblationRecord, MetricRecord, TrackedRecord
 from compilediag.receipt.schema.receipt import Artifact
+from compilediag.receipt.schema.tracked import AblationRecord, MetricRecord, TrackedRecord
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import RunTracked, plain
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from compilediag.diagnosis.figures.step_stats import RELATIVE_ERROR, sketch_of, spike_positions
 from compilediag.receipt.schema.invocations import Throughput
 from compilediag.receipt.schema.memory import Allocator
 from compilediag.receipt.schema.running import SketchRecord, Spike, StepsSection
-from compilediag.diagnosis.figures.step_stats import (RELATIVE_ERROR, sketch_of, spike_positions)
 from compilediag.timeline.timeline import Timeline
-from compilediag.timeline.train_log import (TrainLog, at_share, steady_rate, steady_step_s, timed, warmup_lines)
+from compilediag.timeline.train_log import (
+    TrainLog,
+    at_share,
+    steady_rate,
+    steady_step_s,
+    timed,
+    warmup_lines,
+)
 
 UNEXPLAINED = "unexplained"
 
@@ -50,7 +56,9 @@ def logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | None:
         p90=at_share(ordered, 0.9),
         p99=at_share(ordered, 0.99),
         sketch=SketchRecord(
-            kind="log-linear", relative_error=RELATIVE_ERROR, buckets=sketch_of((each.seconds, int(each.steps)) for each in told)
+            kind="log-linear",
+            relative_error=RELATIVE_ERROR,
+            buckets=sketch_of((each.seconds, int(each.steps)) for each in told),
         ),
         spikes=_spikes(log, warmup_lines(log, warmup)),
     )
