@@ -108,10 +108,10 @@ def command(
     if cluster is not None:
         _check_nothing_works_here(tlparse, jobs, patterns, warmup)
     from compilediag.commands.show import drawn
-    from compilediag.readers.train_logs.patterns import shapes_with
+    from compilediag.readers.train_logs.patterns import patterns_with
     from compilediag.runs.offline import find_sources, workers_worth
 
-    shapes = None if patterns is None else shapes_with(patterns)
+    shapes = None if patterns is None else patterns_with(patterns)
     sources = find_sources(paths, shapes)
     lane = name or _lane(paths)
     from compilediag.runs.offline.many_ranks import asked_here

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,12 +14,11 @@ from rank_folders import folder_of_ranks
 from compilediag import cli
 from compilediag.diagnosis.ranks.divergence import compare_ranks
 from compilediag.readers.inputs import TRACE, Source
-from compilediag.readers.parallel import AHEAD, each, pool_of
+from compilediag.readers.parallel import AHEAD, map_ordered, pool_of
 from compilediag.runs.offline import (
     find_sources,
     merged_receipt,
     read_record,
-    read_source,
     summarise,
     workers_worth,
 )
@@ -37,7 +33,7 @@ def pool() -> Any:
 def test_summaries_alone_compare_the_ranks(tmp_path: Path, pool: ProcessPoolExecutor) -> None:
     """As the receipt of all ranks does, with nothing but the summaries in this process."""
     folder = folder_of_ranks(tmp_path / "in")
-    summaries = each(summarise, find_sources([str(folder)]), pool)
+    summaries = map_ordered(summarise, find_sources([str(folder)]), pool)
     found = compare_ranks(chain.from_iterable(summaries), 5)
     section = merged_receipt(read_record([str(folder)]), "lane", 5).ranks
     assert section is not None
@@ -46,24 +42,6 @@ def test_summaries_alone_compare_the_ranks(tmp_path: Path, pool: ProcessPoolExec
     told = [(item.aspect, item.ranks, item.only_here) for item in found.divergences]
     assert told == [(item.aspect, item.ranks, item.only_here) for item in section.divergences]
     assert ("compile_ids", (1,)) in [item[:2] for item in told]
-
-
-def killed_or_read(source: Source, *, driver: int) -> Any:
-    """In a worker, the second rank's trace ends the process that reads it."""
-    if "rank_1" in source.path and os.getpid() != driver:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return read_source(source)
-
-
-def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
-    """What it had is read in this process, and so is what the broken pool no longer takes."""
-    folder = folder_of_ranks(tmp_path / "in")
-    sources = [Source(str(path), TRACE) for path in sorted(folder.iterdir())]
-    with pool_of(2) as broken:
-        found = list(each(partial(killed_or_read, driver=os.getpid()), sources, broken))
-        with pytest.raises(BrokenProcessPool, match="terminated abruptly"):
-            broken.submit(read_source, sources[0]).result()
-    assert found == [read_source(source) for source in sources]
 
 
 class Refusing(Executor):
@@ -87,14 +65,14 @@ class Refusing(Executor):
 def test_any_executor_will_do() -> None:
     """Tasks that it refuses or loses are done here; results keep their order."""
     executor = Refusing()
-    assert list(each(abs, range(-3 * AHEAD, 0), executor)) == list(range(3 * AHEAD, 0, -1))
+    assert list(map_ordered(abs, range(-3 * AHEAD, 0), executor)) == list(range(3 * AHEAD, 0, -1))
     assert executor.count == 3 * AHEAD
 
 
 def test_what_is_handed_out_is_bounded() -> None:
     """Results that wait are memory: no more tasks are begun than a bound."""
     taken: list[int] = []
-    asked = each(abs, (taken.append(number) or number for number in range(1000)), Refusing())
+    asked = map_ordered(abs, (taken.append(number) or number for number in range(1000)), Refusing())
     next(asked)
     assert len(taken) == AHEAD
 
@@ -102,7 +80,7 @@ def test_what_is_handed_out_is_bounded() -> None:
 def test_an_error_of_the_task_itself_is_raised(pool: ProcessPoolExecutor) -> None:
     """It is tried once more here, and is no lost worker."""
     with pytest.raises(ValueError, match="invalid literal"):
-        list(each(int, ["no number"], pool))
+        list(map_ordered(int, ["no number"], pool))
 
 
 def test_little_is_read_in_one_process(tmp_path: Path) -> None:

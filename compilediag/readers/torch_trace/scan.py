@@ -1,20 +1,20 @@
-"""TORCH_TRACE bytes taken apart into records: a line of metadata, and the payload below it.
+"""TORCH_TRACE bytes split into records: a line of metadata, and the payload below it.
 
     V1121 14:17:00.227000 1679 torch/_dynamo/utils.py:2350] {"artifact": {"name": ...}, ...}
     <tab>first line of the payload
 
-Only kinds that are asked for are decoded; all others are counted and their payloads skipped, so
-that a large trace costs a search for line ends and little more. Memory is bounded by one block and
-one line, whatever the file holds, and nothing here raises for what it holds.
+Only wanted kinds are decoded and the others skipped, so that a large trace costs a search for line
+ends and little more. Memory is bounded by one chunk and one line, and nothing here raises, whatever
+the file holds.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
 LINE_LIMIT = 8 << 20
@@ -53,14 +53,14 @@ class TraceRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Losses:
-    """What a file holds that could not be used, by reason; and what else is to be said of it."""
+    """What could not be used of a file, by reason."""
 
-    counts: dict[str, int] = field(default_factory=dict[str, int])
+    counts: Counter[str] = field(default_factory=Counter[str])
     torn: bool = False
     """The last record is cut."""
 
-    def add(self, reason: str, number: int = 1) -> None:
-        self.counts[reason] = self.counts.get(reason, 0) + number
+    def add(self, reason: str) -> None:
+        self.counts[reason] += 1
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class TraceScanner:
     """Finds the records of one file; `losses` is whole when `records` has ended."""
 
     def __init__(self, kinds: Iterable[bytes], artifacts: Iterable[bytes]) -> None:
-        self._stops = _stops_at(tuple(kinds), tuple(artifacts))
+        self._stops = _stops_at(kinds, artifacts)
         self._open: _Open | None = None
         self.losses = Losses()
 
@@ -187,28 +187,20 @@ class TraceScanner:
 
 
 _DAYS_BEFORE = (0, 0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
-"""Days of a leap year before each month: the year is not told."""
+"""Days of a leap year before each month: the log lines have no year."""
 
 
-@lru_cache(maxsize=64)
-def _minute_s(said: bytes) -> float:
-    """Seconds since the beginning of the year at the beginning of a minute: b"1121 14:17".
-
-    Remembered: the records of a minute are many.
-    """
-    month, day = divmod(int(said[:4]), 100)
+def _minute_s(minute: bytes) -> float:
+    """Seconds from the beginning of the year to a minute: b"1121 14:17"."""
+    month, day = divmod(int(minute[:4]), 100)
     days = _DAYS_BEFORE[min(month, 12)] + day
-    return days * 86400.0 + int(said[5:7]) * 3600 + int(said[8:]) * 60
+    return days * 86400.0 + int(minute[5:7]) * 3600 + int(minute[8:]) * 60
 
 
-@lru_cache(maxsize=4)
-def _stops_at(kinds: tuple[bytes, ...], artifacts: tuple[bytes, ...]) -> re.Pattern[bytes]:
-    """One search that stops at what matters: no line of another kind costs Python anything.
-
-    Remembered: it is the same for every file.
-    """
+def _stops_at(kinds: Iterable[bytes], artifacts: Iterable[bytes]) -> re.Pattern[bytes]:
+    """One search that stops at wanted records and foreign lines, and at no other line."""
     wanted = [re.escape(kind) + b'"' for kind in kinds]
     names = b"|".join(re.escape(name) for name in artifacts)
     wanted.append(b'artifact": \\{"name": "(?:%s)"' % names)
-    # Whether a line is empty is asked last: of a payload's line nothing is asked but its tab.
+    # Whether a line is empty comes last: of a payload's line only the tab is examined.
     return re.compile(rb"\n[^\t](?!%s)(?<![\r\n])" % (_UNWANTED % b"|".join(wanted)))

@@ -19,7 +19,7 @@ from compilediag.diagnosis.ranks.selection import EVENTS_TOLD, FEWEST_TOLD, RANK
 from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal
-from compilediag.readers.parallel import each
+from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import receipt_in
 from compilediag.receipt.schema.receipt import Receipt
@@ -88,7 +88,7 @@ def receipt_of_many(
 
     def together(several: Sequence[Part]) -> Iterable[RankFingerprint]:
         tasks = ((part, _sources_of(part, readable)) for part in several)
-        return each(partial(_rank_of_several, asked=asked), tasks, executor)
+        return map_ordered(partial(_rank_of_several, asked=asked), tasks, executor)
 
     parts, briefs = parts_in([found.briefs for found in held], together)
     by_rank = {part.rank: part for part in parts if part.rank is not None}
@@ -103,9 +103,8 @@ def receipt_of_many(
     at = {place for part in told for place in part.sources}
     read = {place: held[place].journals for place in at}
     again = sorted(place for place, journals in read.items() if not journals)
-    read.update(
-        zip(again, each(read_source, [readable[place] for place in again], executor), strict=True)
-    )
+    found = map_ordered(read_source, [readable[place] for place in again], executor)
+    read.update(zip(again, found, strict=True))
     record = record_of(sources, list(told_journals(told, read)), asked.root, shapes)
     return receipt_of_chosen(replace(record, warmup=asked.warmup), asked, chosen)
 
@@ -130,7 +129,7 @@ def _each_read(
         ]
         for begin in range(0, len(readable), TOGETHER)
     )
-    for found in each(partial(_read, asked=asked), tasks, executor):
+    for found in map_ordered(partial(_read, asked=asked), tasks, executor):
         yield from found
 
 

@@ -15,7 +15,7 @@ from compilediag.diagnosis.ranks.selection import has_room
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Source
 from compilediag.readers.journal import Journal
-from compilediag.readers.parallel import each
+from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.build.build import build
 from compilediag.receipt.build.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt, Status
@@ -86,7 +86,9 @@ def rank_receipts(
     parts = (
         LoadedSources(tuple(by_rank[rank]), None, (), frozenset(), record.root) for rank in ranks
     )
-    yield from zip(ranks, each(partial(rank_receipt, name=name), parts, executor), strict=True)
+    yield from zip(
+        ranks, map_ordered(partial(rank_receipt, name=name), parts, executor), strict=True
+    )
 
 
 def rank_receipt(record: LoadedSources, name: str | None) -> Receipt:

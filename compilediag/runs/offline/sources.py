@@ -10,15 +10,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from compilediag.errors import UsageError
-from compilediag.readers.compression import Opened
-from compilediag.readers.inputs import NOTHING, RUN, TEXT, TRACE, Source, sources_of
+from compilediag.readers.compression import open_stream
+from compilediag.readers.inputs import (
+    NOTHING,
+    RUN,
+    TEXT,
+    TRACE,
+    Source,
+    merge,
+    sources_of,
+    train_logs_in,
+    with_train_logs,
+)
 from compilediag.readers.journal import Journal, read_run
-from compilediag.readers.parallel import cores, each
-from compilediag.readers.storage import below, is_uri, local_path, names_in, size_of
+from compilediag.readers.parallel import cores, map_ordered
+from compilediag.readers.storage import is_uri, join, local_path, names_in, size_of
 from compilediag.readers.torch_logs.counts import read_text_log
 from compilediag.readers.torch_logs.events import read_text_events
 from compilediag.readers.torch_trace.read import rank_in_name, read_trace
-from compilediag.readers.train_sources import known, logs_in, together
 from compilediag.timeline.timeline import TextLog
 from compilediag.timeline.train_log import TrainLog
 
@@ -99,7 +108,7 @@ def read_sources(
     shapes: Sequence[LinePattern] | None = None,
 ) -> LoadedSources:
     """The record that the sources are; one task a source where there is an executor."""
-    found = each(read_source, readable_in(sources), executor)
+    found = map_ordered(read_source, readable_in(sources), executor)
     journals = [item for read in found for item in read]
     return record_of(sources, journals, shapes=shapes)
 
@@ -111,8 +120,8 @@ def record_of(
     shapes: Sequence[LinePattern] | None = None,
 ) -> LoadedSources:
     """The record of sources whose journals were read, in the order of the sources."""
-    logs = logs_in(sources, shapes)
-    sources = known(sources, logs)
+    logs = train_logs_in(sources, shapes)
+    sources = with_train_logs(sources, logs)
     texts = [source for source in sources if source.kind == TEXT]
     text_log = None
     if not journals:
@@ -122,7 +131,7 @@ def record_of(
     named = ranks_named(sources)
     ordered = sorted(journals, key=lambda item: (rank_of(item) is None, rank_of(item) or 0))
     root = os.getcwd() if root is None else root
-    return LoadedSources(tuple(ordered), text_log, sources, named, root, together(logs))
+    return LoadedSources(tuple(ordered), text_log, sources, named, root, merge(logs))
 
 
 def workers_worth(sources: Sequence[Source]) -> int:
@@ -169,13 +178,13 @@ def _text_log(sources: Sequence[Source]) -> TextLog | None:
     for source in sources:
         if source.kind == RUN:
             names = sorted(n for n in names_in(source.path) if n.startswith("torch_logs"))
-            paths += [below(source.path, name) for name in names]
+            paths += [join(source.path, name) for name in names]
     return read_text_log(_joined(paths)) if paths else None
 
 
 def _joined(paths: Sequence[str]) -> Iterator[bytes]:
     for path in paths:
-        yield from Opened(path).pieces()
+        yield from open_stream(path).chunks()
         yield b"\n"  # a torn end must not run into the next file
 
 

@@ -47,7 +47,7 @@ class Follower:
     def look(self, now: float) -> list[str]:
         """Takes in what is new; gives the sentences that are news by themselves."""
         news: list[str] = []
-        for name, events in self._journals.look().items():
+        for name, events in self._journals.poll().items():
             progress = self._progress.setdefault(name, Progress())
             for event in events:
                 told = progress.apply(event, now)

@@ -115,7 +115,7 @@ class Exporter:
 
     def look(self) -> MetricsSnapshot:
         """Reads on, and offers what is known to every receiver."""
-        new = self._journals.look(READ_BYTES)
+        new = self._journals.poll(READ_BYTES)
         self._growing.take(new)
         spans: list[ExportedSpan] = []
         for name, events in new.items():

@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from compilediag.readers.journal import open_regular
 from compilediag.readers.lenient_json import parse
+from compilediag.readers.storage import open_regular
 from compilediag.receipt.redact import Redactor
 from compilediag.runs.tools.limited import Limits, run_limited
 
