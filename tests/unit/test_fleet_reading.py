@@ -11,9 +11,7 @@ from many_receipts import Change, content, entry, measured, plain
 
 from compilediag.fleet.entry import Entry, Problem, lane_of
 from compilediag.fleet.folder import fleet_of
-from compilediag.fleet.reading import read_content, read_file
-from compilediag.fleet.remote import candidates
-from compilediag.fleet.scan import scan
+from compilediag.fleet.scan import candidates, read_content, read_file, scan
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import from_plain
 

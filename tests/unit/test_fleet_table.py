@@ -9,8 +9,7 @@ from many_receipts import content, measured, written
 
 from compilediag.cli import main
 from compilediag.errors import OutputUnwritable, ReceiptUnreadable, UsageError
-from compilediag.fleet.folder import fleet_of
-from compilediag.fleet.places import fleet_at
+from compilediag.fleet.folder import fleet_at, fleet_of
 from compilediag.fleet.table import query, read_table, write_table
 
 
