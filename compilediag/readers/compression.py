@@ -10,9 +10,9 @@ from __future__ import annotations
 import importlib
 import zlib
 from collections.abc import Callable, Iterator
-from io import BytesIO
 from typing import Any, BinaryIO
 
+from compilediag.errors import UsageError
 from compilediag.readers.storage import error_text, is_uri, open_regular, open_uri
 
 CHUNK_BYTES = 64 << 10
@@ -20,8 +20,6 @@ CHUNK_BYTES = 64 << 10
 
 HEAD_BYTES = 64 << 10
 """Bytes by which the kind of a file is recognised."""
-
-NOT_OPENED = "it cannot be opened, or is no regular file"
 
 MAX_RATIO = 1100
 """gzip cannot compress better (1032); a file that decompresses to more is a bomb, or of no use."""
@@ -57,29 +55,31 @@ class PlainStream:
             UsageError: the path is a URI, and what fsspec needs for it is not installed.
         """
         self.problem = None
+        remote = is_uri(self.path)
         try:
-            file = open_uri(self.path, self._block_bytes) if is_uri(self.path) else None
-            file = file or open_regular(self.path)
-        except OSError as error:
-            self.problem = error_text(error)
-            return
-        if file is None:
-            self.problem = NOT_OPENED
-            return
-        with file:
-            try:
-                yield from self.decompressed(file)
-            except Exception as error:
-                if not is_uri(self.path) and not isinstance(error, OSError):
-                    raise
-                # fsspec's implementations raise what they like.
-                self.problem = error_text(error)
+            file = open_uri(self.path, self._block_bytes) if remote else open_regular(self.path)
+            if file is None:
+                self.problem = "it cannot be opened, or is no regular file"
+                return
+            with file:
+                yield from self._plain(file)
+        except UsageError:
+            raise
+        except Exception as error:
+            if not remote and not isinstance(error, OSError):
+                raise
+            self.problem = error_text(error)  # fsspec's implementations raise what they like
 
     def head(self) -> bytes:
         """The first plain bytes, at most `HEAD_BYTES`."""
-        return _first(self.chunks())
+        found = b""
+        for chunk in self.chunks():
+            found += chunk
+            if len(found) >= HEAD_BYTES:
+                break
+        return found[:HEAD_BYTES]
 
-    def decompressed(self, file: BinaryIO) -> Iterator[bytes]:
+    def _plain(self, file: BinaryIO) -> Iterator[bytes]:
         """The content of an open file, plain; the file need not be able to seek."""
         magic = file.read(len(_ZSTANDARD))
         if magic.startswith(_GZIP):
@@ -125,20 +125,6 @@ def open_stream(path: str, block_bytes: int | None = None) -> PlainStream:
     """The file at a path or URI; nothing is opened before its bytes are read. `block_bytes` is what
     is fetched at a time from a URI, fsspec's own by default."""
     return PlainStream(path, block_bytes)
-
-
-def plain_head(raw: bytes) -> bytes:
-    """The first plain bytes of a file whose first bytes are given."""
-    return _first(PlainStream("").decompressed(BytesIO(raw)))
-
-
-def _first(chunks: Iterator[bytes]) -> bytes:
-    found = b""
-    for chunk in chunks:
-        found += chunk
-        if len(found) >= HEAD_BYTES:
-            break
-    return found[:HEAD_BYTES]
 
 
 def _fed(head: bytes, file: BinaryIO, size: int) -> Iterator[bytes]:

@@ -11,12 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from compilediag.readers.compression import CHUNK_BYTES, HEAD_BYTES, open_stream, plain_head
+from compilediag.readers.compression import HEAD_BYTES, open_stream
 from compilediag.readers.storage import (
     files_below,
-    heads_of,
     is_uri,
     join,
     local_path,
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 FILES_LIMIT = 200_000
 """Most files examined below the paths of one command; the others are counted."""
+
+REQUESTS = 64
+"""Files at URIs whose first bytes are requested at the same time."""
 
 TRACE, TEXT, RUN, TRAIN, FOREIGN = "trace", "text", "run", "train", "foreign"
 UNREADABLE, BEYOND = "unreadable", "files_over_limit"
@@ -82,11 +85,6 @@ class _Candidate:
     known: Source | None = None
     """What it is, where that needs no content."""
 
-    @property
-    def batched(self) -> bool:
-        """Its first bytes are requested together with those of others."""
-        return self.known is None and not self.named and is_uri(self.path)
-
 
 def sources_of(
     paths: Sequence[str], patterns: Sequence[LinePattern] | None = None
@@ -105,8 +103,16 @@ def sources_of(
                 candidates.setdefault(candidate.path, candidate)
             else:
                 beyond += candidate.path not in candidates
+    examine = partial(_examined, patterns=patterns)
     found: dict[str, Source] = {}
-    for source in _examined(candidates.values(), patterns):
+    if any(is_uri(path) for path in candidates):
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            sources = list(pool.map(examine, candidates.values()))
+    else:
+        sources = map(examine, candidates.values())
+    for source in sources:
         found.setdefault(source.path, source)
     if beyond:
         why = f"only {FILES_LIMIT} files of one command are looked at"
@@ -155,31 +161,18 @@ def _by_name(path: str) -> Source | None:
     return Source(path, TRACE) if _TRACE_NAME.search(os.path.basename(path)) else None
 
 
-def _examined(
-    candidates: Iterable[_Candidate], patterns: Sequence[LinePattern] | None
-) -> Iterator[Source]:
-    candidates = list(candidates)
-    heads = heads_of((each.path for each in candidates if each.batched), HEAD_BYTES)
-    for candidate in candidates:
-        path = candidate.path
-        if candidate.known is not None:
-            yield candidate.known
-        elif candidate.named:
-            yield _named(path)
-        elif candidate.batched:
-            head = next(heads)
-            if isinstance(head, str):
-                yield Source(path, UNREADABLE, head)
-            else:
-                yield _by_content(path, plain_head(head), patterns)
-        else:
-            yield _in_folder(path, patterns)
+def _examined(candidate: _Candidate, patterns: Sequence[LinePattern] | None) -> Source:
+    if candidate.known is not None:
+        return candidate.known
+    if candidate.named:
+        return _named(candidate.path)
+    return _in_folder(candidate.path, patterns)
 
 
 def _named(path: str) -> Source:
     """A file that the user named: any text that is no trace is taken for a text log. A trainer's
     output may begin after any number of other lines."""
-    stream = open_stream(path, CHUNK_BYTES)
+    stream = open_stream(path, HEAD_BYTES)
     head = stream.head()
     if _JOURNAL_LINE.match(head):
         return Source(parent(path), RUN)
@@ -195,17 +188,14 @@ def _named(path: str) -> Source:
 
 def _in_folder(path: str, patterns: Sequence[LinePattern] | None) -> Source:
     """A file in a folder, recognised by its beginning only."""
-    stream = open_stream(path)
+    stream = open_stream(path, HEAD_BYTES)
     head = stream.head()
-    unread = stream.problem is not None and not head and os.path.isfile(path)
-    if unread and not path.endswith(DOCUMENTS):
-        return Source(path, UNREADABLE, stream.problem)
-    return _by_content(path, head, patterns)
-
-
-def _by_content(path: str, head: bytes, patterns: Sequence[LinePattern] | None) -> Source:
     kind = _kind_of(path, head)
-    if kind not in {TEXT, FOREIGN} or path.endswith(DOCUMENTS):
+    if path.endswith(DOCUMENTS):
+        return Source(path, kind)
+    if stream.problem is not None and not head and (is_uri(path) or os.path.isfile(path)):
+        return Source(path, UNREADABLE, stream.problem)
+    if kind == TRACE:
         return Source(path, kind)
     # The readers of trainers' output are loaded only where there may be one.
     from compilediag.readers.train_logs.patterns import built_in

@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from io import BufferedReader
-from itertools import groupby, islice
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from compilediag.errors import CompilediagError, UsageError
@@ -209,31 +208,3 @@ def size_of(location: str) -> int:
         return int(system.size(path) or 0)
     except Exception as error:
         raise OSError(error_text(error)) from error
-
-
-def heads_of(locations: Iterable[str], size: int) -> Iterator[bytes | str]:
-    """The first bytes of files at URIs in their order, requested many at a time; the error's text
-    where one cannot be read."""
-    rest = iter(locations)
-    while batch := list(islice(rest, BATCH_FILES)):
-        opened = [file_system(location) for location in batch]
-        for _, group in groupby(opened, key=lambda item: id(item[0])):
-            files = list(group)
-            system, paths = files[0][0], [path for _, path in files]
-            yield from map(_head, _ranges(system, paths, size))
-
-
-def _ranges(system: Any, paths: list[str], size: int) -> Iterable[object]:
-    try:
-        return cast(
-            list[object],
-            system.cat_ranges(paths, [0] * len(paths), [size] * len(paths), on_error="return"),
-        )
-    except Exception as error:  # an old file system that raises for one of them
-        return [error] * len(paths)
-
-
-def _head(found: object) -> bytes | str:
-    if isinstance(found, (bytes, bytearray, memoryview)):
-        return bytes(cast(bytes, found))
-    return error_text(found) if isinstance(found, Exception) else "it cannot be read"

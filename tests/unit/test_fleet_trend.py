@@ -167,14 +167,14 @@ def test_too_few_receipts_are_said_to_be_too_few() -> None:
 
 
 def test_more_series_do_not_mean_more_false_alarms() -> None:
-    """The permitted error is that of the whole trend: of 150 folders of steady receipts, with ten
+    """The permitted error is that of the whole trend: of 40 folders of steady receipts, with ten
     noisy series each, hardly one has an alarm."""
     alarms = 0
-    for seed in range(150):
+    for seed in range(40):
         draw = random.Random(seed)
         made = [_noisy(draw, number) for number in range(40)]
         alarms += bool(events_of(only(trend_of(made))))
-    assert alarms <= 7
+    assert alarms <= 2
 
 
 def _noisy(draw: random.Random, number: int) -> Entry:

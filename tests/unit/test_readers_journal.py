@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compilediag.readers.journal import (
@@ -131,6 +131,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from(["Compiled", "Recompiled", "StepsEnded", "GraphBroke", "?"]), JSON, JSON)
 def test_no_values_make_the_decoder_raise(kind: str, first: object, second: object) -> None:
     """Valid checksums around wrong values: an event, or a reason out of the known ones."""
