@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import binascii
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import BinaryIO
+from itertools import islice
 
 import msgspec
 
 from compilediag.readers import lenient_json
+from compilediag.readers.compression import CHUNK_BYTES
+from compilediag.readers.lines import Line, split_lines
 from compilediag.readers.storage import error_text, is_uri, join, names_in, open_regular, open_uri
 from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
@@ -82,7 +84,9 @@ def read_journal(path: str) -> Journal:
         file = open_uri(path) if is_uri(path) else open_regular(path)
         if file is not None:
             with file:
-                found = _collect(name, _while_readable(_lines(file), broken))
+                chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
+                lines = split_lines(_while_readable(chunks, broken), LINE_LIMIT + 1)
+                found = _collect(name, islice(lines, RECORD_LIMIT))
     except OSError as error:
         broken.append(error_text(error))
     if not broken:
@@ -91,11 +95,9 @@ def read_journal(path: str) -> Journal:
     return with_loss(found, "journal", broken[0])
 
 
-def _while_readable(
-    lines: Iterator[tuple[bytes, bool]], broken: list[str]
-) -> Iterator[tuple[bytes, bool]]:
+def _while_readable(chunks: Iterable[bytes], broken: list[str]) -> Iterator[bytes]:
     try:
-        yield from lines
+        yield from chunks
     except Exception as error:  # fsspec's implementations raise what they like
         broken.append(error_text(error))
 
@@ -140,38 +142,18 @@ def _decode_payload(sequence: int, payload: bytes) -> tuple[int, Event] | BadLin
         return bad
 
 
-def _lines(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-    """(line without its end, whether it had one); a line over the limit comes cut, once."""
-    for _ in range(RECORD_LIMIT):
-        line = file.readline(LINE_LIMIT + 2)
-        if not line:
-            return
-        ended = line.endswith(b"\n")
-        if not ended and len(line) > LINE_LIMIT:
-            ended = _skip_line(file)
-        yield line.removesuffix(b"\n"), ended
-
-
-def _skip_line(file: BinaryIO) -> bool:
-    """Reads on to the end of a line over the limit; whether it has one."""
-    while piece := file.readline(LINE_LIMIT):
-        if piece.endswith(b"\n"):
-            return True
-    return False
-
-
-def _collect(name: str, lines: Iterator[tuple[bytes, bool]]) -> Journal:
+def _collect(name: str, lines: Iterable[Line]) -> Journal:
     events: list[tuple[int, Event]] = []
     sequences: set[int] = set()
     unnumbered = 0
     lost: dict[str, int] = {}
     torn = False
-    for line, ended in lines:
-        if not line:
+    for line in lines:
+        if not line.raw:
             continue
-        result = decode_line(line)
+        result = decode_line(line.raw)
         if isinstance(result, BadLine):
-            if not ended and result.reason == "bad_payload_hash":
+            if not line.ended and result.reason == "bad_payload_hash":
                 torn = True
                 continue
             lost[result.reason] = lost.get(result.reason, 0) + 1
@@ -180,7 +162,7 @@ def _collect(name: str, lines: Iterator[tuple[bytes, bool]]) -> Journal:
             else:
                 sequences.add(result.sequence)
             continue
-        torn = not ended
+        torn = not line.ended
         sequences.add(result[0])
         events.append(result)
     # A damaged line has lost its number too: it must not be counted again as a gap.

@@ -11,7 +11,6 @@ import contextlib
 import os
 import stat
 from collections.abc import Generator, Iterator
-from io import BufferedReader
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from compilediag.errors import CompilediagError, UsageError
@@ -23,7 +22,6 @@ BATCH_FILES = 200
 """Files requested together."""
 
 _LOCAL = ("file://", "local://")
-_LINE_BUFFER = 1 << 16
 
 
 def is_uri(location: str) -> bool:
@@ -180,8 +178,7 @@ def open_regular(path: str) -> BinaryIO | None:
 
 
 def open_uri(location: str, block_bytes: int | None = None) -> BinaryIO:
-    """The file at a URI opened for reading, `block_bytes` at a time (fsspec's own by default). Its
-    `readline` keeps to a limit, which that of fsspec's files does not.
+    """The file at a URI opened for reading, `block_bytes` at a time (fsspec's own by default).
 
     Raises:
         UsageError: what fsspec needs for this protocol is not installed.
@@ -189,10 +186,9 @@ def open_uri(location: str, block_bytes: int | None = None) -> BinaryIO:
     """
     system, path = file_system(location)
     try:
-        file = system.open(path, "rb", block_size=block_bytes)
+        return cast(BinaryIO, system.open(path, "rb", block_size=block_bytes))
     except Exception as error:
         raise OSError(error_text(error)) from error
-    return BufferedReader(file, _LINE_BUFFER)
 
 
 def size_of(location: str) -> int:

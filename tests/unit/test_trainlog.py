@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.readers.train_logs.lines import LINE_LIMIT, log_lines, named_rank
+from compilediag.readers.lines import split_lines
 from compilediag.readers.train_logs.patterns import built_in
-from compilediag.readers.train_logs.read import has_steps, train_log_of
+from compilediag.readers.train_logs.ranks import named_rank
+from compilediag.readers.train_logs.read import LINE_LIMIT, has_steps, train_log_of
 from compilediag.timeline.train_log import TrainLog, steady_rate, steady_step_s, warmup_lines
 
 DATA = Path(__file__).parents[1] / "data" / "train_logs"
@@ -282,8 +283,11 @@ def test_lines_do_not_depend_on_the_pieces(piece: int) -> None:
     """However the file is read: carriage returns, empty lines, an end without a newline."""
     raw = b"a\r\nb\r" + b"c" * (LINE_LIMIT + 5) + b"\n\nd"
     pieces = [raw[at : at + piece] for at in range(0, len(raw), piece)]
-    found = [(line, cut) for line, cut in log_lines(pieces)]
-    assert found == [(b"a", False), (b"b", False), (b"c" * LINE_LIMIT, True), (b"d", False)]
+    found = [line for line in split_lines(pieces, LINE_LIMIT, carriage_returns=True) if line.raw]
+    assert [(line.raw, line.cut) for line in found] == [
+        (b"a", False), (b"b", False), (b"c" * LINE_LIMIT, True), (b"d", False),
+    ]  # fmt: skip
+    assert [line.ended for line in found] == [True, True, True, False]
 
 
 def test_bytes_that_are_no_text() -> None:

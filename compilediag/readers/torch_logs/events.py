@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from compilediag.readers.compression import open_stream
 from compilediag.readers.journal import Journal, with_loss, with_problem
-from compilediag.readers.torch_logs.counts import ANSI, LIMIT, PREFIX, RECOMPILING, text_lines
+from compilediag.readers.lines import plain_text, split_lines
+from compilediag.readers.torch_logs.counts import LIMIT, LINE_LIMIT, PREFIX, RECOMPILING
 from compilediag_harness.wire import (
     WIRE_VERSION,
     Compiled,
@@ -60,15 +61,15 @@ def events_of_text(chunks: Iterable[bytes], name: str) -> tuple[Journal, ...]:
     """The same for a log's bytes. Processes that share one log are told apart by rank and id."""
     processes: dict[tuple[str | None, str], _Process] = {}
     torn = False
-    for raw, ended in text_lines(chunks):
-        torn = not ended
-        line = ANSI.sub("", raw.decode("utf-8", "replace"))
-        prefix = PREFIX.search(line)
+    for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
+        torn = not line.ended
+        text = plain_text(line.raw)
+        prefix = PREFIX.search(text)
         if prefix is None:
             continue
         key = (prefix["rank"], prefix["pid"])
         if key in processes or len(processes) < MESSAGES_KEPT:
-            processes.setdefault(key, _Process(*key)).take(prefix, line[prefix.end() :])
+            processes.setdefault(key, _Process(*key)).take(prefix, text[prefix.end() :])
     if not processes:
         return (Journal(name, _Process(None, "0").opening(), torn, {"empty": 1}),)
     first, *others = (process.finished(name) for process in processes.values())

@@ -14,12 +14,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compilediag.readers.compression import open_stream
+from compilediag.readers.lines import plain_text, split_lines
 from compilediag.readers.train_logs.ending import EndingReader
-from compilediag.readers.train_logs.lines import log_lines, named_rank, plain_text
 from compilediag.readers.train_logs.patterns import BAR, END, STEP, LinePattern
 from compilediag.readers.train_logs.progress_bars import BAR_MARKER, Bar, Bars, NamelessBars, bar_in
+from compilediag.readers.train_logs.ranks import named_rank
 from compilediag.readers.train_logs.series import Stream, covered_by, ended_steps, number_of
 from compilediag.timeline.train_log import TrainLog
+
+LINE_LIMIT = 16_384
+"""Longest line read, in bytes; the rest of a longer one is dropped, and the line counted."""
 
 STREAMS_LIMIT = 10_000
 """Most ranks and trainers told apart."""
@@ -57,8 +61,9 @@ def has_steps(head: bytes, patterns: Sequence[LinePattern]) -> bool:
 
 def _read(chunks: Iterable[bytes], patterns: Sequence[LinePattern]) -> _Reader:
     reader = _Reader(patterns)
-    for raw, cut in log_lines(chunks):
-        reader.take(plain_text(raw), cut=cut)
+    for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
+        if line.raw:
+            reader.take(plain_text(line.raw), cut=line.cut)
     return reader
 
 
