@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from compilediag.readers.lines import Line, split_lines
-
 LINE_LIMIT = 8 << 20
 """Longest line of metadata in bytes. torch's own are 40 kB, of large graphs some MB."""
 
@@ -30,6 +28,7 @@ _RECORD = re.compile(rb'.\d{4} [^"]{20,4096}(?<=\] \{)"', re.DOTALL)
 _HEAD = re.compile(
     rb"[VDIWEC](\d{4} \d\d:\d\d):(\d\d\.\d{1,9}) (\d{1,20}) ?[^\"]{0,4096}(?<=\] \{)\"(\w{1,80})\""
 )
+_BLOCK_END = re.compile(rb"\n(?=[^\t])")
 _HASH = re.compile(rb'"has_payload": ?"([0-9a-f]{32})"')
 
 
@@ -59,16 +58,6 @@ class Losses:
         self.counts[reason] += 1
 
 
-@dataclass(slots=True)
-class _Open:
-    """A wanted record whose payload is still being read."""
-
-    record: TraceRecord
-    digest: bytes
-    lines: list[bytes] = field(default_factory=list[bytes])
-    size: int = 0
-
-
 class TraceScanner:
     """Finds the records of one file; `losses` is complete when `records` has ended."""
 
@@ -77,66 +66,74 @@ class TraceScanner:
         wanted = [re.escape(kind) + b'"' for kind in kinds]
         wanted.append(b'artifact": \\{"name": "(?:%s)"' % names)
         self._wanted = re.compile(b"|".join(wanted))
-        self._open: _Open | None = None
         self.losses = Losses()
 
     def records(self, chunks: Iterable[bytes]) -> Iterator[TraceRecord]:
         """The wanted records, in the order of the file."""
-        for line in split_lines(chunks, LINE_LIMIT):
-            if line.raw.startswith(b"\t"):
-                if self._open is not None:
-                    self._payload_line(self._open, line.raw)
-                continue
-            yield from self._close()
-            if not line.ended and not line.raw.rstrip().endswith(b"}"):
+        before: tuple[bytes, bool] | None = None
+        for block in _blocks(chunks):
+            if before is not None and (record := self._record(*before)) is not None:
+                yield record
+            before = block
+        if before is not None and (record := self._record(*before, last=True)) is not None:
+            yield record
+
+    def _record(self, block: bytes, ended: bool, *, last: bool = False) -> TraceRecord | None:
+        """The record of a line of metadata and its payload, if it is wanted and whole."""
+        line, newline, payload = block.partition(b"\n")
+        if not line.strip(b"\r") or line.startswith(b"\t"):
+            return None
+        if not ended and not newline and not line.rstrip().endswith(b"}"):
+            self.losses.torn = True
+            return None
+        start = _RECORD.match(line)
+        if start is not None and not self._wanted.match(line, start.end()):
+            return None
+        head = _HEAD.match(line)
+        hashed = _HASH.search(line, max(0, len(line) - 200))
+        if len(line) > LINE_LIMIT or (hashed is not None and len(payload) > PAYLOAD_LIMIT):
+            self.losses.add("too_long")
+            return None
+        if head is None:
+            self.losses.add("bad_prefix")
+            return None
+        payload = b"" if hashed is None else payload.replace(b"\n\t", b"\n")[1:]
+        if hashed is not None and _digest(payload) != hashed[1]:
+            if last:
                 self.losses.torn = True
-            elif line.raw and not line.raw.startswith(b"\r"):
-                yield from self._record(line)
-        yield from self._close(at_end=True)
-
-    def _payload_line(self, opened: _Open, raw: bytes) -> None:
-        opened.size += len(raw)
-        if opened.size <= PAYLOAD_LIMIT:
-            opened.lines.append(raw[1:])
-
-    def _record(self, line: Line) -> Iterator[TraceRecord]:
-        """The record of a line of metadata, unless its payload must be read first."""
-        start = _RECORD.match(line.raw)
-        if start is not None and not self._wanted.match(line.raw, start.end()):
-            return
-        head = _HEAD.match(line.raw)
-        if line.cut or head is None:
-            self.losses.add("too_long" if line.cut else "bad_prefix")
-            return
-        record = TraceRecord(
+            else:
+                self.losses.add("bad_payload_hash")
+            return None
+        return TraceRecord(
             kind=head[4].decode("ascii", "replace"),
             at_s=_minute_s(head[1]) + float(head[2]),
             pid=int(head[3]),
-            metadata=line.raw[head.start(4) - 2 :],
-            payload=b"",
+            metadata=line[head.start(4) - 2 :],
+            payload=payload,
         )
-        hashed = _HASH.search(record.metadata, max(0, len(record.metadata) - 200))
-        if hashed is None:
-            yield record
-        else:
-            self._open = _Open(record, hashed[1])
 
-    def _close(self, *, at_end: bool = False) -> Iterator[TraceRecord]:
-        """The open record, if its payload is what torch wrote."""
-        opened, self._open = self._open, None
-        if opened is None:
-            return
-        if opened.size > PAYLOAD_LIMIT:
-            self.losses.add("too_long")
-            return
-        payload = b"\n".join(opened.lines)
-        digest = hashlib.md5(payload, usedforsecurity=False).hexdigest()
-        if digest.encode() == opened.digest:
-            yield opened.record._replace(payload=payload)
-        elif at_end:
-            self.losses.torn = True
-        else:
-            self.losses.add("bad_payload_hash")
+
+def _blocks(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Each line that begins without a tab, with the lines that follow it and begin with one, and
+    whether its end is there; what is over the limits is cut."""
+    limit = LINE_LIMIT + PAYLOAD_LIMIT
+    rest = bytearray()
+    newline = b""
+    for chunk in chunks:
+        first, *blocks = _BLOCK_END.split(newline + chunk)
+        rest += first[: max(0, limit - len(rest))]
+        for block in blocks:
+            yield bytes(rest), True
+            rest = bytearray(block[:limit])
+        # What follows the last line end decides whether it ends the block.
+        newline = b"\n" if rest.endswith(b"\n") else b""
+        del rest[len(rest) - len(newline) :]
+    if rest:
+        yield bytes(rest), bool(newline)
+
+
+def _digest(payload: bytes) -> bytes:
+    return hashlib.md5(payload, usedforsecurity=False).hexdigest().encode()
 
 
 _DAYS_BEFORE = (0, 0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
