@@ -16,15 +16,14 @@ from compilediag.readers.journal import Journal
 from compilediag.readers.torch_trace.metadata import (
     Metadata,
     Metrics,
-    attempt_of,
     compile_id_of,
     compiled_of,
-    ended_at,
+    count_of,
     frame_of_start,
     interned_of,
-    rank_of,
+    seconds_of,
     short_text,
-    version_of,
+    text_of,
 )
 from compilediag.readers.torch_trace.scan import TraceRecord
 from compilediag_harness.wire import (
@@ -108,7 +107,7 @@ class TraceProcess:
     def take(self, record: TraceRecord, metadata: Metadata) -> str | None:
         """One record; the reason why it is lost, if it is."""
         self._tick(record.at_s)
-        if not self._has_rank and (rank := rank_of(metadata)) is not None:
+        if not self._has_rank and (rank := count_of(metadata.rank)) is not None:
             # The record is right about the process; a file's name may be anything.
             self.rank, self._has_rank = rank, True
         if metadata.str is not None:
@@ -156,7 +155,7 @@ class TraceProcess:
         self._t = max(self._t, since)
 
     def _start(self, metadata: Metadata, frame: tuple[int, int, str] | None) -> None:
-        if attempt_of(metadata):
+        if count_of(metadata.attempt):  # a restart
             return
         compile_id = compile_id_of(metadata)
         if compile_id in self._begun:
@@ -190,9 +189,11 @@ class TraceProcess:
 
     def _versions(self, metrics: Metrics) -> None:
         if self._torch is None:
-            self._torch = version_of(metrics.pytorch_version)
-        self._python = self._python or (version_of(metrics.python_version) or "").partition(" ")[0]
-        ended = ended_at(metrics)
+            self._torch = text_of(metrics.pytorch_version, 200)
+        self._python = (
+            self._python or (text_of(metrics.python_version, 200) or "").partition(" ")[0]
+        )
+        ended = seconds_of(metrics.end_time_us)
         if self._started_unix is None and ended is not None:
             self._started_unix = ended - self._t
 

@@ -128,8 +128,8 @@ def decode(line: bytes) -> Metadata | None:
 
 def compile_id_of(line: Metadata) -> str:
     """torch's id of the record's compile, without the attempt: "0/1", "!1/0/1"."""
-    frame, index = _count(line.frame_id), _count(line.frame_compile_id)
-    autograd = _count(line.compiled_autograd_id)
+    frame, index = count_of(line.frame_id), count_of(line.frame_compile_id)
+    autograd = count_of(line.compiled_autograd_id)
     parts = [] if autograd is None else [f"!{autograd}"]
     parts += [] if frame is None or index is None else [f"{frame}/{index}"]
     return "/".join(parts)
@@ -143,34 +143,29 @@ def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled
     return Compiled(
         t=t,
         step=0,
-        compile_id=_text(metrics.compile_id, 100) or "",
+        compile_id=text_of(metrics.compile_id, 100) or "",
         epoch=epoch,
         frame=Location(
-            _text(metrics.co_filename) or "",
-            _count(metrics.co_firstlineno) or 0,
-            _text(metrics.co_name) or "",
+            text_of(metrics.co_filename) or "",
+            count_of(metrics.co_firstlineno) or 0,
+            text_of(metrics.co_name) or "",
         ),
         forward=metrics.is_forward is not False,
         guarded=metrics.has_guarded_code is True and not _gave_up(metrics),
         seconds=_seconds(metrics),
-        backend_s=_microseconds(metrics.aot_autograd_cumulative_compile_time_us),
-        graph_ops=_count(metrics.graph_op_count),
-        guards=_count(metrics.guard_count),
-        cache_size=_count(metrics.cache_size),
-        recompile_reason=_text(metrics.recompile_reason),
-        fail_type=_text(metrics.fail_type),
-        fail_reason=_text(metrics.fail_reason),
+        backend_s=seconds_of(metrics.aot_autograd_cumulative_compile_time_us),
+        graph_ops=count_of(metrics.graph_op_count),
+        guards=count_of(metrics.guard_count),
+        cache_size=count_of(metrics.cache_size),
+        recompile_reason=text_of(metrics.recompile_reason),
+        fail_type=text_of(metrics.fail_type),
+        fail_reason=text_of(metrics.fail_reason),
         restart_reasons=tuple(sorted(short_text(item) for item in restarts[:16])),
         limit=int(limit[0]) if limit else None,
         guard_eval_us=_number(metrics.guard_latency_us),
         cache_hits=_cache_count(metrics, "hit"),
         cache_misses=_cache_count(metrics, "miss"),
     )
-
-
-def ended_at(metrics: Metrics) -> float | None:
-    """When the attempt ended, in seconds since 1970."""
-    return _microseconds(metrics.end_time_us)
 
 
 def frame_of_start(start: Start) -> tuple[int, int, str] | None:
@@ -180,8 +175,8 @@ def frame_of_start(start: Start) -> tuple[int, int, str] | None:
     if not isinstance(frame, dict):
         return None
     fields = cast(dict[str, Any], frame)
-    file, line = _count(fields.get("filename")), _count(fields.get("line"))
-    return None if file is None or line is None else (file, line, _text(fields.get("name")) or "")
+    file, line = count_of(fields.get("filename")), count_of(fields.get("line"))
+    return None if file is None or line is None else (file, line, text_of(fields.get("name")) or "")
 
 
 def interned_of(value: Any) -> tuple[int, str] | None:
@@ -189,23 +184,8 @@ def interned_of(value: Any) -> tuple[int, str] | None:
     items = _items(value)
     if len(items) != 2 or not isinstance(items[0], str):
         return None
-    index = _count(items[1])
+    index = count_of(items[1])
     return None if index is None else (index, items[0])
-
-
-def rank_of(line: Metadata) -> int | None:
-    """The rank in the record itself."""
-    return _count(line.rank)
-
-
-def attempt_of(line: Metadata) -> int:
-    """0 for the first attempt of a compile, more after restarts."""
-    return _count(line.attempt) or 0
-
-
-def version_of(value: Any) -> str | None:
-    """A version, which is a short text."""
-    return _text(value, 200)
 
 
 def short_text(value: Any, limit: int = MAX_TEXT_CHARS) -> str:
@@ -224,7 +204,7 @@ def _seconds(metrics: Metrics) -> float:
     start, end = _number(metrics.start_time_us), _number(metrics.end_time_us)
     if start is not None and end is not None and end >= start:
         return (end - start) / 1e6
-    return _microseconds(metrics.duration_us) or 0.0
+    return seconds_of(metrics.duration_us) or 0.0
 
 
 def _items(value: Any) -> list[Any]:
@@ -235,15 +215,17 @@ def _items(value: Any) -> list[Any]:
 def _cache_count(metrics: Metrics, outcome: str) -> int | None:
     """Hits or misses of all of torch's caches; None where the row has none of these counts."""
     values = (getattr(metrics, f"{cache}_cache_{outcome}_count") for cache in _CACHES)
-    known = [count for value in values if (count := _count(value)) is not None]
+    known = [count for value in values if (count := count_of(value)) is not None]
     return sum(known) if known else None
 
 
-def _text(value: Any, limit: int = MAX_TEXT_CHARS) -> str | None:
+def text_of(value: Any, limit: int = MAX_TEXT_CHARS) -> str | None:
+    """The value as text of bounded length; None where there is none."""
     return None if value is None else short_text(value, limit)
 
 
-def _count(value: Any) -> int | None:
+def count_of(value: Any) -> int | None:
+    """A count; None where the value is none."""
     return value if type(value) is int and 0 <= value < _MAX_COUNT else None
 
 
@@ -252,6 +234,7 @@ def _number(value: Any) -> float | None:
     return float(value) if known and 0 <= value < _MAX_COUNT else None
 
 
-def _microseconds(value: Any) -> float | None:
+def seconds_of(value: Any) -> float | None:
+    """Microseconds as seconds; None where the value is no number."""
     number = _number(value)
     return None if number is None else number / 1e6
