@@ -101,8 +101,8 @@ def command(
     """Explain traces and logs of runs that are over, from any machine.
 
     PATH is a file of TORCH_TRACE or TORCH_LOGS (plain, .gz or .zst), what a trainer printed, a run
-    directory of compilediag, or a folder that holds any of them; or the URI of one, with the extra
-    `store`. Ranks get a receipt each and one together.
+    directory of compilediag, or a folder that holds any of them; or the URI of one. Ranks get a
+    receipt each and one together.
     """
     view = _view(views)
     if cluster is not None:

@@ -98,7 +98,7 @@ def read_table(location: str) -> list[Entry]:
             database.execute("SELECT * FROM read_parquet(?)", [table])
             names = [str(column[0]) for column in database.description]
             return [_entry(dict(zip(names, row, strict=True))) for row in database.fetchall()]
-        except (_errors(), KeyError, TypeError, ValueError) as error:
+        except (require_duckdb().Error, KeyError, TypeError, ValueError) as error:
             first = str(error).partition("\n")[0].replace(table, location)
             raise ReceiptUnreadable(f"{location} is no table of receipts: {first}") from error
 
@@ -119,7 +119,7 @@ def query(entries: Sequence[Entry], sql: str) -> tuple[list[str], list[tuple[Any
             database.execute(sql)
             names = [str(column[0]) for column in database.description or ()]
             return names, database.fetchall()
-        except _errors() as error:
+        except require_duckdb().Error as error:
             raise UsageError(f"DuckDB cannot answer: {error}") from error
 
 
@@ -159,10 +159,6 @@ def _database() -> Generator[Any, None, None]:
         duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
     ) as database:
         yield database
-
-
-def _errors() -> type[Exception]:
-    return require_duckdb().Error
 
 
 _RENAMED = {
