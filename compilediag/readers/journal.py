@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import binascii
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import msgspec
 
 from compilediag.readers import lenient_json
-from compilediag.readers.compression import CHUNK_BYTES
+from compilediag.readers.compression import open_stream
 from compilediag.readers.lines import Line, split_lines
-from compilediag.readers.storage import error_text, is_uri, join, names_in, open_regular, open_uri
+from compilediag.readers.storage import is_uri, join, names_in
 from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
 LINE_LIMIT = 1 << 20
@@ -77,29 +77,13 @@ class BadLine:
 def read_journal(path: str) -> Journal:
     """The journal at a path or URI: empty when a file of this machine cannot be opened or is no
     regular file; what came before where reading fails on the way."""
-    name = os.path.basename(path)
-    broken: list[str] = []
-    found = Journal(name)
-    try:
-        file = open_uri(path) if is_uri(path) else open_regular(path)
-        if file is not None:
-            with file:
-                chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
-                lines = split_lines(_while_readable(chunks, broken), LINE_LIMIT + 1)
-                found = _collect(name, islice(lines, RECORD_LIMIT))
-    except OSError as error:
-        broken.append(error_text(error))
-    if not broken:
+    stream = open_stream(path)
+    lines = split_lines(stream.chunks(), LINE_LIMIT + 1)
+    found = _collect(os.path.basename(path), islice(lines, RECORD_LIMIT))
+    if stream.problem is None or (not is_uri(path) and not found.events):
         return found
     found = replace(found, torn_tail=True, lost={**found.lost, "unreadable": 1})
-    return with_loss(found, "journal", broken[0])
-
-
-def _while_readable(chunks: Iterable[bytes], broken: list[str]) -> Iterator[bytes]:
-    try:
-        yield from chunks
-    except Exception as error:  # fsspec's implementations raise what they like
-        broken.append(error_text(error))
+    return with_loss(found, "journal", stream.problem)
 
 
 def read_run(run_dir: str) -> tuple[Journal, ...]:
