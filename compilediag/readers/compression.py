@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from compilediag.errors import UsageError
@@ -39,14 +40,15 @@ _ZSTANDARD_FEED = 1 << 10
 """Compressed bytes taken at a time: they become at most 16 MB (Zstandard: 32 MB) in memory."""
 
 
+@dataclass(slots=True)
 class PlainStream:
     """The plain bytes of one file, which can be read from its beginning any number of times."""
 
-    def __init__(self, path: str, block_bytes: int | None = None) -> None:
-        self.path = path
-        self._block_bytes = block_bytes
-        self.problem: str | None = None
-        """Why the file, or the rest of it, could not be read; set while `chunks` runs."""
+    path: str
+    block_bytes: int | None = None
+    """What is fetched at a time from a URI; fsspec's own by default."""
+    problem: str | None = None
+    """Why the file, or the rest of it, could not be read; set while `chunks` runs."""
 
     def chunks(self) -> Iterator[bytes]:
         """The plain bytes in order; ends early where `problem` says why.
@@ -57,7 +59,7 @@ class PlainStream:
         self.problem = None
         remote = is_uri(self.path)
         try:
-            file = open_uri(self.path, self._block_bytes) if remote else open_regular(self.path)
+            file = open_uri(self.path, self.block_bytes) if remote else open_regular(self.path)
             if file is None:
                 self.problem = "it cannot be opened, or is no regular file"
                 return
@@ -121,10 +123,8 @@ class PlainStream:
             self.problem = "its end is missing"
 
 
-def open_stream(path: str, block_bytes: int | None = None) -> PlainStream:
-    """The file at a path or URI; nothing is opened before its bytes are read. `block_bytes` is what
-    is fetched at a time from a URI, fsspec's own by default."""
-    return PlainStream(path, block_bytes)
+open_stream = PlainStream
+"""Nothing is opened before the bytes are read."""
 
 
 def _fed(head: bytes, file: BinaryIO, size: int) -> Iterator[bytes]:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.readers.lines import split_lines
+from compilediag.readers.lines import named_rank, split_lines
 from compilediag.readers.train_logs.patterns import built_in
-from compilediag.readers.train_logs.ranks import named_rank
 from compilediag.readers.train_logs.read import LINE_LIMIT, has_steps, train_log_of
 from compilediag.timeline.train_log import TrainLog, steady_rate, steady_step_s, warmup_lines
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from signal import SIGINT
 
-from compilediag.readers.train_logs.ranks import named_rank
+from compilediag.readers.lines import named_rank
 from compilediag.timeline.train_log import LoggedEnding
 
 KEPT_LINES = 4000

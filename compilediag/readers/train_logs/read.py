@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compilediag.readers.compression import open_stream
-from compilediag.readers.lines import plain_text, split_lines
+from compilediag.readers.lines import named_rank, plain_text, split_lines
 from compilediag.readers.train_logs.ending import EndingReader
 from compilediag.readers.train_logs.patterns import BAR, END, STEP, LinePattern
 from compilediag.readers.train_logs.progress_bars import BAR_MARKER, Bar, Bars, NamelessBars, bar_in
-from compilediag.readers.train_logs.ranks import named_rank
 from compilediag.readers.train_logs.series import Stream, covered_by, ended_steps, number_of
 from compilediag.timeline.train_log import TrainLog
 
