@@ -59,7 +59,7 @@ def same(found: Fleet, folder: Path) -> bool:
     return (found.entries, found.problems) == (expected.entries, expected.problems)
 
 
-def test_the_second_look_reads_no_file(receipts: Path) -> None:
+def test_a_second_call_reads_no_file(receipts: Path) -> None:
     """What has not changed comes from the index, and is what the files say."""
     found = fleet_of(str(receipts))
     assert found.files_read == 0
@@ -230,7 +230,7 @@ def test_names_that_are_no_text_are_read_every_time(receipts: Path) -> None:
         assert len(found.entries) == NUMBER + 1
 
 
-def test_the_index_alone_answers_for_a_lane(receipts: Path) -> None:
+def test_the_newest_of_a_lane_come_from_the_index_alone(receipts: Path) -> None:
     """The newest of a lane, in the order of time, with a word that nothing else was looked at."""
     found = newest(str(receipts), "gpt/train", 5)
     assert found is not None
@@ -243,7 +243,7 @@ def test_the_index_alone_answers_for_a_lane(receipts: Path) -> None:
     assert newest(str(receipts), "vit/train", 5) is None
 
 
-def test_a_missing_folder_is_told(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_usage_error(tmp_path: Path) -> None:
     """In one sentence."""
     with pytest.raises(UsageError, match="there is no folder"):
         fleet_of(str(tmp_path / "nothing"))

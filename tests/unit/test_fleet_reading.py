@@ -87,7 +87,7 @@ def test_copies_count_once(tmp_path: Path) -> None:
     assert kinds(tmp_path) == {"b.json": "copy"}
 
 
-def test_a_file_that_vanishes_is_told(tmp_path: Path) -> None:
+def test_a_file_that_vanishes_is_a_problem(tmp_path: Path) -> None:
     """Between the look and the reading."""
     found = read_file(str(tmp_path), "gone.json")
     assert isinstance(found, Problem)

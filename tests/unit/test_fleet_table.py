@@ -97,7 +97,7 @@ def test_what_is_no_table_of_ours_is_left_alone(receipts: Path, tmp_path: Path) 
         write_table(entries, str(tmp_path / "no" / "such" / "folder.parquet"))
 
 
-def test_the_command_writes_and_asks(
+def test_the_command_writes_and_queries(
     receipts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """From end to end, with the table as a source of its own."""

@@ -39,7 +39,7 @@ def test_zstandard(tmp_path: Path) -> None:
     assert problem == "its end is missing"
 
 
-def test_zstandard_that_cannot_be_read_says_what_to_do(
+def test_zstandard_that_cannot_be_read_names_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No package: the file is left, with a sentence."""
@@ -78,7 +78,7 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert problem == "it unpacks to more than 10 times its size"
 
 
-def test_what_is_no_file_says_so(tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_a_problem(tmp_path: Path) -> None:
     """A pipe would wait for ever."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, tmp_path / "absent"):

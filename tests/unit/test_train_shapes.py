@@ -56,7 +56,7 @@ def test_the_users_patterns_come_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("line = 3", "must hold tables called [[line]]"),
         ("[[line]", "is no TOML"),
@@ -84,9 +84,9 @@ def test_the_users_patterns_come_first(tmp_path: Path) -> None:
         ('[[line]]\nmarker = "abc"\nfields = 3', "Expected `object`, got `int` - at `$.fields`"),
     ],
 )
-def test_what_is_wrong_with_a_pattern_file(text: str, said: str) -> None:
+def test_what_is_wrong_with_a_pattern_file(text: str, message: str) -> None:
     """In one sentence that names the file and the table."""
-    with pytest.raises(UsageError, match=re.escape(said)) as error:
+    with pytest.raises(UsageError, match=re.escape(message)) as error:
         patterns_in(text, "mine.toml")
     assert "mine.toml" in str(error.value)
 

@@ -295,7 +295,7 @@ def test_bytes_that_are_no_text() -> None:
     assert (log.step_lines, log.counts["unread"]) == (2, 1)
 
 
-def test_text_that_tells_no_step() -> None:
+def test_text_without_a_step() -> None:
     """It is no output of a trainer."""
     assert train_log_of([b"epoch 1 of iter\nloss 2.0, tps: none\n"], built_in()) is None
     assert has_steps(b"iter 1: loss 2.0\nnothing\n", built_in()) is False
