@@ -101,8 +101,8 @@ def command(
     """Explain traces and logs of runs that are over, from any machine.
 
     PATH is a file of TORCH_TRACE or TORCH_LOGS (plain, .gz or .zst), what a trainer printed, a run
-    directory of compilediag, or a folder that holds any of them; or the URI of one, with the extra
-    `store`. Ranks get a receipt each and one together.
+    directory of compilediag, or a folder that holds any of them; or the URI of one. Ranks get a
+    receipt each and one together.
     """
     view = _view(views)
     if cluster is not None:
@@ -111,7 +111,7 @@ def command(
     from compilediag.readers.train_logs.patterns import shapes_with
     from compilediag.runs.offline.sources import find_sources, workers_worth
 
-    shapes = None if patterns is None else shapes_with(patterns)
+    shapes = None if patterns is None else patterns_with(patterns)
     sources = find_sources(paths, shapes)
     lane = name or _lane(paths)
     from compilediag.runs.offline.many_ranks import options_here

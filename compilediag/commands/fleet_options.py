@@ -103,8 +103,7 @@ def receipts_in(folder: str | None, choice: Choice, indexed: int | None = None) 
     Raises:
         UsageError: there is no such folder, or none of its receipts is asked for.
     """
-    from compilediag.fleet.folder import newest
-    from compilediag.fleet.places import fleet_at
+    from compilediag.fleet.folder import fleet_at, newest
 
     root = RUNS_FOLDER if folder is None else folder
     if folder is None and not os.path.isdir(root):
@@ -122,7 +121,7 @@ def receipts_in(folder: str | None, choice: Choice, indexed: int | None = None) 
 
 def _nothing(root: str, found: Fleet, choice: Choice) -> str:
     """Why there is nothing to tell, with what is there instead."""
-    from compilediag.fleet.places import fleet_at
+    from compilediag.fleet.folder import fleet_at
 
     entries = fleet_at(root).entries
     if not entries:

@@ -94,7 +94,7 @@ def _inputs(finding: FindingRecord, receipt: Receipt) -> str | None:
 
 def _quoted(finding: FindingRecord) -> list[str]:
     """The user's lines around the place to blame; none where the file is not there any more."""
-    from compilediag.readers.journal import open_regular
+    from compilediag.readers.storage import open_regular
     from compilediag.receipt.redact import Redactor, secret_values
 
     place = finding.location

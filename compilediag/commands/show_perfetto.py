@@ -9,7 +9,8 @@ import msgspec
 
 from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.errors import OutputUnwritable, UsageError
-from compilediag.readers.journal import Journal, open_regular, read_run
+from compilediag.readers.journal import Journal, read_run
+from compilediag.readers.storage import open_regular
 from compilediag.receipt.redact import Redactor, secret_values
 from compilediag.timeline.fold import fold
 from compilediag.views.perfetto import render_perfetto

@@ -55,8 +55,8 @@ def command(
 
     Per lane: median throughput, step time and goodput, peak memory, and how many of the last 100
     runs passed their checks. DIR is a folder of receipt files or of runs, at any depth (default
-    .compilediag), a URI such as s3://bucket/runs, or a .parquet table that --export wrote. URIs and
-    tables need the extra `store`.
+    .compilediag), a URI such as s3://bucket/runs, or a .parquet table that --export wrote. Tables
+    need the extra `store`.
     """
     from compilediag.fleet.lanes import as_presets
     from compilediag.fleet.stats import stats_of
@@ -87,7 +87,7 @@ def command(
 def _check_table(export: str | None, sql: str | None) -> None:
     """Before any receipt is read."""
     from compilediag.errors import UsageError
-    from compilediag.fleet.places import TABLE_SUFFIX
+    from compilediag.fleet.folder import TABLE_SUFFIX
     from compilediag.fleet.table import require_duckdb
 
     if export is not None and sql is not None:

@@ -1,6 +1,7 @@
 """What a trend finds, as values: series of measures, and the steps in them with their receipts."""
 
-# No annotations as text (`from __future__`): those of named tuples are compiled one by one.
+from __future__ import annotations
+
 from typing import Literal, NamedTuple
 
 from compilediag.fleet.entry import Entry, Lane
@@ -13,7 +14,7 @@ a later change took it back."""
 
 
 class Mark(NamedTuple):
-    """A receipt that a change is told by."""
+    """A receipt by which a change is described: these fields of its entry."""
 
     path: str
     receipt_id: str
@@ -38,12 +39,12 @@ class Change(NamedTuple):
 
     measure: str
     machine: str | None
-    """Whose receipts tell it; None for what does not depend on the machine."""
+    """The machine of its receipts; None for what does not depend on the machine."""
     before: float
     after: float
     worse: bool
     lasting: bool
-    """False for the last few receipts, too few to say that they stay there."""
+    """False for the last few receipts, too few to say that they stay at the new level."""
     first: Mark
     """The receipt that is most likely the first one at the new level."""
     earliest: Mark
@@ -64,7 +65,7 @@ class Change(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """The level behind as a multiple of the one before; None from zero."""
+        """The new level as a multiple of the one before; None from zero."""
         return self.after / self.before if self.before else None
 
     @property
@@ -82,11 +83,11 @@ class Series(NamedTuple):
     machine: str | None
     receipts: int
     level: float | None
-    """Where it is since the last lasting step."""
+    """The level since the last lasting step."""
     noise: float | None
     """Half of the receipts are within this share of the level."""
     points: tuple[float, ...]
-    """The series in short: medians of stretches of receipts."""
+    """The series in short: medians of equal numbers of receipts."""
     changes: tuple[Change, ...]
     enough: bool
     """Whether there are receipts enough for a step to be seen."""
@@ -98,11 +99,11 @@ class LaneTrend(NamedTuple):
     lane: Lane
     label: str
     receipts: int
-    """Those that are followed."""
+    """Receipts that are followed."""
     first: str
     last: str
     older: int
-    """Receipts before those, which were not asked for."""
+    """Receipts before those, beyond the limit."""
     left_out: dict[str, int]
     """Receipts that are not followed, by the reason."""
     needed: int
@@ -144,29 +145,20 @@ class Event(NamedTuple):
 
 
 def mark_of(entry: Entry) -> Mark:
-    """What is told of a receipt."""
-    return Mark(
-        entry.path,
-        entry.receipt_id,
-        entry.created,
-        entry.created_s or 0.0,
-        entry.commit,
-        entry.branch,
-        entry.dirty,
-        entry.message,
-    )
+    """The receipt of an entry that has a time."""
+    return Mark(*(getattr(entry, name) for name in Mark._fields))
 
 
 def events_of(lane: LaneTrend) -> tuple[Event, ...]:
-    """The changes of a lane, those together that may have begun with the same receipt.
+    """The changes of a lane, grouped where they may have begun with the same receipt.
 
-    The change whose beginning is known best names the receipt; others belong to it where it lies in
-    the range in which they may have begun.
+    The change whose beginning is known best determines the receipt; others join it where that is
+    within the range in which they may have begun.
     """
     changes = [change for series in lane.series for change in series.changes]
     groups: list[list[Change]] = []
     for change in sorted(changes, key=lambda item: (item.candidates, -item.first.created_s)):
-        group = next((group for group in groups if _together(group[0], change)), None)
+        group = next((group for group in groups if _may_coincide(group[0], change)), None)
         if group is None:
             groups.append([change])
         else:
@@ -186,6 +178,6 @@ def order_of(event: Event) -> tuple[int, float]:
     return STATES.index(event.state), -event.first.created_s
 
 
-def _together(known: Change, change: Change) -> bool:
+def _may_coincide(known: Change, change: Change) -> bool:
     begins = known.first.created_s
     return change.earliest.created_s <= begins <= change.latest.created_s

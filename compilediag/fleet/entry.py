@@ -1,21 +1,23 @@
 """One receipt of many in a few hundred bytes: its lane, its code, its machine and its measures."""
 
-# No annotations as text (`from __future__`): those of named tuples are compiled one by one.
+from __future__ import annotations
+
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from compilediag.fleet.measures import checks_of, values_of
+from compilediag.receipt.lane import lane_fields
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import as_plain
 
 SOFTWARE = ("python", "torch", "triton", "cuda", "driver")
 """Versions of `environment` that may explain a change."""
 
 
 class Lane(NamedTuple):
-    """What must be equal for two receipts to be comparable, as `diff` has it."""
+    """What must be equal for two receipts to be comparable; see `receipt.lane`."""
 
     name: str
     preset: str | None
@@ -33,7 +35,7 @@ class Entry(NamedTuple):
     created: str
     """UTC, "2026-11-20T14:45:00Z"; as it stands in the receipt where that is no time."""
     created_s: float | None
-    """Seconds since the epoch; None where the receipt tells no time."""
+    """Seconds since the epoch; None where the receipt has no time."""
     lane: Lane
     machine: str
     software: tuple[tuple[str, str], ...]
@@ -52,7 +54,7 @@ class Entry(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A file that holds no receipt for us, and why."""
+    """A file that is not a usable receipt, and why."""
 
     path: str
     kind: str
@@ -97,33 +99,26 @@ def entry_of(receipt: Receipt, path: str, created: str, created_s: float | None)
 
 def lane_of(receipt: Receipt) -> Lane:
     """The lane of a receipt; a field that is null is the same as one that is not there."""
-    plain = cast(dict[str, Any], as_plain(receipt.header.lane))
-    name, preset, precision = (plain.pop(key) for key in ("name", "preset", "precision"))
-    flags = {path: msgspec.json.encode(value).decode() for path, value in _leaves(plain, "")}
+    fields = lane_fields(receipt)
+    name, preset, precision = (fields.pop(key) for key in ("name", "preset", "precision"))
+    flags = {
+        path: msgspec.json.encode(value).decode()
+        for path, value in fields.items()
+        if value is not None
+    }
     return Lane(name, preset, precision, tuple(sorted(flags.items())))
-
-
-def _leaves(value: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, item in value.items():
-        if isinstance(item, Mapping):
-            found += _leaves(cast(Mapping[str, Any], item), f"{prefix}{key}.")
-        elif item is not None:
-            found.append((f"{prefix}{key}", item))
-    return found
 
 
 def _machine(receipt: Receipt) -> str:
     """The processors that did the work: timings of two machines are not compared."""
     found = receipt.environment
     parts = [found.cpu_model or "", f"{found.cpu_count} CPUs" if found.cpu_count else ""]
-    names = [_device_name(item) for item in found.gpus or ()]
-    parts += [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)]
+    devices = Counter(_device_name(item) for item in found.gpus or ())
+    parts += [f"{count} x {name}" for name, count in devices.items()]
     return ", ".join(part for part in parts if part) or "unknown machine"
 
 
 def _device_name(gpu: Any) -> str:
     if isinstance(gpu, Mapping):
-        fields = cast(Mapping[str, Any], gpu)
-        return str(fields.get("name") or "GPU")
+        return str(cast(Mapping[str, Any], gpu).get("name") or "GPU")
     return str(gpu)

@@ -1,4 +1,4 @@
-"""Receipts by lane, and a name for each lane that tells it from the others."""
+"""Receipts by lane, and a label for each lane that distinguishes it from the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_PRESET = "(no preset)"
 
 
 class Choice(NamedTuple):
-    """Which receipts are asked for; an empty choice is all of them."""
+    """Which receipts are wanted; an empty choice is all of them."""
 
     lanes: tuple[str, ...] = ()
     """Names of lanes, or patterns such as "gpt-*"."""
@@ -33,7 +33,7 @@ class Choice(NamedTuple):
         return after and (self.until_s is None or created_s < self.until_s)
 
     def of(self, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-        """The receipts that are asked for, in their order."""
+        """The wanted receipts, in their order."""
         return tuple(
             entry
             for entry in entries
@@ -59,7 +59,7 @@ def by_lane(entries: Iterable[Entry]) -> dict[Lane, list[Entry]]:
     found: dict[Lane, list[Entry]] = {}
     for entry in entries:
         found.setdefault(entry.lane, []).append(entry)
-    return dict(sorted(found.items(), key=lambda item: _order(item[0])))
+    return {lane: found[lane] for lane in sorted(found, key=_order)}
 
 
 def _order(lane: Lane) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
@@ -69,31 +69,33 @@ def _order(lane: Lane) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
 def labels_of(lanes: Iterable[Lane]) -> dict[Lane, str]:
     """A text for each lane: name, preset, precision, and the flags in which lanes of the same three
     differ."""
-    alike: dict[tuple[str, str | None, str | None], list[Lane]] = {}
+    alike: dict[tuple[str | None, ...], list[Lane]] = {}
     for lane in lanes:
-        alike.setdefault((lane.name, lane.preset, lane.precision), []).append(lane)
+        alike.setdefault(lane[:3], []).append(lane)
     return {
-        lane: " ".join([*(part for part in common if part), *_telling(lane, group)])
+        lane: " ".join([*filter(None, common), *_distinct_flags(lane, group)])
         for common, group in alike.items()
         for lane in group
     }
 
 
-def _telling(lane: Lane, group: Sequence[Lane]) -> list[str]:
+def _distinct_flags(lane: Lane, group: Sequence[Lane]) -> list[str]:
     """The flags of a lane that not all of the group have, or not with this value."""
+    flags = [dict(other.flags) for other in group]
+    names = dict.fromkeys(name for other in flags for name in other)
     own = dict(lane.flags)
-    names = dict.fromkeys(name for other in group for name, _ in other.flags)
-    differing = [name for name in names if len({dict(o.flags).get(name) for o in group}) > 1]
     return [
-        f"{name.rpartition('.')[2]}={own.get(name, 'unknown').strip(chr(34))}" for name in differing
+        f"{name.rpartition('.')[2]}={own.get(name, 'unknown').strip(chr(34))}"
+        for name in names
+        if len({other.get(name) for other in flags}) > 1
     ]
 
 
 def throughput_of(values: Sequence[Mapping[str, float]]) -> str | None:
-    """The measure that is the throughput of these receipts: the best that half of those have that
-    tell any; None where none does."""
-    told = sum(1 for item in values if any(name in item for name in THROUGHPUTS))
+    """The measure that is the throughput of these receipts: the best one that at least half of the
+    receipts with any throughput have; None where none has any."""
+    having = [item for item in values if any(name in item for name in THROUGHPUTS)]
     for name in THROUGHPUTS:
-        if told and 2 * sum(1 for item in values if name in item) >= told:
+        if having and 2 * sum(name in item for item in having) >= len(having):
             return name
     return None

@@ -1,6 +1,7 @@
 """What is followed over many receipts: each measure, its unit, its noise, and what is worse."""
 
-# No annotations as text (`from __future__`): those of named tuples are compiled one by one.
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -19,8 +20,8 @@ class Measure(NamedTuple):
     kind: Kind
     """How it varies where nothing changed: by noise, not at all, or as yes and no do."""
     higher_is_better: bool = False
-    least: float = 0.0
-    """Smaller changes are not told: a share of the level before; points of a share."""
+    min_change: float = 0.0
+    """Smaller changes are not reported: a share of the level before; points of a share."""
 
 
 MEASURES = (
@@ -42,7 +43,7 @@ MEASURES = (
     Measure("device_reserved_peak_bytes", "GPU memory reserved", "bytes", "noisy", False, 0.01),
     Measure("checks_passed", "runs that pass their checks", "share", "share", True, 0.05),
 )
-"""In the order in which they are told."""
+"""In the order in which they are reported."""
 
 BY_NAME: Mapping[str, Measure] = {item.name: item for item in MEASURES}
 
@@ -53,11 +54,12 @@ CHECKS = "checks_passed"
 
 
 def values_of(receipt: Receipt) -> dict[str, float]:
-    """Every measure that the receipt holds; what was not measured is left out, and so are counts
-    of a receipt whose evidence is not complete."""
+    """Every measure in the receipt; what was not measured is left out, and so are counts of a
+    receipt whose evidence is not complete."""
     found: dict[str, float | None] = {**_speeds(receipt), **_memory(receipt)}
     found["goodput"] = receipt.goodput.fraction if receipt.goodput is not None else None
-    found[CHECKS] = _checks_passed(checks_of(receipt))
+    checks = checks_of(receipt)
+    found[CHECKS] = float(all(checks.values())) if checks else None
     if receipt.verdict != "blind":
         compiled = receipt.compile
         found["compile_s"] = compiled.time_s.total
@@ -72,21 +74,17 @@ def values_of(receipt: Receipt) -> dict[str, float]:
 
 
 def checks_of(receipt: Receipt) -> dict[str, bool]:
-    """Every check that was answered, those this version does not know included."""
+    """Every check that has an answer, also those of later versions."""
     names = [name for name in receipt.checks.__struct_fields__ if name != "unknown"]
     answers = {name: getattr(receipt.checks, name) for name in names} | receipt.checks.unknown
     return {name: answer for name, answer in answers.items() if isinstance(answer, bool)}
 
 
-def _checks_passed(checks: Mapping[str, bool]) -> float | None:
-    return float(all(checks.values())) if checks else None
-
-
 def _speeds(receipt: Receipt) -> dict[str, float | None]:
-    told, steps = receipt.throughput, receipt.steps
+    throughput, steps = receipt.throughput, receipt.steps
     found: dict[str, float | None] = {}
-    if told is not None:
-        found = {name: getattr(told, name) for name in (*THROUGHPUTS, "mfu")}
+    if throughput is not None:
+        found = {name: getattr(throughput, name) for name in (*THROUGHPUTS, "mfu")}
     if steps is not None:
         found["step_s"] = steps.median
         if steps.p90 is not None and steps.median:

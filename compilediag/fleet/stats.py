@@ -1,12 +1,12 @@
-"""What the receipts of each lane say together: medians, and how many runs passed their checks."""
+"""The receipts of each lane summed up: medians, and how many runs passed their checks."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
-from compilediag.fleet.change_points.placing import middle
 from compilediag.fleet.entry import Entry, Lane
 from compilediag.fleet.lanes import by_lane, labels_of, throughput_of
 from compilediag.fleet.measures import CHECKS, MEASURES
@@ -19,7 +19,7 @@ class Figures(NamedTuple):
     """One measure of a lane."""
 
     receipts: int
-    """Those that have it."""
+    """Receipts that have it."""
     median: float
     min: float
     max: float
@@ -30,7 +30,7 @@ class Passed(NamedTuple):
     """The checks of the newest runs."""
 
     runs: int
-    """Runs of which a check was answered, `LAST_CHECKS` at most."""
+    """Runs with an answer to any check, `LAST_CHECKS` at most."""
     passed: int
     """Those whose answers were all yes."""
     failed: dict[str, int]
@@ -55,7 +55,7 @@ class LaneStats(NamedTuple):
 
 
 def stats_of(entries: Sequence[Entry], last: int | None = None) -> tuple[LaneStats, ...]:
-    """The figures of each lane. Shares and peaks are those of single runs; their median is told.
+    """The figures of each lane. Shares and peaks are those of single runs, of which the median.
 
     Args:
         entries: in the order of time.
@@ -94,7 +94,7 @@ def _figures(values: Sequence[Mapping[str, float]], name: str) -> Figures | None
     found = [item[name] for item in values if name in item]
     if not found:
         return None
-    return Figures(len(found), middle(found), min(found), max(found), found[-1])
+    return Figures(len(found), median(found), min(found), max(found), found[-1])
 
 
 def _passed(entries: Sequence[Entry]) -> Passed:

@@ -1,4 +1,4 @@
-"""Receipts as one flat table, a row a receipt, a column a measure: Parquet, through DuckDB."""
+"""Receipts as one flat table, a row per receipt, a column per measure: Parquet, through DuckDB."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from importlib import import_module
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from compilediag.errors import OutputUnwritable, ReceiptUnreadable, UsageError
+from compilediag.errors import CompilediagError, OutputUnwritable, ReceiptUnreadable, UsageError
 from compilediag.fleet.entry import Entry, Lane
+from compilediag.fleet.folder import TABLE_SUFFIX
 from compilediag.fleet.measures import MEASURES
-from compilediag.fleet.places import TABLE_SUFFIX
-from compilediag.fleet.remote import file_of
+from compilediag.readers.storage import error_text, file_system, is_uri
+from compilediag_harness.base import atomic_write
 
 MARK = "compilediag.receipts"
 """Key in the metadata of our files: others are never written over."""
@@ -45,70 +46,86 @@ def write_table(entries: Sequence[Entry], location: str) -> None:
     """Writes the receipts to a Parquet file, a path or a URI of fsspec, whole or not at all.
 
     Raises:
-        OutputUnwritable: it cannot be written, or something that is not ours is there.
-        UsageError: DuckDB or fsspec is not installed.
+        OutputUnwritable: it cannot be written, or a file that is not ours is there.
+        UsageError: DuckDB, or what fsspec needs for the URI, is not installed.
     """
     with TemporaryDirectory(prefix="compilediag-") as folder:
-        made = os.path.join(folder, f"receipts{TABLE_SUFFIX}")
+        table = os.path.join(folder, f"receipts{TABLE_SUFFIX}")
         with _filled(entries, folder) as database:
-            marked = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{'{MARK}': '1'}}"
-            database.execute(f"COPY {TABLE} TO '{_quoted(made)}' ({marked})")
+            options = f"FORMAT parquet, COMPRESSION zstd, KV_METADATA {{'{MARK}': '1'}}"
+            target = table.replace("'", "''")
+            database.execute(f"COPY {TABLE} TO '{target}' ({options})")
         try:
-            with file_of(location) as target:
-                _check_ours(target.tail(_TAIL_BYTES), location)
-                target.put(made)
-        except OSError as error:
+            _put(table, location)
+        except CompilediagError:
+            raise
+        except Exception as error:  # fsspec's implementations raise what they like
+            raise OutputUnwritable(f"{location} cannot be written: {error_text(error)}") from error
+
+
+def _put(table: str, location: str) -> None:
+    """Puts a file of this machine in the place of another one, if that is ours."""
+    system, path = file_system(location)
+    if system.exists(path):
+        tail = system.cat_file(path, start=max(int(system.size(path) or 0) - _TAIL_BYTES, 0))
+        if tail and MARK.encode() not in tail:
             raise OutputUnwritable(
-                f"{location} cannot be written: {error.strerror or error}"
-            ) from error
+                f"{location} is there already and is no table of receipts: it is left as it is"
+            )
+    if is_uri(location):
+        system.put_file(table, path)
+        return
+    with open(table, "rb") as content:
+        atomic_write.write(location, iter(lambda: content.read(1 << 20), b""))
 
 
 def read_table(location: str) -> list[Entry]:
     """The receipts in a Parquet file that `write_table` wrote, of this or another version.
 
     Raises:
-        UsageError: there is no such file, or DuckDB or fsspec is not installed.
-        ReceiptUnreadable: it is none of ours, or damaged.
+        UsageError: there is no such file, or DuckDB, or what fsspec needs for the URI, is not
+            installed.
+        ReceiptUnreadable: it is not ours, or damaged.
     """
     with TemporaryDirectory(prefix="compilediag-") as folder, _database() as database:
-        path = os.path.join(folder, f"receipts{TABLE_SUFFIX}")
+        table = os.path.join(folder, f"receipts{TABLE_SUFFIX}")
+        system, path = file_system(location)
         try:
-            with file_of(location) as source:
-                source.get(path)
-        except OSError as error:
-            raise UsageError(f"{location} cannot be read: {error.strerror or error}") from error
+            system.get_file(path, table)
+        except Exception as error:  # fsspec's implementations raise what they like
+            raise UsageError(f"{location} cannot be read: {error_text(error)}") from error
         try:
-            database.execute("SELECT * FROM read_parquet(?)", [path])
+            database.execute("SELECT * FROM read_parquet(?)", [table])
             names = [str(column[0]) for column in database.description]
             return [_entry(dict(zip(names, row, strict=True))) for row in database.fetchall()]
-        except (_errors(), KeyError, TypeError, ValueError) as error:
-            first = str(error).partition("\n")[0].replace(path, location)
+        except (require_duckdb().Error, KeyError, TypeError, ValueError) as error:
+            first = str(error).partition("\n")[0].replace(table, location)
             raise ReceiptUnreadable(f"{location} is no table of receipts: {first}") from error
 
 
 def query(entries: Sequence[Entry], sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """What DuckDB answers to a question about the table `receipts`: names of columns, and rows.
+    """What DuckDB answers to a query of the table `receipts`: names of columns, and rows.
 
     Raises:
-        UsageError: the question cannot be answered, or DuckDB is not installed.
+        UsageError: the query has no answer, or DuckDB is not installed.
     """
     with (
         TemporaryDirectory(prefix="compilediag-") as folder,
         _filled(entries, folder) as database,
     ):
         try:
-            # A question changes nothing and reads nothing else.
+            # A query changes nothing and reads nothing else.
             database.execute("SET enable_external_access = false")
             database.execute(sql)
             names = [str(column[0]) for column in database.description or ()]
             return names, database.fetchall()
-        except _errors() as error:
+        except require_duckdb().Error as error:
             raise UsageError(f"DuckDB cannot answer: {error}") from error
 
 
 @contextlib.contextmanager
 def _filled(entries: Iterable[Entry], folder: str) -> Generator[Any, None, None]:
-    """A database with the table: by way of a file of lines, the fastest way into DuckDB."""
+    """A database with the table: through a file of lines, the fastest way into DuckDB."""
     path = os.path.join(folder, "receipts.ndjson")
     with open(path, "w", encoding="utf-8") as lines:
         lines.writelines(json.dumps(_row(entry), allow_nan=False) + "\n" for entry in entries)
@@ -144,64 +161,40 @@ def _database() -> Generator[Any, None, None]:
         yield database
 
 
-def _errors() -> type[Exception]:
-    return require_duckdb().Error
+_RENAMED = {
+    "commit": "git_commit",
+    "branch": "git_branch",
+    "dirty": "git_dirty",
+    "message": "git_message",
+    "failed": "failed_checks",
+}
+"""Fields of an entry whose columns have another name."""
+
+_SAME = frozenset(Entry._fields) & _COLUMNS.keys() - {"lane", "software"}
 
 
 def _row(entry: Entry) -> dict[str, Any]:
     return {
-        "path": entry.path,
-        "receipt_id": entry.receipt_id,
-        "created": entry.created,
-        "created_s": entry.created_s,
+        **{name: getattr(entry, name) for name in _SAME},
+        **{column: getattr(entry, name) for name, column in _RENAMED.items()},
         "lane": entry.lane.name,
         "preset": entry.lane.preset,
         "precision": entry.lane.precision,
         "lane_flags": dict(entry.lane.flags),
-        "machine": entry.machine,
         "software": dict(entry.software),
-        "git_commit": entry.commit,
-        "git_branch": entry.branch,
-        "git_dirty": entry.dirty,
-        "git_message": entry.message,
-        "status": entry.status,
-        "verdict": entry.verdict,
-        "steps": entry.steps,
-        "failed_checks": entry.failed,
         **entry.values,
     }
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:
     values = {item.name: row.get(item.name) for item in MEASURES}
-    failed = row["failed_checks"]
+    fields = {name: row[name] for name in _SAME}
+    fields |= {name: row[column] for name, column in _RENAMED.items()}
     flags = tuple(sorted(row["lane_flags"].items()))
-    return Entry(
-        path=row["path"],
-        receipt_id=row["receipt_id"],
-        created=row["created"],
-        created_s=row["created_s"],
-        lane=Lane(row["lane"], row["preset"], row["precision"], flags),
-        machine=row["machine"],
-        software=tuple(row["software"].items()),
-        commit=row["git_commit"],
-        branch=row["git_branch"],
-        dirty=row["git_dirty"],
-        message=row["git_message"],
-        status=row["status"],
-        verdict=row["verdict"],
-        steps=row["steps"],
-        failed=None if failed is None else tuple(failed),
-        values={name: value for name, value in values.items() if value is not None},
-    )
-
-
-def _check_ours(tail: bytes | None, location: str) -> None:
-    if tail and MARK.encode() not in tail:
-        raise OutputUnwritable(
-            f"{location} is there already and is no table of receipts: it is left as it is"
-        )
-
-
-def _quoted(path: str) -> str:
-    return path.replace("'", "''")
+    fields |= {
+        "lane": Lane(row["lane"], row["preset"], row["precision"], flags),
+        "software": tuple(row["software"].items()),
+        "failed": None if fields["failed"] is None else tuple(fields["failed"]),
+        "values": {name: value for name, value in values.items() if value is not None},
+    }
+    return Entry(**fields)

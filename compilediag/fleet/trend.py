@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from itertools import pairwise
+from statistics import fmean, median
 from typing import NamedTuple
 
 from compilediag.fleet.change_points import counts, noisy
-from compilediag.fleet.change_points.placing import average, middle
 from compilediag.fleet.change_points.rank_scan import fewest
-from compilediag.fleet.changes import Change, FactChange, LaneTrend, Mark, Series, mark_of
+from compilediag.fleet.changes import Change, FactChange, LaneTrend, Series, mark_of
 from compilediag.fleet.entry import SOFTWARE, Entry, Lane
 from compilediag.fleet.lanes import by_lane, labels_of, throughput_of
 from compilediag.fleet.measures import CHECKS, MEASURES, THROUGHPUTS, Measure
@@ -25,11 +25,11 @@ POINTS = 24
 """Of the picture of a series."""
 
 _OTHER_LENGTH = 1.5
-"""A run with so many times the steps, or so many times fewer, is told as another length."""
+"""A run with so many times the steps, or so many times fewer, is reported as another length."""
 
 
 class Rules(NamedTuple):
-    """What a trend looks at, and what it tells."""
+    """What a trend follows, and what it reports."""
 
     last: int | None = 1000
     """Only so many receipts of each lane, the newest; None for all."""
@@ -60,9 +60,10 @@ class _Part(NamedTuple):
 
 def trend_of(entries: Sequence[Entry], rules: Rules = DEFAULT) -> tuple[LaneTrend, ...]:
     """Every lane with its series and their changes; `entries` in the order of time."""
-    lanes = {lane: _newest(members, rules) for lane, members in by_lane(entries).items()}
+    last = slice(-rules.last if rules.last else None, None)
+    lanes = {lane: members[last] for lane, members in by_lane(entries).items()}
     parts = {lane: list(_parts(members, rules)) for lane, members in lanes.items()}
-    tests = sum(_is_tested(part) for several in parts.values() for part in several)
+    tests = sum(_is_tested(part) for series in parts.values() for part in series)
     chance = rules.chance / max(tests, 1)
     labels = labels_of(lanes)
     sizes = Counter(entry.lane for entry in entries)
@@ -70,10 +71,6 @@ def trend_of(entries: Sequence[Entry], rules: Rules = DEFAULT) -> tuple[LaneTren
         _lane(lane, labels[lane], sizes[lane], members, parts[lane], rules, chance)
         for lane, members in lanes.items()
     )
-
-
-def _newest(members: list[Entry], rules: Rules) -> list[Entry]:
-    return members[-rules.last :] if rules.last else members
 
 
 def _lane(
@@ -127,19 +124,15 @@ def _parts(members: Sequence[Entry], rules: Rules) -> Iterable[_Part]:
 
 
 def _is_tested(part: _Part) -> bool:
-    """Whether a series is one of noise; one that never moves is none, whatever its measure."""
+    """Whether a series is noisy; one that never moves is not, whatever its measure."""
     if len(part.entries) < 2 * noisy.SHORTEST or len(set(part.values)) == 1:
         return False
-    return part.measure.kind != "count" or counts.levels_of(_whole(part.values)) is None
-
-
-def _whole(values: Iterable[float]) -> list[int]:
-    return [int(value) for value in values]
+    return part.measure.kind != "count" or counts.levels_of(list(map(int, part.values))) is None
 
 
 def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
     values = part.values
-    levels = counts.levels_of(_whole(values)) if part.measure.kind == "count" else None
+    levels = counts.levels_of(list(map(int, values))) if part.measure.kind == "count" else None
     if levels is not None:
         changes = list(_count_changes(part, levels))
         level: float | None = levels.levels[-1].value
@@ -154,7 +147,7 @@ def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
         receipts=len(values),
         level=level,
         noise=noise,
-        points=_points(values, average if part.measure.kind == "share" else middle),
+        points=_points(values, fmean if part.measure.kind == "share" else median),
         changes=tuple(_with_ends(part.measure, changes)),
         enough=enough,
     )
@@ -177,7 +170,7 @@ def _noisy_changes(
 ) -> tuple[list[Change], float, float | None]:
     """The steps of a noisy series, the level behind the last one, and the noise around it."""
     values, shares = part.values, part.measure.kind == "share"
-    least = part.measure.least if rules.at_least is None else rules.at_least
+    least = part.measure.min_change if rules.at_least is None else rules.at_least
     found: tuple[noisy.Step, ...] = ()
     if _is_tested(part):
         ties = [_tie(entry.receipt_id) for entry in part.entries]
@@ -185,8 +178,8 @@ def _noisy_changes(
     ends = [*(step.at for step in found[1:]), len(values)]
     changes = [_change(part, step, end - step.at) for step, end in zip(found, ends, strict=False)]
     rest = values[found[-1].at if found else 0 :]
-    level = average(rest) if shares else middle(rest)
-    noise = middle([abs(value - level) for value in rest]) / abs(level) if level else None
+    level = fmean(rest) if shares else median(rest)
+    noise = median([abs(value - level) for value in rest]) / abs(level) if level else None
     return changes, level, None if shares else noise
 
 
@@ -232,22 +225,19 @@ def _facts(before: Entry, behind: Entry, *, with_machine: bool) -> Iterable[Fact
 
 def _with_ends(measure: Measure, changes: Sequence[Change]) -> Iterable[Change]:
     """Each change with the one that took it back, if any did."""
-    for number, change in enumerate(changes):
-        later = (item for item in changes[number + 1 :] if _takes_back(measure, change, item))
+    for index, change in enumerate(changes):
+        later = (item for item in changes[index + 1 :] if _takes_back(measure, change, item))
         end = next(later, None)
-        yield change._replace(undone=_first(end))
-
-
-def _first(change: Change | None) -> Mark | None:
-    return None if change is None else change.first
+        yield change if end is None else change._replace(undone=end.first)
 
 
 def _takes_back(measure: Measure, change: Change, later: Change) -> bool:
-    """Whether the level of `later` is at or beyond the one before `change`, but for what is too
-    small to be told."""
+    """Whether the level of `later` is at or beyond the one before `change`, but for differences too
+    small to be reported."""
     if not later.lasting:
         return False
-    slack = measure.least if measure.kind == "share" else measure.least * abs(change.before)
+    scale = 1.0 if measure.kind == "share" else abs(change.before)
+    slack = measure.min_change * scale
     if change.after > change.before:
         return later.after <= change.before + slack
     return later.after >= change.before - slack
@@ -256,6 +246,6 @@ def _takes_back(measure: Measure, change: Change, later: Change) -> bool:
 def _points(
     values: Sequence[float], centre: Callable[[Sequence[float]], float]
 ) -> tuple[float, ...]:
-    each = max(1, -(-len(values) // POINTS))
-    parts = (values[place : place + each] for place in range(0, len(values), each))
+    size = max(1, -(-len(values) // POINTS))
+    parts = (values[start : start + size] for start in range(0, len(values), size))
     return tuple(centre(part) for part in parts)

@@ -1,8 +1,8 @@
-"""Files as pieces of plain bytes: as they are, gzip or Zstandard, told by their first bytes; of
-this machine, or at URIs.
+"""Files as chunks of plain bytes: as they are, gzip or Zstandard, recognised by their first bytes;
+of this machine, or at URIs.
 
-Memory is bounded: nothing is ever unpacked whole. What a compressed file may unpack to is bounded
-too, and what is damaged ends the file quietly, with the damage told.
+Memory is bounded: nothing is decompressed whole, and what a compressed file may decompress to is
+limited. A damaged file ends early, and `problem` says why.
 """
 
 from __future__ import annotations
@@ -10,25 +10,23 @@ from __future__ import annotations
 import importlib
 import zlib
 from collections.abc import Callable, Iterator
-from io import BytesIO
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from compilediag.readers.journal import open_regular
-from compilediag.readers.storage import is_uri, open_uri, sentence
+from compilediag.errors import UsageError
+from compilediag.readers.storage import error_text, is_uri, open_regular, open_uri
 
-BLOCK_BYTES = 64 << 10
-"""Bytes given at a time, or somewhat more: larger pieces are slower, and cost memory."""
+CHUNK_BYTES = 64 << 10
+"""Size of the chunks of a file that is not compressed: larger ones are slower, and cost memory."""
 
-SNIFFED_BYTES = 64 << 10
-"""Bytes from which is told what a file is."""
+HEAD_BYTES = 64 << 10
+"""Bytes by which the kind of a file is recognised."""
 
-NOT_OPENED = "it cannot be opened, or is no regular file"
-
-LARGEST_RATIO = 1100
-"""gzip cannot do more (1032); a file that unpacks to more is a bomb, or of no use."""
+MAX_RATIO = 1100
+"""gzip cannot compress better (1032); a file that decompresses to more is a bomb, or of no use."""
 
 SMALL_BYTES = 64 << 20
-"""What any compressed file may unpack to, however small it is."""
+"""What any compressed file may decompress to, however small it is."""
 
 NO_ZSTANDARD = (
     "it is compressed with Zstandard, which this Python cannot read: "
@@ -39,125 +37,98 @@ _GZIP = b"\x1f\x8b"
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 _GZIP_FEED = 16 << 10
 _ZSTANDARD_FEED = 1 << 10
-"""Compressed bytes unpacked at a time: they become at most 16 MB, whatever they hold (32 MB)."""
+"""Compressed bytes taken at a time: they become at most 16 MB (Zstandard: 32 MB) in memory."""
 
 
-class Opened:
-    """One file that can be read from its beginning, as often as is asked."""
+@dataclass(slots=True)
+class PlainStream:
+    """The plain bytes of one file, which can be read from its beginning any number of times."""
 
-    def __init__(self, path: str, block_bytes: int | None = None) -> None:
-        """`block_bytes`: what is fetched at a time of a file at a URI; fsspec's own by default."""
-        self.path = path
-        self.block_bytes = block_bytes
-        self.problem: str | None = None
-        """Why the file, or the rest of it, could not be read; set while `pieces` runs."""
+    path: str
+    block_bytes: int | None = None
+    """What is fetched at a time from a URI; fsspec's own by default."""
+    problem: str | None = None
+    """Why the file, or the rest of it, could not be read; set while `chunks` runs."""
 
-    def pieces(self) -> Iterator[bytes]:
-        """The plain bytes in order; ends early where `problem` tells.
+    def chunks(self) -> Iterator[bytes]:
+        """The plain bytes in order; ends early where `problem` says why.
 
         Raises:
-            UsageError: the path is a URI, and what it needs is not installed.
+            UsageError: the path is a URI, and what fsspec needs for it is not installed.
         """
         self.problem = None
-        file = self._file()
-        if file is None:
-            return
-        with file:
-            try:
-                yield from self.unpacked(file)
-            except OSError as error:
-                self.problem = error.strerror or str(error)
-            except Exception as error:
-                if not is_uri(self.path):
-                    raise
-                # A file system of others raises what it likes.
-                self.problem = sentence(error)
-
-    def _file(self) -> BinaryIO | None:
-        if not is_uri(self.path):
-            file = open_regular(self.path)
-            self.problem = NOT_OPENED if file is None else None
-            return file
+        remote = is_uri(self.path)
         try:
-            return open_uri(self.path, self.block_bytes)
-        except OSError as error:
-            self.problem = str(error)
-            return None
+            file = open_uri(self.path, self.block_bytes) if remote else open_regular(self.path)
+            if file is None:
+                self.problem = "it cannot be opened, or is no regular file"
+                return
+            with file:
+                yield from self._plain(file)
+        except UsageError:
+            raise
+        except Exception as error:
+            if not remote and not isinstance(error, OSError):
+                raise
+            self.problem = error_text(error)  # fsspec's implementations raise what they like
 
     def head(self) -> bytes:
-        """The first plain bytes, at most `SNIFFED_BYTES`."""
-        return _first(self.pieces())
+        """The first plain bytes, at most `HEAD_BYTES`."""
+        found = b""
+        for chunk in self.chunks():
+            found += chunk
+            if len(found) >= HEAD_BYTES:
+                break
+        return found[:HEAD_BYTES]
 
-    def unpacked(self, file: BinaryIO) -> Iterator[bytes]:
-        """What an open file holds, plain; it need not be able to seek."""
-        head = file.read(len(_ZSTANDARD))
-        if head.startswith(_GZIP):
-            parts = _fed(head, file, _GZIP_FEED)
-            yield from self._unpacked(parts, lambda: zlib.decompressobj(wbits=31))
-        elif head.startswith(_ZSTANDARD):
+    def _plain(self, file: BinaryIO) -> Iterator[bytes]:
+        """The content of an open file, plain; the file need not be able to seek."""
+        magic = file.read(len(_ZSTANDARD))
+        if magic.startswith(_GZIP):
+            fed = _fed(magic, file, _GZIP_FEED)
+            yield from self._decompressed(fed, lambda: zlib.decompressobj(wbits=31))
+        elif magic.startswith(_ZSTANDARD):
             made = _zstandard()
             if made is None:
                 self.problem = NO_ZSTANDARD
                 return
-            yield from self._unpacked(_fed(head, file, _ZSTANDARD_FEED), made)
+            yield from self._decompressed(_fed(magic, file, _ZSTANDARD_FEED), made)
         else:
-            yield from _fed(head, file, BLOCK_BYTES)
+            yield from _fed(magic, file, CHUNK_BYTES)
 
-    def _unpacked(self, fed: Iterator[bytes], made: Callable[[], Any]) -> Iterator[bytes]:
-        """Pieces of what the file unpacks to; what comes before damage is given."""
-        waiting: list[bytes] = []
-        size = total = 0
-        for taken, piece in self._parts(fed, made):
-            total += len(piece)
-            if total > max(taken * LARGEST_RATIO, SMALL_BYTES):
-                self.problem = f"it unpacks to more than {LARGEST_RATIO} times its size"
-                break
-            waiting.append(piece)
-            size += len(piece)
-            if size >= BLOCK_BYTES:
-                yield b"".join(waiting)
-                waiting, size = [], 0
-        if waiting:
-            yield b"".join(waiting)
-
-    def _parts(self, fed: Iterator[bytes], made: Callable[[], Any]) -> Iterator[tuple[int, bytes]]:
-        """Bytes taken so far, and what each part of the file unpacks to; members may follow each
-        other, as `cat` makes."""
-        unpacker: Any = None
-        taken = 0
+    def _decompressed(self, fed: Iterator[bytes], made: Callable[[], Any]) -> Iterator[bytes]:
+        """Chunks of what the file decompresses to, up to any damage. Members may follow each other,
+        as `cat` makes them."""
+        decompressor: Any = None
+        taken = total = 0
         for fresh in fed:
             data = fresh
             taken += len(data)
-            while data := data if unpacker is not None else data.lstrip(b"\0"):
-                unpacker = made() if unpacker is None else unpacker
+            while data := data if decompressor is not None else data.lstrip(b"\0"):
+                decompressor = made() if decompressor is None else decompressor
                 try:
-                    yield taken, unpacker.decompress(data)
+                    chunk = decompressor.decompress(data)
                 except Exception as error:
                     # zlib.error, and ZstdError of two packages that need not be there.
                     self.problem = f"it is damaged: {error}"
                     return
-                data = unpacker.unused_data if unpacker.eof else b""
-                unpacker = None if unpacker.eof else unpacker
-        if unpacker is not None:
+                total += len(chunk)
+                if total > max(taken * MAX_RATIO, SMALL_BYTES):
+                    self.problem = f"it unpacks to more than {MAX_RATIO} times its size"
+                    return
+                yield chunk
+                data = decompressor.unused_data if decompressor.eof else b""
+                decompressor = None if decompressor.eof else decompressor
+        if decompressor is not None:
             self.problem = "its end is missing"
 
 
-def plain_head(raw: bytes) -> bytes:
-    """The first plain bytes of a file of which the first bytes are given."""
-    return _first(Opened("").unpacked(BytesIO(raw)))
-
-
-def _first(pieces: Iterator[bytes]) -> bytes:
-    found = b""
-    for piece in pieces:
-        found += piece
-        if len(found) >= SNIFFED_BYTES:
-            break
-    return found[:SNIFFED_BYTES]
+open_stream = PlainStream
+"""Nothing is opened before the bytes are read."""
 
 
 def _fed(head: bytes, file: BinaryIO, size: int) -> Iterator[bytes]:
-    """What was read of a file, with the rest of it, some bytes at a time."""
+    """What was read of a file and the rest of it, some bytes at a time."""
     if head:
         yield head + file.read(size)
     while data := file.read(size):

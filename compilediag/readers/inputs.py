@@ -1,27 +1,39 @@
 """What the paths of a command line are: traces, text logs, run directories, output of trainers.
 
-A file is told by what it holds, and only a trace by its name alone. Names are those of the file
-system; none is ever taken from what a file holds.
+A file is recognised by its content, and only a trace by its name alone. Paths are those of the file
+system; none is ever taken from a file's content.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from compilediag.readers.compression import BLOCK_BYTES, SNIFFED_BYTES, Opened, plain_head
-from compilediag.readers.journal import journal_names
-from compilediag.readers.storage import above, below, files_below, heads_of, is_uri, local_path
+from compilediag.readers.compression import HEAD_BYTES, open_stream
+from compilediag.readers.storage import (
+    files_below,
+    is_uri,
+    join,
+    local_path,
+    parent,
+)
 from compilediag.readers.torch_logs.counts import PREFIX
+from compilediag.readers.torch_logs.events import read_text_events
+from compilediag.timeline.train_log import TrainLog
 
 if TYPE_CHECKING:
     from compilediag.readers.train_logs.patterns import LinePattern
 
 FILES_LIMIT = 200_000
-"""Most files looked at below the paths of one command; the others are counted."""
+"""Most files examined below the paths of one command; the others are counted."""
+
+REQUESTS = 64
+"""Files at URIs whose first bytes are requested at the same time."""
 
 TRACE, TEXT, RUN, TRAIN, FOREIGN = "trace", "text", "run", "train", "foreign"
 UNREADABLE, BEYOND = "unreadable", "files_over_limit"
@@ -39,6 +51,11 @@ _TRACE_LINE = re.compile(
 _TRACE_NAME = re.compile(r"dedicated_log_torch_trace_")
 _JOURNAL_NAME = re.compile(r"journal-.*\.jsonl", re.DOTALL)
 _JOURNAL_LINE = re.compile(rb"[0-9a-f]{8} \d{1,15} \{\"k\"")
+_TORCH_TAGS = (b"[__recompiles", b"[__graph_breaks")
+_NOT_OPENED = "its name is one that fsspec would take for another place"
+
+Logs = Mapping[str, TrainLog]
+"""Path to what the trainer's output there says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,46 +70,49 @@ class Source:
     why: str | None = None
     """Why it cannot be used."""
     may_train: bool = False
-    """A trainer's output may stand in it; a text log of torch is often one too."""
+    """It may hold a trainer's output; a text log of torch often does as well."""
     count: int = 1
     """Files that it stands for."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A file before it is looked into."""
+class _Candidate:
+    """A file before its content is examined."""
 
     path: str
     named: bool = False
-    """The user gave it, and not the folder it lies in."""
+    """The user gave it, and not the folder that holds it."""
     known: Source | None = None
-    """What it is, where that is told without its bytes."""
-
-    @property
-    def asked_together(self) -> bool:
-        """Its first bytes are asked for with those of others."""
-        return self.known is None and not self.named and is_uri(self.path)
+    """What it is, where that needs no content."""
 
 
 def sources_of(
-    paths: Sequence[str], shapes: Sequence[LinePattern] | None = None
+    paths: Sequence[str], patterns: Sequence[LinePattern] | None = None
 ) -> tuple[Source, ...]:
     """Everything below the paths, each file once, in the order of the paths and of their names;
-    `shapes` are the lines by which a trainer's output is known, by default those of the package.
+    `patterns` recognise a trainer's output, by default those of the package.
 
     Raises:
-        UsageError: a URI cannot be listed, or what it needs is not installed.
+        UsageError: a URI cannot be listed, or what fsspec needs for it is not installed.
     """
-    places: dict[str, _Place] = {}
+    candidates: dict[str, _Candidate] = {}
     beyond = 0
     for path in paths:
-        for place in _places(path):
-            if len(places) < FILES_LIMIT:
-                places.setdefault(place.path, place)
+        for candidate in _candidates(path):
+            if len(candidates) < FILES_LIMIT:
+                candidates.setdefault(candidate.path, candidate)
             else:
-                beyond += place.path not in places
+                beyond += candidate.path not in candidates
+    examine = partial(_examined, patterns=patterns)
     found: dict[str, Source] = {}
-    for source in _looked_into(places.values(), shapes):
+    if any(is_uri(path) for path in candidates):
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            sources = list(pool.map(examine, candidates.values()))
+    else:
+        sources = map(examine, candidates.values())
+    for source in sources:
         found.setdefault(source.path, source)
     if beyond:
         why = f"only {FILES_LIMIT} files of one command are looked at"
@@ -100,135 +120,90 @@ def sources_of(
     return tuple(found.values())
 
 
-def _places(path: str) -> Iterator[_Place]:
-    """Every file at and below a path that was given."""
-    if is_uri(path):
-        local = local_path(path)
-        if local is None:
-            yield from _remote(path)
+def _candidates(given: str) -> Iterator[_Candidate]:
+    """Every file at and below a path or URI; a folder with journals is one candidate."""
+    location = local_path(given) or given
+    if not is_uri(location):
+        # A link that the user names is followed; links inside of folders are not.
+        location = os.path.realpath(location)
+        if not os.path.isdir(location):
+            yield _Candidate(location, named=True)
             return
-        path = local
-    # A link that the user names is followed; links inside of folders are not.
-    real = os.path.realpath(path)
-    if os.path.isdir(real):
-        yield from _below(real)
-    else:
-        yield _Place(real, named=True)
-
-
-def _below(folder: str) -> Iterator[_Place]:
-    for here, folders, names in os.walk(folder):
-        if journal_names(here):
-            yield _Place(here, known=Source(here, RUN))
-            # Its own trace tells the same run a second time.
-            folders.clear()
-            continue
-        folders.sort()
-        for name in sorted(names):
-            path = os.path.join(here, name)
-            if not os.path.islink(path):
-                yield _Place(path, known=_by_name(path))
-
-
-def _remote(location: str) -> Iterator[_Place]:
-    """The same at a URI, where a folder is what its files have in common."""
     files = list(files_below(location))
     runs = {
-        os.path.dirname(file.below)
+        os.path.dirname(file.name)
         for file in files
-        if _JOURNAL_NAME.fullmatch(os.path.basename(file.below))
+        if _JOURNAL_NAME.fullmatch(os.path.basename(file.name))
     }
-    given: set[str] = set()
     for file in files:
-        run = _run_above(os.path.dirname(file.below), runs) if file.below else None
+        run = _run_above(os.path.dirname(file.name), runs) if file.name else None
         if run is not None:
-            if run not in given:
-                given.add(run)
-                folder = below(location, run)
-                yield _Place(folder, known=Source(folder, RUN))
+            # A trace in the run's folder holds the same run a second time.
+            folder = join(location, run)
+            yield _Candidate(folder, known=Source(folder, RUN))
             continue
-        path = below(location, file.below)
+        path = join(location, file.name)
         known = _by_name(path) if file.openable else Source(path, UNREADABLE, _NOT_OPENED)
         if known is None and file.empty:
             known = Source(path, FOREIGN, "it is empty")
-        yield _Place(path, named=not file.below, known=known)
-
-
-_NOT_OPENED = "its name is one that fsspec would take for another place"
+        yield _Candidate(path, named=not file.name, known=known)
 
 
 def _run_above(folder: str, runs: set[str]) -> str | None:
-    """The outermost folder of a run that a file lies in."""
+    """The outermost run directory that contains a folder."""
     parts = folder.split("/") if folder else []
-    above_it = ("/".join(parts[:depth]) for depth in range(len(parts) + 1))
-    return next((each for each in above_it if each in runs), None)
+    folders = ("/".join(parts[:depth]) for depth in range(len(parts) + 1))
+    return next((path for path in folders if path in runs), None)
 
 
 def _by_name(path: str) -> Source | None:
-    """A trace under the name that torch gives it need not be looked into."""
+    """A trace under the name that torch gives it need not be examined."""
     return Source(path, TRACE) if _TRACE_NAME.search(os.path.basename(path)) else None
 
 
-def _looked_into(
-    places: Iterable[_Place], shapes: Sequence[LinePattern] | None
-) -> Iterator[Source]:
-    places = list(places)
-    heads = heads_of((each.path for each in places if each.asked_together), SNIFFED_BYTES)
-    for place in places:
-        if place.known is not None:
-            yield place.known
-        elif place.named:
-            yield _named(place.path)
-        elif place.asked_together:
-            head = next(heads)
-            if isinstance(head, str):
-                yield Source(place.path, UNREADABLE, head)
-            else:
-                yield _told_by(place.path, plain_head(head), shapes)
-        else:
-            yield _found(place.path, shapes)
+def _examined(candidate: _Candidate, patterns: Sequence[LinePattern] | None) -> Source:
+    if candidate.known is not None:
+        return candidate.known
+    if candidate.named:
+        return _named(candidate.path)
+    return _in_folder(candidate.path, patterns)
 
 
 def _named(path: str) -> Source:
-    """A file that was named: what is no trace is taken for a text log, if it is text. What a
-    trainer printed may begin after any number of other lines."""
-    opened = Opened(path, BLOCK_BYTES)
-    head = opened.head()
+    """A file that the user named: any text that is no trace is taken for a text log. A trainer's
+    output may begin after any number of other lines."""
+    stream = open_stream(path, HEAD_BYTES)
+    head = stream.head()
     if _JOURNAL_LINE.match(head):
-        return Source(above(path), RUN)
+        return Source(parent(path), RUN)
     kind = _kind_of(path, head)
     if kind != FOREIGN:
         return Source(path, kind, may_train=kind == TEXT)
-    if opened.problem is not None and not head:
-        return Source(path, UNREADABLE, opened.problem)
+    if stream.problem is not None and not head:
+        return Source(path, UNREADABLE, stream.problem)
     if head and b"\0" not in head:
         return Source(path, TEXT, may_train=True)
     return Source(path, FOREIGN, "it holds nothing of torch's" if head else "it is empty")
 
 
-def _found(path: str, shapes: Sequence[LinePattern] | None) -> Source:
-    """A file in a folder: only its beginning tells what it is."""
-    opened = Opened(path)
-    head = opened.head()
-    unread = opened.problem is not None and not head and os.path.isfile(path)
-    if unread and not path.endswith(DOCUMENTS):
-        return Source(path, UNREADABLE, opened.problem)
-    return _told_by(path, head, shapes)
-
-
-def _told_by(path: str, head: bytes, shapes: Sequence[LinePattern] | None) -> Source:
+def _in_folder(path: str, patterns: Sequence[LinePattern] | None) -> Source:
+    """A file in a folder, recognised by its beginning only."""
+    stream = open_stream(path, HEAD_BYTES)
+    head = stream.head()
     kind = _kind_of(path, head)
-    if kind not in {TEXT, FOREIGN} or path.endswith(DOCUMENTS) or not _is_trainers(head, shapes):
+    if path.endswith(DOCUMENTS):
+        return Source(path, kind)
+    if stream.problem is not None and not head and (is_uri(path) or os.path.isfile(path)):
+        return Source(path, UNREADABLE, stream.problem)
+    if kind == TRACE:
+        return Source(path, kind)
+    # The readers of trainers' output are loaded only where there may be one.
+    from compilediag.readers.train_logs.patterns import built_in
+    from compilediag.readers.train_logs.read import has_steps
+
+    if not has_steps(head, built_in() if patterns is None else patterns):
         return Source(path, kind)
     return Source(path, TRAIN if kind == FOREIGN else TEXT, may_train=True)
-
-
-def _is_trainers(head: bytes, shapes: Sequence[LinePattern] | None) -> bool:
-    # Where all is known by its name nothing of trainers is loaded.
-    from compilediag.readers.train_logs.patterns import built_in
-    from compilediag.readers.train_logs.read import tells_steps
-
-    return tells_steps(head, built_in() if shapes is None else shapes)
 
 
 def _kind_of(path: str, head: bytes) -> str:
@@ -238,3 +213,64 @@ def _kind_of(path: str, head: bytes) -> str:
         if PREFIX.search(line[:8192].decode("utf-8", "replace")):
             return TEXT
     return FOREIGN
+
+
+def train_logs_in(sources: Iterable[Source], patterns: Sequence[LinePattern] | None) -> Logs:
+    """What trainers printed in the sources that may hold their output."""
+    paths = [source.path for source in sources if source.may_train]
+    if not paths:
+        return {}
+    from compilediag.readers.train_logs.patterns import built_in
+    from compilediag.readers.train_logs.read import read_train_log
+
+    patterns = built_in() if patterns is None else patterns
+    read = ((path, read_train_log(path, patterns)) for path in paths)
+    return {path: log for path, log in read if log is not None}
+
+
+def with_train_logs(sources: Iterable[Source], logs: Logs) -> tuple[Source, ...]:
+    """The sources, each with its final kind: a text without a message of torch's is a trainer's
+    output and no second opinion, for its silence would contradict a trace."""
+    return tuple(
+        replace(source, kind=TRAIN)
+        if source.kind == TEXT and source.path in logs and not _has_torch_messages(source.path)
+        else source
+        for source in sources
+    )
+
+
+def _has_torch_messages(path: str) -> bool:
+    """Whether a recompile or a break was logged there; each process opens with two events."""
+    chunks = open_stream(path).chunks()
+    tagged = any(tag in chunk for chunk in _overlapping(chunks) for tag in _TORCH_TAGS)
+    return tagged and any(len(item.events) > 2 for item in read_text_events(path))
+
+
+def _overlapping(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The chunks, each with the end of the one before, so that no tag is cut in two."""
+    end = b""
+    for chunk in chunks:
+        yield end + chunk
+        end = (end + chunk)[-64:]
+
+
+def merge(logs: Logs) -> TrainLog | None:
+    """One log of several: the one with the most steps, with the counts of all of them."""
+    ordered = sorted(logs.values(), key=lambda log: -(log.ended_steps or log.step_lines))
+    if len(ordered) < 2:
+        return ordered[0] if ordered else None
+    lead = ordered[0]
+    counts = Counter[str]()
+    for log in ordered:
+        counts.update(log.counts)
+    failed = next((log for log in ordered if log.ending is not None), None)
+    others = f"step lines of {len(ordered) - 1} more files are not in the figures"
+    return replace(
+        lead,
+        counts=dict(counts),
+        losses=sum(log.losses for log in ordered),
+        losses_not_finite=sum(log.losses_not_finite for log in ordered),
+        ending=None if failed is None else failed.ending,
+        tail=(failed or lead).tail,
+        notes=(*lead.notes, others),
+    )

@@ -1,23 +1,24 @@
 """Journal files in, events out; every line that is no event is counted.
 
-A journal is written by `compilediag_harness.base.journal`, but what stands in it is in part text of
-the program that ran, and the file may be torn, cut or doctored: nothing here raises on contents,
-and every size has a cap.
+A journal is written by `compilediag_harness.base.journal`, but part of it is text of the program
+that ran, and the file may be torn, cut or doctored: nothing here raises on contents, and every size
+has a cap.
 """
 
 from __future__ import annotations
 
 import binascii
 import os
-import stat
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import msgspec
 
 from compilediag.readers import lenient_json
-from compilediag.readers.storage import below, is_uri, lines_of, names_in, open_uri, sentence
+from compilediag.readers.compression import open_stream
+from compilediag.readers.lines import Line, split_lines
+from compilediag.readers.storage import is_uri, join, names_in
 from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
 LINE_LIMIT = 1 << 20
@@ -49,6 +50,22 @@ class Journal:
         return next((item for item in self.events if isinstance(item, ProcessStarted)), None)
 
 
+def with_loss(journal: Journal, source: str, reason: str) -> Journal:
+    """The journal with a last event about evidence that was lost."""
+    lost = EvidenceLost(0.0, 0, source, f"{journal.name}: {reason}")
+    return replace(journal, events=(*journal.events, lost))
+
+
+def with_problem(
+    journals: tuple[Journal, ...], source: str, problem: str | None
+) -> tuple[Journal, ...]:
+    """The processes of one file; the first reports why the file could not be read to its end."""
+    if problem is None:
+        return journals
+    first = replace(journals[0], torn_tail=True)
+    return (with_loss(first, source, problem), *journals[1:])
+
+
 @dataclass(frozen=True, slots=True)
 class BadLine:
     """A line that is no event; `reason` is one of `LOST_KEYS`."""
@@ -58,44 +75,20 @@ class BadLine:
 
 
 def read_journal(path: str) -> Journal:
-    """The journal at `path`; empty when the file cannot be opened or is no regular file."""
-    name = os.path.basename(path)
-    if is_uri(path):
-        return _read_remote(path, name)
-    file = open_regular(path)
-    if file is None:
-        return Journal(name)
-    with file:
-        return _collect(name, _lines(file))
-
-
-def _read_remote(path: str, name: str) -> Journal:
-    """The same at a URI, where a connection may be lost: what came before counts."""
-    broken: list[str] = []
-    try:
-        with lines_of(open_uri(path)) as file:
-            found = _collect(name, _while_readable(_lines(file), broken))
-    except OSError as error:
-        found = Journal(name)
-        broken.append(str(error))
-    if not broken:
+    """The journal at a path or URI: empty when a file of this machine cannot be opened or is no
+    regular file; what came before where reading fails on the way."""
+    stream = open_stream(path)
+    lines = split_lines(stream.chunks(), LINE_LIMIT + 1)
+    found = _collect(os.path.basename(path), islice(lines, RECORD_LIMIT))
+    if stream.problem is None or (not is_uri(path) and not found.events):
         return found
-    lost = EvidenceLost(0.0, 0, "journal", f"{name}: {broken[0]}")
-    return Journal(name, (*found.events, lost), True, {**found.lost, "unreadable": 1})
-
-
-def _while_readable(
-    lines: Iterator[tuple[bytes, bool]], broken: list[str]
-) -> Iterator[tuple[bytes, bool]]:
-    try:
-        yield from lines
-    except Exception as error:  # whatever a file system of others raises
-        broken.append(sentence(error))
+    found = replace(found, torn_tail=True, lost={**found.lost, "unreadable": 1})
+    return with_loss(found, "journal", stream.problem)
 
 
 def read_run(run_dir: str) -> tuple[Journal, ...]:
     """Every journal of a run directory, ordered by the start of its process."""
-    journals = [read_journal(below(run_dir, name)) for name in journal_names(run_dir)]
+    journals = [read_journal(join(run_dir, name)) for name in journal_names(run_dir)]
     return tuple(sorted(journals, key=_start_order))
 
 
@@ -112,19 +105,16 @@ def decode_line(line: bytes) -> tuple[int, Event] | BadLine:
     crc, _, body = line.partition(b" ")
     if len(crc) != 8 or crc != b"%08x" % binascii.crc32(body):
         return BadLine("bad_payload_hash")
-    number, _, payload = body.partition(b" ")
-    if not number.isdigit() or len(number) > 15:
+    sequence, _, payload = body.partition(b" ")
+    if not sequence.isdigit() or len(sequence) > 15:
         return BadLine("bad_json")
-    return _decode_payload(int(number), payload)
+    return _decode_payload(int(sequence), payload)
 
 
 def _decode_payload(sequence: int, payload: bytes) -> tuple[int, Event] | BadLine:
     bad = BadLine("bad_json", sequence)
-    record = lenient_json.parse(payload)
-    if not isinstance(record, dict):
-        return bad
-    fields: dict[str, Any] = record  # pyright: ignore[reportUnknownVariableType]
-    kind = fields.get("k")
+    fields = lenient_json.parse_object(payload)
+    kind = fields.get("k") if fields is not None else None
     if not isinstance(kind, str):
         return bad
     known = KINDS.get(kind)
@@ -136,63 +126,31 @@ def _decode_payload(sequence: int, payload: bytes) -> tuple[int, Event] | BadLin
         return bad
 
 
-def open_regular(path: str) -> BinaryIO | None:
-    """The file opened for reading, unless it is a link, a pipe or a device."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return None
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return os.fdopen(fd, "rb")
-    os.close(fd)
-    return None
-
-
-def _lines(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
-    """(line without its end, whether it had one); a line over the limit comes cut, once."""
-    for _ in range(RECORD_LIMIT):
-        line = file.readline(LINE_LIMIT + 2)
-        if not line:
-            return
-        ended = line.endswith(b"\n")
-        if not ended and len(line) > LINE_LIMIT:
-            ended = _skip_line(file)
-        yield line.removesuffix(b"\n"), ended
-
-
-def _skip_line(file: BinaryIO) -> bool:
-    """Reads on to the end of a line over the limit; whether it has one."""
-    while piece := file.readline(LINE_LIMIT):
-        if piece.endswith(b"\n"):
-            return True
-    return False
-
-
-def _collect(name: str, lines: Iterator[tuple[bytes, bool]]) -> Journal:
+def _collect(name: str, lines: Iterable[Line]) -> Journal:
     events: list[tuple[int, Event]] = []
-    numbers: set[int] = set()
+    sequences: set[int] = set()
     unnumbered = 0
     lost: dict[str, int] = {}
     torn = False
-    for line, ended in lines:
-        if not line:
+    for line in lines:
+        if not line.raw:
             continue
-        result = decode_line(line)
+        result = decode_line(line.raw)
         if isinstance(result, BadLine):
-            if not ended and result.reason == "bad_payload_hash":
+            if not line.ended and result.reason == "bad_payload_hash":
                 torn = True
                 continue
             lost[result.reason] = lost.get(result.reason, 0) + 1
             if result.sequence is None:
                 unnumbered += 1
             else:
-                numbers.add(result.sequence)
+                sequences.add(result.sequence)
             continue
-        torn = not ended
-        numbers.add(result[0])
+        torn = not line.ended
+        sequences.add(result[0])
         events.append(result)
     # A damaged line has lost its number too: it must not be counted again as a gap.
-    gap = max(numbers, default=-1) + 1 - len(numbers) - unnumbered
+    gap = max(sequences, default=-1) + 1 - len(sequences) - unnumbered
     if gap > 0:
         lost["gap"] = gap
     events.sort(key=lambda item: item[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -11,7 +11,7 @@ import msgspec
 def parse(payload: bytes) -> Any:
     """The value; None where it is no JSON. Never raises.
 
-    Spellings that only Python writes become null (NaN, Infinity) and "\\ufffd" (lone surrogates).
+    What only Python writes becomes null (NaN, Infinity) or "?" (lone surrogates).
     """
     try:
         return msgspec.json.decode(payload)
@@ -19,18 +19,21 @@ def parse(payload: bytes) -> Any:
         pass
     try:
         text = payload.decode("utf-8", "replace")
-        return _mended(json.loads(text, parse_constant=lambda _: None))
+        # The escape of a lone surrogate, "\ud800", is replaced on the way back.
+        value = json.loads(text, parse_constant=lambda _: None)
+        plain = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+        return json.loads(plain)
     except (ValueError, RecursionError):
         return None
 
 
-def _mended(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode() if not value.isascii() else value
-    if isinstance(value, list):
-        items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return [_mended(item) for item in items]
-    if isinstance(value, dict):
-        fields: dict[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return {_mended(key): _mended(item) for key, item in fields.items()}
-    return value
+def parse_object(payload: bytes) -> dict[str, Any] | None:
+    """The object; None where it is no JSON object. Never raises."""
+    value = parse(payload)
+    return cast(dict[str, Any], value) if isinstance(value, dict) else None
+
+
+def parse_list(payload: bytes) -> list[Any] | None:
+    """The list; None where it is no JSON list. Never raises."""
+    value = parse(payload)
+    return cast(list[Any], value) if isinstance(value, list) else None

@@ -1,7 +1,7 @@
-"""One task an item, in worker processes or any executor; what a lost worker had is done here.
+"""One task per item, in worker processes or any executor; the tasks of a lost worker run here.
 
 A worker may be killed, by a user or for its memory. No result may be missing for that, and none may
-depend on where it was made.
+depend on where it was computed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 AHEAD = 64
-"""Most tasks handed out before their results are taken: results wait in memory."""
+"""Most tasks submitted before their results are taken: results wait in memory."""
 
 PRELOADED = ("compilediag.runs.offline.many_ranks",)
-"""What workers import once, in the server that they are forked from, where there is one."""
+"""What workers import once, in the fork server, where there is one."""
 
 
 def cores() -> int:
@@ -35,10 +36,10 @@ def cores() -> int:
 def pool_of(workers: int) -> ProcessPoolExecutor:
     """Worker processes of this machine, started when the first task comes.
 
-    They are forked from this process only where it has no other thread, whose locks a fork would
-    copy as they are: this saves them the imports.
+    They are forked from this process, which saves them the imports, only where it has no other
+    thread: a fork copies the locks of other threads as they are.
     """
-    # Who reads a small trace pays neither the time nor the memory of these.
+    # Reading a small trace needs neither.
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
@@ -51,8 +52,8 @@ def pool_of(workers: int) -> ProcessPoolExecutor:
 
 
 def _is_alone() -> bool:
-    """Whether the system says that this process has one thread; elsewhere than on Linux it is not
-    asked. Before 3.11 a pool forks again when its own thread is there."""
+    """Whether this process is known to have one thread (Linux only). Before Python 3.11 a pool
+    forks again when its own thread is running."""
     if sys.platform != "linux" or sys.version_info < (3, 11):
         return False
     try:
@@ -61,12 +62,12 @@ def _is_alone() -> bool:
         return False
 
 
-def each(
+def map_ordered(
     task: Callable[[Item], Result], items: Iterable[Item], executor: Executor | None
 ) -> Iterator[Result]:
-    """The result of every item, in their order; without an executor in this process.
+    """The result of every item, in order; without an executor in this process.
 
-    A task that failed in a worker is done again here, and an error is raised only if it fails here
+    A task that failed in a worker is repeated here, and an error is raised only if it fails here
     too. Tasks, items and results must be picklable.
     """
     if executor is None:
@@ -74,27 +75,18 @@ def each(
         return
     waiting: deque[tuple[Item, Future[Result] | None]] = deque()
     for item in items:
-        waiting.append((item, _handed(executor, task, item)))
+        future = None
+        with suppress(Exception):  # a pool that has lost a worker takes no more tasks
+            future = executor.submit(task, item)
+        waiting.append((item, future))
         if len(waiting) >= AHEAD:
             yield _result(task, *waiting.popleft())
     while waiting:
         yield _result(task, *waiting.popleft())
 
 
-def _handed(
-    executor: Executor, task: Callable[[Item], Result], item: Item
-) -> Future[Result] | None:
-    """None where the executor takes no more, as a pool does that has lost a worker."""
-    try:
-        return executor.submit(task, item)
-    except Exception:
-        return None
-
-
 def _result(task: Callable[[Item], Result], item: Item, future: Future[Result] | None) -> Result:
     if future is not None:
-        try:
+        with suppress(Exception):  # BrokenProcessPool, dask's KilledWorker, MemoryError of a worker
             return future.result()
-        except Exception:  # BrokenProcessPool, dask's KilledWorker, a worker without memory
-            pass
     return task(item)

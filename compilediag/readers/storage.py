@@ -1,135 +1,152 @@
-"""Files at URIs, through fsspec: s3://, gs://, hf:// and whatever else it knows.
+"""Files of this machine, and at URIs (s3://, gs://, hf:// and whatever else fsspec supports).
 
-A name that is found somewhere is only ever put behind the URI that the user gave. fsspec reads
-"::" as the beginning of another place, so a name that holds it is never opened.
+A file name found at a URI is only ever appended to the URI that the user gave. fsspec reads "::" as
+the beginning of another URI, so a file whose name holds it is never opened. fsspec is imported only
+for URIs: its import takes longer than a whole local command.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Generator, Iterable, Iterator
-from importlib import import_module
-from io import BufferedReader
-from itertools import groupby, islice
+import stat
+from collections.abc import Generator, Iterator
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from compilediag.errors import CompilediagError, UsageError
 
 CHAIN = "::"
-"""What joins several places to one URI: "simplecache::s3://bucket/runs"."""
+"""Joins the links of a chained URI: "simplecache::s3://bucket/runs"."""
 
-AT_ONCE = 200
-"""Files that are asked for together."""
+BATCH_FILES = 200
+"""Files requested together."""
 
 _LOCAL = ("file://", "local://")
-_LINE_BUFFER = 1 << 16
 
 
 def is_uri(location: str) -> bool:
-    """Whether fsspec is to open it: it names a protocol."""
+    """Whether the location names a protocol, and is for fsspec to open."""
     return "://" in location
 
 
 def local_path(location: str) -> str | None:
     """The path behind a "file://" URI, which needs no fsspec; None for other URIs."""
-    prefix = next((each for each in _LOCAL if location.startswith(each)), None)
+    prefix = next((prefix for prefix in _LOCAL if location.startswith(prefix)), None)
     if prefix is None or CHAIN in location:
         return None
     return os.path.abspath(location.removeprefix(prefix))
 
 
-def system_of(location: str) -> tuple[Any, str]:
-    """The file system of a URI, and the path in it.
+def file_system(location: str) -> tuple[Any, str]:
+    """The fsspec file system of a path or URI, and the path in it.
 
     Raises:
-        UsageError: fsspec, or what it needs for this protocol, is not installed.
+        UsageError: what fsspec needs for this protocol is not installed.
     """
-    try:
-        fsspec = import_module("fsspec.core")
-    except ImportError as error:
-        raise UsageError(
-            f"{location} needs fsspec, and it is not installed: pip install 'compilediag[store]'"
-        ) from error
-    with told(location):
-        system, path = fsspec.url_to_fs(location)
-        return system, str(path).rstrip("/")
+    from fsspec.core import url_to_fs  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+
+    with storage_errors(location):
+        system, path = cast(tuple[Any, str], url_to_fs(location))
+        return system, path.rstrip("/")
 
 
 @contextlib.contextmanager
-def told(location: str) -> Generator[None, None, None]:
-    """Whatever a file system of others raises, as one sentence."""
+def storage_errors(location: str) -> Generator[None, None, None]:
+    """Turns whatever a file system raises into a `UsageError` of one sentence."""
     try:
         yield
     except CompilediagError:
         raise
     except Exception as error:
-        raise UsageError(f"{location} cannot be used: {sentence(error)}") from error
+        raise UsageError(f"{location} cannot be used: {error_text(error)}") from error
 
 
-def sentence(error: Exception) -> str:
-    """What an error of a file system says."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
+def error_text(error: Exception) -> str:
+    """The message of a file system's error, on one line and bounded."""
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return " ".join(text.split())[:300] or type(error).__name__
 
 
-class Listed(NamedTuple):
-    """A file below a URI."""
+class FoundFile(NamedTuple):
+    """A file below a folder or URI."""
 
-    below: str
-    """Its path from there, with "/" between its parts; empty where the URI names the file."""
-    empty: bool
-    """It is known to hold nothing: not every file system lists sizes."""
-    openable: bool
-    """No part of the name is a place of its own."""
+    name: str
+    """Its path from there, with "/" between its parts; empty where the URI itself is the file."""
+    empty: bool = False
+    """Known to have no bytes: not every file system lists sizes."""
+    openable: bool = True
+    """False where fsspec would read the name as another URI."""
 
 
-def files_below(location: str) -> Iterator[Listed]:
-    """Every file at and below a URI, a folder's own files before those of its folders.
+def files_below(location: str) -> Iterator[FoundFile]:
+    """Every file in and below a folder or URI, a folder's own files before those of its folders.
+    Links inside a folder of this machine are left out.
 
     Raises:
-        UsageError: the place cannot be listed, or nothing is there.
+        UsageError: the URI cannot be listed, or nothing is there.
     """
-    system, root = system_of(location)
-    with told(location):
+    if not is_uri(location):
+        for folder, folders, names in os.walk(location):
+            folders.sort()
+            start = os.path.relpath(folder, location)
+            for name in sorted(names):
+                if not os.path.islink(os.path.join(folder, name)):
+                    yield FoundFile(name if start == "." else f"{start}/{name}")
+        return
+    found = listing(location)
+    for name in sorted(found, key=_folder_first):
+        openable = CHAIN not in name and ".." not in name.split("/")
+        yield FoundFile(name, found[name] == 0, openable)
+
+
+def listing(location: str) -> dict[str, int | None]:
+    """Every file below a URI, with its size in bytes where the file system lists sizes.
+
+    Raises:
+        UsageError: the URI cannot be listed, or nothing is there.
+    """
+    system, root = file_system(location)
+    with storage_errors(location):
         found = cast(dict[str, dict[str, Any]], system.find(root, detail=True))
         if not found and not system.exists(root):
             raise FileNotFoundError(f"there is nothing at {root}")
-    names = {
-        name[len(root) :].lstrip("/"): about
-        for name, about in found.items()
-        if name.startswith(root) and about.get("type", "file") == "file"
+    return {
+        path[len(root) :].lstrip("/"): info.get("size")
+        for path, info in found.items()
+        if path.startswith(root) and info.get("type", "file") == "file"
     }
-    for name in sorted(names, key=_folder_first):
-        parts = name.split("/")
-        openable = CHAIN not in name and ".." not in parts
-        yield Listed(name, names[name].get("size") == 0, openable)
 
 
 def _folder_first(name: str) -> list[tuple[bool, str]]:
     *folders, file = name.split("/")
-    return [*((True, each) for each in folders), (False, file)]
+    return [*((True, folder) for folder in folders), (False, file)]
 
 
-def below(location: str, name: str) -> str:
-    """The place of a file below another place, on this machine or elsewhere."""
+def join(location: str, name: str) -> str:
+    """The path or URI of a file below another one."""
+    if not name:
+        return location
     if not is_uri(location):
         return os.path.join(location, name)
-    parts = location.split(CHAIN)
-    # Links of a chain without a place of their own take that of the next one.
-    at = next(place for place, part in enumerate(parts) if "://" in part)
-    parts[at] = f"{parts[at].rstrip('/')}/{name}" if name else parts[at]
-    return CHAIN.join(parts)
+    links, index = _links(location)
+    links[index] = f"{links[index].rstrip('/')}/{name}"
+    return CHAIN.join(links)
 
 
-def above(location: str) -> str:
-    """The folder that a file lies in."""
+def parent(location: str) -> str:
+    """The folder of a path or URI."""
     if not is_uri(location):
         return os.path.dirname(location)
-    parts = location.split(CHAIN)
-    at = next(place for place, part in enumerate(parts) if "://" in part)
-    protocol, _, path = parts[at].partition("://")
-    parts[at] = f"{protocol}://{path.rpartition('/')[0]}"
-    return CHAIN.join(parts)
+    links, index = _links(location)
+    protocol, _, path = links[index].partition("://")
+    links[index] = f"{protocol}://{path.rpartition('/')[0]}"
+    return CHAIN.join(links)
+
+
+def _links(location: str) -> tuple[list[str], int]:
+    """The links of a chained URI, and which of them has the path: others take that of the next."""
+    links = location.split(CHAIN)
+    return links, next(index for index, link in enumerate(links) if "://" in link)
 
 
 def names_in(folder: str) -> list[str]:
@@ -139,72 +156,51 @@ def names_in(folder: str) -> list[str]:
             return os.listdir(folder)
         except OSError:
             return []
-    system, root = system_of(folder)
+    system, root = file_system(folder)
     try:
         listed = cast(list[dict[str, Any]], system.ls(root, detail=True))
-    except Exception:  # whatever a file system of others raises
+    except Exception:  # fsspec's implementations raise what they like
         return []
     names = [str(item["name"]).rpartition("/")[2] for item in listed if item["type"] == "file"]
     return [name for name in names if CHAIN not in name]
 
 
+def open_regular(path: str) -> BinaryIO | None:
+    """The file of this machine opened for reading, unless it is a link, a pipe or a device."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return os.fdopen(fd, "rb")
+    os.close(fd)
+    return None
+
+
 def open_uri(location: str, block_bytes: int | None = None) -> BinaryIO:
-    """The file at a URI, opened for reading.
+    """The file at a URI opened for reading, `block_bytes` at a time (fsspec's own by default).
 
     Raises:
-        UsageError: fsspec is not installed.
-        OSError: the file cannot be opened; its text says why.
+        UsageError: what fsspec needs for this protocol is not installed.
+        OSError: the file cannot be opened.
     """
-    system, path = system_of(location)
+    system, path = file_system(location)
     try:
         return cast(BinaryIO, system.open(path, "rb", block_size=block_bytes))
     except Exception as error:
-        raise OSError(sentence(error)) from error
-
-
-def lines_of(file: BinaryIO) -> BinaryIO:
-    """The file with a `readline` that keeps to a limit, which those of fsspec do not."""
-    return BufferedReader(cast(Any, file), _LINE_BUFFER)
+        raise OSError(error_text(error)) from error
 
 
 def size_of(location: str) -> int:
-    """Bytes of a file.
+    """The size of a file in bytes.
 
     Raises:
-        OSError: it cannot be asked.
+        OSError: it cannot be determined.
     """
     if not is_uri(location):
         return os.path.getsize(location)
-    system, path = system_of(location)
+    system, path = file_system(location)
     try:
         return int(system.size(path) or 0)
     except Exception as error:
-        raise OSError(sentence(error)) from error
-
-
-def heads_of(locations: Iterable[str], size: int) -> Iterator[bytes | str]:
-    """The first bytes of files, asked for many at a time, in their order; the text of the error
-    where one cannot be read."""
-    rest = iter(locations)
-    while some := list(islice(rest, AT_ONCE)):
-        opened = [system_of(location) for location in some]
-        for _, group in groupby(opened, key=lambda item: id(item[0])):
-            files = list(group)
-            system = files[0][0]
-            yield from map(_head, _ranges(system, [path for _, path in files], size))
-
-
-def _ranges(system: Any, paths: list[str], size: int) -> Iterable[object]:
-    try:
-        return cast(
-            list[object],
-            system.cat_ranges(paths, [0] * len(paths), [size] * len(paths), on_error="return"),
-        )
-    except Exception as error:  # an old file system that raises for one of them
-        return [error] * len(paths)
-
-
-def _head(found: object) -> bytes | str:
-    if isinstance(found, (bytes, bytearray, memoryview)):
-        return bytes(cast(bytes, found))
-    return sentence(found) if isinstance(found, Exception) else "it cannot be read"
+        raise OSError(error_text(error)) from error

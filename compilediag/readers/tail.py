@@ -1,91 +1,89 @@
-"""The journals of a run that goes on: at each look, the events that were added since the last."""
+"""The journals of a run in progress: each poll gives the events added since the last one."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 
-from compilediag.readers.journal import (
-    LINE_LIMIT,
-    BadLine,
-    decode_line,
-    journal_names,
-    open_regular,
-)
+from compilediag.readers.journal import LINE_LIMIT, BadLine, decode_line, journal_names
+from compilediag.readers.storage import open_regular
 from compilediag_harness.wire import Event
 
 READ_BYTES = 1 << 20
-"""Most bytes of one file at one look; what is left comes with the next."""
+"""Most bytes of one file in one poll; what is left comes with the next."""
 
 
 @dataclass(slots=True)
-class _Place:
+class _Position:
     """How far one journal was read."""
 
     offset: int = 0
     rest: bytes = b""
     """The beginning of a line whose end is not written yet."""
-    highest: int = -1
-    """Highest sequence number."""
+    max_sequence: int = -1
     numbered: int = 0
-    bad: int = 0
     unnumbered: int = 0
+    bad: int = 0
 
-    def take(self, piece: bytes) -> list[Event]:
-        self.offset += len(piece)
-        *lines, rest = (self.rest + piece).split(b"\n")
-        self.rest = rest if len(rest) <= LINE_LIMIT else b""
-        self.bad += self.rest is not rest
-        self.unnumbered += self.rest is not rest
+    def take(self, chunk: bytes) -> list[Event]:
+        self.offset += len(chunk)
+        *lines, self.rest = (self.rest + chunk).split(b"\n")
+        if len(self.rest) > LINE_LIMIT:
+            self.rest = b""
+            self.bad += 1
+            self.unnumbered += 1
         return [event for line in lines if line and (event := self._event(line)) is not None]
 
     def _event(self, line: bytes) -> Event | None:
         decoded = decode_line(line)
-        bad = isinstance(decoded, BadLine)
-        sequence = decoded.sequence if isinstance(decoded, BadLine) else decoded[0]
+        if isinstance(decoded, BadLine):
+            sequence, event = decoded.sequence, None
+            self.bad += 1
+        else:
+            sequence, event = decoded
         if sequence is None:
             self.unnumbered += 1
         else:
             self.numbered += 1
-            self.highest = max(self.highest, sequence)
-        self.bad += bad
-        return None if isinstance(decoded, BadLine) else decoded[1]
+            self.max_sequence = max(self.max_sequence, sequence)
+        return event
 
     @property
     def lost(self) -> int:
-        return self.bad + max(0, self.highest + 1 - self.numbered - self.unnumbered)
+        return self.bad + max(0, self.max_sequence + 1 - self.numbered - self.unnumbered)
 
 
 class JournalTail:
-    """The journals of one run directory, read further at each look. No file stays open."""
+    """The journals of one run directory, read further in each poll. No file stays open."""
 
-    def __init__(self, run_dir: str, most_files: int) -> None:
+    def __init__(self, run_dir: str, max_files: int) -> None:
         self._run_dir = run_dir
-        self._most_files = most_files
-        self._places: dict[str, _Place] = {}
+        self._max_files = max_files
+        self._positions: dict[str, _Position] = {}
         self.files_left_out = 0
         """Journals beyond the limit, which are not read."""
 
-    def look(self, most_bytes: int = READ_BYTES) -> dict[str, list[Event]]:
-        """File name to what was added to it: every journal that is followed, in order of names
-        within a look; a new one comes after those that are known."""
+    def poll(self, max_bytes: int = READ_BYTES) -> dict[str, list[Event]]:
+        """File name to the events added to it, for every journal that is followed, in order of
+        names; a new journal comes after those already known."""
         names = journal_names(self._run_dir)
         for name in names:
-            if name not in self._places and len(self._places) < self._most_files:
-                self._places[name] = _Place()
-        self.files_left_out = max(0, len(names) - self._most_files)
-        return {name: self._read(name, place, most_bytes) for name, place in self._places.items()}
+            if len(self._positions) < self._max_files:
+                self._positions.setdefault(name, _Position())
+        self.files_left_out = max(0, len(names) - self._max_files)
+        return {name: self._read(name, max_bytes) for name in self._positions}
 
     @property
     def records_lost(self) -> int:
-        """Records that were written down damaged, or not at all, as far as was read. Threads write
-        side by side: one that is on its way counts until it is there."""
-        return sum(place.lost for place in self._places.values())
+        """Records that are damaged or missing in what was read so far. Threads write side by side:
+        a record still being written counts until it is there."""
+        return sum(position.lost for position in self._positions.values())
 
-    def _read(self, name: str, place: _Place, most_bytes: int) -> list[Event]:
+    def _read(self, name: str, max_bytes: int) -> list[Event]:
         file = open_regular(os.path.join(self._run_dir, name))
         if file is None:
             return []
+        position = self._positions[name]
         with file:
-            file.seek(place.offset)
-            return place.take(file.read(most_bytes))
+            file.seek(position.offset)
+            return position.take(file.read(max_bytes))

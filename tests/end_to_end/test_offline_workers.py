@@ -17,7 +17,7 @@ from rank_folders import folder_of_ranks, receipts
 from compilediag import cli
 from compilediag.diagnosis.ranks.divergence import compare_ranks
 from compilediag.readers.inputs import TRACE, Source
-from compilediag.readers.parallel import each, pool_of
+from compilediag.readers.parallel import map_ordered, pool_of
 from compilediag.runs.offline import (
     find_sources,
     merged_receipt,
@@ -45,7 +45,7 @@ def test_two_processes_give_the_receipts_of_one(tmp_path: Path, pool: ProcessPoo
 def test_summaries_alone_compare_the_ranks(tmp_path: Path, pool: ProcessPoolExecutor) -> None:
     """As the receipt of all ranks does, with nothing but the summaries in this process."""
     folder = folder_of_ranks(tmp_path / "in")
-    summaries = each(summarise, find_sources([str(folder)]), pool)
+    summaries = map_ordered(summarise, find_sources([str(folder)]), pool)
     found = compare_ranks(chain.from_iterable(summaries), 5)
     section = merged_receipt(read_record([str(folder)]), "lane", 5).ranks
     assert section is not None
@@ -70,7 +70,7 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
     folder = folder_of_ranks(tmp_path / "in")
     sources = [Source(str(path), TRACE) for path in sorted(folder.iterdir())]
     with pool_of(2) as broken:
-        found = list(each(partial(killed_or_read, driver=os.getpid()), sources, broken))
+        found = list(map_ordered(partial(killed_or_read, driver=os.getpid()), sources, broken))
         with pytest.raises(BrokenProcessPool, match="terminated abruptly"):
             broken.submit(read_source, sources[0]).result()
     assert found == [read_source(source) for source in sources]
@@ -79,7 +79,7 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
 def test_an_error_of_the_task_itself_is_raised(pool: ProcessPoolExecutor) -> None:
     """It is tried once more here, and is no lost worker."""
     with pytest.raises(ValueError, match="invalid literal"):
-        list(each(int, ["no number"], pool))
+        list(map_ordered(int, ["no number"], pool))
 
 
 def test_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

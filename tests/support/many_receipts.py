@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from compilediag.fleet.entry import Entry
-from compilediag.fleet.reading import read_content
+from compilediag.fleet.scan import read_content
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import from_plain
 from compilediag.receipt.spelling import encoded

@@ -61,7 +61,7 @@ def test_missing_and_empty_ranks_are_reported(tmp_path: Path) -> None:
     assert any("rank 2, 3" in reason for reason in receipt["completeness"]["reasons"])
 
 
-def test_a_world_size_that_was_told(tmp_path: Path) -> None:
+def test_a_given_world_size(tmp_path: Path) -> None:
     """The highest rank may be among those that are missing."""
     receipt = analyze(tmp_path / "out", TRACES / "ranks", "--world-size", 3)
     assert receipt["ranks"]["missing"] == [2]
@@ -77,7 +77,7 @@ def test_a_damaged_trace_gives_what_it_has(tmp_path: Path) -> None:
     assert (receipt["verdict"], receipt["compile"]["compiles"]) == ("blind", 3)
 
 
-def test_foreign_files_are_left_out_and_told(tmp_path: Path) -> None:
+def test_foreign_files_are_left_out_and_named(tmp_path: Path) -> None:
     """A folder of traces holds other things; no name in it becomes a path of ours."""
     shutil.copy(TRACES / "break_in_loop.log.gz", tmp_path / "a.log.gz")
     (tmp_path / "notes.md").write_text("nothing of torch's")
@@ -130,7 +130,7 @@ def test_views_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     assert "give one" in capsys.readouterr().err
 
 
-def test_files_are_told_by_what_they_hold(tmp_path: Path) -> None:
+def test_files_are_recognised_by_their_content(tmp_path: Path) -> None:
     """A trace under any name, packed or not; a text log; anything else."""
     shutil.copy(TRACES / "break_in_loop.log.gz", tmp_path / "a.txt")
     shutil.copy(DATA / "torch_logs_2.7.1.txt", tmp_path / "b.log")

@@ -137,7 +137,7 @@ def test_damage_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "1 line: too long, and cut" in said
 
 
-def test_warmup_that_was_told(tmp_path: Path) -> None:
+def test_a_given_warmup(tmp_path: Path) -> None:
     """In steps, as the trainer counts them."""
     path = written(tmp_path / "train.log", log(120, 130, *[100.0] * 10))
     assert analyze(tmp_path / "a", path, "--warmup", 30)["steps"]["warmup"] == 30

@@ -20,7 +20,7 @@ from compilediag import cli
 from compilediag.readers import inputs
 from compilediag.readers.inputs import RUN, TRACE, UNREADABLE, sources_of
 from compilediag.readers.journal import read_run
-from compilediag.readers.storage import above, below, local_path
+from compilediag.readers.storage import join, local_path, parent
 from compilediag.receipt.redact import Redactor
 from compilediag.runs.offline.sources import find_sources
 
@@ -254,24 +254,13 @@ def test_a_place_that_is_none(
     assert not (tmp_path / "out").exists()
 
 
-def test_without_fsspec_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The name of the extra."""
-    monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    assert cli.main(["analyze", "s3://bucket/traces"]) == 2
-    said = capsys.readouterr().err
-    assert "s3://bucket/traces needs fsspec" in said
-    assert "pip install 'compilediag[store]'" in said
-
-
-def test_places_below_and_above() -> None:
+def test_joined_locations_and_their_parents() -> None:
     """The name goes to the link of a chain that has a place of its own."""
-    assert below("s3://b/runs/", "x.log") == "s3://b/runs/x.log"
-    assert below("simplecache::s3://b/runs", "x") == "simplecache::s3://b/runs/x"
-    assert below("zip://in::s3://b/a.zip", "x") == "zip://in/x::s3://b/a.zip"
-    assert above("zip://in/x::s3://b/a.zip") == "zip://in::s3://b/a.zip"
-    assert above("s3://b/runs/x") == "s3://b/runs"
+    assert join("s3://b/runs/", "x.log") == "s3://b/runs/x.log"
+    assert join("simplecache::s3://b/runs", "x") == "simplecache::s3://b/runs/x"
+    assert join("zip://in::s3://b/a.zip", "x") == "zip://in/x::s3://b/a.zip"
+    assert parent("zip://in/x::s3://b/a.zip") == "zip://in::s3://b/a.zip"
+    assert parent("s3://b/runs/x") == "s3://b/runs"
 
 
 def test_passwords_in_uris_are_redacted() -> None:

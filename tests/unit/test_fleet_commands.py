@@ -58,7 +58,7 @@ def run(receipts: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     return call
 
 
-def test_trend_tells_since_when(run: Run) -> None:
+def test_trend_shows_since_when(run: Run) -> None:
     """One screen: what got worse, since which receipt and commit, what else changed there, what
     did not change, what was not counted, and what to type next."""
     screen = run("trend", "receipts")
@@ -153,7 +153,7 @@ def test_a_lane_from_the_index(run: Run) -> None:
         (("stats", "receipts", "--export", "x.parquet", "--sql", "x"), "give one"),
     ],
 )
-def test_what_cannot_be_told_is_said_in_a_sentence(
+def test_an_error_is_one_sentence(
     arguments: tuple[str, ...],
     told: str,
     receipts: Path,
@@ -200,12 +200,12 @@ def test_quantities_have_three_figures(value: float, unit: str, text: str) -> No
     assert quantity(value, unit) == text
 
 
-def test_counts_are_told_in_full() -> None:
+def test_counts_are_shown_in_full() -> None:
     """A thousand and one is not a thousand."""
     assert pair(1000, 1001, "count", "->") == "1,000 -> 1,001"
 
 
-def test_a_range_is_told_where_the_beginning_is_not_sure(tmp_path: Path, run: Run) -> None:
+def test_an_uncertain_beginning_is_shown_as_a_range(tmp_path: Path, run: Run) -> None:
     """A small slowdown in much noise: between which receipts, and the most likely one; the next
     command compares what is surely before with what is surely after."""
 
@@ -239,7 +239,7 @@ def test_what_was_undone_and_what_just_began(tmp_path: Path, run: Run) -> None:
     assert "until 2025-10-11 00:53 r00040.json" in " ".join(full.split())
 
 
-def test_progress_is_told_on_a_terminal(
+def test_progress_is_shown_on_a_terminal(
     receipts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While files are read for the first time, and wiped when that is over; nothing in a pipe."""

@@ -9,8 +9,7 @@ from many_receipts import content, measured, written
 
 from compilediag.cli import main
 from compilediag.errors import OutputUnwritable, ReceiptUnreadable, UsageError
-from compilediag.fleet.folder import fleet_of
-from compilediag.fleet.places import fleet_at
+from compilediag.fleet.folder import fleet_at, fleet_of
 from compilediag.fleet.table import query, read_table, write_table
 
 
@@ -98,7 +97,7 @@ def test_what_is_no_table_of_ours_is_left_alone(receipts: Path, tmp_path: Path) 
         write_table(entries, str(tmp_path / "no" / "such" / "folder.parquet"))
 
 
-def test_the_command_writes_and_asks(
+def test_the_command_writes_and_queries(
     receipts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """From end to end, with the table as a source of its own."""

@@ -46,7 +46,7 @@ def event_of(found: tuple[LaneTrend, ...]) -> Event:
     return event
 
 
-def test_nothing_is_told_of_steady_receipts() -> None:
+def test_steady_receipts_have_no_changes() -> None:
     """A hundred runs that differ by noise only: every series is steady, with its level."""
     lane = only(trend_of(entries(range(100))))
     assert events_of(lane) == ()
@@ -81,7 +81,7 @@ def test_a_recompile_that_stays_is_a_change() -> None:
     assert (event.state, change.first.path, change.chance) == ("worse", "r00030.json", None)
 
 
-def test_the_newest_receipt_alone_is_told_as_such() -> None:
+def test_the_newest_receipt_alone_is_not_lasting() -> None:
     """It may be the beginning of something: it is said, and not called lasting."""
     made = [*entries(range(30)), *entries(range(30, 31), compile__graph_breaks=4)]
     event = event_of(trend_of(made))
@@ -149,14 +149,14 @@ def test_runs_that_did_not_end_well_are_left_out() -> None:
     assert "step_s" in followed
 
 
-def test_blind_receipts_tell_no_counts() -> None:
+def test_blind_receipts_have_no_counts() -> None:
     """What was not seen is not zero: a blind receipt does not make recompiles go away."""
     blind = {"verdict": "blind", "compile__recompiles": 0, "compile__graph_breaks": 0}
     made = [*entries(range(40)), *entries(range(40, 60), **blind)]
     assert events_of(only(trend_of(made))) == ()
 
 
-def test_too_few_receipts_are_said_to_be_too_few() -> None:
+def test_too_few_receipts_are_marked_as_too_few() -> None:
     """Ten runs say nothing of noise, whatever they show; counts need three."""
     lane = only(trend_of([*entries(range(5)), *entries(range(5, 10), median=0.9)]))
     assert events_of(lane) == ()
@@ -167,14 +167,14 @@ def test_too_few_receipts_are_said_to_be_too_few() -> None:
 
 
 def test_more_series_do_not_mean_more_false_alarms() -> None:
-    """The permitted error is that of the whole trend: of 150 folders of steady receipts, with ten
+    """The permitted error is that of the whole trend: of 40 folders of steady receipts, with ten
     noisy series each, hardly one has an alarm."""
     alarms = 0
-    for seed in range(150):
+    for seed in range(40):
         draw = random.Random(seed)
         made = [_noisy(draw, number) for number in range(40)]
         alarms += bool(events_of(only(trend_of(made))))
-    assert alarms <= 7
+    assert alarms <= 2
 
 
 def _noisy(draw: random.Random, number: int) -> Entry:
@@ -270,7 +270,7 @@ def test_stats_are_medians_and_pass_rates() -> None:
     assert (newest.receipts, newest.checks.passed) == (10, 0)
 
 
-def test_the_throughput_is_what_most_receipts_tell() -> None:
+def test_the_throughput_is_the_one_most_receipts_have() -> None:
     """Tokens where half of the runs tell them, else steps: units are never mixed."""
     made = entries(range(10))
     assert stats_of(made)[0].throughput == "steps_per_s"

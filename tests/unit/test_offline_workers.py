@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from compilediag.readers.inputs import TRACE, Source
-from compilediag.readers.parallel import AHEAD, each
+from compilediag.readers.parallel import AHEAD, map_ordered
 from compilediag.runs.offline.sources import workers_worth
 
 
@@ -33,14 +33,14 @@ class Refusing(Executor):
 def test_any_executor_will_do() -> None:
     """Tasks that it refuses or loses are done here; results keep their order."""
     executor = Refusing()
-    assert list(each(abs, range(-3 * AHEAD, 0), executor)) == list(range(3 * AHEAD, 0, -1))
+    assert list(map_ordered(abs, range(-3 * AHEAD, 0), executor)) == list(range(3 * AHEAD, 0, -1))
     assert executor.count == 3 * AHEAD
 
 
 def test_what_is_handed_out_is_bounded() -> None:
     """Results that wait are memory: no more tasks are begun than a bound."""
     taken: list[int] = []
-    asked = each(abs, (taken.append(number) or number for number in range(1000)), Refusing())
+    asked = map_ordered(abs, (taken.append(number) or number for number in range(1000)), Refusing())
     next(asked)
     assert len(taken) == AHEAD
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compilediag.readers.journal import (
@@ -60,14 +60,14 @@ def test_every_loss_is_counted_by_reason(tmp_path: Path) -> None:
     assert not found.torn_tail
 
 
-def test_a_torn_tail_is_told_and_is_no_bad_line(tmp_path: Path) -> None:
+def test_a_torn_tail_is_reported_and_is_no_bad_line(tmp_path: Path) -> None:
     """The end of a file cut in the middle of a line, as a kill or a full disk leaves it."""
     whole = line(0, encode(fault("x")))
     found = read_journal(write(tmp_path / "j", whole, line(1, encode(fault("y")))[:30], end=b""))
     assert (found.torn_tail, found.lost, len(found.events)) == (True, {}, 1)
 
 
-def test_what_only_python_spells_becomes_null_and_a_replacement(tmp_path: Path) -> None:
+def test_what_only_python_writes_becomes_null_and_a_replacement(tmp_path: Path) -> None:
     """NaN and lone surrogates are valid for the writer and not for JSON: the record is kept."""
     event = EnvironmentRead(0.0, {"load": float("nan"), "name": "a\udc80b"})
     found = decode_line(line(0, encode(event)))
@@ -131,6 +131,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from(["Compiled", "Recompiled", "StepsEnded", "GraphBroke", "?"]), JSON, JSON)
 def test_no_values_make_the_decoder_raise(kind: str, first: object, second: object) -> None:
     """Valid checksums around wrong values: an event, or a reason out of the known ones."""

@@ -67,7 +67,7 @@ def test_ids_that_begin_again_are_another_epoch() -> None:
     assert sorted(compiles) == [(0, "0/0"), (0, "0/1"), (1, "0/0"), (1, "0/1")]
 
 
-def test_causes_are_told_from_text() -> None:
+def test_causes_come_from_text() -> None:
     """A trace holds torch's reasons and no guard that could be evaluated."""
     finding = diagnose(recorded("breaks_inflated")).findings[0]
     assert (finding.rule, finding.variable, finding.count) == ("CD107", "mode", 2)
@@ -92,7 +92,7 @@ def test_the_attempt_at_the_limit_has_its_frame() -> None:
     assert (last.produced, last.frame.function) == (False, "decode")
 
 
-def test_the_record_tells_the_rank_and_not_the_name() -> None:
+def test_the_rank_of_the_record_overrules_the_name() -> None:
     """A file called rank_6 may hold rank 1."""
     content = line(b'{"dynamo_start": {"stack": []}, "rank": 1, "frame_id": 0}')
     started = trace_of([content], "dedicated_log_torch_trace_rank_6_x.log")[0].started
@@ -100,13 +100,13 @@ def test_the_record_tells_the_rank_and_not_the_name() -> None:
     assert started.rank == 1
 
 
-def test_the_name_tells_where_no_record_does() -> None:
+def test_the_name_has_the_rank_where_no_record_does() -> None:
     """And only a rank is ever read from it."""
     assert rank_in_name("dedicated_log_torch_trace_rank_12_ab3.log") == 12
     assert rank_in_name("dedicated_log_torch_trace_ab3.log") is None
 
 
-def test_processes_of_one_file_are_told_apart() -> None:
+def test_processes_of_one_file_are_separate() -> None:
     """A forked child writes into its parent's file under torch 2.7; its ids are its own."""
     one = line(b'{"dynamo_start": {"stack": []}, "frame_id": 0, "frame_compile_id": 0}')
     journals = trace_of([one + one.replace(b" 1679 ", b" 1680 ")], "a.log")
@@ -128,7 +128,7 @@ def test_a_frame_that_2_7_gave_up_is_not_compiled() -> None:
     assert [item.guarded for item in timeline.compiles] == [False, True]
 
 
-def test_old_traces_say_what_they_lack() -> None:
+def test_old_traces_list_what_they_lack() -> None:
     """Without a version it may be torch 2.7, whose traces do not hold every graph break."""
     seen = [e for e in trace_of([row()], "a.log")[0].events if isinstance(e, TorchSeen)]
     assert "graph_breaks" in seen[0].lost
@@ -148,7 +148,7 @@ def test_old_traces_say_what_they_lack() -> None:
     ],
     ids=["empty", "no JSON", "deep", "another shape", "foreign", "torn"],
 )
-def test_losses_are_counted_and_said(content: bytes, lost: dict[str, int], torn: bool) -> None:
+def test_losses_are_counted_and_reported(content: bytes, lost: dict[str, int], torn: bool) -> None:
     """Each by its reason, and the verdict is then blind."""
     journals = trace_of([content], "a.log")
     assert (journals[0].lost, journals[0].torn_tail) == (lost, torn)
@@ -179,7 +179,7 @@ def test_bad_bytes_anywhere_in_a_line_that_is_used_are_counted() -> None:
     assert journal.lost == {}
 
 
-def test_a_compile_that_did_not_end_is_said() -> None:
+def test_a_compile_that_did_not_end_is_reported() -> None:
     """The process was killed in it, or the trace is cut at the end of a record."""
     content = line(b'{"dynamo_start": {"stack": []}, "frame_id": 3, "frame_compile_id": 0}')
     told = [e for e in trace_of([content], "a.log")[0].events if isinstance(e, EvidenceLost)]

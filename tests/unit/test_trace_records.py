@@ -77,7 +77,7 @@ def test_a_line_is_of_another_kind_by_its_own_event(foreign: bytes, lost: int) -
     assert losses.counts == ({"bad_prefix": lost} if lost else {})
 
 
-def test_kinds_that_are_not_used_are_not_looked_at() -> None:
+def test_kinds_that_are_not_used_are_skipped() -> None:
     """A record of another kind may hold anything, its payload too."""
     broken = HEAD + b'{"chromium_event": {{{{\n\t\xff\xfe not JSON\n'
     records, losses = scanned(broken + STRING)

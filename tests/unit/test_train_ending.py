@@ -148,7 +148,7 @@ def test_the_tail_is_bounded() -> None:
     """Whatever is printed after the last step."""
     reader = EndingReader()
     for number in range(9_000):
-        reader.line(b"%05d " % number + b"x" * 3000)
+        reader.line(f"{number:05d} " + "x" * 3000)
     tail = reader.tail().split("\n")
     assert (len(tail), tail[-1][:6]) == (TAIL_LINES, "08999 ")
     assert max(map(len, tail)) <= 2048

@@ -7,8 +7,8 @@ installed package, addresses of objects.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 from msgspec import Struct
 
@@ -23,9 +23,9 @@ from compilediag.compare.gate.baseline import (
     Scalar,
 )
 from compilediag.compare.keys import BreakKey, CauseKey, FrameKey, FrameTotal
+from compilediag.receipt.lane import lane_fields as all_lane_fields
 from compilediag.receipt.schema.compiles import CompileEvent, EventCause, GraphBreak
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import as_plain
 
 # Patterns that most files do not need are text: they are compiled where one does.
 _INSTALLED = r".*/(?:site|dist)-packages/"
@@ -85,9 +85,12 @@ def is_own(file: str | None) -> bool:
 
 def lane_fields(receipt: Receipt) -> dict[str, Scalar]:
     """What must be equal between a receipt and its baseline, beside the name; None: not known."""
-    found = dict(_flat(as_plain(receipt.header.lane), ""))
-    found.pop("name", None)
-    return found
+    fields = all_lane_fields(receipt)
+    fields.pop("name", None)
+    return {
+        path: str(cast(object, value)) if isinstance(value, list) else value
+        for path, value in fields.items()
+    }
 
 
 def torch_release(receipt: Receipt) -> str | None:
@@ -118,16 +121,6 @@ def portable_file(file: str) -> str:
 def portable_text(text: str) -> str:
     """The text without addresses and ids of objects, which differ in every run."""
     return _ADDRESS.sub("...", text)
-
-
-def _flat(value: Any, path: str) -> Iterable[tuple[str, Scalar]]:
-    if isinstance(value, Mapping):
-        for key, item in cast(Mapping[str, Any], value).items():
-            yield from _flat(item, f"{path}.{key}" if path else key)
-    elif isinstance(value, (list, tuple)):
-        yield path, str(cast(object, value))
-    else:
-        yield path, value
 
 
 def _causes(

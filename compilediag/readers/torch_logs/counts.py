@@ -1,25 +1,24 @@
 """The text log of a run (TORCH_LOGS=recompiles,graph_breaks), counted line by line.
 
-This is the second opinion: it counts from torch's own words what the events say independently.
-Any bytes are accepted. What looks like a recompile or a break and is not understood is counted
-as unknown, never passed over, because torch's wording drifts between releases.
+This is the second opinion: torch's own messages, counted independently of the events. Any bytes are
+accepted. What looks like a recompile or a break and is not understood is counted as unknown, never
+skipped, because torch's wording changes between releases.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from compilediag.readers.lines import plain_text, split_lines
 from compilediag.timeline.timeline import TextLog
 
 LINE_LIMIT = 65_536
-"""Longest line looked at, in bytes; the rest of a longer one is dropped."""
+"""Longest line read, in bytes; the rest of a longer one is dropped."""
 
 PROFILE_LIMIT = 64
 """Most messages about a stored profile that are kept."""
-
-ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,16}[ -/]?[@-~]|[@-Z\\-_])")
 
 # [rank0]:V1120 17:12:26.334000 8288 torch/_dynamo/guards.py:5396] [0/1] [__recompiles] text
 PREFIX = re.compile(
@@ -50,15 +49,16 @@ def read_text_log(chunks: Iterable[bytes]) -> TextLog:
     """Counts recompiles, limit warnings and break sites in the bytes of a text log.
 
     Never raises for what the bytes hold: bad UTF-8 is replaced, terminal escapes are removed, a
-    torn last line is said in `torn`, and what is not understood is counted in `unknown_lines`.
+    torn last line sets `torn`, and what is not understood is counted in `unknown_lines`.
     Lines without torch's prefix are the program's own output and are ignored, unless they look
     like torch's words (then they are unknown).
     """
     reader = _Reader()
     torn = False
-    for raw, ended in text_lines(chunks):
-        torn = not ended
-        reader.take(ANSI.sub("", raw.decode("utf-8", "replace")))
+    for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
+        torn = not line.ended
+        if line.raw:
+            reader.take(plain_text(line.raw))
     reader.close()
     return TextLog(
         recompiling_lines=reader.recompiling,
@@ -71,27 +71,14 @@ def read_text_log(chunks: Iterable[bytes]) -> TextLog:
     )
 
 
-def text_lines(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Lines of bounded length, with whether their end was seen; "\\r" ends one too."""
-    rest = b""
-    for chunk in chunks:
-        pieces = (rest + bytes(chunk)).replace(b"\r", b"\n").split(b"\n")
-        rest = pieces.pop()[:LINE_LIMIT]
-        for piece in pieces:
-            if piece:
-                yield piece[:LINE_LIMIT], True
-    if rest:
-        yield rest, False
-
-
 @dataclass(slots=True)
 class _Message:
     """The message that following lines with an equal prefix continue."""
 
     key: str
     kind: str
-    place: tuple[str, int] | None = None
-    """Innermost frame so far of a skip report, whose first line names no place."""
+    site: tuple[str, int] | None = None
+    """Innermost frame so far of a skip report, whose first line has no location."""
 
 
 @dataclass(slots=True)
@@ -122,14 +109,14 @@ class _Reader:
             self._plain_line(text)
 
     def close(self) -> None:
-        """Ends every open message: the place of a skip report is known only then."""
+        """Ends every open message: the site of a skip report is known only then."""
         for pid in tuple(self._open):
             self._end(pid)
 
     def _end(self, pid: str) -> None:
         message = self._open.pop(pid, None)
-        if message is not None and message.place is not None:
-            self.sites.add(message.place)
+        if message is not None and message.site is not None:
+            self.sites.add(message.site)
 
     def _begin(self, pid: str, key: str, kind: str) -> None:
         self._end(pid)
@@ -172,4 +159,4 @@ def _skip_line(message: _Message, text: str) -> None:
     if text.startswith(_TRACEBACK):
         message.kind = "traceback"
     elif frame := _STACK_LINE.match(text):
-        message.place = (frame["file"], int(frame["line"]))
+        message.site = (frame["file"], int(frame["line"]))

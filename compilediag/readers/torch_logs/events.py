@@ -1,7 +1,7 @@
-"""TORCH_LOGS text made into events, where it is the only record of a run.
+"""TORCH_LOGS text converted to events, where it is the only record of a run.
 
-A text log tells why torch compiled again and where graphs broke, and nothing else: no first
-compile, no graph, no seconds. What it does not tell is said, and such a run is never called clean.
+A text log holds why torch compiled again and where graphs broke, and nothing else: no first
+compile, no graph, no seconds. What it lacks is listed, and such a run is never called clean.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from compilediag.readers.compression import Opened
-from compilediag.readers.journal import Journal
-from compilediag.readers.torch_logs.counts import ANSI, LIMIT, PREFIX, RECOMPILING, text_lines
+from compilediag.readers.compression import open_stream
+from compilediag.readers.journal import Journal, with_loss, with_problem
+from compilediag.readers.lines import plain_text, split_lines
+from compilediag.readers.torch_logs.counts import LIMIT, LINE_LIMIT, PREFIX, RECOMPILING
 from compilediag_harness.wire import (
     WIRE_VERSION,
     Compiled,
     Event,
-    EvidenceLost,
     GraphBroke,
     Location,
     ProcessStarted,
@@ -47,39 +47,33 @@ NOT_IN_A_LOG = {
 _CAUSE = re.compile(r"\s{0,16}(?:- ){1,2}(?=!?\d{1,9}/)")
 _BREAK = re.compile(r"Graph break\b")
 _REPEATED = "user stack suppressed due to duplicate graph break"
-_PLACE = re.compile(r"Recompiling function (.{1,4096}) in (.{1,4096}):(\d{1,9})\s{0,4}$")
+_RECOMPILED = re.compile(r"Recompiling function (.{1,4096}) in (.{1,4096}):(\d{1,9})\s{0,4}$")
 
 
 def read_text_events(path: str) -> tuple[Journal, ...]:
     """The processes that wrote into the text log at `path`."""
-    opened = Opened(path)
-    found = events_of_text(opened.pieces(), os.path.basename(path))
-    if opened.problem is None:
-        return found
-    lost = EvidenceLost(0.0, 0, "text_log", f"{os.path.basename(path)}: {opened.problem}")
-    return (Journal(found[0].name, (*found[0].events, lost), True, found[0].lost), *found[1:])
+    stream = open_stream(path)
+    found = events_of_text(stream.chunks(), os.path.basename(path))
+    return with_problem(found, "text_log", stream.problem)
 
 
-def events_of_text(pieces: Iterable[bytes], name: str) -> tuple[Journal, ...]:
-    """The same of a log's bytes. Processes share one log: they are told apart by rank and id."""
+def events_of_text(chunks: Iterable[bytes], name: str) -> tuple[Journal, ...]:
+    """The same for a log's bytes. Processes that share one log are told apart by rank and id."""
     processes: dict[tuple[str | None, str], _Process] = {}
     torn = False
-    for raw, ended in text_lines(pieces):
-        torn = not ended
-        line = ANSI.sub("", raw.decode("utf-8", "replace"))
-        prefix = PREFIX.search(line)
+    for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
+        torn = not line.ended
+        text = plain_text(line.raw)
+        prefix = PREFIX.search(text)
         if prefix is None:
             continue
         key = (prefix["rank"], prefix["pid"])
-        if key not in processes:
-            if len(processes) >= MESSAGES_KEPT:
-                continue
-            processes[key] = _Process(key[0], key[1])
-        processes[key].take(prefix, line[prefix.end() :])
-    made = [process.finished(name) for process in processes.values()]
-    if not made:
+        if key in processes or len(processes) < MESSAGES_KEPT:
+            processes.setdefault(key, _Process(*key)).take(prefix, text[prefix.end() :])
+    if not processes:
         return (Journal(name, _Process(None, "0").opening(), torn, {"empty": 1}),)
-    return (Journal(name, made[0].events, torn, made[0].lost), *made[1:])
+    first, *others = (process.finished(name) for process in processes.values())
+    return (replace(first, torn_tail=torn), *others)
 
 
 @dataclass(slots=True)
@@ -94,8 +88,8 @@ class _Process:
     _key: str = ""
     _id: str = ""
     _lines: list[str] = field(default_factory=list[str])
-    _asked: dict[str, int] = field(default_factory=dict[str, int])
-    """Compile ids of this epoch that were asked about, with the place of their row."""
+    _rows: dict[str, int] = field(default_factory=dict[str, int])
+    """Compile ids recompiled in this epoch, with the index of their row among the events."""
 
     def take(self, prefix: re.Match[str], text: str) -> None:
         """One line of the log."""
@@ -122,9 +116,11 @@ class _Process:
     def finished(self, name: str) -> Journal:
         """All events of the process."""
         self._end()
-        lost = {"over_limit": self.lost} if self.lost else {}
-        told = [EvidenceLost(0.0, 0, "text_log", f"{name}: {self.lost} messages over the limit")]
-        return Journal(name, (*self.opening(), *self.events, *told[: len(lost)]), lost=lost)
+        journal = Journal(name, (*self.opening(), *self.events))
+        if not self.lost:
+            return journal
+        journal = replace(journal, lost={"over_limit": self.lost})
+        return with_loss(journal, "text_log", f"{self.lost} messages over the limit")
 
     def _end(self) -> None:
         lines, self._lines = self._lines, []
@@ -132,8 +128,8 @@ class _Process:
             return
         if len(self.events) >= 2 * MESSAGES_KEPT:
             self.lost += 1
-        elif place := _PLACE.match(lines[0]):
-            frame = Location(place[2], int(place[3]), place[1])
+        elif found := _RECOMPILED.match(lines[0]):
+            frame = Location(found[2], int(found[3]), found[1])
             self._recompile(frame, _reasons(lines[1:]))
         elif _BREAK.match(lines[0]):
             text = "\n".join(lines)
@@ -143,25 +139,24 @@ class _Process:
             )
 
     def _recompile(self, frame: Location, reasons: tuple[str, ...]) -> None:
-        """torch asked; that it compiled is taken for granted unless it says that a limit is hit."""
-        if self._id in self._asked:
+        """torch was about to compile; that it did is assumed unless a limit is reported as hit."""
+        if self._id in self._rows:
             self.epoch += 1
-            self._asked.clear()
+            self._rows.clear()
         t = float(len(self.events))
         self.events.append(Recompiled(t, 0, self._id, self.epoch, frame, reasons, (), 0.0))
-        self._asked[self._id] = len(self.events)
+        self._rows[self._id] = len(self.events)
         self.events.append(_row(t, self._id, self.epoch, frame, reasons))
 
     def _limit(self, text: str) -> None:
         self.events.append(
             WarningSeen(float(len(self.events)), 0, self._id, "torch._dynamo", clip(text, 4096))
         )
-        place = self._asked.get(self._id)
-        row = self.events[place] if place is not None else None
-        if place is not None and isinstance(row, Compiled):
-            reasons = (row.recompile_reason,) if row.recompile_reason else ()
-            self.events[place] = _row(
-                row.t, row.compile_id, row.epoch, row.frame, reasons, limit=text
+        index = self._rows.get(self._id)
+        row = None if index is None else self.events[index]
+        if index is not None and isinstance(row, Compiled):
+            self.events[index] = replace(
+                row, guarded=False, fail_type="RecompileLimit", fail_reason=text
             )
 
 
@@ -178,12 +173,7 @@ def _reasons(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def _row(
-    t: float,
-    compile_id: str,
-    epoch: int,
-    frame: Location,
-    reasons: tuple[str, ...],
-    limit: str | None = None,
+    t: float, compile_id: str, epoch: int, frame: Location, reasons: tuple[str, ...]
 ) -> Compiled:
     return Compiled(
         t=t,
@@ -192,13 +182,13 @@ def _row(
         epoch=epoch,
         frame=frame,
         forward=True,
-        guarded=limit is None,
+        guarded=True,
         seconds=0.0,
         backend_s=None,
         graph_ops=None,
         guards=None,
         cache_size=None,
         recompile_reason=reasons[0] if reasons else None,
-        fail_type=None if limit is None else "RecompileLimit",
-        fail_reason=limit,
+        fail_type=None,
+        fail_reason=None,
     )

@@ -1,30 +1,33 @@
-"""What one process wrote into a trace, record by record, made into the events of a live run.
+"""The records of one process in a trace, converted to the events of a live run.
 
-Ids start again at 0/0 after `torch._dynamo.reset()`, which no record tells: an id that begins a
-second time, in its first attempt, begins an epoch.
+Compile ids start again at 0/0 after `torch._dynamo.reset()`, of which there is no record: an id
+that begins a second time, in its first attempt, begins an epoch.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
 
 from compilediag.readers import lenient_json
 from compilediag.readers.journal import Journal
 from compilediag.readers.torch_trace.metadata import (
     Metadata,
     Metrics,
-    attempt_of,
     compile_id_of,
     compiled_of,
-    ended_at,
+    count_of,
     frame_of_start,
     interned_of,
-    rank_of,
+    seconds_of,
+    short_text,
     text_of,
 )
 from compilediag.readers.torch_trace.scan import TraceRecord
 from compilediag_harness.wire import (
+    TEXT_LIMIT,
     WIRE_VERSION,
     CollectivesPlanned,
     DynamoReset,
@@ -35,15 +38,14 @@ from compilediag_harness.wire import (
     ProcessStarted,
     Recompiled,
     TorchSeen,
-    clip,
 )
 
 ROWS_KEPT = 12_000
-"""Most attempts of a process that are kept; later records are counted as lost. Of as many,
+"""Most attempts of a process that are kept; later records are counted as lost. With as many,
 `analyze` has 54 MB resident, whatever the size of the trace."""
 
 EVENTS_KEPT = 36_000
-"""Most events of it: an attempt has one to three."""
+"""Most events of a process: an attempt has one to three."""
 
 REASONS_KEPT = 8
 """Most printed reasons kept of one recompile; only the first one decides its cause."""
@@ -67,6 +69,9 @@ OLD_SKIPS = {
     "frame: such a frame is seen to run eager, and its break is not counted"
 }
 
+Key = tuple[int, str]
+"""Epoch and compile id."""
+
 _YEAR_S = 366 * 86400.0
 _UNKNOWN = Location("", 0, "")
 
@@ -81,50 +86,48 @@ class TraceProcess:
         self._t = 0.0
         self._strings = strings
         self._events: list[Event] = []
-        self._texts: dict[str, str] = {}
         self._epoch = 0
         self._begun: set[str] = set()
-        self._open: dict[tuple[int, str], tuple[int, int, str] | None] = {}
+        """Compile ids of this epoch that began."""
+        self._open: dict[Key, tuple[int, int, str] | None] = {}
         """Frames of compiles that began and have no row yet."""
-        self._frames: dict[tuple[int, str], Location] = {}
-        """What is compiled under a frame id: the row of an attempt at the limit does not say."""
-        self._questions: dict[tuple[int, str], tuple[float, tuple[str, ...]]] = {}
-        self._rows: set[tuple[int, str]] = set()
+        self._frames: dict[Key, Location] = {}
+        """What is compiled under a frame id: an attempt at the limit has a row without it."""
+        self._reasons: dict[Key, tuple[float, tuple[str, ...]]] = {}
+        """Time and printed reasons of recompiles that have no row yet."""
+        self._rows: set[Key] = set()
         self._row_count = 0
         self._torch: str | None = None
         self._python = ""
         self._started_unix: float | None = None
-        self._told_rank = False
+        self._has_rank = False
         self._cut = False
         """Whether records were left out."""
 
     def take(self, record: TraceRecord, metadata: Metadata) -> str | None:
-        """One record; why it is lost, if it is."""
+        """One record; the reason why it is lost, if it is."""
         self._tick(record.at_s)
-        if not self._told_rank and (rank := rank_of(metadata)) is not None:
-            # The record tells what the process was; a file's name may be anything.
-            self.rank, self._told_rank = rank, True
+        if not self._has_rank and (rank := count_of(metadata.rank)) is not None:
+            # The record is right about the process; a file's name may be anything.
+            self.rank, self._has_rank = rank, True
         if metadata.str is not None:
             return self._string(metadata.str)
         if self._is_full():
             self._cut = True
             return "over_limit"
-        metrics = metadata.metrics
-        if metrics is not None:
-            self._row(metrics, record.metadata)
-            return None
-        if metadata.dynamo_start is not None:
-            frame = frame_of_start(metadata.dynamo_start)
-            self._start(metadata, frame)
-            return None
-        if metadata.artifact is not None:
+        if metadata.metrics is not None:
+            self._row(metadata.metrics, record.metadata)
+        elif metadata.dynamo_start is not None:
+            self._start(metadata, frame_of_start(metadata.dynamo_start))
+        elif metadata.artifact is not None:
             self._artifact(str(metadata.artifact.name), record.payload, metadata)
-            return None
-        return "bad_json"
+        else:
+            return "bad_json"
+        return None
 
     def _is_full(self) -> bool:
         """Then nothing more is kept: a recompile whose row is lost is one that nothing confirms."""
-        events = len(self._events) + len(self._questions)
+        events = len(self._events) + len(self._reasons)
         most = max(events, len(self._begun), len(self._open))
         return self._row_count >= ROWS_KEPT or most >= EVENTS_KEPT
 
@@ -136,7 +139,7 @@ class TraceProcess:
     def _opening(self) -> tuple[Event, Event]:
         version = self._torch or ""
         lost = dict(NOT_IN_A_TRACE)
-        if self._torch is None or self._torch.startswith("2.7."):
+        if not version or version.startswith("2.7."):
             lost |= OLD_SKIPS
         stamp = "" if self._started_unix is None else _utc(self._started_unix)
         started = ProcessStarted(
@@ -152,7 +155,7 @@ class TraceProcess:
         self._t = max(self._t, since)
 
     def _start(self, metadata: Metadata, frame: tuple[int, int, str] | None) -> None:
-        if attempt_of(metadata):
+        if count_of(metadata.attempt):  # a restart
             return
         compile_id = compile_id_of(metadata)
         if compile_id in self._begun:
@@ -167,81 +170,64 @@ class TraceProcess:
 
     def _row(self, metrics: Metrics, line: bytes) -> None:
         self._row_count += 1
-        row = compiled_of(metrics, line, self._t, self._epoch, self._text)
-        key = (self._epoch, row.compile_id)
-        if row.forward and key in self._rows and not self._begun:
-            # A trace without records of starts: only rows can tell that ids began again.
-            self._reset_by_row()
-            row = compiled_of(metrics, line, self._t, self._epoch, self._text)
-            key = (self._epoch, row.compile_id)
+        row = compiled_of(metrics, line, self._t, self._epoch)
+        if row.forward and (self._epoch, row.compile_id) in self._rows and not self._begun:
+            # A trace without records of starts: only rows can show that ids began again.
+            self._reset()
+            row = replace(row, epoch=self._epoch)
         self._versions(metrics)
         if row.forward:
+            key = (self._epoch, row.compile_id)
             self._rows.add(key)
             if row.frame.file:
-                self._frames[self._epoch, row.compile_id.rpartition("/")[0]] = row.frame
+                self._frames[_frame_key(key)] = row.frame
             self._open.pop(key, None)
-            if key in self._questions:
-                self._events.append(self._question(*key, row.frame))
-                del self._questions[key]
+            if key in self._reasons:
+                self._events.append(self._recompiled(key, row.frame))
+                del self._reasons[key]
         self._events.append(row)
-
-    def _reset_by_row(self) -> None:
-        self._epoch += 1
-        self._events.append(DynamoReset(self._t, 0, self._epoch))
 
     def _versions(self, metrics: Metrics) -> None:
         if self._torch is None:
-            self._torch = text_of(metrics.pytorch_version)
-        self._python = self._python or (text_of(metrics.python_version) or "").partition(" ")[0]
-        ended = ended_at(metrics)
+            self._torch = text_of(metrics.pytorch_version, 200)
+        self._python = (
+            self._python or (text_of(metrics.python_version, 200) or "").partition(" ")[0]
+        )
+        ended = seconds_of(metrics.end_time_us)
         if self._started_unix is None and ended is not None:
             self._started_unix = ended - self._t
 
     def _artifact(self, name: str, payload: bytes, metadata: Metadata) -> None:
         compile_id = compile_id_of(metadata)
         if name == "recompile_reasons":
-            self._questions[self._epoch, compile_id] = (self._t, self._reasons(payload))
+            self._reasons[self._epoch, compile_id] = (self._t, _reasons_in(payload))
         elif name == "dynamo_graph_break_reason":
-            text = self._text(clip(payload.decode("utf-8", "replace")))
+            text = short_text(payload.decode("utf-8", "replace"), TEXT_LIMIT)
             self._events.append(GraphBroke(self._t, 0, compile_id, self._epoch, text))
         elif name == "torch_version":
             self._torch = _version_in(payload) or self._torch
         elif name == "inductor_collective_schedule":
-            operations = _texts(lenient_json.parse(payload))
+            found = lenient_json.parse_list(payload) or []
+            operations = tuple(short_text(item, 512) for item in found[:OPERATIONS_KEPT])
             self._events.append(CollectivesPlanned(self._t, 0, compile_id, self._epoch, operations))
 
-    def _reasons(self, payload: bytes) -> tuple[str, ...]:
-        """One reason is bare text, several are a JSON list: torch says "json" of both."""
-        several = lenient_json.parse(payload) if payload.startswith(b"[") else None
-        if isinstance(several, list):
-            items: list[object] = several  # pyright: ignore[reportUnknownVariableType]
-            found = [str(item) for item in items]
-        else:
-            found = [payload.decode("utf-8", "replace")] if payload else []
-        kept = found[:REASONS_KEPT]
-        return tuple(
-            self._text(clip(reason, 512 if place else 4096)) for place, reason in enumerate(kept)
-        )
-
-    def _question(self, epoch: int, compile_id: str, frame: Location) -> Recompiled:
-        t, reasons = self._questions[epoch, compile_id]
+    def _recompiled(self, key: Key, frame: Location) -> Recompiled:
+        t, reasons = self._reasons[key]
         if not frame.file:
-            started = self._frame(self._open.get((epoch, compile_id)))
-            known = self._frames.get((epoch, compile_id.rpartition("/")[0]))
-            frame = started or known or _UNKNOWN
-        return Recompiled(t, 0, compile_id, epoch, frame, reasons, (), 0.0)
+            known = self._frames.get(_frame_key(key))
+            frame = self._frame(self._open.get(key)) or known or _UNKNOWN
+        return Recompiled(t, 0, key[1], key[0], frame, reasons, (), 0.0)
 
     def _unended(self) -> Iterator[Event]:
-        """Compiles that began and of which nothing more is told: the process ended in them, or the
-        trace is cut."""
-        for key in self._questions:
-            yield self._question(*key, _UNKNOWN)
-        if not self._open:
-            return
-        ids = ", ".join(compile_id for _, compile_id in list(self._open)[:3])
-        many = "compile" if len(self._open) == 1 else "compiles"
-        told = f"{len(self._open)} {many} began and did not end in the trace ({ids})"
-        yield EvidenceLost(self._t, 0, "torch_trace", told)
+        """Compiles that began and have no further record: the process ended in them, or the trace
+        is cut."""
+        for key in self._reasons:
+            yield self._recompiled(key, _UNKNOWN)
+        if self._open:
+            ids = ", ".join(compile_id for _, compile_id in list(self._open)[:3])
+            compiles = "compile" if len(self._open) == 1 else "compiles"
+            reason = f"{len(self._open)} {compiles} began and did not end in the trace ({ids})"
+            yield EvidenceLost(self._t, 0, "torch_trace", reason)
 
     def _frame(self, start: tuple[int, int, str] | None) -> Location | None:
         if start is None:
@@ -253,16 +239,26 @@ class TraceProcess:
         interned = interned_of(value)
         if interned is None:
             return "bad_json"
-        number, text = interned
+        index, text = interned
         if len(self._strings) < STRINGS_KEPT:
-            self._strings[number] = clip(text, 4096)
+            self._strings[index] = short_text(text)
         return None
 
-    def _text(self, text: str) -> str:
-        """The same text; what records repeat is kept once."""
-        if len(self._texts) >= STRINGS_KEPT:
-            return text
-        return self._texts.setdefault(text, text)
+
+def _frame_key(key: Key) -> Key:
+    """The frame of a compile: "0/1" is one of frame "0"."""
+    return key[0], key[1].rpartition("/")[0]
+
+
+def _reasons_in(payload: bytes) -> tuple[str, ...]:
+    """One reason is bare text, several are a JSON list: torch's metadata says "json" of both."""
+    found = lenient_json.parse_list(payload) if payload.startswith(b"[") else None
+    if found is None:
+        found = [payload.decode("utf-8", "replace")] if payload else []
+    return tuple(
+        short_text(reason, 512 if index else 4096)
+        for index, reason in enumerate(found[:REASONS_KEPT])
+    )
 
 
 def _utc(seconds: float) -> str:
@@ -273,18 +269,13 @@ def _utc(seconds: float) -> str:
 
 
 def _version_in(payload: bytes) -> str | None:
-    """The version, from the artifact in which torch tells it."""
+    """The version in torch's own artifact."""
     value = lenient_json.parse(payload)
     if isinstance(value, dict):
-        fields: dict[str, object] = value  # pyright: ignore[reportUnknownVariableType]
-        value = next((item for key, item in fields.items() if "version" in str(key)), None)
+        fields = cast(dict[str, object], value)
+        value = next((item for key, item in fields.items() if "version" in key), None)
     text = value if isinstance(value, str) else payload.decode("utf-8", "replace")
-    return clip(text.strip().strip('"'), 100) or None
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    items: list[object] = value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]
-    return tuple(clip(str(item), 512) for item in items[:OPERATIONS_KEPT])
+    return short_text(text.strip().strip('"'), 100) or None
 
 
 def _order(event: Event) -> tuple[float, bool]:

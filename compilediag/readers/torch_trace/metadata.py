@@ -1,10 +1,9 @@
-"""The metadata of a trace's records as values: what compile they are of, torch's metrics of it."""
+"""The metadata of a trace's records as values: their compile, and torch's metrics of it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import lru_cache
+from sys import intern
 from typing import Any, cast
 
 import msgspec
@@ -12,13 +11,15 @@ import msgspec
 from compilediag.readers import lenient_json
 from compilediag_harness.wire import Compiled, Location, clip
 
-TEXT_KEPT = 4096
-"""Longest reason kept from a metrics row, in characters."""
+MAX_TEXT_CHARS = 4096
+"""Longest reason kept from a metrics row."""
 
 _LIMIT_NAME = b'\\"recompile_limit\\": '
-_LIMIT = re.compile(re.escape(_LIMIT_NAME) + rb"(\d{1,9})")
-_MOST = 2**53
+_DIGITS = re.compile(rb"\d{1,9}")
+_MAX_COUNT = 2**53
 """Larger numbers than this are no counts."""
+
+_CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
 
 
 class Metrics(msgspec.Struct):
@@ -84,7 +85,7 @@ class Metadata(msgspec.Struct):
 
     @property
     def metrics(self) -> Metrics | None:
-        """The metrics row, whichever of its spellings it has."""
+        """The metrics row, under whichever of its names."""
         return (
             self.compilation_metrics
             or self.bwd_compilation_metrics
@@ -126,107 +127,75 @@ def decode(line: bytes) -> Metadata | None:
 
 
 def compile_id_of(line: Metadata) -> str:
-    """torch's spelling of the compile the record is of, without the attempt: "0/1", "!1/0/1"."""
-    frame, number = _count(line.frame_id), _count(line.frame_compile_id)
-    autograd = _count(line.compiled_autograd_id)
-    prefix = "" if autograd is None else f"!{autograd}"
-    if frame is None or number is None:
-        return prefix
-    return f"{prefix}/{frame}/{number}" if prefix else f"{frame}/{number}"
+    """torch's id of the record's compile, without the attempt: "0/1", "!1/0/1"."""
+    frame, index = count_of(line.frame_id), count_of(line.frame_compile_id)
+    autograd = count_of(line.compiled_autograd_id)
+    parts = [] if autograd is None else [f"!{autograd}"]
+    parts += [] if frame is None or index is None else [f"{frame}/{index}"]
+    return "/".join(parts)
 
 
-def compiled_of(
-    metrics: Metrics, line: bytes, t: float, epoch: int, shared: Callable[[str], str] = str
-) -> Compiled:
-    """The event that the live collector makes of the same row, of step 0.
-
-    `shared` gives the first of equal texts: rows say the same of their frames again and again.
-    """
-    # A search for text alone goes through 40 kB at ten times the speed of an expression.
-    named = line.find(_LIMIT_NAME)
-    limit = None if named < 0 else _LIMIT.search(line, named)
+def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled:
+    """The event that the live collector makes of the same row, of step 0."""
+    # torch's configuration, which holds the limit, is JSON within a JSON string of 40 kB.
+    limit = _DIGITS.match(line.partition(_LIMIT_NAME)[2])
     restarts = _items(metrics.restart_reasons)
     return Compiled(
         t=t,
         step=0,
-        compile_id=_text(metrics.compile_id, 100) or "",
+        compile_id=text_of(metrics.compile_id, 100) or "",
         epoch=epoch,
-        frame=_place(
-            _text(metrics.co_filename) or "",
-            _count(metrics.co_firstlineno) or 0,
-            _text(metrics.co_name) or "",
+        frame=Location(
+            text_of(metrics.co_filename) or "",
+            count_of(metrics.co_firstlineno) or 0,
+            text_of(metrics.co_name) or "",
         ),
         forward=metrics.is_forward is not False,
         guarded=metrics.has_guarded_code is True and not _gave_up(metrics),
         seconds=_seconds(metrics),
-        backend_s=_microseconds(metrics.aot_autograd_cumulative_compile_time_us),
-        graph_ops=_count(metrics.graph_op_count),
-        guards=_count(metrics.guard_count),
-        cache_size=_count(metrics.cache_size),
-        recompile_reason=_kept(metrics.recompile_reason, shared),
-        fail_type=_text(metrics.fail_type),
-        fail_reason=_kept(metrics.fail_reason, shared),
-        restart_reasons=tuple(sorted(shared(_told(item)) for item in restarts[:16])),
-        limit=int(limit[1]) if limit else None,
+        backend_s=seconds_of(metrics.aot_autograd_cumulative_compile_time_us),
+        graph_ops=count_of(metrics.graph_op_count),
+        guards=count_of(metrics.guard_count),
+        cache_size=count_of(metrics.cache_size),
+        recompile_reason=text_of(metrics.recompile_reason),
+        fail_type=text_of(metrics.fail_type),
+        fail_reason=text_of(metrics.fail_reason),
+        restart_reasons=tuple(sorted(short_text(item) for item in restarts[:16])),
+        limit=int(limit[0]) if limit else None,
         guard_eval_us=_number(metrics.guard_latency_us),
-        cache_hits=_sum(
-            metrics.inductor_fx_local_cache_hit_count,
-            metrics.inductor_fx_remote_cache_hit_count,
-            metrics.aotautograd_local_cache_hit_count,
-            metrics.aotautograd_remote_cache_hit_count,
-        ),
-        cache_misses=_sum(
-            metrics.inductor_fx_local_cache_miss_count,
-            metrics.inductor_fx_remote_cache_miss_count,
-            metrics.aotautograd_local_cache_miss_count,
-            metrics.aotautograd_remote_cache_miss_count,
-        ),
+        cache_hits=_cache_count(metrics, "hit"),
+        cache_misses=_cache_count(metrics, "miss"),
     )
 
 
-def ended_at(metrics: Metrics) -> float | None:
-    """When the attempt ended, in seconds since 1970."""
-    return _microseconds(metrics.end_time_us)
-
-
 def frame_of_start(start: Start) -> tuple[int, int, str] | None:
-    """The frame a compile began with: number of its interned file, first line, name."""
+    """The frame a compile began with: index of its interned file, first line, name."""
     entries = _items(start.stack)
     frame = entries[-1] if entries else None
     if not isinstance(frame, dict):
         return None
-    fields: dict[str, Any] = frame  # pyright: ignore[reportUnknownVariableType]
-    file, line = _count(fields.get("filename")), _count(fields.get("line"))
-    return None if file is None or line is None else (file, line, _text(fields.get("name")) or "")
+    fields = cast(dict[str, Any], frame)
+    file, line = count_of(fields.get("filename")), count_of(fields.get("line"))
+    return None if file is None or line is None else (file, line, text_of(fields.get("name")) or "")
 
 
 def interned_of(value: Any) -> tuple[int, str] | None:
-    """A string of the file's table, with its number."""
+    """A string of the file's table, with its index."""
     items = _items(value)
     if len(items) != 2 or not isinstance(items[0], str):
         return None
-    number = _count(items[1])
-    return None if number is None else (number, items[0])
+    index = count_of(items[1])
+    return None if index is None else (index, items[0])
 
 
-def rank_of(line: Metadata) -> int | None:
-    """The rank that the record itself tells."""
-    return _count(line.rank)
-
-
-def attempt_of(line: Metadata) -> int:
-    """0 for the first attempt of a compile, more after restarts."""
-    return _count(line.attempt) or 0
-
-
-def text_of(value: Any) -> str | None:
-    """A short text field."""
-    return _text(value, 200)
+def short_text(value: Any, limit: int = MAX_TEXT_CHARS) -> str:
+    """A value as text of bounded length. Records repeat texts: each is kept once."""
+    return intern(clip(str(value), limit))
 
 
 def _gave_up(metrics: Metrics) -> bool:
-    """torch 2.7 calls a frame guarded that it gave up at a break in a loop: such a row has neither
-    a graph nor the count of intermediate results that torch fills where tracing ended well."""
+    """torch 2.7 sets `has_guarded_code` for a frame that it gave up at a break in a loop: its row
+    has neither a graph nor the count of intermediate results that a completed trace has."""
     return metrics.graph_op_count is None and metrics.ir_count is None
 
 
@@ -235,7 +204,7 @@ def _seconds(metrics: Metrics) -> float:
     start, end = _number(metrics.start_time_us), _number(metrics.end_time_us)
     if start is not None and end is not None and end >= start:
         return (end - start) / 1e6
-    return _microseconds(metrics.duration_us) or 0.0
+    return seconds_of(metrics.duration_us) or 0.0
 
 
 def _items(value: Any) -> list[Any]:
@@ -243,39 +212,29 @@ def _items(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-def _sum(*values: Any) -> int | None:
-    """Added up; None where torch told none of them."""
-    known = [count for value in values if (count := _count(value)) is not None]
+def _cache_count(metrics: Metrics, outcome: str) -> int | None:
+    """Hits or misses of all of torch's caches; None where the row has none of these counts."""
+    values = (getattr(metrics, f"{cache}_cache_{outcome}_count") for cache in _CACHES)
+    known = [count for value in values if (count := count_of(value)) is not None]
     return sum(known) if known else None
 
 
-def _text(value: Any, limit: int = TEXT_KEPT) -> str | None:
-    return None if value is None else clip(str(value), limit)
+def text_of(value: Any, limit: int = MAX_TEXT_CHARS) -> str | None:
+    """The value as text of bounded length; None where there is none."""
+    return None if value is None else short_text(value, limit)
 
 
-@lru_cache(maxsize=256)
-def _place(file: str, line: int, function: str) -> Location:
-    """Remembered: a frame has many rows, and many ranks have the same frames."""
-    return Location(file, line, function)
-
-
-def _kept(value: Any, shared: Callable[[str], str]) -> str | None:
-    return None if value is None else shared(_told(value))
-
-
-def _told(value: Any) -> str:
-    return clip(str(value), TEXT_KEPT)
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < _MOST else None
+def count_of(value: Any) -> int | None:
+    """A count; None where the value is none."""
+    return value if type(value) is int and 0 <= value < _MAX_COUNT else None
 
 
 def _number(value: Any) -> float | None:
     known = type(value) is int or type(value) is float
-    return float(value) if known and 0 <= value < _MOST else None
+    return float(value) if known and 0 <= value < _MAX_COUNT else None
 
 
-def _microseconds(value: Any) -> float | None:
+def seconds_of(value: Any) -> float | None:
+    """Microseconds as seconds; None where the value is no number."""
     number = _number(value)
     return None if number is None else number / 1e6

@@ -1,31 +1,30 @@
-"""How a trainer's output says that the run ended: an exception, a signal, the scheduler, or well.
+"""How the run ended by its trainer's output: an exception, a signal, the scheduler, or well.
 
 What is printed after the last step line counts: an exception that is followed by further steps was
 caught. Of many ranks that fail together the first exception is the cause, and those that follow
-from another process's end are not.
+from the end of another process are not.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from signal import SIGINT
 
-from compilediag.readers.train_logs.lines import named_rank, plain_text
+from compilediag.readers.lines import named_rank
 from compilediag.timeline.train_log import LoggedEnding
 
-_SIGINT = 2
-
 KEPT_LINES = 4000
-"""Lines kept after a step line: the first exception stands among them."""
+"""Lines kept after a step line: the first exception is among them."""
 
 TAIL_LINES = 400
-TAIL_LINE_BYTES = 2048
-LOOKED_AT_CHARS = 256
-"""Of a line that stands in no traceback: what tells of an end stands at its beginning."""
+MAX_LINE_CHARS = 2048
+SEARCHED_CHARS = 256
+"""Of a line outside of tracebacks: the words about an end are at its beginning."""
 
-REASON_CHARS = 2000
+MAX_REASON_CHARS = 2000
 
 _TRACEBACK = "Traceback (most recent call last)"
 _CHAINED = (
@@ -52,7 +51,7 @@ _SIGNALS = {
     "Segmentation fault": 11, "segmentation fault": 11, "Bus error": 7, "bus error": 7,
     "Illegal instruction": 4, "Floating point exception": 8,
 }  # fmt: skip
-# As bash ("run.sh: line 3:  4242 Killed     python train.py") and zsh tell of a child, or alone.
+# As bash ("run.sh: line 3:  4242 Killed     python train.py") and zsh report a child, or alone.
 _CRASH = re.compile(
     r"(?:\A|\A.{1,400}: line \d{1,9}: {1,8}\d{1,9} |\Azsh: )"
     rf"(?P<word>{'|'.join(_SIGNALS)})(?: \(core dumped\)| {{4}}|\Z)"
@@ -70,65 +69,61 @@ class EndingReader:
     """The lines since the last step line, and the end of the output, both bounded."""
 
     finished: bool = False
-    _tail: deque[bytes] = field(default_factory=lambda: deque[bytes](maxlen=TAIL_LINES))
-    _before: list[bytes] = field(default_factory=list[bytes])
-    """Between the last two step lines: of a rank that failed while another still told a step."""
-    _since: list[bytes] = field(default_factory=list[bytes])
+    _tail: deque[str] = field(default_factory=lambda: deque[str](maxlen=TAIL_LINES))
+    _before: list[str] = field(default_factory=list[str])
+    """Between the last two step lines: of a rank that failed while another still logged a step."""
+    _since: list[str] = field(default_factory=list[str])
 
-    def line(self, raw: bytes) -> None:
-        """A line that tells of no step."""
-        self._tail.append(raw[:TAIL_LINE_BYTES])
+    def line(self, text: str) -> None:
+        """A line of no step."""
+        self._tail.append(text[:MAX_LINE_CHARS])
         if len(self._since) < KEPT_LINES:
-            self._since.append(raw[:TAIL_LINE_BYTES])
+            self._since.append(text[:MAX_LINE_CHARS])
 
-    def step(self, raw: bytes) -> None:
-        """A line that tells of a step."""
-        self._tail.append(raw[:TAIL_LINE_BYTES])
+    def step(self, text: str) -> None:
+        """The line of a step."""
+        self._tail.append(text[:MAX_LINE_CHARS])
         if self._since:
             self._before, self._since = self._since, []
         self.finished = False
 
-    def end(self, raw: bytes) -> None:
-        """The trainer's last words."""
-        self.step(raw)
+    def end(self, text: str) -> None:
+        """The line with which the trainer says that it has ended."""
+        self.step(text)
         self._before = []
         self.finished = True
 
     def tail(self) -> str:
-        """The end of the output, without terminal escapes."""
-        return "\n".join(plain_text(raw) for raw in self._tail)
+        """The end of the output."""
+        return "\n".join(self._tail)
 
     def ending(self) -> LoggedEnding | None:
         """None where nothing says that the run ended badly."""
-        late = [plain_text(raw) for raw in (*self._since, *self._missed())]
-        found = ending_in(late)
+        missed = self._tail if len(self._since) >= KEPT_LINES else ()
+        found = ending_in((*self._since, *missed))
         if found is None or not _FOLLOWS_ANOTHER.search(found.reason):
             return found
-        earlier = ending_in([plain_text(raw) for raw in self._before])
+        earlier = ending_in(self._before)
         if earlier is None or _FOLLOWS_ANOTHER.search(earlier.reason):
             return found
         return LoggedEnding(earlier.status, earlier.reason, found.exit_code)
 
-    def _missed(self) -> Sequence[bytes]:
-        """The last lines, where they were too many to keep them all."""
-        return tuple(self._tail) if len(self._since) >= KEPT_LINES else ()
-
 
 def ending_in(lines: Iterable[str]) -> LoggedEnding | None:
-    """The bad ending that the lines tell; None where they tell none."""
-    told = _Told()
+    """The bad ending that the lines report; None where they report none."""
+    evidence = _Evidence()
     for line in lines:
         rank, text = named_rank(line)
-        told.take(rank, text.rstrip())
-    return told.ending()
+        evidence.take(rank, text.rstrip())
+    return evidence.ending()
 
 
 @dataclass(slots=True)
-class _Told:
+class _Evidence:
     """What was found so far; exceptions by the rank that printed them."""
 
     exceptions: dict[str | None, str] = field(default_factory=dict[str | None, str])
-    """Uncaught ones in order of the ranks that told first; a chained one takes the place."""
+    """Uncaught ones in the order of their ranks' first; a chained one replaces that of its rank."""
     crash: str | None = None
     scheduler: str | None = None
     code: int | None = None
@@ -139,45 +134,39 @@ class _Told:
     def take(self, rank: str | None, text: str) -> None:
         if _TRACEBACK in text:
             self._inside.add(rank)
-            return
-        if rank in self._inside and text[:1] not in {" ", "\t", "", "|", "+"}:
-            self._end_of_traceback(rank, text)
-            return
-        if text.startswith(_CHAINED):
+        elif rank in self._inside and text[:1] not in {" ", "\t", "", "|", "+"}:
+            if _EXCEPTION.match(text):  # else another process wrote in between
+                self._inside.discard(rank)
+                self._exception(rank, text)
+        elif text.startswith(_CHAINED):
             self._chained.add(rank)
-            return
-        if _WORTH_A_LOOK.search(text, 0, LOOKED_AT_CHARS):
-            self._look(rank, text)
-
-    def _end_of_traceback(self, rank: str | None, text: str) -> None:
-        if not _EXCEPTION.match(text):
-            return  # another process wrote in between
-        self._inside.discard(rank)
-        self._exception(rank, text)
+        elif _WORTH_A_LOOK.search(text, 0, SEARCHED_CHARS):
+            self._search(rank, text)
 
     def _exception(self, rank: str | None, text: str) -> None:
-        told = self.exceptions.get(rank)
-        if told is None or rank in self._chained or _FOLLOWS_ANOTHER.search(told):
-            self.exceptions[rank] = text[:REASON_CHARS]
+        known = self.exceptions.get(rank)
+        if known is None or rank in self._chained or _FOLLOWS_ANOTHER.search(known):
+            self.exceptions[rank] = text[:MAX_REASON_CHARS]
         self._chained.discard(rank)
 
-    def _look(self, rank: str | None, text: str) -> None:
+    def _search(self, rank: str | None, text: str) -> None:
+        reason = text.strip()[:MAX_REASON_CHARS]
         if code := _AGENT_CODE.search(text):
             self.code = int(code["code"]) if self.code is None else self.code
         elif code := _CHILD_CODE.search(text):
-            # torchrun tells the root cause last.
+            # torchrun prints the root cause last.
             self.code = int(code["code"])
         elif signal := _CHILD_SIGNAL.search(text):
-            self.signal = (int(signal["signal"]), text.strip()[:REASON_CHARS])
+            self.signal = (int(signal["signal"]), reason)
         elif _SCHEDULER.search(text):
-            self.scheduler = self.scheduler or text.strip()[:REASON_CHARS]
+            self.scheduler = self.scheduler or reason
         elif signal := _GOT_SIGNAL.search(text):
             self._exception(rank, text)
-            self.signal = self.signal or (int(signal["signal"]), text[:REASON_CHARS])
+            self.signal = self.signal or (int(signal["signal"]), text[:MAX_REASON_CHARS])
         elif crash := _CRASH.search(text):
-            self.crash = self.crash or text.strip()[:REASON_CHARS]
-            number = _SIGNALS.get(crash["word"] or "")
-            self.signal = self.signal or (None if number is None else (number, self.crash))
+            self.crash = self.crash or reason
+            signum = _SIGNALS.get(crash["word"] or "")
+            self.signal = self.signal or (None if signum is None else (signum, self.crash))
         elif text == "KeyboardInterrupt":
             self._exception(rank, text)
 
@@ -191,11 +180,8 @@ class _Told:
         if self.scheduler is not None:
             return LoggedEnding("killed", self.scheduler, code)
         if self.signal is not None:
-            number, text = self.signal
-            status = "interrupted" if number == _SIGINT else "killed"
-            return LoggedEnding(status, text, code or 128 + number)
-        if self.crash is not None:
-            return LoggedEnding("failed", self.crash, code)
-        if self.exceptions:
-            return LoggedEnding("failed", next(iter(self.exceptions.values())), code)
-        return None
+            signum, text = self.signal
+            status = "interrupted" if signum == SIGINT else "killed"
+            return LoggedEnding(status, text, code or 128 + signum)
+        reason = self.crash or next(iter(self.exceptions.values()), None)
+        return None if reason is None else LoggedEnding("failed", reason, code)

@@ -1,25 +1,25 @@
 """Progress bars of tqdm in a log, and how long the steps they count took.
 
-A bar tells whole seconds since it began, and a rate. Of a rate that follows the last few steps no
-mean can be made, so the seconds are used where there are enough of them.
+A bar shows whole seconds since it began, and a rate. Of a rate that follows the last few steps no
+mean can be computed, so the seconds are used where there are enough of them.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-BAR_MARKER = b"%|"
+BAR_MARKER = "%|"
 
 SECONDS_ENOUGH = 20
 """Whole seconds that are known to a twentieth."""
 
-STRETCHES_LIMIT = 1_000_000
+TIMED_LIMIT = 1_000_000
 TOTALS_LIMIT = 1000
 
-BAR_CHARS = 1000
-"""Longest bar."""
+MAX_BAR_CHARS = 1000
 
 _AFTER = re.compile(
     r"[ \t]{0,16}(?P<done>\d{1,12})/(?P<total>\d{1,12}) "
@@ -32,7 +32,7 @@ class Bar(NamedTuple):
     """One drawing of a bar."""
 
     before: str
-    """What stands before it: "Epoch 3:"; empty where nothing does."""
+    """The text before it: "Epoch 3:"; empty where there is none."""
     done: int
     total: int
     elapsed_s: int
@@ -44,28 +44,28 @@ class Bar(NamedTuple):
 
 def bar_in(text: str) -> Bar | None:
     """The bar that a line is; None where it is none, or counts something else than steps."""
-    place = text.find("%|")
-    end = text.find("|", place + 2, place + 2 + BAR_CHARS) if place > 0 else -1
+    start = text.find(BAR_MARKER)
+    end = text.find("|", start + 2, start + 2 + MAX_BAR_CHARS) if start > 0 else -1
     found = _AFTER.match(text, end + 1) if end > 0 else None
     if found is None:
         return None
-    done, total, hours, minutes, seconds, spelled, unit = found.groups()
-    rate = float(spelled) if spelled != "?" else 0.0
+    rate = float(found["rate"]) if found["rate"] != "?" else 0.0
     return Bar(
-        before=text[:place].rstrip("0123456789").strip(),
-        done=int(done),
-        total=int(total),
-        elapsed_s=int(hours or 0) * 3600 + int(minutes) * 60 + int(seconds),
-        step_s=None if rate <= 0 else rate if unit == "s/it" else 1 / rate,
+        before=text[:start].rstrip("0123456789").strip(),
+        done=int(found["done"]),
+        total=int(found["total"]),
+        elapsed_s=(int(found["hours"] or 0) * 60 + int(found["minutes"])) * 60
+        + int(found["seconds"]),
+        step_s=None if rate <= 0 else rate if found["unit"] == "s/it" else 1 / rate,
         after=text[found.end() :],
     )
 
 
-class Stretch(NamedTuple):
+class TimedSteps(NamedTuple):
     """Some steps that a bar counted."""
 
-    number: int
-    """Of the last step, counted over all bars of the kind."""
+    step: int
+    """The last of them, counted over all bars of the kind."""
     step_s: float
     steps: int
 
@@ -79,14 +79,13 @@ class Bars:
     """Steps of the bars that are over."""
     begun: int = 0
     """Bars, those that begin anew included."""
-    stretches: list[Stretch] = field(default_factory=list[Stretch])
-    _key: tuple[str, int] = ("", 0)
+    timed: list[TimedSteps] = field(default_factory=list[TimedSteps])
     _first: Bar | None = None
-    """Where the stretch in progress began."""
+    """Where the steps to be timed next began."""
     _newest: Bar | None = None
     """The first drawing of the most steps: later ones may hold an evaluation."""
-    _told: bool = False
-    """The bar in progress has told a stretch."""
+    _is_timed: bool = False
+    """Some steps of the bar in progress are timed."""
 
     @property
     def drawn_steps(self) -> int:
@@ -96,34 +95,36 @@ class Bars:
     def take(self, bar: Bar) -> None:
         """The next drawing of a bar."""
         newest = self._newest
-        if newest is None or (bar.before, bar.total) != self._key or bar.done < newest.done:
+        same = newest is not None and (bar.before, bar.total) == (newest.before, newest.total)
+        if newest is None or not same or bar.done < newest.done:
             self.end()
             self.begun += 1
-            self._key, self._first, self._newest = (bar.before, bar.total), bar, bar
+            self._first = self._newest = bar
         elif bar.done > newest.done:
             self._newest = bar
-            self._stretch(bar)
+            self._time(bar)
 
     def end(self) -> None:
         """The bar in progress is over."""
         bar, self._newest = self._newest, None
         if bar is None:
             return
-        enough = len(self.stretches) < STRETCHES_LIMIT
-        if self.mean_rate and not self._told and bar.step_s and bar.done and enough:
-            self.stretches.append(Stretch(self.steps + bar.done, bar.step_s, bar.done))
+        if self.mean_rate and not self._is_timed and bar.step_s and bar.done:
+            self._add(bar, bar.step_s, bar.done)
         self.steps += bar.done
-        self._told = False
+        self._is_timed = False
 
-    def _stretch(self, bar: Bar) -> None:
+    def _time(self, bar: Bar) -> None:
         first = self._first
         if first is None or bar.elapsed_s - first.elapsed_s < SECONDS_ENOUGH:
             return
         steps = bar.done - first.done
-        seconds = (bar.elapsed_s - first.elapsed_s) / steps
-        if len(self.stretches) < STRETCHES_LIMIT:
-            self.stretches.append(Stretch(self.steps + bar.done, seconds, steps))
-        self._first, self._told = bar, True
+        self._add(bar, (bar.elapsed_s - first.elapsed_s) / steps, steps)
+        self._first, self._is_timed = bar, True
+
+    def _add(self, bar: Bar, step_s: float, steps: int) -> None:
+        if len(self.timed) < TIMED_LIMIT:
+            self.timed.append(TimedSteps(self.steps + bar.done, step_s, steps))
 
 
 @dataclass(slots=True)
@@ -133,19 +134,16 @@ class NamelessBars:
 
     mean_rate: bool
     _by_total: dict[int, Bars] = field(default_factory=dict[int, Bars])
-    _votes: dict[int, int] = field(default_factory=dict[int, int])
+    _votes: Counter[int] = field(default_factory=Counter[int])
     _logged: bool = False
 
     def take(self, bar: Bar) -> None:
         """The next drawing of any of them."""
         if self._logged:
-            self._votes[bar.total] = self._votes.get(bar.total, 0) + 1
+            self._votes[bar.total] += 1
             self._logged = False
-        bars = self._by_total.get(bar.total)
-        if bars is None and len(self._by_total) < TOTALS_LIMIT:
-            bars = self._by_total[bar.total] = Bars(self.mean_rate)
-        if bars is not None:
-            bars.take(bar)
+        if bar.total in self._by_total or len(self._by_total) < TOTALS_LIMIT:
+            self._by_total.setdefault(bar.total, Bars(self.mean_rate)).take(bar)
 
     def step_logged(self) -> None:
         """A line of a step was printed."""
@@ -154,7 +152,6 @@ class NamelessBars:
     def of_training(self) -> Bars | None:
         """None where no bar is surely that of training: also where one that began anew may be an
         evaluation of as many steps."""
-        if not self._votes:
-            return None
-        bars = self._by_total.get(max(self._votes, key=lambda total: self._votes[total]))
+        winner = self._votes.most_common(1)
+        bars = self._by_total.get(winner[0][0]) if winner else None
         return bars if bars is not None and bars.begun == 1 else None

@@ -1,8 +1,8 @@
 """Trainer output in, its steps and its ending out: nanoGPT, Hugging Face, Lightning, Megatron,
 torchtitan, MaxText, and what a pattern file adds.
 
-Any bytes are accepted, and the time is linear in them. A line that looks like one of a step and
-cannot be read is counted, a figure that was not told is no figure.
+Any bytes are accepted, and the time is linear in them. A line that looks like that of a step and
+cannot be read is counted; a figure that was not printed stays absent.
 """
 
 from __future__ import annotations
@@ -10,174 +10,153 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from compilediag.readers.compression import Opened
-from compilediag.readers.torch_logs.counts import ANSI
+from compilediag.readers.compression import open_stream
+from compilediag.readers.lines import named_rank, plain_text, split_lines
 from compilediag.readers.train_logs.ending import EndingReader
-from compilediag.readers.train_logs.line_layouts import Layouts
-from compilediag.readers.train_logs.lines import log_lines, named_rank
-from compilediag.readers.train_logs.patterns import BAR, END, STEP, LinePattern, Told
+from compilediag.readers.train_logs.patterns import BAR, END, STEP, LinePattern
 from compilediag.readers.train_logs.progress_bars import BAR_MARKER, Bar, Bars, NamelessBars, bar_in
 from compilediag.readers.train_logs.series import Stream, covered_by, ended_steps, number_of
-from compilediag.readers.train_logs.train_notes import notes_of
 from compilediag.timeline.train_log import TrainLog
+
+LINE_LIMIT = 16_384
+"""Longest line read, in bytes; the rest of a longer one is dropped, and the line counted."""
 
 STREAMS_LIMIT = 10_000
 """Most ranks and trainers told apart."""
 
-FEWEST_TO_RECOGNISE = 2
-"""Step lines that make a file the output of a trainer, where nobody named the file."""
+MIN_STEP_LINES = 2
+"""Step lines by which a file that nobody named is recognised as the output of a trainer."""
 
-_ANSI = re.compile(ANSI.pattern.encode())
-_TRACEBACK = b"Traceback (most recent call last)"
+MAX_NAMED = 4
+"""Most other ranks and trainers named in a note."""
 
-Key = tuple[str, str | None]
+_TRACEBACK = "Traceback (most recent call last)"
 
 
-def read_train_log(path: str, shapes: Sequence[LinePattern]) -> TrainLog | None:
-    """What the output at `path` says; None where no line of it tells of a step."""
-    opened = Opened(path)
-    found = train_log_of(opened.pieces(), shapes)
-    if found is None or opened.problem is None:
+def read_train_log(path: str, patterns: Sequence[LinePattern]) -> TrainLog | None:
+    """What the output at `path` says; None where no line of it is that of a step."""
+    stream = open_stream(path)
+    found = train_log_of(stream.chunks(), patterns)
+    if found is None or stream.problem is None:
         return found
-    return replace(found, notes=(*found.notes, f"the log ends early: {opened.problem}"))
+    return replace(found, notes=(*found.notes, f"the log ends early: {stream.problem}"))
 
 
-def train_log_of(chunks: Iterable[bytes], shapes: Sequence[LinePattern]) -> TrainLog | None:
-    """The same of bytes."""
-    reader = _Reader(shapes)
-    for raw, cut in log_lines(chunks):
-        reader.take(raw, cut=cut)
-    return reader.log()
+def train_log_of(chunks: Iterable[bytes], patterns: Sequence[LinePattern]) -> TrainLog | None:
+    """The same for the bytes of a file."""
+    return _read(chunks, patterns).log()
 
 
-def tells_steps(head: bytes, shapes: Sequence[LinePattern]) -> bool:
+def has_steps(head: bytes, patterns: Sequence[LinePattern]) -> bool:
     """Whether the first bytes of a file are those of a trainer's output."""
-    if not any(shape.marker in head for shape in shapes if shape.kind == STEP):
+    if not any(each.marker.encode() in head for each in patterns if each.kind == STEP):
         return False
-    reader = _Reader(shapes)
-    for raw, cut in log_lines([head]):
-        reader.take(raw, cut=cut)
-    return sum(stream.lines for stream in reader.streams.values()) >= FEWEST_TO_RECOGNISE
+    streams = _read([head], patterns).streams.values()
+    return sum(stream.lines for stream in streams) >= MIN_STEP_LINES
+
+
+def _read(chunks: Iterable[bytes], patterns: Sequence[LinePattern]) -> _Reader:
+    reader = _Reader(patterns)
+    for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
+        if line.raw:
+            reader.take(plain_text(line.raw), cut=line.cut)
+    return reader
 
 
 @dataclass(slots=True)
 class _Reader:
     """State between the lines of one output."""
 
-    shapes: Sequence[LinePattern]
-    streams: dict[Key, Stream] = field(default_factory=dict[Key, Stream])
+    patterns: Sequence[LinePattern]
+    streams: dict[tuple[str, str | None], Stream] = field(
+        default_factory=dict[tuple[str, str | None], Stream]
+    )
+    """By trainer and rank."""
     ending: EndingReader = field(default_factory=EndingReader)
     whole: dict[str, float] = field(default_factory=dict[str, float])
     counts: dict[str, int] = field(
         default_factory=lambda: {"unread": 0, "cut": 0, "other_streams": 0}
     )
     lines: int = 0
-    layouts: Layouts = field(default_factory=Layouts)
-    _marked: tuple[LinePattern, ...] = ()
-    _bars: tuple[LinePattern, ...] = ()
-    _before: str | None = None
-    _bar_shape: LinePattern | None = None
 
-    def __post_init__(self) -> None:
-        self._marked = tuple(shape for shape in self.shapes if shape.kind != BAR)
-        self._bars = tuple(shape for shape in self.shapes if shape.kind == BAR)
-
-    def take(self, raw: bytes, *, cut: bool) -> None:
+    def take(self, text: str, *, cut: bool) -> None:
         """The next line."""
         self.lines += 1
-        if cut:
-            self.counts["cut"] += 1
-        if self.layouts.known:
-            read = self.layouts.read(raw.decode("utf-8", "replace"))
-            if read is not None:
-                shape, rank, told = read
-                self._step(shape, rank or None, told, raw)
-                return
-        whole = raw
-        if b"\x1b" in raw:
-            raw = _ANSI.sub(b"", raw)
-        known = False
-        for shape in self._marked:
-            if shape.marker in raw and not (shape.unless and shape.unless in raw):
-                known = self._marked_line(shape, raw, whole)
-                if known:
-                    break
-        if BAR_MARKER in raw and self._bar_line(raw, drawn_over=known):
-            # What a program prints next may stand on the line of its bar.
-            known = known or _TRACEBACK not in raw
+        self.counts["cut"] += cut
+        known = any(self._marked_line(pattern, text) for pattern in self.patterns)
+        if BAR_MARKER in text and self._bar_line(text, drawn_over=known):
+            # What a program prints next may be on the line of its bar.
+            known = known or _TRACEBACK not in text
         if not known:
-            self.ending.line(raw)
+            self.ending.line(text)
 
-    def _marked_line(self, shape: LinePattern, raw: bytes, whole: bytes) -> bool:
-        """Whether the line, which is `whole` with its escapes, is of this shape."""
-        rank, text = named_rank(raw.decode("utf-8", "replace"))
-        told = fields_of(shape, text)
-        if any(name not in told for name in shape.needs):
-            self.counts["unread"] += bool(told)
+    def _marked_line(self, pattern: LinePattern, text: str) -> bool:
+        """Whether the line is one of this pattern, which is then taken."""
+        if pattern.kind == BAR or pattern.marker not in text:
             return False
-        if shape.kind == END:
-            self.ending.end(raw)
-            self.whole.update({name: number_of(spelled) for name, spelled in told.items()})
+        if pattern.unless and pattern.unless in text:
+            return False
+        rank, line = named_rank(text)
+        figures = pattern.figures_in(line)
+        if any(name not in figures for name in pattern.needs):
+            self.counts["unread"] += bool(figures)
+            return False
+        if pattern.kind == END:
+            self.ending.end(text)
+            self.whole.update({name: number_of(figure) for name, figure in figures.items()})
             return True
-        if shape.kind == STEP:
-            self.layouts.learn(shape, whole.decode("utf-8", "replace"), told)
-            self._step(shape, rank, told, raw)
-        elif (stream := self._stream(shape, rank)) is not None:
-            stream.note(told)
-            self.ending.line(raw)
+        stream = self._stream(pattern, rank)
+        if pattern.kind == STEP:
+            if stream is not None:
+                stream.take(figures)
+            self.ending.step(text)
+        elif stream is not None:
+            stream.note(figures)
+            self.ending.line(text)
         return True
 
-    def _step(self, shape: LinePattern, rank: str | None, told: Told, raw: bytes) -> None:
-        stream = self._stream(shape, rank)
-        if stream is not None:
-            stream.take(told)
-        self.ending.step(raw)
-
-    def _bar_line(self, raw: bytes, *, drawn_over: bool) -> bool:
+    def _bar_line(self, text: str, *, drawn_over: bool) -> bool:
         """Whether the line is a bar that some trainer draws for its steps."""
-        rank, text = named_rank(raw.decode("utf-8", "replace"))
-        bar = bar_in(text)
-        shape = None if bar is None else self._drawn_by(bar.before)
-        if bar is None or shape is None:
+        rank, line = named_rank(text)
+        bar = bar_in(line)
+        if bar is None:
             return False
-        stream = self._stream(shape, rank)
-        if stream is not None and _drawn(stream, shape, bar) and not drawn_over:
-            self.ending.step(raw)
+        drawn = (each for each in self.patterns if each.before and each.before.match(bar.before))
+        pattern = next(drawn, None)
+        if pattern is None:
+            return False
+        stream = self._stream(pattern, rank)
+        if stream is not None and _take_bar(stream, pattern, bar) and not drawn_over:
+            self.ending.step(text)
         return True
 
-    def _drawn_by(self, before: str) -> LinePattern | None:
-        """The shape of the bars behind such a text; one text stands before thousands of them."""
-        if before != self._before:
-            fits = (each for each in self._bars if each.before and each.before.match(before))
-            self._before, self._bar_shape = before, next(fits, None)
-        return self._bar_shape
-
-    def _stream(self, shape: LinePattern, rank: str | None) -> Stream | None:
-        key = (shape.trainer, rank)
+    def _stream(self, pattern: LinePattern, rank: str | None) -> Stream | None:
+        key = (pattern.trainer, rank)
         stream = self.streams.get(key)
         if stream is None:
             if len(self.streams) >= STREAMS_LIMIT:
                 self.counts["other_streams"] += 1
                 return None
-            stream = self.streams[key] = Stream(shape, rank)
-        elif shape.kind == STEP and stream.shape is not shape:
-            stream.shape = shape
+            stream = self.streams[key] = Stream(pattern, rank)
+        elif pattern.kind == STEP:
+            stream.pattern = pattern
         return stream
 
     def log(self) -> TrainLog | None:
-        """What was read, told of one trainer and one rank."""
-        told = [stream for stream in self.streams.values() if stream.lines or stream.bars]
-        if not told:
+        """What was read, of one trainer and one rank."""
+        streams = [stream for stream in self.streams.values() if stream.lines or stream.bars]
+        if not streams:
             return None
-        lead = _lead(told)
+        lead = _lead(streams)
         log = _log_of(lead)
         counts = {"lines": self.lines, **self.counts, "steps": lead.lines}
         for name in ("repeated", "over_limit", "backwards", "grad_norms_not_finite"):
             counts[name] = getattr(lead, name)
-        counts["other_streams"] += len(told) - 1
+        counts["other_streams"] += len(streams) - 1
+        others = sorted({_label(stream) for stream in streams if stream is not lead})
         return replace(
             log,
             whole=self.whole,
@@ -185,51 +164,34 @@ class _Reader:
             finished=self.ending.finished,
             ending=self.ending.ending(),
             tail=self.ending.tail(),
-            losses_not_finite=sum(item.losses_not_finite for item in told),
-            losses=sum(item.losses for item in told),
+            losses_not_finite=sum(stream.losses_not_finite for stream in streams),
+            losses=sum(stream.losses for stream in streams),
             counts=counts,
-            notes=notes_of(
-                log, counts, sorted({_spoken(item) for item in told if item is not lead})
-            ),
+            notes=(*_clock_notes(log), *_loss_notes(counts), *_other_notes(others)),
         )
 
 
-def fields_of(shape: LinePattern, text: str) -> Told:
-    """The figures of a line, each as it is spelled."""
-    told: Told = {}
-    for name, spellings in shape.fields.items():
-        for spelling in spellings:
-            place = spelling.place(text)
-            if place is not None:
-                told[name] = text[place[0] : place[1]]
-                break
-    return told
-
-
-def _drawn(stream: Stream, shape: LinePattern, bar: Bar) -> bool:
-    """Takes the drawing of a bar; whether it is known to tell of further steps."""
-    if shape.fields:
-        stream.note(fields_of(shape, bar.after))
+def _take_bar(stream: Stream, pattern: LinePattern, bar: Bar) -> bool:
+    """Takes the drawing of a bar; whether it is known to show further steps."""
+    stream.note(pattern.figures_in(bar.after))
     if not bar.before:
-        stream.nameless = stream.nameless or NamelessBars(shape.mean_rate)
+        stream.nameless = stream.nameless or NamelessBars(pattern.mean_rate)
         stream.nameless.take(bar)
         return False
-    stream.bars = stream.bars or Bars(shape.mean_rate)
+    stream.bars = stream.bars or Bars(pattern.mean_rate)
     before = stream.bars.drawn_steps
     stream.bars.take(bar)
     return stream.bars.drawn_steps > before
 
 
 def _lead(streams: Sequence[Stream]) -> Stream:
-    """The lowest rank of the trainer that told most; one that told little does not lead."""
-    most: dict[str, int] = {}
-    for stream in streams:
-        most[stream.shape.trainer] = max(most.get(stream.shape.trainer, 0), _told_by(stream))
-    trainer = max(most, key=lambda name: most[name])
+    """The lowest rank of the trainer with most steps, among those with at least half as many."""
+    most = max(streams, key=_steps_seen)
     leading = [
         stream
         for stream in streams
-        if stream.shape.trainer == trainer and 2 * _told_by(stream) >= most[trainer]
+        if stream.pattern.trainer == most.pattern.trainer
+        and 2 * _steps_seen(stream) >= _steps_seen(most)
     ]
     return min(leading, key=_rank_order)
 
@@ -243,7 +205,7 @@ def _peaks(streams: Iterable[Stream]) -> dict[str, float]:
     return highest
 
 
-def _told_by(stream: Stream) -> int:
+def _steps_seen(stream: Stream) -> int:
     return stream.lines + (stream.bars.drawn_steps if stream.bars is not None else 0)
 
 
@@ -252,21 +214,20 @@ def _rank_order(stream: Stream) -> tuple[bool, int, str]:
     return stream.rank is None, int(digits[0]) if digits else 0, stream.rank or ""
 
 
-def _spoken(stream: Stream) -> str:
-    return (
-        stream.shape.trainer if stream.rank is None else f"{stream.shape.trainer} in {stream.rank}"
-    )
+def _label(stream: Stream) -> str:
+    trainer = stream.pattern.trainer
+    return trainer if stream.rank is None else f"{trainer} in {stream.rank}"
 
 
 def _log_of(stream: Stream) -> TrainLog:
-    """The series of a stream; where its lines tell no seconds, those of its bars."""
+    """The series of a stream; where its lines hold no seconds, those of its bars."""
     log = TrainLog(
-        trainer=stream.shape.trainer,
+        trainer=stream.pattern.trainer,
         rank=stream.rank,
         numbers=stream.numbers,
         seconds=stream.seconds,
         covered=covered_by(stream),
-        clock="timestamps" if stream.shape.seconds == "between" else "trainer",
+        clock="timestamps" if stream.pattern.seconds == "between" else "trainer",
         ended_steps=ended_steps(stream),
         rates=stream.padded_rates(),
         last=stream.last,
@@ -279,13 +240,54 @@ def _log_of(stream: Stream) -> TrainLog:
     if bars is None:
         return replace(log, clock=None)
     bars.end()
-    stretches = bars.stretches
+    timed = bars.timed
     return replace(
         log,
-        numbers=array("d", [item.number for item in stretches]),
-        seconds=array("d", [item.step_s for item in stretches]),
-        covered=array("d", [item.steps for item in stretches]),
-        clock="bar" if stretches else None,
+        numbers=array("d", [item.step for item in timed]),
+        seconds=array("d", [item.step_s for item in timed]),
+        covered=array("d", [item.steps for item in timed]),
+        clock="bar" if timed else None,
         ended_steps=bars.steps,
         rates={},
     )
+
+
+def _clock_notes(log: TrainLog) -> Iterator[str]:
+    """Where the seconds are from."""
+    means = [covered for covered in log.covered if covered > 1]
+    if log.clock == "timestamps":
+        yield (
+            "step times are the time between two lines, by their timestamps: evaluations and "
+            "checkpoints between them are in it"
+        )
+    elif log.clock == "bar":
+        yield (
+            "step times are means over stretches of a progress bar: evaluations while it is drawn "
+            "are in them"
+        )
+    elif log.clock is None:
+        yield "the log tells no time of a step"
+    elif means and not all(map(math.isnan, log.seconds)):
+        yield f"step times are means over {means[0]:g} steps each, as the trainer printed them"
+
+
+def _loss_notes(counts: Mapping[str, int]) -> Iterator[str]:
+    """Lines of which something was left out."""
+    reasons = {
+        "unread": "like the line of a step, but not to be read",
+        "cut": "too long, and cut",
+        "repeated": "a step that was told before, as by ranks whose lines bear no name",
+        "backwards": "back in time or in steps, so that no step time was made of it",
+        "over_limit": "more than are kept",
+        "grad_norms_not_finite": "the norm of the gradients was not finite",
+    }
+    for name, text in reasons.items():
+        if counts.get(name):
+            yield f"{counts[name]:,} line{'s' if counts[name] > 1 else ''}: {text}"
+
+
+def _other_notes(others: Sequence[str]) -> Iterator[str]:
+    if others:
+        more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+        names = ", ".join(others[:MAX_NAMED])
+        yield f"other step lines are not in the figures: {names}{more}"

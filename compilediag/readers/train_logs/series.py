@@ -5,33 +5,20 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import lru_cache
+from itertools import pairwise
 from statistics import median
 
-from compilediag.readers.train_logs.patterns import LAST, PEAKS, RATES, SECONDS, LinePattern, Told
+from compilediag.readers.train_logs.patterns import LAST, PEAKS, RATES, SECONDS, LinePattern
 from compilediag.readers.train_logs.progress_bars import Bars, NamelessBars
 
 LINES_LIMIT = 5_000_000
 """Most step lines kept of one rank."""
 
 REPEATED_WITHIN = 8
-"""A step among the last so many is the same one, told again: by a rank without a name."""
-
-_SERIES = {name: "mfu" if name.startswith("mfu") else name for name in RATES}
-"""Field to the name of its series."""
-
-_NOTED = frozenset({*LAST, *PEAKS, "nan_steps"})
-
-_ROLES = {
-    **{name: (_SERIES[name], factor) for name, factor in RATES.items()},
-    **dict.fromkeys(_NOTED, (None, 1.0)),
-}
-"""Field to the name of its series and the factor that makes it its unit; None where there is no
-series."""
-
-_PEAK_KINDS = {name: f"{name.partition('_peak')[0]}_peak_bytes" for name in PEAKS}
+"""A step among the last so many is the same one, printed again by a rank without a name."""
 
 
 def _floats() -> array[float]:
@@ -42,7 +29,7 @@ def _floats() -> array[float]:
 class Stream:
     """State between the lines."""
 
-    shape: LinePattern
+    pattern: LinePattern
     rank: str | None
     lines: int = 0
     repeated: int = 0
@@ -62,120 +49,97 @@ class Stream:
     _recent: deque[int] = field(default_factory=lambda: deque(maxlen=REPEATED_WITHIN))
     _stamp: float | None = None
 
-    def take(self, told: Told) -> None:
-        """One line of a step."""
+    def take(self, figures: Mapping[str, str]) -> None:
+        """One line of a step: its figures by field, as they are printed."""
         self.lines += 1
-        spelled = told.get("step")
-        number = None if spelled is None else int(spelled.replace(",", ""))
-        if number in self._recent:
+        step = int(figures["step"].replace(",", "")) if "step" in figures else None
+        if step in self._recent:
             self.repeated += 1
             return
         if len(self.numbers) >= LINES_LIMIT:
             self.over_limit += 1
             return
-        self.seconds.append(self._seconds(told, number))
-        place = len(self.numbers)
-        if number is None:
-            self.numbers.append(math.nan)
-        else:
-            self._recent.append(number)
-            self.numbers.append(number)
-        for name, spelled in told.items():
-            role = _ROLES.get(name)
-            if role is None:
-                continue
-            key, factor = role
-            value = float(spelled.replace(",", "") if "," in spelled else spelled) * factor
-            if key is None:
-                if name == "grad_norm" and -math.inf < value < math.inf:
-                    self.last[name] = value
-                else:
-                    self._note(name, value)
-                continue
-            series = self.rates.get(key)
-            if series is None or len(series) != place:
-                series = self._series(key, place)
-            series.append(value if 0 < value < math.inf else math.nan)
+        self.seconds.append(self._seconds(figures, step))
+        for name, figure in figures.items():
+            if name in RATES:
+                value = number_of(figure) * RATES[name]
+                series = self._padded("mfu" if name.startswith("mfu") else name)
+                series.append(value if 0 < value < math.inf else math.nan)
+        self.numbers.append(math.nan if step is None else step)
+        if step is not None:
+            self._recent.append(step)
+        self.note(figures)
         if self.nameless is not None:
             self.nameless.step_logged()
 
-    def note(self, told: Told) -> None:
-        """What a line tells that is no series: the last loss, the highest peak."""
-        for name, spelled in told.items():
-            if name in _NOTED:
-                self._note(name, number_of(spelled))
+    def note(self, figures: Mapping[str, str]) -> None:
+        """The figures of a line that are no series: the last loss, the highest peak."""
+        for name, figure in figures.items():
+            if name in LAST:
+                self._note_last(name, number_of(figure))
+            elif name in PEAKS:
+                kind = f"{name.partition('_peak')[0]}_peak_bytes"
+                peak = number_of(figure) * PEAKS[name]
+                if self.peaks.get(kind, 0.0) < peak < math.inf:
+                    self.peaks[kind] = peak
+            elif name == "nan_steps" and number_of(figure) > 0:
+                # Megatron leaves a loss that is NaN out of its mean, and counts such steps.
+                self.losses_not_finite += 1
 
-    def _note(self, name: str, value: float) -> None:
-        if name in LAST:
-            self.last[name] = value
-            if name == "loss":
-                self.losses += 1
-                if not -math.inf < value < math.inf:
-                    self.losses_not_finite += 1
-            elif not -math.inf < value < math.inf:
-                self.grad_norms_not_finite += 1
-        elif name in PEAKS:
-            kind, peak = _PEAK_KINDS[name], value * PEAKS[name]
-            if self.peaks.get(kind, 0.0) < peak < math.inf:
-                self.peaks[kind] = peak
-        elif value > 0:
-            # Megatron leaves a loss that is NaN out of its mean, and counts such steps.
-            self.losses_not_finite += 1
+    def _note_last(self, name: str, value: float) -> None:
+        self.last[name] = value
+        if name == "loss":
+            self.losses += 1
+            self.losses_not_finite += not math.isfinite(value)
+        else:
+            self.grad_norms_not_finite += not math.isfinite(value)
 
-    def _series(self, name: str, place: int) -> array[float]:
-        """The series of a rate, as long as there were lines before this one."""
+    def _padded(self, name: str) -> array[float]:
+        """The series of a rate with one value for each line before this one."""
         series = self.rates.setdefault(name, _floats())
-        del series[place:]
-        series.extend([math.nan] * (place - len(series)))
+        lines = len(self.numbers)
+        del series[lines:]  # a line may hold a rate in two spellings
+        series.extend([math.nan] * (lines - len(series)))
         return series
 
     def padded_rates(self) -> dict[str, array[float]]:
-        """The series, each with one place a line."""
-        lines = len(self.numbers)
-        for series in self.rates.values():
-            series.extend([math.nan] * (lines - len(series)))
-        return self.rates
+        """The series, each with one value a line."""
+        return {name: self._padded(name) for name in self.rates}
 
-    def _seconds(self, told: Told, number: int | None) -> float:
-        if self.shape.seconds == "between":
-            return self._between(told.get("time"), number)
+    def _seconds(self, figures: Mapping[str, str], step: int | None) -> float:
+        if self.pattern.seconds == "between":
+            return self._between(figures.get("time"), step)
         for name, factor in SECONDS.items():
-            if name in told:
-                value = number_of(told[name]) * factor
+            if name in figures:
+                value = number_of(figures[name]) * factor
                 return value if 0 < value < math.inf else math.nan
         return math.nan
 
-    def _between(self, spelled: str | None, number: int | None) -> float:
-        """Seconds of a step since the line before, by the clock of both lines."""
-        stamp = None if spelled is None else timestamp(spelled)
+    def _between(self, time: str | None, step: int | None) -> float:
+        """Seconds of a step since the line before, by the timestamps of both lines."""
+        stamp = None if time is None else timestamp(time)
         before, self._stamp = self._stamp, stamp
-        if stamp is None or before is None or number is None or not self._recent:
+        if stamp is None or before is None or step is None or not self._recent:
             return math.nan
-        steps = number - self._recent[-1]
+        steps = step - self._recent[-1]
         if steps <= 0 or stamp <= before:
             self.backwards += 1
             return math.nan
         return (stamp - before) / steps
 
 
-def number_of(spelled: str) -> float:
-    """A figure as it is printed: with commas, with an exponent, or no number at all."""
-    return float(spelled.replace(",", "") if "," in spelled else spelled)
+def number_of(figure: str) -> float:
+    """A figure as it is printed: with commas, with an exponent, or "nan"."""
+    return float(figure.replace(",", ""))
 
 
-def timestamp(spelled: str) -> float | None:
+def timestamp(text: str) -> float | None:
     """Seconds of a time as logging prints it, without its zone; None where it is no time."""
-    minute = _minute(spelled[:16])
-    return None if minute is None else minute + float(spelled[17:].replace(",", "."))
-
-
-@lru_cache(maxsize=64)
-def _minute(spelled: str) -> float | None:
-    """Seconds of a whole minute: lines come in their order, and many in one minute."""
     try:
-        return datetime.fromisoformat(spelled).replace(tzinfo=timezone.utc).timestamp()
+        whole = datetime.fromisoformat(text[:19]).replace(tzinfo=timezone.utc).timestamp()
     except ValueError:
         return None
+    return whole + float(f"0.{text[20:]}")
 
 
 def covered_by(stream: Stream) -> array[float]:
@@ -184,28 +148,25 @@ def covered_by(stream: Stream) -> array[float]:
     A mean is over the trainer's own interval, which is the usual distance of its lines; the time
     between two lines is of all steps between them.
     """
-    if stream.shape.seconds == "own":
+    if stream.pattern.seconds == "own":
         return array("d", [1.0]) * len(stream.numbers)
-    steps = [
-        after - before for before, after in zip(stream.numbers, stream.numbers[1:], strict=False)
-    ]
+    steps = [after - before for before, after in pairwise(stream.numbers)]
     usual = median([each for each in steps if each > 0] or [1.0])
-    if stream.shape.seconds == "mean":
+    if stream.pattern.seconds == "mean":
         steps = [min(each, usual) for each in steps]
-    return array(
-        "d", [usual, *(each if each > 0 else usual for each in steps)][: len(stream.numbers)]
-    )
+    covered = [usual, *(each if each > 0 else usual for each in steps)]
+    return array("d", covered[: len(stream.numbers)])
 
 
 def ended_steps(stream: Stream) -> int | None:
-    """Steps that ended, attempt by attempt; None where lines bear no number.
+    """Steps that ended, attempt by attempt; None where lines have no number.
 
-    The first line of an attempt tells of one step, or of as many as its mean is over.
+    The first line of an attempt stands for one step, or for as many as its mean is over.
     """
     known = [number for number in stream.numbers if not math.isnan(number)]
     if not known:
         return None
-    first = int(covered_by(stream)[0]) if stream.shape.seconds == "mean" else 1
+    first = int(covered_by(stream)[0]) if stream.pattern.seconds == "mean" else 1
     total, began, before = 0, known[0], known[0]
     for number in known[1:]:
         if number <= before:

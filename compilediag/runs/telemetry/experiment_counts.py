@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from compilediag.readers.journal import open_regular
+from compilediag.readers.storage import open_regular
 from compilediag.receipt.redact import redact_text
 
 EXPERIMENTS = ("wandb", "mlflow", "tensorboard")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
-from compilediag.readers.journal import open_regular
 from compilediag.readers.lenient_json import parse
+from compilediag.readers.storage import open_regular
 from compilediag.receipt.redact import Redactor
 from compilediag.runs.tools.limited import Limits, run_with_limits
 

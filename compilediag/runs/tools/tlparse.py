@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from compilediag.readers.compression import Opened
 from compilediag.runs.tools.limited import Limits, run_with_limits
+from compilediag.readers.compression import open_stream
 from compilediag.runs.tools.tlparse_log import TooLarge, copy_log
 
 PROGRAM = "tlparse"
@@ -99,12 +99,12 @@ def _make(program: str, log: str, folder: str, known: Sequence[str], limits: Lim
 def _report(
     program: str, log: str, folder: str, work: str, known: Sequence[str], limits: Limits
 ) -> Report:
-    opened = Opened(log)
+    stream = open_stream(log)
     copy, output = os.path.join(work, "torch_trace.log"), os.path.join(work, "report")
     with open(copy, "xb") as target:
-        copied = copy_log(opened.pieces(), target, known)
+        copied = copy_log(stream.chunks(), target, known)
     if not copied.records:
-        why = opened.problem or "it holds no record of torch's"
+        why = stream.problem or "it holds no record of torch's"
         return Report(log, None, f"no report is made of the log: {why}")
     command = [program, copy, "-o", output, "--no-browser"]
     ended = run_with_limits(command, work, limits, {"BROWSER": "true", "RUST_BACKTRACE": "0"})

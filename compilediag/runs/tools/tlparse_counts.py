@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
-from compilediag.readers.journal import open_regular
 from compilediag.readers.lenient_json import parse
+from compilediag.readers.storage import open_regular
 from compilediag.timeline.timeline import Timeline
 
 MAX_LINE_BYTES = 64 << 20

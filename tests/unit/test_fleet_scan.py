@@ -11,9 +11,7 @@ from many_receipts import Change, content, entry, measured, plain
 
 from compilediag.fleet.entry import Entry, Problem, lane_of
 from compilediag.fleet.folder import fleet_of
-from compilediag.fleet.reading import read_content, read_file
-from compilediag.fleet.remote import candidates
-from compilediag.fleet.scan import scan
+from compilediag.fleet.scan import candidates, read_content, read_file, scan
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import from_plain
 
@@ -89,7 +87,7 @@ def test_copies_count_once(tmp_path: Path) -> None:
     assert kinds(tmp_path) == {"b.json": "copy"}
 
 
-def test_a_file_that_vanishes_is_told(tmp_path: Path) -> None:
+def test_a_file_that_vanishes_is_a_problem(tmp_path: Path) -> None:
     """Between the look and the reading."""
     found = read_file(str(tmp_path), "gone.json")
     assert isinstance(found, Problem)

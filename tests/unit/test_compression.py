@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from compilediag.readers import compression
-from compilediag.readers.compression import NO_ZSTANDARD, Opened
+from compilediag.readers.compression import NO_ZSTANDARD, open_stream
 
 CONTENT = b"".join(b"line %d of a trace\n" % number for number in range(40_000))
 
 
 def opened(path: Path, content: bytes) -> tuple[bytes, str | None]:
     path.write_bytes(content)
-    file = Opened(str(path))
-    return b"".join(file.pieces()), file.problem
+    file = open_stream(str(path))
+    return b"".join(file.chunks()), file.problem
 
 
 def test_plain_and_gzip(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_zstandard(tmp_path: Path) -> None:
     assert problem == "its end is missing"
 
 
-def test_zstandard_that_cannot_be_read_says_what_to_do(
+def test_zstandard_that_cannot_be_read_names_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No package: the file is left, with a sentence."""
@@ -72,16 +72,16 @@ def test_damage_ends_the_file(tmp_path: Path) -> None:
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes out is bounded by what went in."""
     monkeypatch.setattr(compression, "SMALL_BYTES", 100_000)
-    monkeypatch.setattr(compression, "LARGEST_RATIO", 10)
+    monkeypatch.setattr(compression, "MAX_RATIO", 10)
     read, problem = opened(tmp_path / "a", gzip.compress(bytes(2_000_000)))
     assert len(read) <= 100_000
     assert problem == "it unpacks to more than 10 times its size"
 
 
-def test_what_is_no_file_says_so(tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_a_problem(tmp_path: Path) -> None:
     """A pipe would wait for ever."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, tmp_path / "absent"):
-        file = Opened(str(path))
-        assert list(file.pieces()) == []
+        file = open_stream(str(path))
+        assert list(file.chunks()) == []
         assert file.problem == "it cannot be opened, or is no regular file"

@@ -1,0 +1,66 @@
+"""Chunks of bytes split into lines of bounded length, in linear time whatever the bytes are; and
+what stands on lines of any kind: terminal escapes, names of ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+RANK = re.compile(
+    r"[ \t]{0,16}(?:\[(?P<name>[A-Za-z_-]{1,32}\d{1,9})\]:?"  # torchrun: [rank0]: or [default0]:
+    r"|\[\d{1,9},(?P<mpi>\d{1,9})\]<std(?:out|err)>:"  # mpirun --tag-output: [1,0]<stdout>:
+    r"|(?P<label>\d{1,6}):(?= ))[ \t]?"  # srun --label: 0:
+)
+"""The name that a launcher puts before each line of a rank."""
+
+_BEGINS = frozenset("[ \t0123456789")
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]{0,16}[ -/]?[@-~]|[@-Z\\-_])")
+
+
+class Line(NamedTuple):
+    """One line without its end."""
+
+    raw: bytes
+    cut: bool
+    """It was longer than the limit: the rest was dropped."""
+    ended: bool
+    """False for a last line whose end is missing."""
+
+
+def split_lines(
+    chunks: Iterable[bytes], limit: int, *, carriage_returns: bool = False
+) -> Iterator[Line]:
+    """The lines in order. With `carriage_returns`, "\\r" ends a line too: progress bars
+    are drawn over each other."""
+    rest, cut = b"", False
+    for chunk in chunks:
+        first, *others = (chunk.replace(b"\r", b"\n") if carriage_returns else chunk).split(b"\n")
+        if not cut:
+            rest += first
+        if others:
+            *whole, last = others
+            for raw in (rest, *whole):
+                yield Line(raw[:limit], cut or len(raw) > limit, ended=True)
+                cut = False
+            rest = last
+        if len(rest) > limit:
+            rest, cut = rest[:limit], True
+    if rest:
+        yield Line(rest, cut, ended=False)
+
+
+def plain_text(raw: bytes) -> str:
+    """A line as text, without terminal escapes; bytes that are not UTF-8 are replaced."""
+    text = raw.decode("utf-8", "replace")
+    return _ESCAPE.sub("", text) if "\x1b" in text else text
+
+
+def named_rank(text: str) -> tuple[str | None, str]:
+    """The name of the rank that wrote the line, "rank0" or "7", and the rest of the line."""
+    found = RANK.match(text) if text[:1] in _BEGINS else None
+    if found is None:
+        return None, text
+    name = found["name"] or found["mpi"] or found["label"]
+    return name, text[found.end() :]
