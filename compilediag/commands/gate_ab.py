@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import sys
 
-from compilediag.commands.terminal import look
+from compilediag.commands.terminal import look, write_stderr
 from compilediag.compare.gate.ab import SLOWER, Sample, Timing, require_scipy, timings
 from compilediag.runs.tools.ab import measure
 
 
 def compared(a: str, b: str, rounds: int) -> tuple[Timing, ...]:
-    """Runs both and says how they compare; on a terminal each pair as it is measured.
+    """Runs both and compares them; on a terminal each pair is shown as it is measured.
 
     Raises:
         UsageError: scipy is missing (nothing was run then), or a command failed.
     """
     require_scipy()
-    progress = _tell if sys.stderr.isatty() else None
+    progress = _progress if sys.stderr.isatty() else None
     return timings(*measure(a, b, rounds, progress))
 
 
@@ -45,5 +45,5 @@ def _line(item: Timing) -> str:
     )
 
 
-def _tell(number: int, a: Sample, b: Sample) -> None:
-    print(f"  pair {number}: A {a.wall_s:.3f} s, B {b.wall_s:.3f} s", file=sys.stderr)
+def _progress(index: int, a: Sample, b: Sample) -> None:
+    write_stderr(f"  pair {index}: A {a.wall_s:.3f} s, B {b.wall_s:.3f} s\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compilediag import cli
-from compilediag.commands import checkup
+from compilediag.commands import doctor
 
 
 def test_this_environment_is_usable(
@@ -27,4 +27,4 @@ def test_this_environment_is_usable(
 
 def test_attaching_really_attaches() -> None:
     """A real child, started as a run starts it, writes its journal."""
-    assert checkup._injection().state == "ok"
+    assert doctor._injection().state == "ok"

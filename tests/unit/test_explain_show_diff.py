@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compilediag import cli
-from compilediag.commands import pages
+from compilediag.commands import explain
 from compilediag.diagnosis.codes import REGISTER
 
 DATA = Path(__file__).parents[1] / "data" / "views"
@@ -89,7 +89,7 @@ def test_explain_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
     assert text.startswith("finding 1: CD103 lazily grown buffer")
     assert "tensor size mismatch at index 0" in text
     assert out(capsys, "explain", "F1", FINDINGS) == text
-    page = pages.page("CD103")
+    page = explain.page("CD103")
     assert page is not None
     assert page.strip() in text
 
@@ -97,7 +97,7 @@ def test_explain_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("spelled", ["CD103", "cd103", "lazy-buffer", "lazy_buffer"])
 def test_explain_a_rule(spelled: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A code in any case and a slug lead to the page, printed as it is written."""
-    page = pages.page("CD103")
+    page = explain.page("CD103")
     assert page is not None
     assert out(capsys, "explain", spelled).strip() == page.strip()
 

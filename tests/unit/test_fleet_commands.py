@@ -12,8 +12,8 @@ import pytest
 from many_receipts import Change, content, measured, written
 
 from compilediag.cli import main
-from compilediag.commands import fleet_options
-from compilediag.commands.fleet_options import seconds_of
+from compilediag.commands import fleet
+from compilediag.commands.fleet import seconds_of
 from compilediag.errors import UsageError
 from compilediag.views.quantities import pair, quantity
 
@@ -243,7 +243,7 @@ def test_progress_is_told_on_a_terminal(
     receipts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While files are read for the first time, and wiped when that is over; nothing in a pipe."""
-    monkeypatch.setattr(fleet_options, "_EVERY", 20)
+    monkeypatch.setattr(fleet, "_EVERY", 20)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     for file in receipts.glob(".compilediag-index*"):
         file.unlink()
