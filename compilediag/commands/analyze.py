@@ -154,9 +154,9 @@ def _on_cluster(
     options: ReadOptions, sources: tuple[Source, ...], shapes: Sequence[LinePattern] | None
 ) -> str:
     """Writes the same receipts as they come from the workers; their folder."""
-    from compilediag.commands.analyze_cluster import connected, receipts_on
     from compilediag.receipt.file import write_receipt
     from compilediag.receipt.locate import receipt_in
+    from compilediag.runs.offline.cluster import connected, receipts_on
 
     with connected(options.cluster or "") as client:
         asked = _asked(options)

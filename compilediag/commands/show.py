@@ -116,7 +116,7 @@ def _next(command: str) -> str:
 
 def _perfetto(file: str, where: str | None) -> str:
     """Writes the timeline to a file; sentences about it."""
-    from compilediag.commands.show_perfetto import write_perfetto
+    from compilediag.runs.offline.perfetto_file import write_perfetto
 
     path, receipt = load(where)
     screen = look()
