@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import click
+from msgspec import convert
+from msgspec.structs import replace as changed
 
 from compilediag.commands.show import Views, drawn
 from compilediag.commands.subcommand import argument, flag, option, subcommand
 from compilediag.commands.terminal import write, write_message
 from compilediag.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from compilediag.readers.inputs import Source
-    from compilediag.readers.train_logs.patterns import LinePattern
-    from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.runs.offline.many_ranks import Asked
-    from compilediag.runs.offline.sources import LoadedSources
+from compilediag.readers.inputs import TRACE, Source
+from compilediag.readers.parallel import pool_of
+from compilediag.readers.train_logs.patterns import LinePattern, shapes_with
+from compilediag.receipt.file import write_receipt
+from compilediag.receipt.locate import point_latest, receipt_in
+from compilediag.receipt.redact import secret_values
+from compilediag.receipt.schema.receipt import Artifact, Receipt
+from compilediag.runs.offline import (
+    find_sources,
+    merged_receipt,
+    rank_receipts,
+    read_sources,
+    workers_worth,
+)
+from compilediag.runs.offline.cluster import connected, receipts_on
+from compilediag.runs.offline.many_ranks import Asked, are_many, asked_here, receipt_of_many
+from compilediag.runs.offline.sources import LoadedSources
+from compilediag.runs.run_directory import make_run_dir
+from compilediag.runs.supervised.assemble import artifact_of
+from compilediag.runs.supervised.reports import link_reports, linked_files
+from compilediag.timeline.fold import fold
 
 
 @dataclass(frozen=True)
@@ -33,8 +47,7 @@ class ReadOptions:
         default=(), metavar="PATH...", nargs=-1, required=True, type=click.Path()
     )
     output: str | None = option(
-        "-o --output DIR",
-        "Folder for the receipts; .compilediag/<time>-analyze-<pid> by default.",
+        "-o --output DIR", "Folder for the receipts; .compilediag/<time>-analyze-<pid> by default."
     )
     name: str | None = option("--name NAME", "Lane of the receipts; the first PATH's by default.")
     world_size: int | None = option(
@@ -94,24 +107,16 @@ def command(options: AnalyzeOptions) -> None:
             "--cluster reads elsewhere, --jobs, --tlparse, --patterns and --warmup work here; "
             "give one"
         )
-    from compilediag.readers.train_logs.patterns import shapes_with
-    from compilediag.runs.offline import find_sources
-
     shapes = None if options.patterns is None else shapes_with(options.patterns)
     sources = find_sources(options.paths, shapes)
     folder = (_here if options.cluster is None else _on_cluster)(options, sources, shapes)
     if options.output is None:
-        from compilediag.receipt.locate import point_latest
-
         point_latest(folder)
     write(drawn(view, folder if options.output is not None else None))
 
 
 def _asked(options: ReadOptions) -> Asked:
     """What the receipts are to contain; makes their folder."""
-    from compilediag.runs.offline.many_ranks import asked_here
-    from compilediag.runs.run_directory import make_run_dir
-
     folder = make_run_dir(options.output, "analyze", now=time.time(), pid=os.getpid())
     lane = options.name or os.path.basename(os.path.abspath(options.paths[0])) or "analyze"
     return asked_here(lane, options.world_size, folder, options.warmup)
@@ -121,17 +126,6 @@ def _here(
     options: ReadOptions, sources: tuple[Source, ...], shapes: Sequence[LinePattern] | None
 ) -> str:
     """Writes the receipts, all ranks together, and each where there are several; their folder."""
-    from compilediag.readers.parallel import pool_of
-    from compilediag.receipt.file import write_receipt
-    from compilediag.receipt.locate import receipt_in
-    from compilediag.runs.offline import (
-        merged_receipt,
-        rank_receipts,
-        read_sources,
-        workers_worth,
-    )
-    from compilediag.runs.offline.many_ranks import are_many, receipt_of_many
-
     asked = _asked(options)
     workers = options.jobs or workers_worth(sources)
     with pool_of(workers) if workers > 1 else nullcontext() as executor:
@@ -154,10 +148,6 @@ def _on_cluster(
     options: ReadOptions, sources: tuple[Source, ...], shapes: Sequence[LinePattern] | None
 ) -> str:
     """Writes the same receipts as they come from the workers; their folder."""
-    from compilediag.receipt.file import write_receipt
-    from compilediag.receipt.locate import receipt_in
-    from compilediag.runs.offline.cluster import connected, receipts_on
-
     with connected(options.cluster or "") as client:
         asked = _asked(options)
         for rank, receipt in receipts_on(client, sources, asked):
@@ -167,16 +157,6 @@ def _on_cluster(
 
 def _with_reports(receipt: Receipt, record: LoadedSources, folder: str) -> Receipt:
     """The receipt with links to tlparse's reports of the traces, which are made in `folder`."""
-    from msgspec import convert
-    from msgspec.structs import replace as changed
-
-    from compilediag.readers.inputs import TRACE
-    from compilediag.receipt.redact import secret_values
-    from compilediag.receipt.schema.receipt import Artifact
-    from compilediag.runs.supervised.assemble import artifact_of
-    from compilediag.runs.supervised.reports import link_reports, linked_files
-    from compilediag.timeline.fold import fold
-
     logs = [source.path for source in record.sources if source.kind == TRACE]
     timeline = fold([journal.events for journal in record.journals])
     linked = link_reports(logs, folder, timeline, secret_values((), os.environ))

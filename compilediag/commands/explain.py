@@ -16,7 +16,10 @@ from compilediag.errors import UsageError
 from compilediag.views.text import clean, hang
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_FOLDERS = (_PACKAGE / "docs" / "rules", _PACKAGE.parent / "docs" / "rules")
+_PAGES = next(
+    (path for folder in (_PACKAGE, _PACKAGE.parent) if (path := folder / "docs/rules").is_dir()),
+    _PACKAGE,
+)
 _CODE = re.compile(r"CD\d{3}\Z", re.IGNORECASE)
 _INDEX = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
 
@@ -56,20 +59,14 @@ def command(options: ExplainOptions) -> None:
 
 def page(code: str) -> str | None:
     """Markdown of the page of `code` ("CD103", any case); None when there is no such page."""
+    path = _PAGES / f"{code.upper()}.md"
     # A code comes from the command line or from a receipt: it must not become another path.
-    if not _CODE.match(code):
-        return None
-    for folder in _FOLDERS:
-        path = folder / f"{code.upper()}.md"
-        if path.is_file():
-            return path.read_text(encoding="utf-8")
-    return None
+    return path.read_text(encoding="utf-8") if _CODE.match(code) and path.is_file() else None
 
 
 def codes_with_page() -> tuple[str, ...]:
     """Every code that has a page, in order."""
-    found = {path.stem for folder in _FOLDERS for path in folder.glob("CD*.md")}
-    return tuple(sorted(code for code in found if _CODE.match(code)))
+    return tuple(sorted(path.stem for path in _PAGES.glob("CD*.md") if _CODE.match(path.stem)))
 
 
 def _code_of(word: str) -> str:

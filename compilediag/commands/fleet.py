@@ -9,18 +9,18 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import click
 
 from compilediag.commands.subcommand import argument, flag, option
 from compilediag.commands.terminal import look, write_stderr
 from compilediag.errors import UsageError
+from compilediag.fleet.folder import Fleet, Progress, newest
+from compilediag.fleet.lanes import Choice
+from compilediag.fleet.places import fleet_at
 from compilediag.receipt.locate import RUNS_FOLDER
-
-if TYPE_CHECKING:
-    from compilediag.fleet.folder import Fleet, Progress
-    from compilediag.fleet.lanes import Choice
+from compilediag.views.fleet import notes
 
 _UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 _MAX_LANES = 10
@@ -43,8 +43,7 @@ class FleetOptions:
         "--preset NAME", "Only lanes of this preset or pattern.", default=(), multiple=True
     )
     since: str | None = option(
-        "--since WHEN",
-        "Only receipts from then on: 2026-11-01, 2026-11-01T14:00, 30d, 12h or 2w.",
+        "--since WHEN", "Only receipts from then on: 2026-11-01, 2026-11-01T14:00, 30d, 12h or 2w."
     )
     until: str | None = option("--until WHEN", "Only receipts before then; as --since.")
     indexed: bool = flag(
@@ -52,13 +51,7 @@ class FleetOptions:
     )
 
     def choice(self) -> Choice:
-        """The receipts that the options choose.
-
-        Raises:
-            UsageError: a moment cannot be read, or the index cannot answer.
-        """
-        from compilediag.fleet.lanes import Choice
-
+        """The receipts that the options choose."""
         if self.indexed and (len(self.lanes) != 1 or set(self.lanes[0]) & set("*?[")):
             raise UsageError(
                 "--indexed answers for one lane: name it with --lane, without a pattern"
@@ -75,9 +68,6 @@ class FleetOptions:
 def seconds_of(option: str, text: str | None, now: float) -> float | None:
     """A moment in seconds since the epoch: a day or time (UTC unless it says otherwise), or how
     long before `now`.
-
-    Raises:
-        UsageError: it is neither.
     """
     if text is None:
         return None
@@ -96,13 +86,7 @@ def seconds_of(option: str, text: str | None, now: float) -> float | None:
 def receipts_in(options: FleetOptions, last: int | None) -> Fleet:
     """The receipts that the options choose; with --indexed the newest `last` of the lane, from the
     index alone where it can answer.
-
-    Raises:
-        UsageError: there is no such folder, or none of its receipts is chosen.
     """
-    from compilediag.fleet.folder import newest
-    from compilediag.fleet.places import fleet_at
-
     choice = options.choice()
     root = RUNS_FOLDER if options.folder is None else options.folder
     if options.folder is None and not os.path.isdir(root):
@@ -122,8 +106,6 @@ def receipts_in(options: FleetOptions, last: int | None) -> Fleet:
 
 def _nothing(root: str, found: Fleet) -> str:
     """Why nothing is chosen, with what is there instead."""
-    from compilediag.fleet.places import fleet_at
-
     entries = fleet_at(root).entries
     if not entries:
         others = f" ({len(found.problems)} other JSON files)" if found.problems else ""
@@ -148,8 +130,6 @@ def _progress() -> Progress:
 
 def notes_below(fleet: Fleet) -> str:
     """What the screen has below its tables: files that are no receipts."""
-    from compilediag.views.fleet import notes
-
     lines = notes(fleet.problems, fleet.notes, look())
     return "".join(f"\n{line}" for line in lines) + "\n" if lines else ""
 

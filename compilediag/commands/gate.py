@@ -50,9 +50,7 @@ class GateOptions:
         multiple=True,
     )
     ab: tuple[str, str] | None = option(
-        "--ab CMD_A CMD_B",
-        "Measure two command lines in turns; fail if B is slower.",
-        nargs=2,
+        "--ab CMD_A CMD_B", "Measure two command lines in turns; fail if B is slower.", nargs=2
     )
     rounds: int | None = option(
         "--rounds",

@@ -10,11 +10,7 @@ from compilediag.runs.tools.ab import measure
 
 
 def compared(a: str, b: str, rounds: int) -> tuple[Timing, ...]:
-    """Runs both and compares them; on a terminal each pair is shown as it is measured.
-
-    Raises:
-        UsageError: scipy is missing (nothing was run then), or a command failed.
-    """
+    """Runs both and compares them; on a terminal each pair is shown as it is measured."""
     require_scipy()
     progress = _progress if sys.stderr.isatty() else None
     return timings(*measure(a, b, rounds, progress))
@@ -31,9 +27,9 @@ def report(a: str, b: str, rounds: int, found: tuple[Timing, ...]) -> str:
         f"{sign} {verdict}{screen.dot}{rounds} pairs, interleaved",
         f"  A: {screen.text(a)}",
         f"  B: {screen.text(b)}",
+        *map(_line, found),
+        f"  slower is said where the lower bound is above {SLOWER:+.0%}",
     ]
-    lines += [_line(item) for item in found]
-    lines.append(f"  slower is said where the lower bound is above {SLOWER:+.0%}")
     return "\n".join(lines) + "\n"
 
 

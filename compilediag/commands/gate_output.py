@@ -38,9 +38,6 @@ class Outputs:
 def outputs_of(formats: Sequence[str]) -> Outputs:
     """The outputs of `--format NAME[=FILE]`; without any on stdout the terminal's, and in GitHub's
     jobs its own beside it.
-
-    Raises:
-        UsageError: a format does not exist, or two would be mixed in one place.
     """
     shown: list[str] = []
     files: list[tuple[str, str]] = []

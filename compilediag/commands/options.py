@@ -6,7 +6,8 @@ To add one, add a field here, and the field with its name to `runs.supervised.Op
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,15 @@ from typing import Any
 import click
 
 from compilediag.commands.pyproject import read_defaults
-from compilediag.commands.subcommand import Command, Given, argument, entries, flag, option
+from compilediag.commands.subcommand import (
+    Command,
+    Given,
+    argument,
+    entries,
+    flag,
+    option,
+    subcommand,
+)
 from compilediag.compare.gate.expression import Limit, parse_limits
 from compilediag.errors import UsageError
 from compilediag.runs.supervised.options import GRACE_S, LiveMode, Options
@@ -22,9 +31,6 @@ from compilediag.runs.supervised.price_file import VARIABLE, read_prices
 
 PROBE_FLAG = "--cadence-probe"
 """The one option of ours that is also accepted after TARGET."""
-
-TARGET_SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-"""Everything after TARGET is its own."""
 
 _NUMBER = (int, float)
 
@@ -36,8 +42,7 @@ def _positive(key: str, value: float) -> float:
 
 
 def _lane_name(key: str, value: str) -> str:
-    allowed = all(char.isascii() and (char.isalnum() or char in "._-") for char in value)
-    if not (0 < len(value) <= 80 and allowed and value[0] != "."):
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}", value):
         raise UsageError(f"{key} may hold letters, digits, '.', '_' and '-' only, at most 80")
     return value
 
@@ -51,12 +56,10 @@ def _warmup(key: str, value: str | int) -> int | None:
 
 
 def _live(key: str, value: str | bool) -> LiveMode | None:
-    if value is False:
-        return None
-    if value is True or value == "title":
-        return "title"
-    if value == "lines":
-        return "lines"
+    if value in (True, False):
+        return "title" if value else None
+    if value == "title" or value == "lines":  # noqa: PLR1714 - pyright narrows these
+        return value
     raise UsageError(f"{key} must be true, false, 'title' or 'lines', not {value!r}")
 
 
@@ -206,25 +209,26 @@ def pyproject_defaults(given: Given) -> Mapping[str, Any]:
     return {key: value for key, value in defaults.items() if key not in TELEMETRY} | probe
 
 
-def supervised_options(options: RunOptions) -> Options:
-    """The part of the options that says how to run.
+def telemetry_of(options: RunOptions) -> dict[str, Any]:
+    """The telemetry that is asked for, by the keys of pyproject.toml."""
+    values = {name: getattr(options, name) for name in TELEMETRY}
+    return {name: value for name, value in values.items() if value not in (None, False)}
 
-    Raises:
-        UsageError: the price table, or where to report to, cannot be used.
-    """
+
+def supervised_options(options: RunOptions) -> Options:
+    """The part of the options that says how to run."""
     same = {item.name for item in fields(Options)} & set(entries(RunOptions))
     values = {name: getattr(options, name) for name in same}
-    # Read before the target starts: a table that is wrong costs no run.
-    price_file = options.price_file or os.environ.get(VARIABLE)
-    values["prices"] = read_prices(price_file) if price_file else None
     values["live"] = "lines" if options.live_lines else options.live
     if options.quiet:
         values["live"] = None
-    if any(getattr(options, name) for name in TELEMETRY):
+    # Read before the target starts: a table that is wrong costs no run.
+    if price_file := options.price_file or os.environ.get(VARIABLE):
+        values["prices"] = read_prices(price_file)
+    if telemetry := telemetry_of(options):
         from compilediag.runs.telemetry.settings import telemetry_settings
 
-        settings = {name: getattr(options, name) for name in TELEMETRY}
-        values["telemetry"] = telemetry_settings(settings, os.environ)
+        values["telemetry"] = telemetry_settings(telemetry, os.environ)
     return Options(**values)
 
 
@@ -243,3 +247,17 @@ class TargetCommand(Command):
             target, probe = tuple(word for word in target if word != PROBE_FLAG), True
         ctx.params.update(target=target, cadence_probe=bool(probe))
         return rest
+
+
+def target_command(
+    name: str, examples: str
+) -> Callable[[Callable[[RunOptions], int | None]], Command]:
+    """A subcommand that runs TARGET; everything after TARGET is the target's own."""
+    return subcommand(
+        name,
+        RunOptions,
+        examples=examples,
+        cls=TargetCommand,
+        table=pyproject_defaults,
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    )

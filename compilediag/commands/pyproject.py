@@ -22,9 +22,6 @@ def read_defaults(start: Path, keys: Mapping[str, Keys]) -> dict[str, Any]:
     Args:
         start: a folder.
         keys: of the table itself at "", of a table below it at its name, which is no key.
-
-    Raises:
-        UsageError: the file is no TOML, or a table has an unknown key or a value of another type.
     """
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,10 +11,12 @@ from compilediag.commands.receipts import load_finding, suffix_for
 from compilediag.commands.subcommand import argument, option, receipt_argument, subcommand
 from compilediag.commands.terminal import look, write
 from compilediag.errors import OutputUnwritable, ReproImpossible, UsageError
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import FindingRecord
-    from compilediag.receipt.schema.receipt import Receipt
+from compilediag.readers.journal import open_regular
+from compilediag.receipt.redact import Redactor, secret_values
+from compilediag.receipt.schema.compiles import FindingRecord
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.lookups import events
+from compilediag.views.repro.script import script_of
 
 AROUND = 3
 """Lines quoted before and behind the one to blame."""
@@ -50,8 +51,6 @@ def command(options: ReproOptions) -> None:
     guard on the same variable and values. Where that cannot be, the reason is printed, and the exit
     code is 2. RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
-    from compilediag.views.repro.script import script_of
-
     index = options.index
     receipt, finding = load_finding(index, options.receipt)
     try:
@@ -88,8 +87,6 @@ def _write_new(file: str, text: str) -> None:
 
 def _inputs(finding: FindingRecord, receipt: Receipt) -> str | None:
     """Shapes of the calls of the callable that was compiled again, where one is known as that."""
-    from compilediag.views.lookups import events
-
     frames = {(item.frame.file, item.frame.line) for item in events(finding, receipt)}
     called = [item for item in receipt.invocations if (item.file, item.line) in frames]
     return called[0].shapes[0].shapes if called and called[0].shapes else None
@@ -97,9 +94,6 @@ def _inputs(finding: FindingRecord, receipt: Receipt) -> str | None:
 
 def _quoted(finding: FindingRecord) -> list[str]:
     """The user's lines around the place to blame; none where the file is not there any more."""
-    from compilediag.readers.journal import open_regular
-    from compilediag.receipt.redact import Redactor, secret_values
-
     place = finding.location
     stream = open_regular(place.file) if place is not None and place.file.endswith(".py") else None
     if place is None or stream is None:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from compilediag.commands.options import (
-    TARGET_SETTINGS,
-    RunOptions,
-    TargetCommand,
-    pyproject_defaults,
-    supervised_options,
-)
+from compilediag.commands.options import RunOptions, supervised_options, target_command
+from compilediag.commands.probe import probe_target
 from compilediag.commands.run_report import finish
-from compilediag.commands.subcommand import subcommand
 from compilediag.errors import UsageError
+from compilediag.runs import supervised
 
 
-@subcommand(
+@target_command(
     "run",
-    RunOptions,
-    cls=TargetCommand,
-    table=pyproject_defaults,
-    context_settings=TARGET_SETTINGS,
-    examples="""\
+    """\
   compilediag run train.py --lr 3e-4
   compilediag run --steps 50 -- -m package.train
   compilediag run torchrun --nproc-per-node 2 train.py
@@ -35,14 +26,10 @@ def command(options: RunOptions) -> int:
     target's own. The exit code is the target's; with --fail-on it is 3 where the target succeeds
     and a limit is exceeded.
     """
-    from compilediag.runs.supervised import run
-
     if options.cadence_probe:
-        from compilediag.commands.probe import probe_target
-
         return probe_target(options)
     if options.group or options.keep_caches:
         raise UsageError("--group and --keep-caches belong to the cadence probe: --cadence-probe")
     if not options.target:
         raise UsageError("say what to run: `compilediag run train.py`")
-    return finish(run(options.target, supervised_options(options)), options)
+    return finish(supervised.run(options.target, supervised_options(options)), options)

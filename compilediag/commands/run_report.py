@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
+from compilediag.commands.options import RunOptions
 from compilediag.commands.receipts import suffix_for, verdict
 from compilediag.commands.terminal import look, write_json, write_message, write_stderr
+from compilediag.compare.gate.judge import judge
 from compilediag.errors import EXIT_GATE, EXIT_INTERNAL, OutputUnwritable
-
-if TYPE_CHECKING:
-    from compilediag.commands.options import RunOptions
-    from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.runs.supervised.options import Outcome
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import as_plain
+from compilediag.runs.supervised.options import Outcome
+from compilediag.views.cadence import render_cadence
 
 
 def finish(outcome: Outcome, options: RunOptions) -> int:
@@ -23,8 +23,6 @@ def finish(outcome: Outcome, options: RunOptions) -> int:
     code = outcome.exit_code or unprinted
     if outcome.receipt is None or not options.limits:
         return code
-    from compilediag.compare.gate.judge import judge
-
     failures = judge(outcome.receipt, limits=options.limits).failures
     for item in failures:
         if item.kind in ("limit", "not_judged"):
@@ -36,8 +34,6 @@ def _report(outcome: Outcome, options: RunOptions) -> int:
     """The verdict goes to stderr: stdout is the target's, byte for byte, but for --json."""
     code = 0
     if outcome.receipt is not None and options.as_json:
-        from compilediag.receipt.schema.record import as_plain
-
         try:
             write_json(as_plain(outcome.receipt))
         except OutputUnwritable as error:
@@ -56,6 +52,4 @@ def _screen(receipt: Receipt, suffix: str) -> str:
     """The table of a probe, or the verdict on a run."""
     if receipt.cadence is None:
         return verdict(receipt, look(sys.stderr), suffix)
-    from compilediag.views.cadence import render_cadence
-
     return render_cadence(receipt, look(sys.stderr), suffix)

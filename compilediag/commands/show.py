@@ -25,11 +25,7 @@ class Views:
     as_json: bool = flag("--json", "The receipt itself.")
 
     def view(self) -> str:
-        """The one that is asked for; "" for the verdict.
-
-        Raises:
-            UsageError: there are several.
-        """
+        """The one that is asked for; "" for the verdict."""
         asked = [name for name in _VIEWS if getattr(self, name, None) not in (False, None)]
         if len(asked) > 1:
             perfetto = ", --json and --perfetto" if hasattr(self, "perfetto") else " and --json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +12,13 @@ from compilediag.commands.receipts import suffix_for
 from compilediag.commands.subcommand import flag, option, subcommand
 from compilediag.commands.terminal import json_text, look, write, write_json
 from compilediag.errors import UsageError
-
-if TYPE_CHECKING:
-    from compilediag.fleet.entry import Entry
+from compilediag.fleet.entry import Entry
+from compilediag.fleet.lanes import as_presets
+from compilediag.fleet.places import TABLE_SUFFIX
+from compilediag.fleet.stats import stats_of
+from compilediag.fleet.table import query, require_duckdb, write_table
+from compilediag.views.stats import render_stats
+from compilediag.views.table import table
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,6 @@ def command(options: StatsOptions) -> None:
     .compilediag), a URI such as s3://bucket/runs, or a .parquet table that --export wrote. URIs and
     tables need the extra `store`.
     """
-    from compilediag.fleet.lanes import as_presets
-    from compilediag.fleet.stats import stats_of
-
     table = options.export is not None or options.sql is not None
     if table:
         _check_table(options)
@@ -70,17 +70,12 @@ def command(options: StatsOptions) -> None:
     if options.as_json:
         write_json(fleet_json(fleet, lanes))
         return
-    from compilediag.views.stats import render_stats
-
     following = f"\n  next: compilediag trend{suffix_for(options.folder)}\n"
     write(render_stats(lanes, look()) + notes_below(fleet) + following)
 
 
 def _check_table(options: StatsOptions) -> None:
     """Before any receipt is read."""
-    from compilediag.fleet.places import TABLE_SUFFIX
-    from compilediag.fleet.table import require_duckdb
-
     if options.export is not None and options.sql is not None:
         raise UsageError("--export writes the table and --sql queries it: give one")
     if options.export is not None and not options.export.endswith(TABLE_SUFFIX):
@@ -90,9 +85,6 @@ def _check_table(options: StatsOptions) -> None:
 
 def _in_table(entries: Sequence[Entry], options: StatsOptions) -> str:
     """Writes the table, or queries it; what is to be printed."""
-    from compilediag.fleet.table import query, write_table
-    from compilediag.views.table import table
-
     screen = look()
     if options.export is not None:
         write_table(entries, options.export)

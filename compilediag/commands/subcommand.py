@@ -26,22 +26,25 @@ Given = Mapping[str, Any]
 """What click parsed, by the names of the fields; None, or (), for what was not given."""
 
 
+Check = Callable[[str, Any], Any]
+"""Takes the key of an option and a value of either origin, and gives the value of the field."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """How the field of a command's options is given."""
+    """How a field of a command's options is given."""
 
-    make: Callable[[str], click.Parameter] | None
-    """The parameter of the command line for a field; None: it stands in pyproject.toml alone."""
-    key: str | None
+    param: Callable[[str], click.Parameter] | None
+    """Makes the parameter of the command line; None: the value stands in pyproject.toml alone."""
+    key: str | None = None
     """Its name in pyproject.toml and in messages; None: that of the field."""
-    toml: tuple[type, ...]
+    toml: tuple[type, ...] = ()
     """Types that its value may have in pyproject.toml; empty: it is no key there."""
-    tables: tuple[str, ...]
+    tables: tuple[str, ...] = ()
     """Where it is a key: "" for [tool.compilediag], "probe" for the table below it."""
-    only: str | None
+    only: str | None = None
     """The one command that has it, where several share a table of options."""
-    check: Callable[[str, Any], Any]
-    """Takes the key and a value of either origin, and gives the value of the field."""
+    check: Check = lambda key, value: value
 
 
 def option(
@@ -52,46 +55,33 @@ def option(
     toml: type | tuple[type, ...] = (),
     tables: tuple[str, ...] = ("",),
     only: str | None = None,
-    check: Callable[[str, Any], Any] = lambda key, value: value,
+    check: Check = lambda key, value: value,
     **attributes: Any,
 ) -> Any:
-    """A field that is given by an option.
-
-    Args:
-        flags: as help shows them: "-o --output DIR"; "" for a value of pyproject.toml alone.
-        about: the help.
-        default: of the field.
-        toml: see `Entry`.
-        tables: see `Entry`.
-        only: see `Entry`.
-        check: see `Entry`.
-        attributes: of click's option, beside its names, metavar and help.
+    """A field that is given by an option. `flags` are as help shows them, "-o --output DIR", and ""
+    for a value of pyproject.toml alone; `attributes` are of click's option; the rest is `Entry`'s.
     """
     names = [word for word in flags.split() if word.startswith("-")]
     metavar = " ".join(word for word in flags.split() if word not in names) or None
 
-    def make(field: str) -> click.Parameter:
+    def param(field: str) -> click.Parameter:
         settings = {"default": None, "metavar": metavar, "help": about, **attributes}
         return click.Option([*names, field], **settings)
 
     key = names[-1].partition("/")[0].strip("-").replace("-", "_") if names else None
     types = toml if isinstance(toml, tuple) else (toml,)
-    entry = Entry(make if names else None, key, types, tables, only, check)
+    entry = Entry(param if names else None, key, types, tables, only, check)
     return dataclasses.field(default=default, metadata={"entry": entry})
 
 
-def flag(flags: str, about: str, *, default: bool | None = False, **attributes: Any) -> Any:
+def flag(flags: str, about: str, *, default: Any = False, **attributes: Any) -> Any:
     """A field that is true where its flag is given."""
     return option(flags, about, default=default, is_flag=True, **attributes)
 
 
 def argument(*, default: Any = None, **attributes: Any) -> Any:
     """A field that is given by its position."""
-
-    def make(field: str) -> click.Parameter:
-        return click.Argument([field], **attributes)
-
-    entry = Entry(make, None, (), (), None, lambda key, value: value)
+    entry = Entry(lambda field: click.Argument([field], **attributes))
     return dataclasses.field(default=default, metadata={"entry": entry})
 
 
@@ -108,9 +98,6 @@ def entries(options: type) -> dict[str, Entry]:
 def filled(options: type[Options], given: Given, table: Mapping[str, Any]) -> Options:
     """The typed options: what was given on the command line, else what `table` of pyproject.toml
     says, else the default of the field.
-
-    Raises:
-        UsageError: a value is out of its range.
     """
     values: dict[str, Any] = {}
     for field, entry in entries(options).items():
@@ -142,15 +129,8 @@ def subcommand(
     table: Callable[[Given], Mapping[str, Any]] = lambda given: {},
     **settings: Any,
 ) -> Callable[[Callable[[Options], int | None]], Command]:
-    """Makes a function of typed options a command; its docstring is the help.
-
-    Args:
-        name: as it is typed.
-        options: the dataclass that the function takes.
-        examples: lines of the help that can be typed.
-        cls: how the command line is parsed.
-        table: gives defaults for what was not given, by the keys of the options.
-        settings: of click's command.
+    """Makes a function of typed options a command; its docstring is the help. `table` gives the
+    defaults of pyproject.toml for what was not given, by key; `settings` are of click's command.
     """
 
     def made(function: Callable[[Options], int | None]) -> Command:
@@ -158,9 +138,9 @@ def subcommand(
             name=name,
             callback=lambda **given: function(filled(options, given, table(given))),
             params=[
-                entry.make(field)
+                entry.param(field)
                 for field, entry in entries(options).items()
-                if entry.make and entry.only in {None, name}
+                if entry.param and entry.only in {None, name}
             ],
             help=inspect.getdoc(function),
             epilog=f"\b\nExamples:\n{examples}",

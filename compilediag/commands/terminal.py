@@ -35,9 +35,8 @@ def look(stream: TextIO | None = None) -> RenderOptions:
         folder = os.getcwd()
     except OSError:
         folder = ""
-    return RenderOptions(
-        min(_columns(stream), MAX_WIDTH), _has_color(stream), not _encodes(stream), folder
-    )
+    ascii_only = _encodable(_SIGNS, stream) != _SIGNS
+    return RenderOptions(min(_columns(stream), MAX_WIDTH), _has_color(stream), ascii_only, folder)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -60,10 +59,6 @@ def _has_color(stream: TextIO) -> bool:
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or is_terminal(stream)
-
-
-def _encodes(stream: TextIO) -> bool:
-    return _encodable(_SIGNS, stream) == _SIGNS
 
 
 def _encodable(text: str, stream: TextIO) -> str:

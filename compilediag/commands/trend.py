@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,9 +14,10 @@ from compilediag.commands.receipts import suffix_for
 from compilediag.commands.subcommand import flag, option, subcommand
 from compilediag.commands.terminal import look, write, write_json
 from compilediag.errors import UsageError
-
-if TYPE_CHECKING:
-    from compilediag.fleet.changes import Change, LaneTrend
+from compilediag.fleet.changes import Change, LaneTrend, events_of, order_of
+from compilediag.fleet.measures import BY_NAME
+from compilediag.fleet.trend import Rules, trend_of
+from compilediag.views.trend import render_trend
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,6 @@ def command(options: TrendOptions) -> None:
     each lane, followed over the receipts in DIR (default .compilediag). A change is shown when it
     lasts: docs/trend.md says how that is decided. The exit code is 0 whatever is found.
     """
-    from compilediag.fleet.trend import Rules, trend_of
-
     rules = Rules(
         last=options.last or None,
         at_least=None if options.at_least is None else options.at_least / 100,
@@ -71,16 +70,12 @@ def command(options: TrendOptions) -> None:
     if options.as_json:
         write_json(fleet_json(fleet, lanes, events=_events(lanes)))
         return
-    from compilediag.views.trend import render_trend
-
     screen = render_trend(lanes, look(), complete=options.complete)
     following = _next(lanes, fleet.root, options.folder)
     write(f"{screen}{notes_below(fleet)}\n  next: {following}\n")
 
 
 def _known(measures: tuple[str, ...]) -> tuple[str, ...]:
-    from compilediag.fleet.measures import BY_NAME
-
     for name in measures:
         if name not in BY_NAME:
             raise UsageError(f"there is no measure {name!r}; the measures are {', '.join(BY_NAME)}")
@@ -89,8 +84,6 @@ def _known(measures: tuple[str, ...]) -> tuple[str, ...]:
 
 def _events(lanes: Sequence[LaneTrend]) -> list[dict[str, Any]]:
     """The changes by the receipt in which they began."""
-    from compilediag.fleet.changes import events_of
-
     return [
         {**plain(event._replace(lane=lane.label)), "state": event.state}
         for lane in lanes
@@ -100,8 +93,6 @@ def _events(lanes: Sequence[LaneTrend]) -> list[dict[str, Any]]:
 
 def _next(lanes: Sequence[LaneTrend], root: str, folder: str | None) -> str:
     """The two receipts on both sides of the first change on the screen, compared."""
-    from compilediag.fleet.changes import events_of, order_of
-
     events = [event for lane in lanes for event in events_of(lane)]
     first = min(events, key=order_of, default=None)
     if first is None or first.state not in ("worse", "beginning"):
