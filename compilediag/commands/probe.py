@@ -47,13 +47,12 @@ def probe_target(options: RunOptions) -> int:
     probed = probes.ProbeOptions(
         wanted=wanted_of(options.group, options.groups or {}), keep_caches=options.keep_caches
     )
-    announce = (lambda *_: None) if options.quiet else _announce
-    return finish(
-        probes.probe(options.target, supervised_options(options), probed, announce), options
-    )
 
+    def announce(index: int, total: int | None, variant: Variant) -> None:
+        """One line before each variant, which has the terminal while it runs."""
+        if not options.quiet:
+            names = [group.name for group in variant.on]
+            write_stderr(variant_sentence(index, total, variant.kind, names) + "\n")
 
-def _announce(index: int, total: int | None, variant: Variant) -> None:
-    """One line before each variant, which has the terminal while it runs."""
-    names = [group.name for group in variant.on]
-    write_stderr(variant_sentence(index, total, variant.kind, names) + "\n")
+    outcome = probes.probe(options.target, supervised_options(options), probed, announce)
+    return finish(outcome, options)

@@ -65,7 +65,12 @@ def option(
     metavar = " ".join(word for word in flags.split() if word not in names) or None
 
     def param(field: str) -> click.Parameter:
-        settings = {"default": None, "metavar": metavar, "help": about, **attributes}
+        settings: dict[str, Any] = {
+            "default": None,
+            "metavar": metavar,
+            "help": about,
+            **attributes,
+        }
         return click.Option([*names, field], **settings)
 
     key = names[-1].partition("/")[0].strip("-").replace("-", "_") if names else None
@@ -134,9 +139,12 @@ def subcommand(
     """
 
     def made(function: Callable[[Options], int | None]) -> Command:
+        def callback(**given: Any) -> int | None:
+            return function(filled(options, given, table(given)))
+
         return cls(
             name=name,
-            callback=lambda **given: function(filled(options, given, table(given))),
+            callback=callback,
             params=[
                 entry.param(field)
                 for field, entry in entries(options).items()
