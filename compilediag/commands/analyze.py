@@ -115,7 +115,7 @@ def command(options: AnalyzeOptions) -> None:
     write(drawn(view, folder if options.output is not None else None))
 
 
-def _asked(options: ReadOptions) -> Asked:
+def _receipt_options(options: ReadOptions) -> Asked:
     """What the receipts are to contain; makes their folder."""
     folder = make_run_dir(options.output, "analyze", now=time.time(), pid=os.getpid())
     lane = options.name or os.path.basename(os.path.abspath(options.paths[0])) or "analyze"
@@ -126,22 +126,22 @@ def _here(
     options: ReadOptions, sources: tuple[Source, ...], shapes: Sequence[LinePattern] | None
 ) -> str:
     """Writes the receipts, all ranks together, and each where there are several; their folder."""
-    asked = _asked(options)
+    settings = _receipt_options(options)
     workers = options.jobs or workers_worth(sources)
     with pool_of(workers) if workers > 1 else nullcontext() as executor:
         if are_many(sources) and not options.tlparse:
-            receipt = receipt_of_many(sources, asked, executor, shapes)
-            write_receipt(receipt, receipt_in(asked.folder))
-            return asked.folder
-        record = replace(read_sources(sources, executor, shapes), warmup=asked.warmup)
-        receipt = merged_receipt(record, asked.name, asked.world_size, asked.folder)
+            receipt = receipt_of_many(sources, settings, executor, shapes)
+            write_receipt(receipt, receipt_in(settings.folder))
+            return settings.folder
+        record = replace(read_sources(sources, executor, shapes), warmup=settings.warmup)
+        receipt = merged_receipt(record, settings.name, settings.world_size, settings.folder)
         if options.tlparse:
-            receipt = _with_reports(receipt, record, asked.folder)
-        write_receipt(receipt, receipt_in(asked.folder))
+            receipt = _with_reports(receipt, record, settings.folder)
+        write_receipt(receipt, receipt_in(settings.folder))
         if len(record.ranks) > 1:
-            for rank, receipt in rank_receipts(record, asked.name, executor):
-                write_receipt(receipt, receipt_in(asked.folder, rank), flushed=False)
-    return asked.folder
+            for rank, receipt in rank_receipts(record, settings.name, executor):
+                write_receipt(receipt, receipt_in(settings.folder, rank), flushed=False)
+    return settings.folder
 
 
 def _on_cluster(
@@ -149,10 +149,10 @@ def _on_cluster(
 ) -> str:
     """Writes the same receipts as they come from the workers; their folder."""
     with connected(options.cluster or "") as client:
-        asked = _asked(options)
-        for rank, receipt in receipts_on(client, sources, asked):
-            write_receipt(receipt, receipt_in(asked.folder, rank), flushed=rank is None)
-    return asked.folder
+        settings = _receipt_options(options)
+        for rank, receipt in receipts_on(client, sources, settings):
+            write_receipt(receipt, receipt_in(settings.folder, rank), flushed=rank is None)
+    return settings.folder
 
 
 def _with_reports(receipt: Receipt, record: LoadedSources, folder: str) -> Receipt:

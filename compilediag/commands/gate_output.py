@@ -31,7 +31,7 @@ class Outputs:
 
     @property
     def for_people(self) -> bool:
-        """Whether people read stdout, so that more can be said there."""
+        """Whether people read stdout, so that more can be printed there."""
         return set(self.shown) <= set(_FOR_PEOPLE)
 
 

@@ -210,7 +210,7 @@ def pyproject_defaults(given: Given) -> Mapping[str, Any]:
 
 
 def telemetry_of(options: RunOptions) -> dict[str, Any]:
-    """The telemetry that is asked for, by the keys of pyproject.toml."""
+    """The telemetry that was configured, by the keys of pyproject.toml."""
     values = {name: getattr(options, name) for name in TELEMETRY}
     return {name: value for name, value in values.items() if value not in (None, False)}
 

@@ -25,15 +25,15 @@ class Views:
     as_json: bool = flag("--json", "The receipt itself.")
 
     def view(self) -> str:
-        """The one that is asked for; "" for the verdict."""
-        asked = [name for name in _VIEWS if getattr(self, name, None) not in (False, None)]
-        if len(asked) > 1:
+        """The one that was chosen; "" for the verdict."""
+        chosen = [name for name in _VIEWS if getattr(self, name, None) not in (False, None)]
+        if len(chosen) > 1:
             perfetto = ", --json and --perfetto" if hasattr(self, "perfetto") else " and --json"
             raise UsageError(
                 f"--all, --frames, --timeline, --steps, --ranks, --md{perfetto} are different "
                 "views; give one"
             )
-        return asked[0] if asked else ""
+        return chosen[0] if chosen else ""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`compilediag stats`: what many receipts say together."""
+"""`compilediag stats`: the figures of many receipts together."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The terminal: its width, colour and encoding, and the only place that writes to it.
 
 stdout has what a command was called for, and fails loudly when it cannot be written. stderr has
-what is said beside it, and a stderr that is gone changes no exit code.
+notes beside it, and a stderr that is gone changes no exit code.
 """
 
 from __future__ import annotations

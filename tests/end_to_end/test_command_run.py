@@ -92,9 +92,9 @@ def test_limits_decide_where_the_target_succeeds(limit: str, code: int, tmp_path
         "print('mine')\n"
     )
     done = run("--quiet", "--fail-on", limit, "x.py", folder=tmp_path)
-    told = "compilediag: the gate failed: recompiles: 1, and the limit is recompiles>0\n"
+    printed = "compilediag: the gate failed: recompiles: 1, and the limit is recompiles>0\n"
     assert (done.returncode, done.stdout) == (code, "mine\n")
-    assert done.stderr == (told if code else "")
+    assert done.stderr == (printed if code else "")
 
 
 def test_a_price_table_is_read_before_the_target_starts(tmp_path: Path) -> None:

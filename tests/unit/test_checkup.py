@@ -1,4 +1,4 @@
-"""`compilediag doctor`: what makes it say no, what only warns, and how it is told."""
+"""`compilediag doctor`: what makes it fail, what only warns, and how it is shown."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_missing_hook_is_a_warning_with_what_is_lost(
 
 
 @pytest.mark.parametrize(
-    ("stdout", "stderr", "said"),
+    ("stdout", "stderr", "message"),
     [
         ("", "ModuleNotFoundError: No module named 'torch'\n", "torch is not installed here"),
         ("", "x\nImportError: libcudart.so.12: cannot open\n", "libcudart.so.12"),
@@ -57,14 +57,14 @@ def test_missing_hook_is_a_warning_with_what_is_lost(
     ],
 )
 def test_unusable_torch_is_a_failure_with_a_remedy(
-    stdout: str, stderr: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stdout: str, stderr: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No torch, a broken one or an old one: code 1, with the reason and what to do."""
     child_that(monkeypatch, stdout, stderr, 1)
     found = doctor.examine(tmp_path)
     check = next(check for check in found.checks if check.name == "torch")
     assert check.state == "failed"
-    assert said in check.said
+    assert message in check.said
     assert check.remedy
     assert not found.usable
     monkeypatch.chdir(tmp_path)
@@ -80,7 +80,7 @@ def test_journal_that_does_not_appear_is_a_failure(
 
 
 def test_output_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    """A file in the place of the folder is told; nothing is created."""
+    """A file in the place of the folder is reported; nothing is created."""
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     check = doctor._output(tmp_path / "file" / ".compilediag")
     assert check.state == "failed"
@@ -96,7 +96,7 @@ def test_missing_tools_are_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [doctor._compiler().state, doctor._tool("git", "lost").state] == ["warning"] * 2
 
 
-def test_variables_that_switch_compiling_off_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_switch_compiling_off_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """TORCH_COMPILE_DISABLE=1 explains a run in which nothing compiles."""
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
     monkeypatch.setenv("TORCH_COMPILE_JOB_ID", "x")
@@ -107,7 +107,7 @@ def test_variables_that_switch_compiling_off_are_told(monkeypatch: pytest.Monkey
 
 
 def test_child_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A torch that never ends its import is told, not waited for."""
+    """A torch that never ends its import is reported, not waited for."""
 
     def hang(*_: object, **__: object) -> None:
         raise subprocess.TimeoutExpired("python", 1)
@@ -116,7 +116,7 @@ def test_child_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor._child(["-c", "pass"]) == "a child process did not end within 120 s"
 
 
-def test_view_tells_the_answer_first_and_the_way_on_last() -> None:
+def test_view_has_the_answer_first_and_the_next_command_last() -> None:
     """What failed stands in the first line, its repair below, and the last line is a command."""
     found = Checkup(
         {"Python": "3.11", "torch": None},

@@ -36,9 +36,9 @@ def test_mistakes_are_one_sentence(words, message, tmp_path: Path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     Path("x.py").write_text("open('ran', 'w')")
     assert main(["run", *words]) == 2
-    told = capsys.readouterr().err
-    assert message in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.py"]
 
 
