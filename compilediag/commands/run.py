@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from compilediag.commands.options import RunOptions, supervised_options, target_command
-from compilediag.commands.probe import probe_target
 from compilediag.commands.run_report import finish
 from compilediag.errors import UsageError
 from compilediag.runs import supervised
@@ -27,6 +26,8 @@ def command(options: RunOptions) -> int:
     and a limit is exceeded.
     """
     if options.cadence_probe:
+        from compilediag.commands.probe import probe_target  # its imports would delay every run
+
         return probe_target(options)
     if options.group or options.keep_caches:
         raise UsageError("--group and --keep-caches belong to the cadence probe: --cadence-probe")

@@ -7,12 +7,10 @@ import sys
 from compilediag.commands.options import RunOptions
 from compilediag.commands.receipts import suffix_for, verdict
 from compilediag.commands.terminal import look, write_json, write_message, write_stderr
-from compilediag.compare.gate.judge import judge
 from compilediag.errors import EXIT_GATE, EXIT_INTERNAL, OutputUnwritable
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import as_plain
 from compilediag.runs.supervised.options import Outcome
-from compilediag.views.cadence import render_cadence
 
 
 def finish(outcome: Outcome, options: RunOptions) -> int:
@@ -23,6 +21,8 @@ def finish(outcome: Outcome, options: RunOptions) -> int:
     code = outcome.exit_code or unprinted
     if outcome.receipt is None or not options.limits:
         return code
+    from compilediag.compare.gate.judge import judge
+
     failures = judge(outcome.receipt, limits=options.limits).failures
     for item in failures:
         if item.kind in ("limit", "not_judged"):
@@ -52,4 +52,6 @@ def _screen(receipt: Receipt, suffix: str) -> str:
     """The table of a probe, or the verdict on a run."""
     if receipt.cadence is None:
         return verdict(receipt, look(sys.stderr), suffix)
+    from compilediag.views.cadence import render_cadence
+
     return render_cadence(receipt, look(sys.stderr), suffix)
