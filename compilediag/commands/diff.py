@@ -8,7 +8,7 @@ import click
 
 from compilediag.commands.receipts import load, suffix_for
 from compilediag.commands.subcommand import argument, flag, subcommand
-from compilediag.commands.terminal import look, write, write_json
+from compilediag.commands.terminal import render_options, write, write_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +45,4 @@ def command(options: DiffOptions) -> None:
     from compilediag.views.diff import render_comparison
 
     following = f"\n  next: compilediag show{suffix_for(options.after)}\n"
-    write(render_comparison(found, look()) + following)
+    write(render_comparison(found, render_options()) + following)

@@ -23,7 +23,7 @@ import click
 
 from compilediag._version import __version__
 from compilediag.commands.subcommand import flag, option, subcommand
-from compilediag.commands.terminal import look, write, write_json
+from compilediag.commands.terminal import render_options, write, write_json
 from compilediag.views.checkup import Check, Checkup, Hook, plain, render_checkup
 
 EXIT_UNUSABLE = 1
@@ -80,7 +80,7 @@ def command(options: DoctorOptions) -> int:
     if options.as_json:
         write_json(plain(found))
     else:
-        write(render_checkup(found, look()))
+        write(render_checkup(found, render_options()))
     return 0 if found.usable else EXIT_UNUSABLE
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compilediag.commands.subcommand import argument, flag, receipt_argument, subcommand
-from compilediag.commands.terminal import look, write
+from compilediag.commands.terminal import render_options, write
 from compilediag.errors import UsageError
 from compilediag.views.text import clean, hang
 
@@ -89,7 +89,7 @@ def _list() -> str:
     """Every code of the register with its slug and sentence."""
     from compilediag.diagnosis.codes import REGISTER
 
-    screen = look()
+    screen = render_options()
     lines: list[str] = []
     for code, entry in sorted(REGISTER.items()):
         text = screen.text(f"{entry.slug}: {entry.sentence}")
@@ -115,7 +115,7 @@ def _finding(index: int, where: str | None) -> str:
     from compilediag.views.finding import render_finding
 
     receipt, finding = load_finding(index, where)
-    facts = render_finding(index, finding, receipt, look())
+    facts = render_finding(index, finding, receipt, render_options())
     text = page(finding.rule)
     following = f"\n  next: compilediag show --timeline{suffix_for(where)}\n"
     return facts + ("" if text is None else f"\n{_drawn(text)}") + following
@@ -123,7 +123,7 @@ def _finding(index: int, where: str | None) -> str:
 
 def _drawn(text: str) -> str:
     """Markdown drawn where there is colour, and as it is written elsewhere."""
-    screen = look()
+    screen = render_options()
     if not screen.color:
         return text.rstrip("\n") + "\n"
     import io

@@ -14,7 +14,7 @@ from typing import Any, cast
 import click
 
 from compilediag.commands.subcommand import argument, flag, option
-from compilediag.commands.terminal import look, write_stderr
+from compilediag.commands.terminal import render_options, write_stderr
 from compilediag.errors import UsageError
 from compilediag.fleet.folder import Fleet, Progress, newest
 from compilediag.fleet.lanes import Choice
@@ -130,7 +130,7 @@ def _progress() -> Progress:
 
 def notes_below(fleet: Fleet) -> str:
     """What the screen has below its tables: files that are no receipts."""
-    lines = notes(fleet.problems, fleet.notes, look())
+    lines = notes(fleet.problems, fleet.notes, render_options())
     return "".join(f"\n{line}" for line in lines) + "\n" if lines else ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from compilediag.commands.terminal import look, write_stderr
+from compilediag.commands.terminal import render_options, write_stderr
 from compilediag.compare.gate.ab import SLOWER, Sample, Timing, require_scipy, timings
 from compilediag.runs.tools.ab import measure
 
@@ -18,7 +18,7 @@ def compared(a: str, b: str, rounds: int) -> tuple[Timing, ...]:
 
 def report(a: str, b: str, rounds: int, found: tuple[Timing, ...]) -> str:
     """What was measured, as text."""
-    screen = look()
+    screen = render_options()
     slower = [item for item in found if item.slower]
     words = f"B is slower ({' and '.join(item.clock for item in slower)} time)"
     verdict = words if slower else "B is not slower" if found else "too short to be measured"

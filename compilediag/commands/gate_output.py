@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compilediag.commands.terminal import look, write, write_message
+from compilediag.commands.terminal import render_options, write, write_message
 from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.errors import OutputUnwritable, UsageError
@@ -80,7 +80,7 @@ def show(judgements: Sequence[Judgement], outputs: Outputs) -> None:
     Raises:
         OutputUnwritable: a file or stdout cannot be written.
     """
-    on_paper = look_of_repository(look().root)
+    on_paper = repository_options(render_options().root)
     for name, path in outputs.files:
         folder = os.path.dirname(path) or "."
         try:
@@ -91,7 +91,7 @@ def show(judgements: Sequence[Judgement], outputs: Outputs) -> None:
     if "github" in outputs.shown:
         _summarise(FORMATS["md"](judgements, on_paper))
     for name in outputs.shown:
-        write(FORMATS[name](judgements, look() if name == "terminal" else on_paper))
+        write(FORMATS[name](judgements, render_options() if name == "terminal" else on_paper))
 
 
 def _summarise(text: str) -> None:
@@ -111,7 +111,7 @@ def _summarise(text: str) -> None:
     write_message(f"the job's summary was not written: {why}")
 
 
-def look_of_repository(folder: str) -> RenderOptions:
+def repository_options(folder: str) -> RenderOptions:
     """Paths relative to the root of the repository that holds `folder`, or to `folder` itself."""
     above = [folder]
     while above[-1] != os.path.dirname(above[-1]):

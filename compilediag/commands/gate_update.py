@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from compilediag.commands.gate import Lane, shown_path
-from compilediag.commands.terminal import look, write
+from compilediag.commands.terminal import render_options, write
 from compilediag.compare.gate.baseline import LOCK_NAME, Baseline
 from compilediag.compare.gate.baseline_file import read_lock, write_lock
 from compilediag.compare.gate.entries import plural
@@ -41,7 +41,7 @@ def update(lanes: Sequence[Lane], path: str | None, reason: str | None) -> None:
         if path is None or os.path.basename(path) == LOCK_NAME
         else f" --baseline {shlex.quote(name)}"
     )
-    screen = look()
+    screen = render_options()
     following = f"  next: git add {shlex.quote(name)}, and in CI: compilediag gate{option}"
     write("\n".join(screen.text(line, 1000) for line in (head, *lines, "", following)) + "\n")
 

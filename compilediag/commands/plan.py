@@ -8,7 +8,7 @@ import click
 
 from compilediag.commands.receipts import load, suffix_for
 from compilediag.commands.subcommand import flag, option, receipt_argument, subcommand
-from compilediag.commands.terminal import look, write, write_json
+from compilediag.commands.terminal import render_options, write, write_json
 from compilediag.errors import UsageError
 from compilediag.receipt.bucket_plan import Limits, plans_of, spelled
 from compilediag.views.plan import render_plan
@@ -62,4 +62,4 @@ def command(options: PlanOptions) -> None:
         write_json([spelled(item) for item in found])
         return
     following = f"show{suffix_for(options.receipt)}" if found else "run"
-    write(render_plan(found, look()) + f"\n  next: compilediag {following}\n")
+    write(render_plan(found, render_options()) + f"\n  next: compilediag {following}\n")

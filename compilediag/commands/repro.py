@@ -9,7 +9,7 @@ import click
 
 from compilediag.commands.receipts import load_finding, suffix_for
 from compilediag.commands.subcommand import argument, option, receipt_argument, subcommand
-from compilediag.commands.terminal import look, write
+from compilediag.commands.terminal import render_options, write
 from compilediag.errors import OutputUnwritable, ReproImpossible, UsageError
 from compilediag.readers.journal import open_regular
 from compilediag.receipt.redact import Redactor, secret_values
@@ -64,7 +64,7 @@ def command(options: ReproOptions) -> None:
     file = f"repro_{index}.py" if options.output is None else options.output
     _write_new(file, text)
     following = f"\n  next: compilediag run {file} · compilediag explain {index}"
-    write(f"Wrote {look().text(file)}\n{following}{suffix_for(options.receipt)}\n")
+    write(f"Wrote {render_options().text(file)}\n{following}{suffix_for(options.receipt)}\n")
 
 
 def _write_new(file: str, text: str) -> None:

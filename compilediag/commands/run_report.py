@@ -6,7 +6,7 @@ import sys
 
 from compilediag.commands.options import RunOptions
 from compilediag.commands.receipts import suffix_for, verdict
-from compilediag.commands.terminal import look, write_json, write_message, write_stderr
+from compilediag.commands.terminal import render_options, write_json, write_message, write_stderr
 from compilediag.errors import EXIT_GATE, EXIT_INTERNAL, OutputUnwritable
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import as_plain
@@ -51,7 +51,7 @@ def _report(outcome: Outcome, options: RunOptions) -> int:
 def _screen(receipt: Receipt, suffix: str) -> str:
     """The table of a probe, or the verdict on a run."""
     if receipt.cadence is None:
-        return verdict(receipt, look(sys.stderr), suffix)
+        return verdict(receipt, render_options(sys.stderr), suffix)
     from compilediag.views.cadence import render_cadence
 
-    return render_cadence(receipt, look(sys.stderr), suffix)
+    return render_cadence(receipt, render_options(sys.stderr), suffix)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from compilediag.commands.receipts import load, suffix_for, verdict
 from compilediag.commands.subcommand import flag, option, receipt_argument, subcommand
-from compilediag.commands.terminal import json_text, look, write
+from compilediag.commands.terminal import json_text, render_options, write
 from compilediag.errors import UsageError
 
 _VIEWS = ("complete", "frames", "timeline", "steps", "ranks", "markdown", "as_json", "perfetto")
@@ -72,7 +72,7 @@ def command(options: ShowOptions) -> None:
 def drawn(view: str, where: str | None) -> str:
     """One view of a receipt; only the module that draws it is imported."""
     _, receipt = load(where)
-    suffix, screen = suffix_for(where), look()
+    suffix, screen = suffix_for(where), render_options()
     if view == "as_json":
         from compilediag.receipt.schema.record import as_plain
 
@@ -115,7 +115,7 @@ def _perfetto(file: str, where: str | None) -> str:
     from compilediag.runs.offline.perfetto_file import write_perfetto
 
     path, receipt = load(where)
-    screen = look()
+    screen = render_options()
     notes = write_perfetto(receipt, path, file)
     lines = [f"Wrote {screen.text(file)}: open it in https://ui.perfetto.dev"]
     lines += [f"  note: {screen.text(note)}" for note in notes]

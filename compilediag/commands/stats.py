@@ -10,7 +10,7 @@ import click
 from compilediag.commands.fleet import FleetOptions, fleet_json, notes_below, receipts_in
 from compilediag.commands.receipts import suffix_for
 from compilediag.commands.subcommand import flag, option, subcommand
-from compilediag.commands.terminal import json_text, look, write, write_json
+from compilediag.commands.terminal import json_text, render_options, write, write_json
 from compilediag.errors import UsageError
 from compilediag.fleet.entry import Entry
 from compilediag.fleet.lanes import as_presets
@@ -71,7 +71,7 @@ def command(options: StatsOptions) -> None:
         write_json(fleet_json(fleet, lanes))
         return
     following = f"\n  next: compilediag trend{suffix_for(options.folder)}\n"
-    write(render_stats(lanes, look()) + notes_below(fleet) + following)
+    write(render_stats(lanes, render_options()) + notes_below(fleet) + following)
 
 
 def _check_table(options: StatsOptions) -> None:
@@ -85,7 +85,7 @@ def _check_table(options: StatsOptions) -> None:
 
 def _in_table(entries: Sequence[Entry], options: StatsOptions) -> str:
     """Writes the table, or queries it; what is to be printed."""
-    screen = look()
+    screen = render_options()
     if options.export is not None:
         write_table(entries, options.export)
         return f"Wrote {screen.text(options.export)}: {len(entries):,} receipts\n"

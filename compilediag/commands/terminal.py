@@ -24,7 +24,7 @@ MESSAGE_LIMIT = 2000
 _SIGNS = "✗✓→·…▁█"
 
 
-def look(stream: TextIO | None = None) -> RenderOptions:
+def render_options(stream: TextIO | None = None) -> RenderOptions:
     """How views may draw on a stream, stdout by default: width, colour, ASCII only or not."""
     from compilediag.views.style import RenderOptions  # help and errors need none
 

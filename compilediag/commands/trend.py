@@ -12,7 +12,7 @@ import click
 from compilediag.commands.fleet import FleetOptions, fleet_json, notes_below, plain, receipts_in
 from compilediag.commands.receipts import suffix_for
 from compilediag.commands.subcommand import flag, option, subcommand
-from compilediag.commands.terminal import look, write, write_json
+from compilediag.commands.terminal import render_options, write, write_json
 from compilediag.errors import UsageError
 from compilediag.fleet.changes import Change, LaneTrend, events_of, order_of
 from compilediag.fleet.measures import BY_NAME
@@ -70,7 +70,7 @@ def command(options: TrendOptions) -> None:
     if options.as_json:
         write_json(fleet_json(fleet, lanes, events=_events(lanes)))
         return
-    screen = render_trend(lanes, look(), complete=options.complete)
+    screen = render_trend(lanes, render_options(), complete=options.complete)
     following = _next(lanes, fleet.root, options.folder)
     write(f"{screen}{notes_below(fleet)}\n  next: {following}\n")
 
@@ -101,7 +101,7 @@ def _next(lanes: Sequence[LaneTrend], root: str, folder: str | None) -> str:
     paths = (change.last_before.path, change.latest.path)
     line = "compilediag diff" + "".join(suffix_for(os.path.join(root, path)) for path in paths)
     # Names of files are text of others: they must not act on a terminal.
-    return f"{look().text(line, 1000)}{_log(change)}"
+    return f"{render_options().text(line, 1000)}{_log(change)}"
 
 
 def _log(change: Change) -> str:
