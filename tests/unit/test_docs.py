@@ -11,7 +11,7 @@ import pytest
 
 from compilediag import errors
 from compilediag.cli import COMMANDS
-from compilediag.commands import pages
+from compilediag.commands import explain
 from compilediag.diagnosis.codes import REGISTER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,18 +60,18 @@ def test_every_code_of_a_rule_is_registered_and_has_a_page() -> None:
     """What a rule can say can be looked up."""
     named = set().union(*emitted().values())
     assert named - set(REGISTER) == set()
-    assert named - set(pages.codes()) == set()
+    assert named - set(explain.codes_with_page()) == set()
 
 
 def test_every_page_belongs_to_a_registered_code() -> None:
     """No page explains a code that does not exist."""
-    assert set(pages.codes()) - set(REGISTER) == set()
+    assert set(explain.codes_with_page()) - set(REGISTER) == set()
 
 
-@pytest.mark.parametrize("code", pages.codes())
+@pytest.mark.parametrize("code", explain.codes_with_page())
 def test_rule_pages_have_one_shape(code: str) -> None:
     """A rule's page starts with its code and goes on to say something."""
-    text = pages.page(code)
+    text = explain.page(code)
     assert text is not None
     assert text.startswith(f"# {code}")
     assert len(text.splitlines()) > 8

@@ -12,7 +12,6 @@ from gate_receipts import first, receipt
 from rank_folders import folder_of_ranks, told
 
 from compilediag import cli
-from compilediag.commands.analyze_cluster import receipts_on
 from compilediag.compare.gate.inconclusive import doubts_of
 from compilediag.diagnosis.ranks import selection as choice
 from compilediag.diagnosis.ranks.divergence import GROUPS_KEPT, compare_briefs, compare_ranks
@@ -29,6 +28,7 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.many_ranks import ReceiptOptions
 from compilediag.runs.offline.receipts import merged_receipt
 from compilediag.runs.offline.sources import find_sources, read_record
+from compilediag.runs.offline.cluster import receipts_on
 from compilediag.views.ranks import render_ranks
 from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TIMELINE_ROLE = "tlparse_timeline"
 """Of artifacts: torch's own timeline, as tlparse writes it."""
-LARGEST_BYTES = 512 << 20
+MAX_BYTES = 512 << 20
 """A larger timeline of torch's is left out: viewers do not open it either."""
 PRODUCER = "compilediag show --perfetto"
 _HEAD_BYTES = 4096
@@ -35,7 +35,7 @@ def write_perfetto(receipt: Receipt, receipt_path: str, file: str) -> list[str]:
         UsageError: the run has no journals, or `file` holds something else.
         OutputUnwritable: `file` cannot be written; an older one is left as it was.
     """
-    check_place(file)
+    check_file(file)
     folder = os.path.dirname(receipt_path)
     journals = read_run(folder)
     if not any(journal.events for journal in journals):
@@ -68,7 +68,7 @@ def write_perfetto(receipt: Receipt, receipt_path: str, file: str) -> list[str]:
     return [*_losses(journals), *notes]
 
 
-def check_place(file: str) -> None:
+def check_file(file: str) -> None:
     """An older timeline of ours is replaced; anything else there stays.
 
     Raises:
@@ -101,16 +101,16 @@ def _foreign(
     events: list[dict[str, Any]] = []
     notes: list[str] = []
     linked = [item.uri for item in receipt.artifacts if item.role == TIMELINE_ROLE]
-    for number, uri in enumerate(linked):
+    for index, uri in enumerate(linked):
         if first_ns is None:
-            notes.append(f"{uri} is left out: no process says when it began")
+            notes.append(f"{uri} is left out: no process recorded when it began")
             continue
         raw = _decoded(folder, uri)
         if raw is None:
             notes.append(f"{uri} is left out: it is gone, too large, or no JSON")
             continue
-        name = f"torch's own timeline (tlparse) {number + 1}"
-        made = foreign_events(raw, processes + 1 + number, name, first_ns, redactor)
+        name = f"torch's own timeline (tlparse) {index + 1}"
+        made = foreign_events(raw, processes + 1 + index, name, first_ns, redactor)
         events += made.events
         if made.left_out:
             notes.append(f"{made.left_out} entries of {uri} are no events and are left out")
@@ -130,7 +130,7 @@ def _decoded(folder: str, uri: str) -> object:
     if stream is None:
         return None
     with stream:
-        if os.fstat(stream.fileno()).st_size > LARGEST_BYTES:
+        if os.fstat(stream.fileno()).st_size > MAX_BYTES:
             return None
         try:
             return msgspec.json.decode(stream.read())
@@ -151,7 +151,7 @@ def _start_ns(journal: Journal) -> int | None:
         return None
     since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
     whole_us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-    # A fork tells its start on the clock of its parent.
+    # The start of a fork is on the clock of its parent.
     return whole_us * 1000 - round(started.t * 1e9)
 
 
@@ -159,4 +159,4 @@ def _losses(journals: tuple[Journal, ...]) -> list[str]:
     lost = sum(sum(journal.lost.values()) for journal in journals)
     if not lost:
         return []
-    return [f"{lost} records of the journals are lost: what they told is missing in the timeline"]
+    return [f"{lost} records of the journals are lost and missing in the timeline"]
