@@ -60,7 +60,7 @@ def _told(
 ) -> Iterable[Finding]:
     """What a rule finds; what others need too has been worked out before."""
     if isinstance(rule, RecompileRule):
-        return rule.told(timeline, groups) if rule.code in groups else ()
+        return rule.findings(timeline, groups) if rule.code in groups else ()
     return disagreements(agreement) if rule is find_disagreement else rule(timeline)
 
 

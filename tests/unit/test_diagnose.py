@@ -88,7 +88,7 @@ def test_rules_say_the_same_of_groups_that_they_share() -> None:
     shared = groups_of(run)
     rules = [rule for rule in ALL_RULES if isinstance(rule, RecompileRule)]
     alone = [finding for rule in rules for finding in rule(run)]
-    assert alone == [finding for rule in rules for finding in rule.told(run, shared)]
+    assert alone == [finding for rule in rules for finding in rule.findings(run, shared)]
     assert [finding.rule for finding in alone] == list(shared) != []
     assert groups_of(CLEAN) == {}
 

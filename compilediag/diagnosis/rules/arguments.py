@@ -3,71 +3,66 @@
 from __future__ import annotations
 
 from compilediag.diagnosis.findings import Rule
-from compilediag.diagnosis.rules.attributes import is_number
-from compilediag.diagnosis.rules.recompiles import Group, RecompileRule, Wording
+from compilediag.diagnosis.rules.attributes import expects_number
+from compilediag.diagnosis.rules.recompiles import CauseGroup, RecompileRule, Wording, Wordings
 
 
-def _scalar(group: Group) -> Wording:
-    name = group.name
+def _scalar_kind(group: CauseGroup) -> str | None:
     if group.kind == "tensor_index":
-        return Wording(
-            "0-dim tensor used as an index",
-            f"index with table.index_select(0, {group.variable or 'i'}.view(1))",
-        )
+        return group.kind
     if group.first.expected in ("True", "False"):
-        return Wording(
-            "bool argument",
-            f"warm up both values of {name}, or pass a bool tensor and use torch.where",
-            "torch.where computes both sides",
-        )
-    if is_number(group.first):
-        return Wording(
-            "Python number as argument",
-            f"pass {name} as a 0-dim tensor",
-            "an int can also stay one with torch.compile(dynamic=True)",
-        )
-    return Wording(
+        return "bool"
+    return "number" if expects_number(group) else None
+
+
+_SCALAR: Wordings = {
+    "tensor_index": Wording(
+        "0-dim tensor used as an index", "index with table.index_select(0, {i}.view(1))"
+    ),
+    "bool": Wording(
+        "bool argument",
+        "warm up both values of {name}, or pass a bool tensor and use torch.where",
+        "torch.where computes both sides",
+    ),
+    "number": Wording(
+        "Python number as argument",
+        "pass {name} as a 0-dim tensor",
+        "an int can also stay one with torch.compile(dynamic=True)",
+    ),
+    None: Wording(
         "Python value as argument",
-        f"choose by {name} outside of the compiled function, or select from a table tensor",
+        "choose by {name} outside of the compiled function, or select from a table tensor",
         "one graph per value that is warmed up",
-    )
+    ),
+}
 
+_OTHER_KEYS = Wording(
+    "container argument with other keys",
+    "pass {name} always with the same keys in the same order, such as dict(sorted({d}.items()))",
+)
+_STRUCTURE: Wordings = {
+    **dict.fromkeys(("members", "keys", "missing"), _OTHER_KEYS),
+    "type": Wording("container argument of another type", "pass {name} as one container type"),
+    None: Wording(
+        "container argument of another length", "pass a padded tensor with a mask instead of {name}"
+    ),
+}
 
-def _structure(group: Group) -> Wording:
-    name = group.name
-    if group.kind in ("members", "keys", "missing"):
-        return Wording(
-            "container argument with other keys",
-            f"pass {name} always with the same keys in the same order, such as "
-            f"dict(sorted({group.variable or 'd'}.items()))",
-        )
-    if group.kind == "type":
-        return Wording("container argument of another type", f"pass {name} as one container type")
-    return Wording(
-        "container argument of another length",
-        f"pass a padded tensor with a mask instead of {name}",
-    )
-
-
-def _identity(group: Group) -> Wording:
-    name = group.name
-    if group.kind == "dead_object":
-        return Wording(
-            "a guarded object died",
-            f"keep {name} alive as long as the compiled function is used",
-        )
-    if group.kind == "type":
-        return Wording(
-            "argument of another type", f"pass one type for {name}, or tensors taken from it"
-        )
-    return Wording(
+_IDENTITY: Wordings = {
+    "dead_object": Wording(
+        "a guarded object died", "keep {name} alive as long as the compiled function is used"
+    ),
+    "type": Wording(
+        "argument of another type", "pass one type for {name}, or tensors taken from it"
+    ),
+    None: Wording(
         "another function or class was passed",
-        f"create {name} once, outside of the loop, or pass tensors of coefficients instead",
-    )
-
+        "create {name} once, outside of the loop, or pass tensors of coefficients instead",
+    ),
+}
 
 RULES: tuple[Rule, ...] = (
-    RecompileRule("CD107", _scalar),
-    RecompileRule("CD108", _structure),
-    RecompileRule("CD110", _identity),
+    RecompileRule("CD107", _SCALAR, _scalar_kind),
+    RecompileRule("CD108", _STRUCTURE),
+    RecompileRule("CD110", _IDENTITY),
 )

@@ -2,69 +2,68 @@
 
 from __future__ import annotations
 
-from compilediag.diagnosis.findings import Cause, Rule
-from compilediag.diagnosis.rules.recompiles import Group, RecompileRule, Wording
+from compilediag.diagnosis.findings import Rule
+from compilediag.diagnosis.rules.recompiles import CauseGroup, RecompileRule, Wording, Wordings
 
 
-def _attribute(group: Group) -> Wording:
-    first = group.first
-    if group.kind == "attribute_set":
-        return Wording(
-            "attribute added or removed",
-            f"set {group.name} in __init__, before the first call, and keep it",
-        )
-    if group.kind in ("length", "members", "keys", "missing"):
-        return Wording(
-            "attribute container",
-            f"replace {group.name} by a preallocated tensor with a 0-dim counter, or change it "
-            "outside of the compiled region",
-        )
-    if group.kind == "type":
-        return Wording(
-            "attribute of another type",
-            f"keep the type of {group.name}: build one model per variant before compiling",
-            "one compile per variant",
-        )
-    if _is_number(first.expected):
-        return Wording(
-            "module attribute",
-            f"make {group.name} a 0-dim buffer and change it in place (add_, fill_), or do not "
-            f"touch it in {group.function}",
-            "the buffer is in state_dict unless persistent=False",
-        )
-    return Wording(
-        "module attribute",
-        f"decide on {group.name} outside of the compiled region, or build one variant per value "
-        "before compiling",
-        "one compile per variant",
-    )
-
-
-def _instance(group: Group) -> Wording:
-    fix = "compile the container of the instances once"
-    if _is_number(group.first.expected):
-        fix += f", or make {group.name} a 0-dim buffer"
-    return Wording(
-        "instances share code and differ",
-        fix,
-        "raise recompile_limit only as a last resort: each instance costs a compile",
-    )
-
-
-def _is_number(text: str | None) -> bool:
+def expects_number(group: CauseGroup) -> bool:
+    """The guard expected an int or a float."""
     try:
-        float(text or "")
+        float(group.first.expected or "")
     except ValueError:
         return False
     return True
 
 
-def is_number(cause: Cause) -> bool:
-    """The guard expected an int or a float."""
-    return _is_number(cause.expected)
+_CONTAINER = Wording(
+    "attribute container",
+    "replace {name} by a preallocated tensor with a 0-dim counter, or change it outside of the "
+    "compiled region",
+)
+_ATTRIBUTE: Wordings = {
+    "attribute_set": Wording(
+        "attribute added or removed",
+        "set {name} in __init__, before the first call, and keep it",
+    ),
+    **dict.fromkeys(("length", "members", "keys", "missing"), _CONTAINER),
+    "type": Wording(
+        "attribute of another type",
+        "keep the type of {name}: build one model per variant before compiling",
+        "one compile per variant",
+    ),
+    "number": Wording(
+        "module attribute",
+        "make {name} a 0-dim buffer and change it in place (add_, fill_), or do not touch it in "
+        "{function}",
+        "the buffer is in state_dict unless persistent=False",
+    ),
+    None: Wording(
+        "module attribute",
+        "decide on {name} outside of the compiled region, or build one variant per value before "
+        "compiling",
+        "one compile per variant",
+    ),
+}
+
+
+def _attribute_kind(group: CauseGroup) -> str | None:
+    if group.kind in ("attribute_set", "length", "members", "keys", "missing", "type"):
+        return group.kind
+    return "number" if expects_number(group) else None
+
+
+_INSTANCE = Wording(
+    "instances share code and differ",
+    "compile the container of the instances once",
+    "raise recompile_limit only as a last resort: each instance costs a compile",
+)
+_INSTANCES: Wordings = {
+    "number": _INSTANCE._replace(fix=f"{_INSTANCE.fix}, or make {{name}} a 0-dim buffer"),
+    None: _INSTANCE,
+}
 
 
 RULES: tuple[Rule, ...] = (
-    RecompileRule("CD104", _attribute),
-    RecompileRule("CD117", _instance),
+    RecompileRule("CD104", _ATTRIBUTE, _attribute_kind),
+    RecompileRule("CD117", _INSTANCES, lambda group: "number" if expects_number(group) else None),
 )

@@ -80,7 +80,7 @@ def too_many_sizes(timeline: Timeline) -> Iterable[Finding]:
                 "CD403",
                 items,
                 f"{number} sizes, and CUDA graphs for each",
-                f"pad to {'a few sizes' if padded is None else padded.told} with "
+                f"pad to {'a few sizes' if padded is None else padded.buckets} with "
                 "compilediag.FixedShape: compilediag plan",
                 caveat="every size costs a warm-up, a recording and memory of its own",
                 more={

@@ -3,79 +3,85 @@
 from __future__ import annotations
 
 from compilediag.diagnosis.findings import Rule
-from compilediag.diagnosis.rules.attributes import is_number
-from compilediag.diagnosis.rules.recompiles import Group, RecompileRule, Wording
+from compilediag.diagnosis.rules.attributes import expects_number
+from compilediag.diagnosis.rules.recompiles import CauseGroup, RecompileRule, Wording, Wordings
 
 _SET_ONCE = (
     "matmul_precision", "reduced_precision", "num_threads", "deterministic", "default_dtype",
 )  # fmt: skip
 
 
-def _global(group: Group) -> Wording:
+def _global_kind(group: CauseGroup) -> str | None:
     if group.kind == "environment":
-        return Wording(
-            "environment value changed", f"read {group.name} once at import, outside of the region"
-        )
-    if is_number(group.first):
-        return Wording(
-            "global variable",
-            f"pass {group.name} as a tensor argument, or make it a 0-dim tensor that is changed "
-            "in place",
-        )
-    return Wording(
+        return group.kind
+    return "number" if expects_number(group) else None
+
+
+_GLOBAL: Wordings = {
+    "environment": Wording(
+        "environment value changed", "read {name} once at import, outside of the region"
+    ),
+    "number": Wording(
         "global variable",
-        f"read {group.name} outside of the compiled function and pass what follows from it",
+        "pass {name} as a tensor argument, or make it a 0-dim tensor that is changed in place",
+    ),
+    None: Wording(
+        "global variable",
+        "read {name} outside of the compiled function and pass what follows from it",
         "one graph per value that is warmed up",
-    )
+    ),
+}
 
 
-def _mode(group: Group) -> Wording:
+def _mode_kind(group: CauseGroup) -> str | None:
     kind = group.kind or ""
-    if kind == "train_eval":
-        return Wording(
-            "train and eval alternate",
-            "warm up both modes before the timed steps",
-            "two graphs, bounded",
-        )
     if "grad_mode" in kind:
-        return Wording(
-            "grad mode changed",
-            "warm up with and without gradients before the timed steps",
-            "two graphs, bounded",
-        )
+        return "grad_mode"
     if kind.startswith("autocast"):
-        return Wording(
-            "autocast changed",
-            "enter autocast at one place for every call, best inside the compiled function",
-        )
-    if kind in ("default_device", "torch_function_mode"):
-        return Wording(
-            "default device or function mode changed",
-            "put `with torch.device(...)` around the creation of tensors only, not around the call",
-        )
-    if any(name in kind for name in _SET_ONCE):
-        return Wording(
-            "global setting changed after the first compile",
-            f"set {kind.replace('_', ' ')} once, before the first compiled call",
-        )
-    return Wording(
+        return "autocast"
+    return "set_once" if any(name in kind for name in _SET_ONCE) else kind
+
+
+_DEFAULT_DEVICE = Wording(
+    "default device or function mode changed",
+    "put `with torch.device(...)` around the creation of tensors only, not around the call",
+)
+_MODE: Wordings = {
+    "train_eval": Wording(
+        "train and eval alternate",
+        "warm up both modes before the timed steps",
+        "two graphs, bounded",
+    ),
+    "grad_mode": Wording(
+        "grad mode changed",
+        "warm up with and without gradients before the timed steps",
+        "two graphs, bounded",
+    ),
+    "autocast": Wording(
+        "autocast changed",
+        "enter autocast at one place for every call, best inside the compiled function",
+    ),
+    "default_device": _DEFAULT_DEVICE,
+    "torch_function_mode": _DEFAULT_DEVICE,
+    "set_once": Wording(
+        "global setting changed after the first compile",
+        "set {setting} once, before the first compiled call",
+    ),
+    None: Wording(
         "global state of torch changed",
         "keep the state the same at every compiled call, or warm up each combination",
         "one graph per combination",
-    )
+    ),
+}
 
-
-def _backend(group: Group) -> Wording:
-    return Wording(
-        "same code, another backend object",
-        f"create the backend and its options once, at module level, and compile {group.function} "
-        "once",
-        "a functools.partial made per call does not help",
-    )
-
+_BACKEND = Wording(
+    "same code, another backend object",
+    "create the backend and its options once, at module level, and compile {function} once",
+    "a functools.partial made per call does not help",
+)
 
 RULES: tuple[Rule, ...] = (
-    RecompileRule("CD109", _global),
-    RecompileRule("CD111", _mode),
-    RecompileRule("CD112", _backend),
+    RecompileRule("CD109", _GLOBAL, _global_kind),
+    RecompileRule("CD111", _MODE, _mode_kind),
+    RecompileRule("CD112", {None: _BACKEND}),
 )

@@ -1,62 +1,49 @@
 """Turns the causes of all counted recompiles into findings: one mechanism, families bring words.
 
 Causes with one rule, variable and blamed function are one finding, over all steps and processes.
-The seconds of a recompile go to its primary cause: how much of them another cause would have
-cost alone nobody measured.
+The seconds of a recompile go to its primary cause: nobody measured how much of them another cause
+would have cost alone.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes import causes_of
-from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import Cause, Confidence, Finding, Fix
+from compilediag.diagnosis.findings import Cause, Finding
 from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.rules.make_finding import make_finding
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import Location
 
 _BY_KIND = frozenset(("CD105", "CD110", "CD111", "CD118"))
 """Codes whose kinds have different fixes: each kind is a finding of its own."""
 
-_MOST_VALUES = 8
+_MAX_VALUES = 8
 """Distinct changes kept in the evidence."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """The same cause in one or many recompiles; `causes` and `recompiles` are parallel."""
+class CauseGroup:
+    """The same cause in one or more recompiles; `causes` and `recompiles` are parallel."""
 
     code: str
     causes: tuple[Cause, ...]
     recompiles: tuple[Recompile, ...]
     location: Location
     planned: bool = False
-    """Sizes that a warm-up compiled for: what was wanted, and no fault."""
+    """Sizes that a warm-up compiled on purpose: no fault."""
 
     @property
     def first(self) -> Cause:
         return self.causes[0]
 
     @property
-    def variable(self) -> str:
-        return self.first.variable
-
-    @property
-    def name(self) -> str:
-        """The variable for use in a sentence."""
-        return f"`{self.variable}`" if self.variable else "the value"
-
-    @property
     def kind(self) -> str | None:
         return self.first.kind
-
-    @property
-    def function(self) -> str:
-        """The function whose line is blamed, for use in a sentence."""
-        return f"`{self.location.function}`" if self.location.function else "the function"
 
     @property
     def cost_s(self) -> float | None:
@@ -69,12 +56,26 @@ class Group:
     def values(self) -> list[list[str | None]]:
         """Distinct [expected, actual] pairs, in order of appearance."""
         pairs = dict.fromkeys((cause.expected, cause.actual) for cause in self.causes)
-        return [list(pair) for pair in pairs][:_MOST_VALUES]
+        return [list(pair) for pair in pairs][:_MAX_VALUES]
+
+    def fill(self, text: str) -> str:
+        """The text of a `Wording` with this group's names in it."""
+        variable, function = self.first.variable, self.location.function
+        return text.format(
+            name=f"`{variable}`" if variable else "the value",
+            function=f"`{function}`" if function else "the function",
+            variable=variable,
+            **{letter: variable or letter for letter in "dix"},
+            inputs=variable or "the inputs",
+            kind=self.kind,
+            setting=(self.kind or "").replace("_", " "),
+            guard=self.first.guard,
+            dimension=_dimension(self.first),
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """What a family says about a group."""
+class Wording(NamedTuple):
+    """What a family reports of a group; the fields of `CauseGroup.fill` stand in braces."""
 
     title: str
     """What happened, without the variable and its change: views print those beside it."""
@@ -84,13 +85,15 @@ class Wording:
     """What the fix costs, as measured."""
 
 
+Wordings = Mapping[str | None, Wording]
+"""Wording by kind; None stands for every other kind."""
+
 _PLANNED = Wording(
     "tensor argument of another size, in the warm-up of its fixed sizes",
     "nothing: each size is compiled once, before it is used",
 )
 
-
-Groups = Mapping[str, Sequence[Group]]
+Groups = Mapping[str, Sequence[CauseGroup]]
 """Groups by code, in the order of their first recompile."""
 
 
@@ -98,19 +101,21 @@ class RecompileRule(NamedTuple):
     """The rule of one code: its groups, in the family's words."""
 
     code: str
-    word: Callable[[Group], Wording]
+    wordings: Wordings
+    kind_of: Callable[[CauseGroup], str | None] = lambda group: group.kind
+    """Which of the wordings a group has."""
     enrich: Callable[[Finding, Timeline], Finding] | None = None
-    """Adds to a finding what else the run tells of it."""
+    """Adds to a finding what else is recorded about it in the run."""
 
     def __call__(self, timeline: Timeline) -> Iterable[Finding]:
-        return self.told(timeline, groups_of(timeline))
+        return self.findings(timeline, groups_of(timeline))
 
-    def told(self, timeline: Timeline, groups: Groups) -> Iterable[Finding]:
-        """The findings, where the timeline's groups are there already: two dozen rules share them,
-        and a run may have thousands of recompiles."""
+    def findings(self, timeline: Timeline, groups: Groups) -> Iterable[Finding]:
+        """The findings from groups made once: two dozen rules share them, and a run may have
+        thousands of recompiles."""
         for group in groups.get(self.code, ()):
-            words = _PLANNED if group.planned else self.word(group)
-            found = _finding(group, words, timeline.user_roots)
+            wording = self.wordings.get(self.kind_of(group)) or self.wordings[None]
+            found = _finding(timeline, group, _PLANNED if group.planned else wording)
             yield found if self.enrich is None else self.enrich(found, timeline)
 
 
@@ -121,16 +126,17 @@ def groups_of(timeline: Timeline) -> Groups:
         seen: set[Hashable] = set()
         for cause in causes_of(recompile):
             code = cause.rule
-            place = blamed(cause, recompile.frame, timeline.user_roots)
+            location = blamed(cause, recompile.frame, timeline.user_roots)
             planned = code == "CD105" and _in_warmup(recompile, timeline)
-            key = (code, cause.variable, place.file, place.function, _kind_of(cause), planned)
+            kind = cause.kind if code in _BY_KIND else None
+            key = (code, cause.variable, location.file, location.function, kind, planned)
             if key not in seen:
                 seen.add(key)
-                members.setdefault(key, []).append((cause, recompile, place))
-    groups: dict[str, list[Group]] = {}
+                members.setdefault(key, []).append((cause, recompile, location))
+    groups: dict[str, list[CauseGroup]] = {}
     for (code, *_, planned), found in members.items():
-        causes, recompiles, places = zip(*found, strict=True)
-        group = Group(str(code), causes, recompiles, places[0], bool(planned))
+        causes, recompiles, locations = zip(*found, strict=True)
+        group = CauseGroup(str(code), causes, recompiles, locations[0], bool(planned))
         groups.setdefault(group.code, []).append(group)
     return groups
 
@@ -155,47 +161,48 @@ def blamed(cause: Cause, frame: Location, user_roots: tuple[str, ...]) -> Locati
     return cause.location if ownership_of(frame.file, user_roots) == "torch" else frame
 
 
-def _kind_of(cause: Cause) -> str | None:
-    return cause.kind if cause.rule in _BY_KIND else None
+def _dimension(cause: Cause) -> str:
+    """The dimension that torch named, else the first one that differs between the two sizes."""
+    named = re.search(r"at index (\d+)", cause.guard)
+    if named is not None:
+        return named[1]
+    before = re.findall(r"[\d*]+", cause.expected or "")
+    after = re.findall(r"[\d*]+", cause.actual or "")
+    if len(before) == len(after):
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            if old not in (new, "*"):
+                return str(index)
+    return "dim"
 
 
-def _finding(group: Group, wording: Wording, user_roots: tuple[str, ...]) -> Finding:
-    register = info(group.code)
-    exact = any(cause.confidence == "exact" for cause in group.causes)
-    confidence: Confidence = "exact" if exact else "text"
-    return Finding(
-        rule=group.code,
-        slug=register.slug,
-        severity="info" if group.planned else register.severity,
-        confidence=confidence,
-        family=register.family,
-        variable=group.variable or None,
-        title=wording.title,
+def _finding(timeline: Timeline, group: CauseGroup, wording: Wording) -> Finding:
+    first, causes, recompiles = group.first, group.causes, group.recompiles
+    return make_finding(
+        timeline,
+        group.code,
+        group.fill(wording.title),
+        group.fill(wording.fix),
+        caveat=wording.caveat,
         location=group.location,
-        ownership=ownership_of(group.location.file, user_roots),
-        count=len(group.recompiles),
-        steps=tuple(sorted({recompile.step for recompile in group.recompiles})),
+        variable=first.variable or None,
+        severity="info" if group.planned else None,
+        confidence="exact" if any(item.confidence == "exact" for item in causes) else "text",
+        count=len(recompiles),
+        steps=(recompile.step for recompile in recompiles),
         cost_s=group.cost_s,
-        fix=Fix(wording.fix, register.how, wording.caveat),
-        evidence=_evidence(group),
+        evidence={
+            "compile_ids": [recompile.compile_id for recompile in recompiles],
+            "roles": ["primary" if cause.primary else "also" for cause in causes],
+            "processes": sorted({recompile.process for recompile in recompiles}),
+            "kind": first.kind,
+            "expected": first.expected,
+            "actual": first.actual,
+            "values": group.values,
+            "guard": first.guard,
+            "source": first.source,
+            "writers": [
+                {"function": writer.function, "file": writer.file, "line": writer.line}
+                for writer in dict.fromkeys(writer for cause in causes for writer in cause.writers)
+            ],
+        },
     )
-
-
-def _evidence(group: Group) -> dict[str, object]:
-    first = group.first
-    writers = dict.fromkeys(writer for cause in group.causes for writer in cause.writers)
-    return {
-        "compile_ids": [recompile.compile_id for recompile in group.recompiles],
-        "roles": ["primary" if cause.primary else "also" for cause in group.causes],
-        "processes": sorted({recompile.process for recompile in group.recompiles}),
-        "kind": first.kind,
-        "expected": first.expected,
-        "actual": first.actual,
-        "values": group.values,
-        "guard": first.guard,
-        "source": first.source,
-        "writers": [
-            {"function": writer.function, "file": writer.file, "line": writer.line}
-            for writer in writers
-        ],
-    }

@@ -1,21 +1,23 @@
-"""Recompiles whose reason no rule knows: the raw text is shown (CD190)."""
+"""Recompiles whose reason fits no rule: the raw text is shown (CD190)."""
 
 from __future__ import annotations
 
 from compilediag.diagnosis.findings import Rule
-from compilediag.diagnosis.rules.recompiles import Group, RecompileRule, Wording
+from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
 
+_NO_REASON = Wording(
+    "recompile without a reason",
+    "could not determine: torch gave no reason; try TORCH_LOGS=recompiles_verbose",
+)
+_UNKNOWN = Wording(
+    "recompile of unknown cause: {guard}",
+    "could not determine the cause; the guard is shown as torch prints it",
+)
 
-def _unclassified(group: Group) -> Wording:
-    if not group.first.guard:
-        return Wording(
-            "recompile without a reason",
-            "could not determine: torch gave no reason; try TORCH_LOGS=recompiles_verbose",
-        )
-    return Wording(
-        f"recompile of unknown cause: {group.first.guard}",
-        "could not determine the cause; the guard is shown as torch prints it",
-    )
-
-
-RULES: tuple[Rule, ...] = (RecompileRule("CD190", _unclassified),)
+RULES: tuple[Rule, ...] = (
+    RecompileRule(
+        "CD190",
+        {"guard": _UNKNOWN, None: _NO_REASON},
+        lambda group: "guard" if group.first.guard else None,
+    ),
+)
