@@ -56,7 +56,7 @@ def command(ctx: click.Context, target: tuple[str, ...], **given: Any) -> int:
 
 def probe_target(target: tuple[str, ...], given: dict[str, Any]) -> int:
     """Probes TARGET with the options of the command line; `run --cadence-probe` comes here too."""
-    from compilediag.diagnosis.cadence.groups import wanted_of
+    from compilediag.diagnosis.cadence.groups import parse_groups
     from compilediag.runs.supervised.probe import ProbeOptions, probe
 
     if not target:
@@ -67,7 +67,7 @@ def probe_target(target: tuple[str, ...], given: dict[str, Any]) -> int:
     settings = {**defaults, **{k: v for k, v in table.items() if k == "steps"}, **flags_of(given)}
     keep = given["keep_caches"]
     options = ProbeOptions(
-        wanted=wanted_of(given["group"], table.get("groups", {})),
+        wanted=parse_groups(given["group"], table.get("groups", {})),
         keep_caches=table.get("keep_caches", False) if keep is None else keep,
     )
     quiet = bool(settings.get("quiet"))

@@ -61,7 +61,7 @@ def _told(
     """What a rule finds; what others need too has been worked out before."""
     if isinstance(rule, RecompileRule):
         return rule.findings(timeline, groups) if rule.code in groups else ()
-    return disagreements(agreement) if rule is find_disagreement else rule(timeline)
+    return disagreements(timeline, agreement) if rule is find_disagreement else rule(timeline)
 
 
 def _importance(finding: Finding, cost_s: float | None) -> tuple[bool, float, int]:

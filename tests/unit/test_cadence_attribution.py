@@ -13,9 +13,9 @@ from compilediag.diagnosis.cadence.attribution import attribute
 from compilediag.diagnosis.cadence.collision import collide
 from compilediag.diagnosis.cadence.conclude import conclude
 from compilediag.diagnosis.cadence.extra_compiles import extra_compiles, recompiles_among
-from compilediag.diagnosis.cadence.groups import Group
+from compilediag.diagnosis.cadence.groups import ProbeGroup
 from compilediag.diagnosis.cadence.plan import Plan, Variant
-from compilediag.diagnosis.cadence.samples import Evidence, Sample, evidence_of
+from compilediag.diagnosis.cadence.samples import StepSample, VariantEvidence, evidence_of
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.steps import SyncSite
 from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
@@ -23,7 +23,7 @@ from compilediag_harness.wire import Location
 
 PLAN = Plan(steps=60, warmup=3, every=7, first=6)
 FIRES = tuple(range(6, 60, 7))
-A, B = Group("a", "code", own_every=4), Group("b", "code", own_every=6)
+A, B = ProbeGroup("a", "code", own_every=4), ProbeGroup("b", "code", own_every=6)
 
 
 def variant(
@@ -34,20 +34,20 @@ def variant(
     seed: int = 0,
     usual: float = 10e-3,
     noise: float = 0.1e-3,
-) -> Evidence:
+) -> VariantEvidence:
     """Sixty steps with noise; what is extra falls into the forward phase, and so do compiles."""
     chance = random.Random(seed)
-    samples: list[Sample] = []
+    samples: list[StepSample] = []
     for number in range(60):
         compile_s = sum(item.seconds for item in compiles if item.step == number)
         more = (extra or {}).get(number, 0.0) + compile_s
         rest, forward = usual / 2, usual / 2 + abs(chance.gauss(0, noise)) + more
         phases = {"forward": forward, "rest": rest}
-        samples.append(Sample(number, forward + rest, compile_s, 0.0, None, phases))
+        samples.append(StepSample(number, forward + rest, compile_s, 0.0, None, phases))
     groups = tuple(
         CadenceGroup(0, name, 7, 6, 4, steps, 0) for name, steps in (fires or {}).items()
     )
-    return Evidence(tuple(samples), tuple(compiles), groups)
+    return VariantEvidence(tuple(samples), tuple(compiles), groups)
 
 
 def again(step: int, compile_id: str = "0/1", reason: str = "n == 2") -> Compile:
@@ -77,7 +77,7 @@ def test_a_metrics_cost_is_told_apart_from_its_compile() -> None:
     assert cost.metric_s == pytest.approx(len(FIRES) * 5e-3, rel=0.1)
 
 
-def synchronising(extra: Mapping[int, float]) -> Evidence:
+def synchronising(extra: Mapping[int, float]) -> VariantEvidence:
     """Steps that read tensors for a millisecond each, and for half of what is extra."""
     steps, chance = variant(extra), random.Random(7)
     samples = tuple(
@@ -205,7 +205,7 @@ def test_without_a_control_compiles_are_not_told() -> None:
 def test_few_steps_tell_nothing() -> None:
     """A variant that died early, and one without a step."""
     short = replace(variant(), samples=variant().samples[:5])
-    for evidence in (short, Evidence()):
+    for evidence in (short, VariantEvidence()):
         cost = attribute(evidence, variant(), FIRES, 3)
         assert (cost.first_hit, cost.recurring, cost.metric_s) == (None, None, None)
 
@@ -229,7 +229,7 @@ def test_a_slower_machine_is_no_collision() -> None:
     assert collide(attribute(slow, None, FIRES, 3), [a]).extra_recurring_s is None
 
 
-def runs(**evidence: Evidence) -> dict[Variant, Evidence]:
+def runs(**evidence: VariantEvidence) -> dict[Variant, VariantEvidence]:
     kinds = {
         "configured": Variant("configured"),
         "control": Variant("control"),
@@ -276,7 +276,7 @@ def test_a_group_that_never_fires_is_told() -> None:
 def test_the_steps_of_a_template_are_found() -> None:
     """From spikes, else from the first extra compile, else not at all; a rhythm that the control
     has as well is not the group's."""
-    group = Group("a", "argument", "--a {n}")
+    group = ProbeGroup("a", "argument", "--a {n}")
     at = {Variant("control"): variant(None, [FIRST], seed=1)}
     spiky = variant(dict.fromkeys(range(7, 60, 7), 5e-3), [FIRST])
     compiled = variant(None, [FIRST, again(14)])

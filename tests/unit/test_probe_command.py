@@ -11,7 +11,7 @@ from probed_programs import Program
 
 from compilediag.cli import main
 from compilediag.commands.run_defaults import PROBE_KEYS, checked, read_defaults
-from compilediag.diagnosis.cadence.groups import Group, Wanted
+from compilediag.diagnosis.cadence.groups import GroupSelection, ProbeGroup
 from compilediag.errors import UsageError
 from compilediag.receipt.file import read_receipt
 from compilediag.runs.supervised import probe_variant
@@ -77,7 +77,7 @@ def test_options_reach_the_probe(called: list[Any]) -> None:
     ((_, options, probe_options),) = called
     assert (options.steps, options.warmup) == (99, 4)
     assert probe_options == ProbeOptions(
-        Wanted((Group("a", "argument", "--a {n}"),), ("b",)), keep_caches=True
+        GroupSelection((ProbeGroup("a", "argument", "--a {n}"),), ("b",)), keep_caches=True
     )
 
 

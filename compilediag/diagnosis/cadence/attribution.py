@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 from compilediag.diagnosis.cadence.extra_compiles import extra_compiles
 from compilediag.diagnosis.cadence.noise import Baseline, baseline_of
-from compilediag.diagnosis.cadence.samples import Evidence, Sample
+from compilediag.diagnosis.cadence.samples import StepSample, VariantEvidence
 from compilediag.timeline.timeline import Compile
 
 LEAST_REACH = 4
@@ -63,14 +63,14 @@ class Cost:
 class _Comparison:
     """Everything one firing is compared with."""
 
-    by_number: Mapping[int, Sample]
+    by_number: Mapping[int, StepSample]
     work: Baseline
     phases: Mapping[str, Baseline]
     sync: Baseline | None
 
 
 def attribute(
-    variant: Evidence, control: Evidence | None, fires: Sequence[int], warmup: int
+    variant: VariantEvidence, control: VariantEvidence | None, fires: Sequence[int], warmup: int
 ) -> Cost:
     """The cost of what fires in the steps `fires` of `variant`."""
     finished = {sample.number for sample in variant.samples}
@@ -102,7 +102,7 @@ def attribute(
     )
 
 
-def quiet_samples(variant: Evidence, fires: Sequence[int], warmup: int) -> list[Sample]:
+def quiet_samples(variant: VariantEvidence, fires: Sequence[int], warmup: int) -> list[StepSample]:
     """Steps after warm-up in which nothing fires and nothing compiles."""
     firing = frozenset(fires)
     return [
@@ -117,7 +117,9 @@ def _reach(fires: Sequence[int]) -> int:
     return max((later - earlier for earlier, later in pairwise(fires)), default=0) + LEAST_REACH
 
 
-def _comparison(variant: Evidence, quiet: Sequence[Sample], reach: int) -> _Comparison | None:
+def _comparison(
+    variant: VariantEvidence, quiet: Sequence[StepSample], reach: int
+) -> _Comparison | None:
     work = baseline_of([(sample.number, sample.work_s) for sample in quiet], reach)
     if work is None:
         return None
@@ -132,7 +134,7 @@ def _comparison(variant: Evidence, quiet: Sequence[Sample], reach: int) -> _Comp
     return _Comparison(by_number, work, phases, baseline_of(known, reach))
 
 
-def _series(quiet: Sequence[Sample], phase: str) -> list[tuple[int, float]]:
+def _series(quiet: Sequence[StepSample], phase: str) -> list[tuple[int, float]]:
     return [(sample.number, sample.phases[phase]) for sample in quiet if phase in sample.phases]
 
 
@@ -184,7 +186,7 @@ def _work_split(steps: Sequence[int], against: _Comparison) -> tuple[float | Non
     return (metric if metric > against.work.bound(len(steps)) else None), sync
 
 
-def _sync(samples: Sequence[Sample], usual: Baseline | None) -> float | None:
+def _sync(samples: Sequence[StepSample], usual: Baseline | None) -> float | None:
     """Sync seconds of a firing; 0 within the noise, None unless it was measured in most of them."""
     known = [(s.number, s.sync_s) for s in samples if s.sync_s is not None]
     if usual is None or 2 * len(known) <= len(samples):
@@ -232,7 +234,7 @@ def _total(first: Split | None, recurring: Split | None, later: int, name: str) 
     return sum(known) if known else None
 
 
-def _without_compiles(split: Split | None, control: Evidence | None) -> Split | None:
+def _without_compiles(split: Split | None, control: VariantEvidence | None) -> Split | None:
     """Without a control nobody knows whose the compiles are."""
     if split is None or control is not None:
         return split

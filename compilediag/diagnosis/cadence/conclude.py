@@ -9,11 +9,11 @@ from typing import Literal
 from compilediag.diagnosis.cadence.attribution import Cost, attribute, quiet_samples
 from compilediag.diagnosis.cadence.collision import Collision, collide
 from compilediag.diagnosis.cadence.extra_compiles import extra_compiles
-from compilediag.diagnosis.cadence.groups import Group
+from compilediag.diagnosis.cadence.groups import ProbeGroup
 from compilediag.diagnosis.cadence.noise import Baseline, baseline_of, standing_cost
 from compilediag.diagnosis.cadence.periods import find_offset, find_periods
-from compilediag.diagnosis.cadence.plan import FEWEST_FIRES, Plan, Variant
-from compilediag.diagnosis.cadence.samples import Evidence
+from compilediag.diagnosis.cadence.plan import MIN_FIRES, Plan, Variant
+from compilediag.diagnosis.cadence.samples import VariantEvidence
 
 FiresFrom = Literal["told", "step times", "compiles"]
 
@@ -22,7 +22,7 @@ FiresFrom = Literal["told", "step times", "compiles"]
 class GroupResult:
     """One group and what is known of its cost."""
 
-    group: Group
+    group: ProbeGroup
     fires_from: FiresFrom | None
     """How it is known when it fired: the program told, or it was found; None: nobody knows."""
     cost: Cost | None
@@ -55,7 +55,9 @@ class Conclusion:
     periods: tuple[Period, ...] = ()
 
 
-def conclude(plan: Plan, groups: Sequence[Group], runs: Mapping[Variant, Evidence]) -> Conclusion:
+def conclude(
+    plan: Plan, groups: Sequence[ProbeGroup], runs: Mapping[Variant, VariantEvidence]
+) -> Conclusion:
     """What the variants that ran say; those that are missing cost only what depends on them."""
     control = next((runs[v] for v in runs if v.kind == "control"), None)
     results = tuple(_group_result(plan, group, runs, control) for group in groups)
@@ -67,7 +69,10 @@ def conclude(plan: Plan, groups: Sequence[Group], runs: Mapping[Variant, Evidenc
 
 
 def _group_result(
-    plan: Plan, group: Group, runs: Mapping[Variant, Evidence], control: Evidence | None
+    plan: Plan,
+    group: ProbeGroup,
+    runs: Mapping[Variant, VariantEvidence],
+    control: VariantEvidence | None,
 ) -> GroupResult:
     evidence = runs.get(Variant("alone", (group,)))
     if evidence is None:
@@ -85,13 +90,13 @@ def _group_result(
     problem = None
     if control is None:
         problem = "without the control nobody knows which compiles are its own"
-    elif cost.after_warmup < FEWEST_FIRES:
+    elif cost.after_warmup < MIN_FIRES:
         problem = f"it fired only {cost.after_warmup} times after warm-up"
     return GroupResult(group, known_from, cost, _between(plan, group, fires, runs), problem)
 
 
 def _between(
-    plan: Plan, group: Group, fires: Sequence[int], runs: Mapping[Variant, Evidence]
+    plan: Plan, group: ProbeGroup, fires: Sequence[int], runs: Mapping[Variant, VariantEvidence]
 ) -> float | None:
     """What the group costs where it does not fire, from every variant it is on or off in."""
     on: list[Baseline] = []
@@ -106,7 +111,7 @@ def _between(
     return standing_cost(on, off)
 
 
-def _why_no_fires(plan: Plan, group: Group, evidence: Evidence) -> str:
+def _why_no_fires(plan: Plan, group: ProbeGroup, evidence: VariantEvidence) -> str:
     if group.origin != "code":
         return (
             f"no rhythm of {plan.every} steps stands out: a firing costs less than the noise, or "
@@ -121,7 +126,7 @@ def _why_no_fires(plan: Plan, group: Group, evidence: Evidence) -> str:
 
 
 def fires_of(
-    plan: Plan, group: Group, evidence: Evidence, control: Evidence | None
+    plan: Plan, group: ProbeGroup, evidence: VariantEvidence, control: VariantEvidence | None
 ) -> tuple[tuple[int, ...], FiresFrom | None]:
     """The steps in which a group fired, and how they are known.
 
@@ -145,7 +150,7 @@ def fires_of(
     return tuple(range(compiled, end, plan.every)), "compiles"
 
 
-def _rhythm_begins(plan: Plan, evidence: Evidence) -> int | None:
+def _rhythm_begins(plan: Plan, evidence: VariantEvidence) -> int | None:
     """The first step after warm-up at which a rhythm of the plan's period stands out."""
     after = [sample for sample in evidence.samples if sample.number >= plan.warmup]
     rhythm = find_offset([sample.work_s for sample in after], plan.every)
@@ -155,8 +160,8 @@ def _rhythm_begins(plan: Plan, evidence: Evidence) -> int | None:
 def _collision(
     plan: Plan,
     results: Sequence[GroupResult],
-    runs: Mapping[Variant, Evidence],
-    control: Evidence | None,
+    runs: Mapping[Variant, VariantEvidence],
+    control: VariantEvidence | None,
 ) -> Collision | None:
     variant = next((item for item in runs if item.kind == "collision"), None)
     if variant is None:
@@ -171,7 +176,7 @@ def _collision(
     return collide(together, [result.cost for result in results if result.cost is not None])
 
 
-def _periods(plan: Plan, runs: Mapping[Variant, Evidence]) -> tuple[Period, ...]:
+def _periods(plan: Plan, runs: Mapping[Variant, VariantEvidence]) -> tuple[Period, ...]:
     """The rhythms that no group explains: of the control, or of the only variant there is."""
     kind = "control" if any(item.kind != "configured" for item in runs) else "configured"
     variant = next((item for item in runs if item.kind == kind), None)

@@ -25,7 +25,7 @@ _ENVIRONMENT = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ProbeGroup:
     """One group of periodic work that the probe can move."""
 
     name: str
@@ -39,15 +39,15 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class GroupSelection:
     """What the user asked for: templates, and names of groups that the code declares."""
 
-    templates: tuple[Group, ...] = ()
+    templates: tuple[ProbeGroup, ...] = ()
     names: tuple[str, ...] = ()
     """Empty: every group of the code."""
 
 
-def wanted_of(texts: Iterable[str], table: Mapping[str, str]) -> Wanted:
+def parse_groups(texts: Iterable[str], table: Mapping[str, str]) -> GroupSelection:
     """The groups of the command line and of pyproject.toml; the command line wins by name.
 
     Raises:
@@ -60,7 +60,7 @@ def wanted_of(texts: Iterable[str], table: Mapping[str, str]) -> Wanted:
         raise UsageError(f"there are two groups named {twice!r}: give each a name of its own")
     templates = {name: template for name, template in given if template is not None}
     merged = {**{name: text for name, text in table.items() if name not in names}, **templates}
-    return Wanted(
+    return GroupSelection(
         templates=tuple(group_of(name, template) for name, template in merged.items()),
         names=tuple(name for name, template in given if template is None),
     )
@@ -80,7 +80,7 @@ def _checked(name: str, text: str) -> str:
     return name
 
 
-def group_of(name: str, template: str) -> Group:
+def group_of(name: str, template: str) -> ProbeGroup:
     """The group of a template.
 
     Raises:
@@ -98,9 +98,9 @@ def group_of(name: str, template: str) -> Group:
             raise UsageError(
                 f"the template {template!r} of group {name!r} is not env:VARIABLE={{n}}"
             )
-        return Group(name, "environment", template)
+        return ProbeGroup(name, "environment", template)
     _words_of(template, name)
-    return Group(name, "argument", template)
+    return ProbeGroup(name, "argument", template)
 
 
 def _words_of(template: str, name: str) -> list[str]:
@@ -110,7 +110,7 @@ def _words_of(template: str, name: str) -> list[str]:
         raise UsageError(f"the template of group {name!r} cannot be read: {error}") from error
 
 
-def all_groups(wanted: Wanted, declared: Sequence[CadenceGroup]) -> tuple[Group, ...]:
+def all_groups(wanted: GroupSelection, declared: Sequence[CadenceGroup]) -> tuple[ProbeGroup, ...]:
     """The groups to move: those of the code that were asked for, then those of the templates.
 
     Raises:
@@ -131,7 +131,7 @@ def all_groups(wanted: Wanted, declared: Sequence[CadenceGroup]) -> tuple[Group,
                 "that name away, or give it another name"
             )
     chosen = [item for item in declared if not wanted.names or item.name in wanted.names]
-    own = tuple(Group(i.name, "code", None, i.own_every, i.shift or 0) for i in chosen)
+    own = tuple(ProbeGroup(i.name, "code", None, i.own_every, i.shift or 0) for i in chosen)
     return own + wanted.templates
 
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from compilediag.diagnosis.cadence.groups import Group
+from compilediag.diagnosis.cadence.groups import ProbeGroup
 from compilediag.errors import UsageError
 
 VariantKind = Literal["configured", "control", "alone", "collision"]
 
-STEPS = 60
+DEFAULT_STEPS = 60
 """Steps of every variant when nobody says how many."""
 
-FEWEST_FIRES = 3
-MOST_FIRES = 8
+MIN_FIRES = 3
+MAX_FIRES = 8
 """Firings of each group after warm-up: one first hit, and enough later ones for a median."""
 
 QUIET = 3
@@ -35,7 +35,7 @@ class Plan:
     every: int
     first: int
 
-    def setting(self, group: Group) -> str:
+    def setting(self, group: ProbeGroup) -> str:
         """What moves a group of the code: a period and an offset in the program's own steps."""
         return f"{self.every}+{(self.first + group.shift) % self.every}"
 
@@ -45,7 +45,7 @@ class Variant:
     """One run of the program: these groups fire, every other one is off."""
 
     kind: VariantKind
-    on: tuple[Group, ...] = ()
+    on: tuple[ProbeGroup, ...] = ()
 
     @property
     def name(self) -> str:
@@ -56,13 +56,13 @@ class Variant:
 def make_plan(steps: int, warmup: int) -> Plan:
     """The plan for a program that makes so many steps.
 
-    The more room there is, the more often groups fire, up to `MOST_FIRES`.
+    The more room there is, the more often groups fire, up to `MAX_FIRES`.
 
     Raises:
-        UsageError: there is no room for `FEWEST_FIRES` firings after the warm-up.
+        UsageError: there is no room for `MIN_FIRES` firings after the warm-up.
     """
     shortest = warmup + QUIET
-    for fires in range(MOST_FIRES, FEWEST_FIRES - 1, -1):
+    for fires in range(MAX_FIRES, MIN_FIRES - 1, -1):
         # A program that counts from 0 fires at multiples of the period: the last one must fit too.
         every = (steps - 1) // fires
         if every >= shortest + 1:
@@ -72,7 +72,7 @@ def make_plan(steps: int, warmup: int) -> Plan:
 
 def fewest_steps(warmup: int) -> int:
     """Steps that a program must make to be probed."""
-    return FEWEST_FIRES * (warmup + QUIET + 1) + 1
+    return MIN_FIRES * (warmup + QUIET + 1) + 1
 
 
 def _too_few(steps: int, warmup: int) -> str:
@@ -84,12 +84,12 @@ def _too_few(steps: int, warmup: int) -> str:
         )
     return (
         f"the program made {steps} steps, the first {warmup} of them warm-up: {wanted} steps are "
-        f"needed for every group to fire {FEWEST_FIRES} times after it. Let it make more, with "
+        f"needed for every group to fire {MIN_FIRES} times after it. Let it make more, with "
         "--steps and with its own option for the number of steps"
     )
 
 
-def variants_of(groups: Sequence[Group]) -> tuple[Variant, ...]:
+def variants_of(groups: Sequence[ProbeGroup]) -> tuple[Variant, ...]:
     """What runs after the configured variant, in order. With one group there is no collision."""
     if not groups:
         return ()
@@ -98,7 +98,7 @@ def variants_of(groups: Sequence[Group]) -> tuple[Variant, ...]:
     return (Variant("control"), *alone, *together)
 
 
-def settled_warmup(compiled_steps: Sequence[int], steps: int, told: int | None) -> int:
+def warmup_steps(compiled_steps: Sequence[int], steps: int, told: int | None) -> int:
     """Leading steps that are not like the others: those that compile, and the one after.
 
     `told` is the user's number. A program that compiles in every step is not all warm-up.

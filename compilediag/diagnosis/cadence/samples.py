@@ -14,7 +14,7 @@ PHASES = ("data_wait", "forward", "backward", "optimizer", "spans")
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class StepSample:
     """One finished step, in seconds."""
 
     number: int
@@ -34,10 +34,10 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class VariantEvidence:
     """The lead process of one variant."""
 
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[StepSample, ...] = ()
     compiles: tuple[Compile, ...] = ()
     groups: tuple[CadenceGroup, ...] = ()
 
@@ -47,7 +47,7 @@ class Evidence:
         found = next((group for group in self.groups if group.name == name), None)
         return tuple(step for step in found.fires if step in finished) if found else ()
 
-    def without_syncs(self) -> Evidence:
+    def without_syncs(self) -> VariantEvidence:
         """The same where synchronisations were not measured, or not all of them."""
         samples = tuple(replace(sample, sync_s=None) for sample in self.samples)
         return replace(self, samples=samples)
@@ -57,7 +57,7 @@ class Evidence:
         return tuple(sorted({item.step for item in self.compiles}))
 
 
-def evidence_of(timeline: Timeline) -> Evidence:
+def evidence_of(timeline: Timeline) -> VariantEvidence:
     """The evidence of one run: that of the process its step times are told from."""
     process = timeline.lead
     analysis_s: dict[int, float] = {}
@@ -65,7 +65,7 @@ def evidence_of(timeline: Timeline) -> Evidence:
         if item.process == process:
             analysis_s[item.step] = analysis_s.get(item.step, 0.0) + item.analysis_s
     reads = {item.step: item for item in timeline.syncs if item.process == process}
-    return Evidence(
+    return VariantEvidence(
         samples=tuple(
             _sample(step, analysis_s.get(step.number, 0.0), reads.get(step.number))
             for step in timeline.steps
@@ -76,7 +76,7 @@ def evidence_of(timeline: Timeline) -> Evidence:
     )
 
 
-def _sample(step: Step, analysis_s: float, reads: SyncSample | None) -> Sample:
+def _sample(step: Step, analysis_s: float, reads: SyncSample | None) -> StepSample:
     measured = {
         "data_wait": step.data_wait_s,
         "forward": step.forward_s,
@@ -94,7 +94,7 @@ def _sample(step: Step, analysis_s: float, reads: SyncSample | None) -> Sample:
     for name, seconds in noting_s.items():
         place = name if name in phases else "rest"
         phases[place] = max(0.0, phases[place] - seconds)
-    return Sample(
+    return StepSample(
         number=step.number,
         wall_s=step.wall_s,
         compile_s=step.compile_s,

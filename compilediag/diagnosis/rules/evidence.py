@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import Finding, Fix, Ownership, Rule, Severity
+from compilediag.diagnosis.findings import Finding, Ownership, Rule
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.reconcile import Agreement, reconcile
+from compilediag.diagnosis.rules.make_finding import and_more, make_finding, shorten
 from compilediag.diagnosis.rules.nothing_compiled import why_nothing
 from compilediag.timeline.compiles import Compile, Frame, FrameKey, SkippedFrame
 from compilediag.timeline.timeline import Timeline
@@ -26,11 +26,26 @@ _NOTHING_TO_COMPILE = (
 _OPERATOR_FAILURES = ("BackendCompilerFailed", "TorchRuntimeError")
 """An exception of the backend, or of an operator run with fake tensors: CD210."""
 
-_FALLS_BACK = ("Unsupported", "UserError", "SkipFrame")
-"""Failures after which torch runs the frame eager; others it raises, unless told to suppress."""
+_OPERATOR_FIX = (
+    "register a fake implementation for the operator, or try backend='aot_eager' to see whose "
+    "exception it is"
+)
+
+_FALLS_BACK = (None, "Unsupported", "UserError", "SkipFrame")
+"""Failures after which torch runs the frame eager; others it raises, unless set to suppress."""
 
 _SKIP_LIST = "skipfiles"
-_MODE = "torch dispatch mode"
+_EAGER_FIXES = (
+    (
+        "torch dispatch mode",
+        "leave the TorchDispatchMode before the first call of the compiled function",
+    ),
+    (_SKIP_LIST, "move the function to a file that is not on Dynamo's skip list"),
+    ("enerator", "compile the function that consumes the generator, not the generator"),
+    ("", "remove what torch names as the reason, or compile a smaller function around it"),
+)
+"""What torch's reason contains, and the fix for it; the first that fits."""
+
 _PROFILE_SETTINGS = ("TORCH_COMPILE_JOB_ID", "job_id")
 """Names under which the environment facts hold torch's job id, which stores profiles."""
 
@@ -42,17 +57,16 @@ def find_nothing_compiled(timeline: Timeline) -> Iterable[Finding]:
     """CD901: zero frames with a graph. Never clean: nothing was seen that could be judged."""
     if any(frame.graphs for frame in timeline.frames):
         return
-    eager = [frame for frame in timeline.frames if frame.ran_eager]
-    title, summary = why_nothing(timeline, len(eager))
-    yield _note(
+    eager = sum(frame.ran_eager for frame in timeline.frames)
+    yield make_finding(
+        timeline,
         "CD901",
-        title=title,
-        summary=summary,
+        *why_nothing(timeline, eager),
         evidence={
             "torch_seen": any(process.torch is not None for process in timeline.processes),
             "processes": len(timeline.processes),
             "frames": len(timeline.frames),
-            "frames_eager": len(eager),
+            "frames_eager": eager,
         },
     )
 
@@ -60,38 +74,39 @@ def find_nothing_compiled(timeline: Timeline) -> Iterable[Finding]:
 def find_torn_evidence(timeline: Timeline) -> Iterable[Finding]:
     """CD902: a logger silenced, a hook removed, records dropped, a journal cut."""
     lost = [f"{item.source}: {item.reason}" for item in timeline.lost]
-    # What a collector of ours failed to tell is as lost as what torch's loggers did not say.
+    # What a collector of ours failed to record is as lost as what torch's loggers did not.
     lost += [f"compilediag: a fault of its own in {fault.where}" for fault in timeline.faults]
     dropped = sum(p.ended.records_dropped for p in timeline.processes if p.ended is not None)
     if dropped:
         lost.append(f"journal: {dropped} records could not be written")
     if not lost:
         return
-    more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
-    yield _note(
+    yield make_finding(
+        timeline,
         "CD902",
-        title=f"part of the record was lost: {lost[0]}{more}",
-        summary="keep torch's compile loggers enabled (disable_existing_loggers=False), and the "
-        "output directory writable",
+        f"part of the record was lost: {lost[0]}{and_more(len(lost))}",
+        "keep torch's compile loggers enabled (disable_existing_loggers=False), and the output "
+        "directory writable",
         count=len(lost),
-        steps=tuple(sorted({item.step for item in timeline.lost})),
+        steps=(item.step for item in timeline.lost),
         evidence={"lost": lost[:_SHOWN], "losses": len(lost), "records_dropped": dropped},
     )
 
 
 def find_disagreement(timeline: Timeline) -> Iterable[Finding]:
-    """CD903: events, metrics and text log tell different numbers."""
-    return disagreements(reconcile(timeline))
+    """CD903: the numbers of events, metrics and text log differ."""
+    return disagreements(timeline, reconcile(timeline))
 
 
-def disagreements(agreement: Agreement) -> Iterable[Finding]:
+def disagreements(timeline: Timeline, agreement: Agreement) -> Iterable[Finding]:
     """CD903, where the sources have been compared."""
     if not agreement.differences:
         return
-    yield _note(
+    yield make_finding(
+        timeline,
         "CD903",
-        title=f"the sources disagree: {agreement.differences[0]}",
-        summary="run again; if it repeats, report it with the journal: a count may be wrong",
+        f"the sources disagree: {agreement.differences[0]}",
+        "run again; if it repeats, report it with the journal: a count may be wrong",
         count=len(agreement.differences),
         evidence={
             "differences": list(agreement.differences[:_SHOWN]),
@@ -107,23 +122,18 @@ def find_eager_frames(timeline: Timeline) -> Iterable[Finding]:
     Frames over the recompile limit are CD152; torch's own frames are skipped by design.
     """
     eager = [f for f in timeline.frames if f.ran_eager and f.limit_hit_step is None]
-    attempts = _attempts_by_frame(timeline) if eager else {}
+    compiles: dict[FrameKey, list[Compile]] = {}
+    for item in timeline.compiles if eager else ():
+        if item.forward:
+            compiles.setdefault(item.key, []).append(item)
     for frame in eager:
         owner = ownership_of(frame.where.file, timeline.user_roots)
         if owner != "torch":
-            yield _eager_frame(frame, owner, attempts.get(frame.key, []))
+            yield _eager_frame(timeline, frame, owner, compiles.get(frame.key, []))
     for skipped in timeline.skipped:
         owner = ownership_of(skipped.frame.file, timeline.user_roots)
         if owner != "torch" and not _is_harmless(skipped, owner):
-            yield _refused_frame(skipped, owner)
-
-
-def _attempts_by_frame(timeline: Timeline) -> dict[FrameKey, list[Compile]]:
-    attempts: dict[FrameKey, list[Compile]] = {}
-    for item in timeline.compiles:
-        if item.forward:
-            attempts.setdefault(item.key, []).append(item)
-    return attempts
+            yield _ran_eager(timeline, skipped.frame, owner, skipped.reason, steps=(skipped.step,))
 
 
 def _is_harmless(skipped: SkippedFrame, owner: Ownership) -> bool:
@@ -136,108 +146,77 @@ def _is_harmless(skipped: SkippedFrame, owner: Ownership) -> bool:
     return _SKIP_LIST in skipped.reason and owner != "user"
 
 
-def _eager_frame(frame: Frame, owner: Ownership, attempts: Sequence[Compile]) -> Finding:
-    refused = [item for item in attempts if not item.guarded] or attempts
-    reason = frame.eager_reason or "torch gave no reason"
+def _eager_frame(
+    timeline: Timeline, frame: Frame, owner: Ownership, compiles: Sequence[Compile]
+) -> Finding:
+    refused = [item for item in compiles if not item.guarded] or compiles
     return _ran_eager(
+        timeline,
         frame.where,
         owner,
-        reason,
-        count=len(refused) or 1,
-        steps=tuple(sorted({item.step for item in refused})),
+        frame.eager_reason or "torch gave no reason",
+        steps=tuple(item.step for item in refused),
         compile_ids=[item.compile_id for item in refused],
         fail_type=next((item.fail_type for item in refused if item.fail_type), None),
-        # Time spent on attempts that left nothing to run.
+        # Time spent on compiles that left nothing to run.
         cost_s=sum(item.seconds for item in refused) or None,
     )
 
 
-def _refused_frame(skipped: SkippedFrame, owner: Ownership) -> Finding:
-    return _ran_eager(
-        skipped.frame,
-        owner,
-        skipped.reason,
-        count=1,
-        steps=(skipped.step,),
-        compile_ids=[],
-        fail_type=None,
-        cost_s=None,
-    )
-
-
 def _ran_eager(
-    place: Location,
+    timeline: Timeline,
+    location: Location,
     owner: Ownership,
     reason: str,
     *,
-    count: int,
     steps: tuple[int, ...],
-    compile_ids: Sequence[str],
-    fail_type: str | None,
-    cost_s: float | None,
+    compile_ids: Sequence[str] = (),
+    fail_type: str | None = None,
+    cost_s: float | None = None,
 ) -> Finding:
-    severity: Severity = "error" if owner == "user" else "warning"
-    falls_back = fail_type is None or fail_type in _FALLS_BACK
-    outcome = "ran eager" if falls_back else "could not be compiled"
+    outcome = "ran eager" if fail_type in _FALLS_BACK else "could not be compiled"
     code = "CD210" if fail_type in _OPERATOR_FAILURES else "CD904"
-    return Finding(
-        rule=code,
-        slug=info(code).slug,
-        severity=severity,
-        confidence="exact",
-        family=info(code).family,
-        variable=None,
-        title=f"{place.function or 'a frame'} {outcome}: {_first_line(reason)}",
-        location=place,
-        ownership=owner,
-        count=count,
+    fix = next(fix for part, fix in _EAGER_FIXES if part in reason)
+    return make_finding(
+        timeline,
+        code,
+        f"{location.function or 'a frame'} {outcome}: {shorten(reason, 100)}",
+        _OPERATOR_FIX if code == "CD210" else fix,
+        location=location,
+        severity="error" if owner == "user" else "warning",
+        count=len(steps) or 1,
         steps=steps,
         cost_s=cost_s,
-        fix=Fix(summary=_eager_fix(reason, code), how=info(code).how),
         evidence={
             "reason": reason[:4096],
             "fail_type": fail_type,
             "compile_ids": list(compile_ids),
-            "function": place.function,
+            "function": location.function,
         },
     )
-
-
-def _eager_fix(reason: str, code: str) -> str:
-    if code == "CD210":
-        return (
-            "register a fake implementation for the operator, or try backend='aot_eager' to see "
-            "whose exception it is"
-        )
-    if _MODE in reason:
-        return "leave the TorchDispatchMode before the first call of the compiled function"
-    if _SKIP_LIST in reason:
-        return "move the function to a file that is not on Dynamo's skip list"
-    if "enerator" in reason:
-        return "compile the function that consumes the generator, not the generator"
-    return "remove what torch names as the reason, or compile a smaller function around it"
 
 
 def find_stored_profiles(timeline: Timeline) -> Iterable[Finding]:
     """CD905: sizes seen in an earlier run decided what became dynamic in this one."""
     uses = list(timeline.text_log.profile_uses) if timeline.text_log else []
     uses += [w.text for w in timeline.warnings if "get_code_state" in w.text and " hit " in w.text]
-    settings = [
+    settings = {
         name
         for process in timeline.processes
         for name in _PROFILE_SETTINGS
         if _setting(process.facts, name) and not _switched_off(process.facts)
-    ]
+    }
     if not uses and not settings:
         return
     possible = "a dynamic-shape profile may be stored and used: TORCH_COMPILE_JOB_ID is set"
-    yield _note(
+    yield make_finding(
+        timeline,
         "CD905",
-        title="a stored dynamic-shape profile was used" if uses else possible,
-        summary="for counts that can be compared, unset TORCH_COMPILE_JOB_ID or set "
+        "a stored dynamic-shape profile was used" if uses else possible,
+        "for counts that can be compared, unset TORCH_COMPILE_JOB_ID or set "
         f"{_PROFILE_SWITCHES[0]}=0",
-        evidence={"messages": uses[:_SHOWN], "settings": sorted(set(settings))},
-        confidence_in_use=bool(uses),
+        confidence="exact" if uses else "text",
+        evidence={"messages": uses[:_SHOWN], "settings": sorted(settings)},
     )
 
 
@@ -247,44 +226,8 @@ def _switched_off(facts: dict[str, object]) -> bool:
 
 def _setting(facts: dict[str, object], name: str) -> object:
     """A setting among the environment facts: at the top, or one level below."""
-    if facts.get(name):
-        return facts[name]
     groups = [cast(dict[str, object], group) for group in facts.values() if isinstance(group, dict)]
-    return next((group[name] for group in groups if group.get(name)), None)
-
-
-def _note(
-    code: str,
-    *,
-    title: str,
-    summary: str,
-    evidence: dict[str, object],
-    count: int = 1,
-    steps: tuple[int, ...] = (),
-    confidence_in_use: bool = True,
-) -> Finding:
-    """A finding about the run as a whole: it has no place in the code."""
-    return Finding(
-        rule=code,
-        slug=info(code).slug,
-        severity=info(code).severity,
-        confidence="exact" if confidence_in_use else "text",
-        family=info(code).family,
-        variable=None,
-        title=title,
-        location=None,
-        ownership="user",
-        count=count,
-        steps=steps,
-        cost_s=None,
-        fix=Fix(summary=summary, how=info(code).how),
-        evidence=evidence,
-    )
-
-
-def _first_line(text: str) -> str:
-    line = text.strip().split("\n", 1)[0]
-    return line if len(line) <= 100 else f"{line[:99]}…"
+    return next((group[name] for group in (facts, *groups) if group.get(name)), None)
 
 
 RULES: tuple[Rule, ...] = (

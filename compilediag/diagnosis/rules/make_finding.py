@@ -51,7 +51,7 @@ def make_finding(
 
 
 def plural(count: int, noun: str) -> str:
-    """ "1 call", "3 calls"."""
+    """The count and its noun: "1 call", "3 calls"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 

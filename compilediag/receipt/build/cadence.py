@@ -11,10 +11,10 @@ import msgspec
 from compilediag.diagnosis.cadence.attribution import Cost, Split
 from compilediag.diagnosis.cadence.conclude import Conclusion, GroupResult
 from compilediag.diagnosis.cadence.extra_compiles import recompiles_among
-from compilediag.diagnosis.cadence.groups import Group
+from compilediag.diagnosis.cadence.groups import ProbeGroup
 from compilediag.diagnosis.cadence.periods import longest_period
 from compilediag.diagnosis.cadence.plan import Plan, Variant
-from compilediag.diagnosis.cadence.samples import Evidence
+from compilediag.diagnosis.cadence.samples import VariantEvidence
 from compilediag.receipt.schema.cadence import (Attribution, CadenceCause, CadenceSection, CollisionRecord, CostSplit, ExtraByPhase, GroupRecord, PeriodRecord, Picture, VariantCounts, VariantRecord, VariantSteps)
 from compilediag.receipt.schema.record import from_plain
 from compilediag.receipt.sanitize import safe_tree
@@ -34,7 +34,7 @@ class VariantRun:
     """What moved the groups: variables of the environment, or arguments."""
     exit_code: int | None
     wall_s: float | None
-    evidence: Evidence
+    evidence: VariantEvidence
     receipt: Receipt | None = None
     uri: str | None = None
     """Path of its receipt from the probe's directory; None when there is none."""
@@ -50,7 +50,7 @@ class ProbeFacts:
     fresh_caches: bool
     plan: Plan | None
     """None when the configured run gave no plan."""
-    groups: tuple[Group, ...]
+    groups: tuple[ProbeGroup, ...]
     runs: tuple[VariantRun, ...]
     notes: tuple[str, ...] = ()
     secret_values: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ def _variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -> Vari
     )
 
 
-def _steps(evidence: Evidence, warmup: int) -> VariantSteps | None:
+def _steps(evidence: VariantEvidence, warmup: int) -> VariantSteps | None:
     if not evidence.samples:
         return None
     walls = [sample.wall_s for sample in evidence.samples if sample.number >= warmup]
@@ -167,7 +167,7 @@ def _counts(receipt: Receipt | None) -> VariantCounts | None:
     )
 
 
-def _picture(evidence: Evidence, warmup: int) -> Picture | None:
+def _picture(evidence: VariantEvidence, warmup: int) -> Picture | None:
     after = [sample for sample in evidence.samples if sample.number >= warmup]
     if not after:
         return None
@@ -252,7 +252,7 @@ def _causes(extra: Sequence[Compile], receipt: Receipt | None) -> tuple[CadenceC
 
 
 def _collision(
-    conclusion: Conclusion, plan: Plan | None, groups: Sequence[Group]
+    conclusion: Conclusion, plan: Plan | None, groups: Sequence[ProbeGroup]
 ) -> CollisionRecord | None:
     found = conclusion.collision
     if found is None or plan is None:

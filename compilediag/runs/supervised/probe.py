@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compilediag.diagnosis.cadence.conclude import Conclusion, conclude
-from compilediag.diagnosis.cadence.groups import Group, Wanted, all_groups
+from compilediag.diagnosis.cadence.groups import GroupSelection, ProbeGroup, all_groups
 from compilediag.diagnosis.cadence.plan import (
-    STEPS,
+    DEFAULT_STEPS,
     Plan,
     Variant,
     make_plan,
-    settled_warmup,
     variants_of,
+    warmup_steps,
 )
 from compilediag.errors import (
     EXIT_INTERNAL,
@@ -53,7 +53,7 @@ Announce = Callable[[int, int | None, Variant], None]
 class ProbeOptions:
     """How to probe, beside how to run."""
 
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: GroupSelection = field(default_factory=GroupSelection)
     keep_caches: bool = False
     """Use the caches of the environment in place of an empty one for each variant."""
 
@@ -63,10 +63,10 @@ class _Probe:
     """A probe in progress."""
 
     ground: ProbeEnvironment
-    wanted: Wanted
+    wanted: GroupSelection
     announce: Announce
     plan: Plan | None = None
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ProbeGroup, ...] = ()
     runs: list[VariantRun] = field(default_factory=list["VariantRun"])
     problems: list[str] = field(default_factory=list[str])
     """What the probe could not do: exit code 2, after everything else is told."""
@@ -101,7 +101,7 @@ def probe(
     started_unix = time.time()
     name = options.name or target.name
     folder = make_run_dir(options.output, name, now=started_unix, pid=os.getpid())
-    each = replace(options, name=name, steps=options.steps or STEPS)
+    each = replace(options, name=name, steps=options.steps or DEFAULT_STEPS)
     ground = ProbeEnvironment(tuple(words), each, variables, folder, probe_options.keep_caches)
     running = _Probe(ground, probe_options.wanted, announce)
     try:
@@ -139,7 +139,7 @@ def _planned(running: _Probe) -> bool:
     is then a problem."""
     evidence = running.runs[0].evidence
     steps = len(evidence.samples)
-    warmup = settled_warmup(evidence.compiled_steps, steps, running.ground.options.warmup)
+    warmup = warmup_steps(evidence.compiled_steps, steps, running.ground.options.warmup)
     try:
         running.groups = all_groups(running.wanted, evidence.groups)
         _check_variables(running.groups)
@@ -151,7 +151,7 @@ def _planned(running: _Probe) -> bool:
     return True
 
 
-def _check_variables(groups: Sequence[Group]) -> None:
+def _check_variables(groups: Sequence[ProbeGroup]) -> None:
     """Two names that become one variable would be moved together."""
     seen: dict[str, str] = {}
     for group in (item for item in groups if item.origin == "code"):

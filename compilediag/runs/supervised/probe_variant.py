@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compilediag.diagnosis.cadence.groups import Group, variable_of, with_argument
+from compilediag.diagnosis.cadence.groups import ProbeGroup, variable_of, with_argument
 from compilediag.diagnosis.cadence.plan import OFF_TEMPLATE, Plan, Variant
-from compilediag.diagnosis.cadence.samples import Evidence, evidence_of
+from compilediag.diagnosis.cadence.samples import VariantEvidence, evidence_of
 from compilediag.receipt.build.cadence import VariantRun
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.run import run
@@ -43,7 +43,7 @@ class ProbeEnvironment:
 
 
 def moved(
-    words: Sequence[str], groups: Sequence[Group], plan: Plan, variant: Variant
+    words: Sequence[str], groups: Sequence[ProbeGroup], plan: Plan, variant: Variant
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The command of a variant, and the variables that move its groups."""
     settings: dict[str, str] = {}
@@ -99,7 +99,7 @@ def _told(
     settings: Mapping[str, str],
     outcome: Outcome,
 ) -> VariantRun:
-    evidence = evidence_of(outcome.timeline) if outcome.timeline is not None else Evidence()
+    evidence = evidence_of(outcome.timeline) if outcome.timeline is not None else VariantEvidence()
     if outcome.receipt is not None and _reads_out_of_sight(outcome.receipt):
         evidence = evidence.without_syncs()
     uri = None
@@ -129,7 +129,7 @@ def _reads_out_of_sight(receipt: Receipt) -> bool:
     return bool(receipt.compile.eager_fallbacks or not READ_BREAKS.isdisjoint(rules))
 
 
-def _problem(outcome: Outcome, evidence: Evidence) -> str | None:
+def _problem(outcome: Outcome, evidence: VariantEvidence) -> str | None:
     if outcome.receipt is None:
         return outcome.notes[0] if outcome.notes else "no receipt"
     if outcome.receipt.status in ("complete", "partial"):
