@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from compilediag.diagnosis.cadence.periods import (
-    MOST_STEPS,
+    MAX_STEPS,
     find_offset,
     find_periods,
     longest_period,
@@ -109,6 +109,6 @@ def test_a_machine_that_is_slower_for_a_while_hides_nothing() -> None:
 
 def test_a_long_run_is_read_in_bounded_time() -> None:
     """Steps beyond the limit are left out; what is found in the others is found."""
-    values = steps(7, "normal", MOST_STEPS // 2, (250, 100, 30e-3))
+    values = steps(7, "normal", MAX_STEPS // 2, (250, 100, 30e-3))
     assert [(r.period, r.first) for r in find_periods(values)] == [(250, 100)]
-    assert longest_period(10 * MOST_STEPS) == longest_period(MOST_STEPS)
+    assert longest_period(10 * MAX_STEPS) == longest_period(MAX_STEPS)

@@ -17,8 +17,8 @@ from compilediag.diagnosis.cadence.plan import (
     MIN_FIRES,
     QUIET,
     Variant,
-    fewest_steps,
     make_plan,
+    min_steps,
     variants_of,
     warmup_steps,
 )
@@ -114,7 +114,7 @@ def test_an_unknown_group_is_an_error_that_names_the_known() -> None:
 def test_every_group_fires_three_times_after_warmup(warmup: int) -> None:
     """Whether a program counts from 0 or from 1, with quiet steps in between; one step fewer than
     the fewest is refused with the number that is needed."""
-    wanted = fewest_steps(warmup)
+    wanted = min_steps(warmup)
     for steps in range(wanted, wanted + 300):
         plan = make_plan(steps, warmup)
         finished = range(steps)

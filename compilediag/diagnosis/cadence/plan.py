@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,7 @@ from compilediag.errors import UsageError
 VariantKind = Literal["configured", "control", "alone", "collision"]
 
 DEFAULT_STEPS = 60
-"""Steps of every variant when nobody says how many."""
+"""Steps of every variant unless the user sets another number."""
 
 MIN_FIRES = 3
 MAX_FIRES = 8
@@ -22,7 +22,7 @@ QUIET = 3
 """Steps that do not fire between warm-up and the first firing, and between two firings."""
 
 OFF_TEMPLATE = 10_000_000
-"""A period beyond the last step: what "off" is for a program that knows periods only."""
+"""A period beyond the last step: "off" for a program that takes a period only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,45 +67,38 @@ def make_plan(steps: int, warmup: int) -> Plan:
         every = (steps - 1) // fires
         if every >= shortest + 1:
             return Plan(steps, warmup, every, min(shortest, every - 1))
-    raise UsageError(_too_few(steps, warmup))
-
-
-def fewest_steps(warmup: int) -> int:
-    """Steps that a program must make to be probed."""
-    return MIN_FIRES * (warmup + QUIET + 1) + 1
-
-
-def _too_few(steps: int, warmup: int) -> str:
-    wanted = fewest_steps(warmup)
     if steps == 0:
-        return (
+        raise UsageError(
             "no step was seen in the configured run, so nothing can be moved between steps: mark "
             "them with cd.step(), or see docs/python_api.md for what counts as a step"
         )
-    return (
-        f"the program made {steps} steps, the first {warmup} of them warm-up: {wanted} steps are "
-        f"needed for every group to fire {MIN_FIRES} times after it. Let it make more, with "
-        "--steps and with its own option for the number of steps"
+    raise UsageError(
+        f"the program made {steps} steps, the first {warmup} of them warm-up: {min_steps(warmup)} "
+        f"steps are needed for every group to fire {MIN_FIRES} times after it. Let it make more, "
+        "with --steps and with its own option for the number of steps"
     )
+
+
+def min_steps(warmup: int) -> int:
+    """Steps that a program must make to be probed."""
+    return MIN_FIRES * (warmup + QUIET + 1) + 1
 
 
 def variants_of(groups: Sequence[ProbeGroup]) -> tuple[Variant, ...]:
     """What runs after the configured variant, in order. With one group there is no collision."""
     if not groups:
         return ()
-    alone = tuple(Variant("alone", (group,)) for group in groups)
+    alone = (Variant("alone", (group,)) for group in groups)
     together = (Variant("collision", tuple(groups)),) if len(groups) > 1 else ()
     return (Variant("control"), *alone, *together)
 
 
-def warmup_steps(compiled_steps: Sequence[int], steps: int, told: int | None) -> int:
-    """Leading steps that are not like the others: those that compile, and the one after.
-
-    `told` is the user's number. A program that compiles in every step is not all warm-up.
-    """
-    if told is not None:
-        return told
-    compiled, leading = frozenset(compiled_steps), 0
+def warmup_steps(compiled: Iterable[int], steps: int, configured: int | None) -> int:
+    """Leading steps that are not like the others: as configured by the user, else those that
+    compile, and the one after. A program that compiles in every step is not all warm-up."""
+    if configured is not None:
+        return configured
+    compiled, leading = frozenset(compiled), 0
     while leading in compiled:
         leading += 1
     return min(leading + 1, max(2, steps // 4))

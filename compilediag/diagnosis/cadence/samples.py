@@ -1,4 +1,4 @@
-"""What one variant's run tells: its steps as the probe compares them, its compiles, its firings."""
+"""The evidence of one variant: its steps as the probe compares them, its compiles, its firings."""
 
 from __future__ import annotations
 
@@ -41,6 +41,10 @@ class VariantEvidence:
     compiles: tuple[Compile, ...] = ()
     groups: tuple[CadenceGroup, ...] = ()
 
+    def after(self, warmup: int) -> list[StepSample]:
+        """The steps after warm-up."""
+        return [sample for sample in self.samples if sample.number >= warmup]
+
     def fires_of(self, name: str) -> tuple[int, ...]:
         """The finished steps in which a group of the code fired."""
         finished = {sample.number for sample in self.samples}
@@ -58,7 +62,7 @@ class VariantEvidence:
 
 
 def evidence_of(timeline: Timeline) -> VariantEvidence:
-    """The evidence of one run: that of the process its step times are told from."""
+    """The evidence of one run: that of its lead process."""
     process = timeline.lead
     analysis_s: dict[int, float] = {}
     for item in timeline.recompiles:
@@ -77,14 +81,8 @@ def evidence_of(timeline: Timeline) -> VariantEvidence:
 
 
 def _sample(step: Step, analysis_s: float, reads: SyncSample | None) -> StepSample:
-    measured = {
-        "data_wait": step.data_wait_s,
-        "forward": step.forward_s,
-        "backward": step.backward_s,
-        "optimizer": step.optimizer_s,
-        "spans": step.spans_s,
-    }
-    phases = {name: value for name in PHASES if (value := measured[name]) is not None}
+    measured: dict[str, float | None] = {name: getattr(step, f"{name}_s") for name in PHASES}
+    phases = {name: seconds for name, seconds in measured.items() if seconds is not None}
     phases["rest"] = max(0.0, step.wall_s - sum(phases.values()))
     if analysis_s:
         # It lies where torch compiles, which is what makes a phase the longest of such a step.
@@ -92,8 +90,8 @@ def _sample(step: Step, analysis_s: float, reads: SyncSample | None) -> StepSamp
         phases[longest] = max(0.0, phases[longest] - analysis_s)
     noting_s = dict(reads.noting_s) if reads is not None else {}
     for name, seconds in noting_s.items():
-        place = name if name in phases else "rest"
-        phases[place] = max(0.0, phases[place] - seconds)
+        phase = name if name in phases else "rest"
+        phases[phase] = max(0.0, phases[phase] - seconds)
     return StepSample(
         number=step.number,
         wall_s=step.wall_s,
