@@ -15,14 +15,14 @@ from compilediag import cli
 from compilediag.commands.analyze_cluster import receipts_on
 from compilediag.compare.gate.inconclusive import doubts_of
 from compilediag.diagnosis.ranks import selection as choice
-from compilediag.diagnosis.ranks.divergence import GROUPS_KEPT, compare_briefs, compare_ranks
+from compilediag.diagnosis.ranks.divergence import MAX_GROUPS, compare_fingerprints, compare_ranks
 from compilediag.diagnosis.ranks.fingerprint import (
     LOSS_LENGTH,
     RankFingerprint,
-    brief_of,
-    losses_in,
+    fingerprint_of,
+    first_losses,
 )
-from compilediag.diagnosis.ranks.selection import lead_of, told_of
+from compilediag.diagnosis.ranks.selection import lead_of, select_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.receipt.build.ranks import MISSING_KEPT
 from compilediag.receipt.schema.receipt import Receipt
@@ -49,8 +49,8 @@ def brief(
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Two ranks are told."""
-    monkeypatch.setattr(choice, "RANKS_TOLD", 2)
-    monkeypatch.setattr(choice, "FEWEST_TOLD", 0)
+    monkeypatch.setattr(choice, "MAX_RANKS", 2)
+    monkeypatch.setattr(choice, "MIN_RANKS", 0)
     return monkeypatch
 
 
@@ -65,44 +65,44 @@ def summary(rank: int, *causes: str, step_median_s: float | None = None) -> Rank
 
 def test_all_are_told_where_there_is_room() -> None:
     """As many as a receipt can hold."""
-    assert told_of([brief(rank) for rank in range(choice.RANKS_TOLD)]) is None
-    assert told_of([brief(rank, events=10**7) for rank in range(choice.FEWEST_TOLD)]) is None
+    assert select_ranks([brief(rank) for rank in range(choice.MAX_RANKS)]) is None
+    assert select_ranks([brief(rank, events=10**7) for rank in range(choice.MIN_RANKS)]) is None
 
 
 def test_each_behaviour_is_told_and_then_the_lowest() -> None:
     """As many as there is room for, so that counts of two runs can be compared."""
     briefs = [brief(rank, "odd" if rank == 5000 else "usual") for rank in range(6000)]
-    found = told_of(briefs)
+    found = select_ranks(briefs)
     assert found is not None
-    assert found.places == {*range(choice.RANKS_TOLD - 1), 5000}
-    assert found.otherwise == 0
+    assert found.indexes == {*range(choice.MAX_RANKS - 1), 5000}
+    assert found.unlike == 0
 
 
 def test_behaviours_without_room_are_counted() -> None:
     """Ranks that do what no told rank does."""
-    found = told_of([brief(rank, f"own {rank}") for rank in range(choice.RANKS_TOLD + 7)])
+    found = select_ranks([brief(rank, f"own {rank}") for rank in range(choice.MAX_RANKS + 7)])
     assert found is not None
-    assert found.otherwise == 7
+    assert found.unlike == 7
 
 
 def test_events_are_bounded_too() -> None:
     """Ranks with long records are fewer, but never fewer than on one node."""
-    half = [brief(rank, events=choice.EVENTS_TOLD // 100) for rank in range(1000)]
-    found = told_of(half)
+    half = [brief(rank, events=choice.MAX_EVENTS // 100) for rank in range(1000)]
+    found = select_ranks(half)
     assert found is not None
-    assert found.places == set(range(100))
-    huge = told_of([brief(rank, events=choice.EVENTS_TOLD) for rank in range(1000)])
+    assert found.indexes == set(range(100))
+    huge = select_ranks([brief(rank, events=choice.MAX_EVENTS) for rank in range(1000)])
     assert huge is not None
-    assert huge.places == set(range(choice.FEWEST_TOLD))
+    assert huge.indexes == set(range(choice.MIN_RANKS))
 
 
 def test_the_lead_is_always_told(little_room: pytest.MonkeyPatch) -> None:
     """The rank whose steps are told: the lowest that made any."""
     briefs = [brief(0), brief(1), brief(2), brief(3, standing=3), brief(None, standing=1)]
     assert lead_of(briefs) == 3
-    found = told_of(briefs)
+    found = select_ranks(briefs)
     assert found is not None
-    assert found.places == {3, 0}
+    assert found.indexes == {3, 0}
     assert lead_of([brief(0, standing=0)]) is None
 
 
@@ -111,11 +111,11 @@ def test_the_lead_is_always_told(little_room: pytest.MonkeyPatch) -> None:
 
 def test_a_brief_is_small_whatever_the_rank_did() -> None:
     """A summary may hold thousands of names, a brief holds none; what was lost is cut."""
-    long = brief_of(summary(3, *(f"CD107 n at train.py:{line}, once" for line in range(2000))))
-    lost = losses_in(("torch_trace", "x" * 10_000 + str(n)) for n in range(100))
+    long = fingerprint_of(summary(3, *(f"CD107 n at train.py:{line}, once" for line in range(2000))))
+    lost = first_losses(("torch_trace", "x" * 10_000 + str(n)) for n in range(100))
     assert [len(reason) for _, reason in lost] == [LOSS_LENGTH]
     assert len(pickle.dumps(long)) < 600
-    assert long.behaviour != brief_of(summary(3)).behaviour
+    assert long.behaviour != fingerprint_of(summary(3)).behaviour
 
 
 def test_summaries_are_asked_for_only_of_named_ranks() -> None:
@@ -127,7 +127,7 @@ def test_summaries_are_asked_for_only_of_named_ranks() -> None:
         asked.append(rank)
         return summaries[rank]
 
-    found = compare_briefs(map(brief_of, summaries.values()), 100, summary_of)
+    found = compare_fingerprints(map(fingerprint_of, summaries.values()), 100, summary_of)
     assert found == compare_ranks(summaries.values(), 100)
     assert [(item.aspect, item.ranks) for item in found.divergences] == [
         ("recompile_causes", (7, 8))
@@ -138,8 +138,8 @@ def test_summaries_are_asked_for_only_of_named_ranks() -> None:
 def test_groups_that_differ_are_bounded() -> None:
     """Every rank may do something else: the rest is counted."""
     found = compare_ranks([summary(rank, f"cause {rank}") for rank in range(1000)], None)
-    assert len(found.divergences) == GROUPS_KEPT
-    assert (found.left_out, found.differing) == (999 - GROUPS_KEPT, 999)
+    assert len(found.divergences) == MAX_GROUPS
+    assert (found.left_out, found.differing) == (999 - MAX_GROUPS, 999)
 
 
 # --- receipts --------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_what_no_told_rank_does_makes_the_verdict_blind(
     little_room: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Nothing is called clean that the receipt does not tell."""
-    little_room.setattr(choice, "RANKS_TOLD", 1)
+    little_room.setattr(choice, "MAX_RANKS", 1)
     folder = folder_of_ranks(tmp_path / "in", every=True)
     made = merged(folder)
     assert (made.compile.recompiles, made.verdict) == (0, "blind")
@@ -224,7 +224,7 @@ def test_losses_of_ranks_that_are_not_told_are_counted(
     little_room: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A cut trace, a damaged record: by their kinds, and in the receipt's words."""
-    little_room.setattr(choice, "RANKS_TOLD", 1)
+    little_room.setattr(choice, "MAX_RANKS", 1)
     folder = folder_of_ranks(tmp_path / "in", every=True)
     path = next(folder.glob("*rank_2_*"))
     path.write_bytes(path.read_bytes()[:-400] + b"\nno line of torch's\n")
@@ -240,7 +240,7 @@ def test_a_cluster_tells_the_same(
 ) -> None:
     """Though no task of it has the events of all ranks; processes without a rank, an empty file and
     a rank with two files among them."""
-    little_room.setattr(choice, "RANKS_TOLD", room)
+    little_room.setattr(choice, "MAX_RANKS", room)
     folder = folder_of_ranks(tmp_path / "in")
     (folder / "empty.log").touch()
     (folder / "dedicated_log_torch_trace_rank_0_again.log").write_bytes(

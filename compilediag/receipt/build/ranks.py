@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compilediag.timeline.process_ranks import ranks_present
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
-from compilediag.diagnosis.ranks.divergence import Comparison, compare_ranks
+from compilediag.diagnosis.ranks.divergence import RankComparison, compare_ranks
 from compilediag.diagnosis.ranks.summary import summaries_of
 from compilediag.receipt.schema.ranks import (RankDivergence, RankRow, RanksSection, RankStraggler, RankTotals)
 from compilediag.receipt.build.relative_paths import PathShortener
@@ -18,7 +18,7 @@ RANKS_NAMED = 64
 
 
 def ranks_section(
-    timeline: Timeline, expected: int | None, places: PathShortener, found: Comparison | None = None
+    timeline: Timeline, expected: int | None, places: PathShortener, found: RankComparison | None = None
 ) -> RanksSection | None:
     """The ranks compared, as the Timeline tells them, or as they were compared where it does not
     hold all of them; None where a launcher started fewer than two."""
@@ -59,7 +59,7 @@ def ranks_section(
     )
 
 
-def _totals(found: Comparison, *, measured: bool) -> RankTotals:
+def _totals(found: RankComparison, *, measured: bool) -> RankTotals:
     return RankTotals(
         ranks=len(found.ranks),
         frames=sum(item.frames for item in found.ranks),

@@ -15,7 +15,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
-from compilediag.diagnosis.ranks.selection import EVENTS_TOLD, FEWEST_TOLD, RANKS_TOLD
+from compilediag.diagnosis.ranks.selection import MAX_EVENTS, MIN_RANKS, MAX_RANKS
 from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal
@@ -44,7 +44,7 @@ TOGETHER = 8
 """Sources that one task reads. Handing a task to a worker and taking its result costs half of what
 reading a small trace does."""
 
-KEPT_OF_SOURCE = EVENTS_TOLD // RANKS_TOLD
+KEPT_OF_SOURCE = MAX_EVENTS // MAX_RANKS
 """Most events that a task gives back of a source."""
 
 
@@ -69,7 +69,7 @@ def asked_here(name: str, world_size: int | None, folder: str, warmup: int | Non
 
 def are_many(sources: Sequence[Source]) -> bool:
     """Whether there are more ranks than are all told, whatever they did."""
-    return len(readable_in(sources)) > FEWEST_TOLD
+    return len(readable_in(sources)) > MIN_RANKS
 
 
 def receipt_of_many(
@@ -138,7 +138,7 @@ def lowest(readable: Sequence[Source]) -> frozenset[int]:
     """Places of the sources that are probably told: those of the lowest ranks, by their names."""
     ranks = [rank_named(source) for source in readable]
     order = sorted(range(len(readable)), key=lambda at: (ranks[at] is None, ranks[at] or 0, at))
-    return frozenset(order[:RANKS_TOLD])
+    return frozenset(order[:MAX_RANKS])
 
 
 def receipt_of_chosen(record: LoadedSources, asked: Asked, chosen: Choice) -> Receipt:

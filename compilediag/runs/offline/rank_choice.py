@@ -8,15 +8,14 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.ranks.divergence import Comparison, SummaryOf, compare_briefs
+from compilediag.diagnosis.ranks.divergence import RankComparison, SummaryOf, compare_fingerprints
 from compilediag.diagnosis.ranks.fingerprint import (
     RankFingerprint,
-    brief_of,
-    counted,
+    fingerprint_of,
     digest,
-    losses_in,
+    first_losses,
 )
-from compilediag.diagnosis.ranks.selection import Told, told_of
+from compilediag.diagnosis.ranks.selection import RankSelection, select_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.readers.journal import Journal
 from compilediag.runs.offline.sources import rank_of
@@ -34,7 +33,7 @@ Journals = Sequence[Journal]
 class Others:
     """What a receipt says of ranks whose events it is not made of."""
 
-    comparison: Comparison
+    comparison: RankComparison
     """Of all ranks."""
     ranks: tuple[int, ...]
     events: int
@@ -69,7 +68,7 @@ def brief_from(
 ) -> RankFingerprint:
     """The same of its journals, folded and diagnosed."""
     summaries = summaries_of(timeline)
-    brief = brief_of(summaries[0]) if summaries else _without_rank(timeline)
+    brief = fingerprint_of(summaries[0]) if summaries else _without_rank(timeline)
     lost: dict[str, int] = {}
     for item in journals:
         for reason, count in item.lost.items():
@@ -82,8 +81,8 @@ def brief_from(
         events=sum(len(item.events) for item in journals),
         world_size=max((size for size in sizes if size is not None), default=None),
         torn=any(item.torn_tail for item in journals),
-        lost=counted(lost),
-        losses=losses_in((item.source, item.reason) for item in timeline.lost),
+        lost=tuple(sorted(lost.items())),
+        losses=first_losses((item.source, item.reason) for item in timeline.lost),
     )
 
 
@@ -116,7 +115,7 @@ class Choice(NamedTuple):
 
     expected: int | None
     """The world size."""
-    told: Told | None
+    told: RankSelection | None
     """None: all that was read."""
     others: Others | None
 
@@ -131,10 +130,10 @@ def choice_of(
     named after, and `summary_of` is asked for the ranks that are named in the receipt."""
     ranks = {item.rank for item in briefs if item.rank is not None}
     expected = expected_ranks(world_size, [item.world_size for item in briefs], {*ranks, *named})
-    told = told_of(briefs)
+    told = select_ranks(briefs)
     if told is None:
         return Choice(expected, None, None)
-    comparison = compare_briefs(briefs, expected, summary_of)
+    comparison = compare_fingerprints(briefs, expected, summary_of)
     return Choice(expected, told, others_of(briefs, told, comparison))
 
 
@@ -148,9 +147,9 @@ def expected_ranks(
     return max([*sizes, *(rank + 1 for rank in ranks)], default=None)
 
 
-def others_of(briefs: Sequence[RankFingerprint], told: Told, comparison: Comparison) -> Others:
+def others_of(briefs: Sequence[RankFingerprint], told: RankSelection, comparison: RankComparison) -> Others:
     """What is kept of the briefs that are not told."""
-    left = [item for place, item in enumerate(briefs) if place not in told.places]
+    left = [item for place, item in enumerate(briefs) if place not in told.indexes]
     lost: dict[str, int] = {}
     for item in left:
         for reason, count in item.lost:
@@ -161,7 +160,7 @@ def others_of(briefs: Sequence[RankFingerprint], told: Told, comparison: Compari
         events=sum(item.events for item in left),
         torn=any(item.torn for item in left),
         lost=lost,
-        losses=tuple(_losses(left, told.otherwise)),
+        losses=tuple(_losses(left, told.unlike)),
     )
 
 

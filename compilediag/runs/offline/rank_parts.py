@@ -59,7 +59,7 @@ def told_in(parts: Sequence[Part], chosen: Choice) -> list[Part]:
     """The parts that the receipt of all tells."""
     if chosen.told is None:
         return list(parts)
-    return [part for place, part in enumerate(parts) if place in chosen.told.places]
+    return [part for place, part in enumerate(parts) if place in chosen.told.indexes]
 
 
 def journals_of(part: Part, found: Iterable[Journals]) -> Journals:

@@ -67,7 +67,7 @@ def merged_receipt(
     if chosen.told is None:
         return told_receipt(record, name, chosen.expected, out)
     journals = tuple(
-        item for place, part in enumerate(parts) if place in chosen.told.places for item in part
+        item for place, part in enumerate(parts) if place in chosen.told.indexes for item in part
     )
     kept = replace(record, journals=journals)
     return told_receipt(kept, name, chosen.expected, out, chosen.others)
