@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
-from compilediag.fleet.change_points.placing import middle
 from compilediag.fleet.entry import Entry, Lane
 from compilediag.fleet.lanes import by_lane, labels_of, throughput_of
 from compilediag.fleet.measures import CHECKS, MEASURES
@@ -94,7 +94,7 @@ def _figures(values: Sequence[Mapping[str, float]], name: str) -> Figures | None
     found = [item[name] for item in values if name in item]
     if not found:
         return None
-    return Figures(len(found), middle(found), min(found), max(found), found[-1])
+    return Figures(len(found), median(found), min(found), max(found), found[-1])
 
 
 def _passed(entries: Sequence[Entry]) -> Passed:

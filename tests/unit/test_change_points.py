@@ -48,9 +48,11 @@ def alike_neighbours(draw: random.Random, number: int) -> list[float]:
     return values
 
 
-def found(draw: random.Random, values: Sequence[float], **rule: float) -> tuple[noisy.Step, ...]:
+def found(
+    draw: random.Random, values: Sequence[float], **rule: float
+) -> tuple[noisy.LevelStep, ...]:
     ties = [draw.getrandbits(32) for _ in values]
-    return noisy.steps(values, ties, noisy.Rule(**rule))
+    return noisy.steps(values, ties, noisy.StepRule(**rule))
 
 
 @pytest.mark.parametrize("series", [normal, with_outliers, skewed, tied, seldom_false])
@@ -138,9 +140,9 @@ def test_shares_are_compared_by_their_means() -> None:
 
 
 def test_too_short_series_have_no_steps() -> None:
-    """Below twice the shortest level nothing is said, and `fewest` says what is needed."""
+    """Below twice the shortest level nothing is said, and `min_values` is what is needed."""
     assert found(random.Random(1), [1.0] * 3 + [2.0] * 3) == ()
-    needed = rank_scan.fewest(0.01, noisy.SHORTEST)
+    needed = rank_scan.min_values(0.01, noisy.SHORTEST)
     half = needed // 2
     assert found(random.Random(1), [1.0] * half + [2.0] * (needed - half), chance=0.01) != ()
     fewer = [float(number) for number in range(needed - 1)]
