@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 from compilediag.diagnosis.findings import Rule
-from compilediag.diagnosis.rules.attributes import expects_number
-from compilediag.diagnosis.rules.recompiles import CauseGroup, RecompileRule, Wording, Wordings
-
-
-def _scalar_kind(group: CauseGroup) -> str | None:
-    if group.kind == "tensor_index":
-        return group.kind
-    if group.first.expected in ("True", "False"):
-        return "bool"
-    return "number" if expects_number(group) else None
-
+from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording, Wordings
 
 _SCALAR: Wordings = {
     "tensor_index": Wording(
@@ -62,7 +52,7 @@ _IDENTITY: Wordings = {
 }
 
 RULES: tuple[Rule, ...] = (
-    RecompileRule("CD107", _SCALAR, _scalar_kind),
+    RecompileRule("CD107", _SCALAR),
     RecompileRule("CD108", _STRUCTURE),
     RecompileRule("CD110", _IDENTITY),
 )

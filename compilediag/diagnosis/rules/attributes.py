@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 from compilediag.diagnosis.findings import Rule
-from compilediag.diagnosis.rules.recompiles import CauseGroup, RecompileRule, Wording, Wordings
-
-
-def expects_number(group: CauseGroup) -> bool:
-    """The guard expected an int or a float."""
-    try:
-        float(group.first.expected or "")
-    except ValueError:
-        return False
-    return True
-
+from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording, Wordings
 
 _CONTAINER = Wording(
     "attribute container",
@@ -46,12 +36,6 @@ _ATTRIBUTE: Wordings = {
 }
 
 
-def _attribute_kind(group: CauseGroup) -> str | None:
-    if group.kind in ("attribute_set", "length", "members", "keys", "missing", "type"):
-        return group.kind
-    return "number" if expects_number(group) else None
-
-
 _INSTANCE = Wording(
     "instances share code and differ",
     "compile the container of the instances once",
@@ -64,6 +48,6 @@ _INSTANCES: Wordings = {
 
 
 RULES: tuple[Rule, ...] = (
-    RecompileRule("CD104", _ATTRIBUTE, _attribute_kind),
-    RecompileRule("CD117", _INSTANCES, lambda group: "number" if expects_number(group) else None),
+    RecompileRule("CD104", _ATTRIBUTE),
+    RecompileRule("CD117", _INSTANCES),
 )

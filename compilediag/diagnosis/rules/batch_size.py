@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.fixed_shapes import finding_of, of_lead
-from compilediag.diagnosis.rules.make_finding import plural
+from compilediag.diagnosis.rules.make_finding import pick, plural
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import KneeMeasured
@@ -105,10 +105,7 @@ def _finding(
             "buckets": [list(sizes) for sizes in item.buckets],
             "stay_at": best.size,
             "knee": knee.knee,
-            "backward": knee.backward,
-            "sizes": list(knee.sizes),
-            "call_s": list(knee.call_s),
-            "slow_call_s": list(knee.slow_call_s),
+            **pick(knee, "backward", "sizes", "call_s", "slow_call_s"),
             "beyond": [each._asdict() for each in beyond],
         },
     )

@@ -10,7 +10,7 @@ from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.break_fixes import break_fix
 from compilediag.diagnosis.rules.break_text import BreakReport, read_break
 from compilediag.diagnosis.rules.graph_break_registry import categories
-from compilediag.diagnosis.rules.make_finding import make_finding, shorten
+from compilediag.diagnosis.rules.make_finding import make_finding, pick, shorten
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import Location
 
@@ -153,12 +153,9 @@ def _severity(broken: Broken, owner: Ownership, timeline: Timeline) -> Severity:
 def _evidence(broken: Broken) -> dict[str, object]:
     site, report = broken.site, broken.report
     found: dict[str, object] = {
-        "category": report.category,
-        "gb_id": report.gb_id,
-        "gb_ids": list(report.gb_ids),
+        **pick(report, "category", "gb_id", "gb_ids"),
         "reason": report.title,
-        "explanation": report.explanation,
-        "context": report.context,
+        **pick(report, "explanation", "context"),
         "compile_ids": list(site.compile_ids),
         "reports": site.count,
         "ran_eager": broken.ran_eager,

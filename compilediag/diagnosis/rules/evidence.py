@@ -8,8 +8,7 @@ from typing import cast
 from compilediag.diagnosis.findings import Finding, Ownership, Rule
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.reconcile import Agreement, reconcile
-from compilediag.diagnosis.rules.make_finding import and_more, make_finding, shorten
-from compilediag.diagnosis.rules.nothing_compiled import why_nothing
+from compilediag.diagnosis.rules.make_finding import and_more, make_finding, plural, shorten
 from compilediag.timeline.compiles import Compile, Frame, FrameKey, SkippedFrame
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
@@ -61,13 +60,41 @@ def find_nothing_compiled(timeline: Timeline) -> Iterable[Finding]:
     yield make_finding(
         timeline,
         "CD901",
-        *why_nothing(timeline, eager),
+        *_why_nothing(timeline, eager),
         evidence={
             "torch_seen": any(process.torch is not None for process in timeline.processes),
             "processes": len(timeline.processes),
             "frames": len(timeline.frames),
             "frames_eager": eager,
         },
+    )
+
+
+def _why_nothing(timeline: Timeline, eager: int) -> tuple[str, str]:
+    """What was not seen, and what would show it; `eager` frames were tried and ran eager."""
+    if timeline.train_log is not None and not timeline.processes:
+        return (
+            "the output of a trainer does not show what torch.compile did",
+            "analyze a TORCH_TRACE of the same run beside it, or run it under `compilediag run`",
+        )
+    if not any(process.torch is not None for process in timeline.processes):
+        return (
+            "torch was never seen in the run",
+            "check that the target imports torch and is not started with python -I, -E or -S",
+        )
+    if not timeline.tells("metrics_rows"):
+        return (
+            "the record does not show what was compiled",
+            "analyze a TORCH_TRACE of the run: a text log shows recompiles and breaks only",
+        )
+    if eager:
+        return (
+            f"nothing was compiled: no graph is left of {plural(eager, 'frame')}",
+            "see why torch.compile gave those frames up: no call of them is compiled",
+        )
+    return (
+        "nothing was compiled",
+        "call torch.compile on what should be compiled, and run it at least once",
     )
 
 

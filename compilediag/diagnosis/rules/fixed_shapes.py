@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from compilediag.diagnosis.figures.padding import planned_padding
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.diagnosis.rules.make_finding import and_more, make_finding, plural
+from compilediag.diagnosis.rules.make_finding import and_more, make_finding, pick, plural
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import RowsRun
@@ -61,10 +61,7 @@ def find_contamination(timeline: Timeline) -> Iterable[Finding]:
                     "outputs": [
                         dict(zip(("path", "kind", "note"), row, strict=True)) for row in harmful
                     ],
-                    "probes": list(checked.probes),
-                    "seeds": list(checked.seeds),
-                    "size": list(checked.size),
-                    "run": list(checked.run),
+                    **pick(checked, "probes", "seeds", "size", "run"),
                 },
             )
 
@@ -91,13 +88,9 @@ def find_padding_waste(timeline: Timeline) -> Iterable[Finding]:
             evidence={
                 "buckets": [list(sizes) for sizes in item.buckets],
                 "planned_buckets": [list(sizes) for sizes in planned.buckets],
-                "elements": item.elements,
-                "run_elements": item.run_elements,
+                **pick(item, "elements", "run_elements"),
                 "planned_run_elements": planned.run_elements,
-                "calls": [
-                    {"run": list(size.run), "calls": size.calls, "elements": size.elements}
-                    for size in item.sizes[:_SHOWN]
-                ],
+                "calls": [pick(size, "run", "calls", "elements") for size in item.sizes[:_SHOWN]],
             },
         )
 

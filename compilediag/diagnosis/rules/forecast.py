@@ -12,7 +12,7 @@ from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Finding, Rule
 from compilediag.diagnosis.rules.compiled_autograd import find_autograd_recaptures
 from compilediag.diagnosis.rules.constraints import find_violated_constraints
-from compilediag.diagnosis.rules.make_finding import make_finding
+from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.timeline.compiles import Compile, FrameKey, Hazards, Recompile
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EntryDiff, Location
@@ -86,14 +86,9 @@ def _armed(timeline: Timeline, look: Hazards, cause: Cause) -> Finding:
         steps=(look.step,),
         evidence={
             "cause": cause.rule,
-            "kind": cause.kind,
-            "guard": cause.guard,
-            "source": cause.source,
-            "expected": cause.expected,
-            "actual": cause.actual,
+            **pick(cause, "kind", "guard", "source", "expected", "actual"),
             "frame": f"{frame.function} ({frame.file}:{frame.line})",
-            "checked": look.checked,
-            "unevaluated": look.unevaluated,
+            **pick(look, "checked", "unevaluated"),
         },
     )
     # It belongs to the family of its cause, and is fixed as that is.

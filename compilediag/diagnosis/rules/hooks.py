@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.diagnosis.rules.make_finding import make_finding
+from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import UnguardedChanged
@@ -45,7 +45,7 @@ def unguarded_change(timeline: Timeline) -> Iterable[Finding]:
                 "kind": what,
                 "target": target,
                 "frames": [
-                    {"function": frame.function, "file": frame.file, "line": frame.line}
+                    pick(frame, "function", "file", "line")
                     for frame in dict.fromkeys(change.frame for change in changes)
                 ],
             },

@@ -50,6 +50,12 @@ def make_finding(
     )
 
 
+def pick(item: object, *names: str) -> dict[str, object]:
+    """Attributes of `item` by name, for the evidence: tuples as lists."""
+    values = ((name, getattr(item, name)) for name in names)
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+
+
 def plural(count: int, noun: str) -> str:
     """The count and its noun: "1 call", "3 calls"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from compilediag.diagnosis.findings import Rule
-from compilediag.diagnosis.rules.attributes import expects_number
 from compilediag.diagnosis.rules.recompiles import CauseGroup, RecompileRule, Wording, Wordings
 
 _SET_ONCE = (
     "matmul_precision", "reduced_precision", "num_threads", "deterministic", "default_dtype",
 )  # fmt: skip
-
-
-def _global_kind(group: CauseGroup) -> str | None:
-    if group.kind == "environment":
-        return group.kind
-    return "number" if expects_number(group) else None
 
 
 _GLOBAL: Wordings = {
@@ -81,7 +74,7 @@ _BACKEND = Wording(
 )
 
 RULES: tuple[Rule, ...] = (
-    RecompileRule("CD109", _GLOBAL, _global_kind),
+    RecompileRule("CD109", _GLOBAL),
     RecompileRule("CD111", _MODE, _mode_kind),
     RecompileRule("CD112", {None: _BACKEND}),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from compilediag.diagnosis.figures.pipelines import PipelineFigures, pipelines_of
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.diagnosis.rules.make_finding import make_finding
+from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.timeline.timeline import Timeline
 
 _MUCH = 2.0
@@ -50,10 +50,7 @@ def pipeline_bottleneck(timeline: Timeline) -> Iterable[Finding]:
             cost_s=figures.starved_s if starved else None,
             evidence={
                 "bottleneck": side,
-                "train_capacity": figures.train_capacity,
-                "infer_capacity": figures.infer_capacity,
-                "wait_share": figures.wait_share,
-                "slots": figures.slots,
+                **pick(figures, "train_capacity", "infer_capacity", "wait_share", "slots"),
                 "inside_training": inside,
             },
         )

@@ -7,6 +7,7 @@ would have cost alone.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from compilediag.diagnosis.causes import causes_of
 from compilediag.diagnosis.findings import Cause, Finding
 from compilediag.diagnosis.ownership import ownership_of
-from compilediag.diagnosis.rules.make_finding import make_finding
+from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import Location
 
@@ -86,7 +87,7 @@ class Wording(NamedTuple):
 
 
 Wordings = Mapping[str | None, Wording]
-"""Wording by kind; None stands for every other kind."""
+"""Wording by kind; else for "bool" or "number", where the guard expected one; else None."""
 
 _PLANNED = Wording(
     "tensor argument of another size, in the warm-up of its fixed sizes",
@@ -103,7 +104,7 @@ class RecompileRule(NamedTuple):
     code: str
     wordings: Wordings
     kind_of: Callable[[CauseGroup], str | None] = lambda group: group.kind
-    """Which of the wordings a group has."""
+    """The kind of a group, where its wordings have kinds of their own."""
     enrich: Callable[[Finding, Timeline], Finding] | None = None
     """Adds to a finding what else is recorded about it in the run."""
 
@@ -114,9 +115,19 @@ class RecompileRule(NamedTuple):
         """The findings from groups made once: two dozen rules share them, and a run may have
         thousands of recompiles."""
         for group in groups.get(self.code, ()):
-            wording = self.wordings.get(self.kind_of(group)) or self.wordings[None]
+            keys = (self.kind_of(group) or "", *_value_kinds(group.first), None)
+            wording = next(self.wordings[key] for key in keys if key in self.wordings)
             found = _finding(timeline, group, _PLANNED if group.planned else wording)
             yield found if self.enrich is None else self.enrich(found, timeline)
+
+
+def _value_kinds(cause: Cause) -> Iterable[str]:
+    """ "bool" or "number", where the guard expected one."""
+    if cause.expected in ("True", "False"):
+        yield "bool"
+    with contextlib.suppress(ValueError):
+        float(cause.expected or "")
+        yield "number"
 
 
 def groups_of(timeline: Timeline) -> Groups:
@@ -194,14 +205,11 @@ def _finding(timeline: Timeline, group: CauseGroup, wording: Wording) -> Finding
             "compile_ids": [recompile.compile_id for recompile in recompiles],
             "roles": ["primary" if cause.primary else "also" for cause in causes],
             "processes": sorted({recompile.process for recompile in recompiles}),
-            "kind": first.kind,
-            "expected": first.expected,
-            "actual": first.actual,
+            **pick(first, "kind", "expected", "actual"),
             "values": group.values,
-            "guard": first.guard,
-            "source": first.source,
+            **pick(first, "guard", "source"),
             "writers": [
-                {"function": writer.function, "file": writer.file, "line": writer.line}
+                pick(writer, "function", "file", "line")
                 for writer in dict.fromkeys(writer for cause in causes for writer in cause.writers)
             ],
         },

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.diagnosis.rules.make_finding import make_finding
+from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.timeline.syncs import SyncLine, lines_of
 from compilediag.timeline.timeline import SyncSample, Timeline
 from compilediag_harness.wire import Location
@@ -89,15 +90,7 @@ def _finding(
             "on_device": on_device,
             "complete": all(sample.complete for sample in samples),
             "lines": [
-                {
-                    "file": line.place.file,
-                    "line": line.place.line,
-                    "function": line.place.function,
-                    "kind": line.kind,
-                    "count": line.count,
-                    "seconds": line.seconds,
-                }
-                for line in lines
+                {**asdict(line.place), **pick(line, "kind", "count", "seconds")} for line in lines
             ],
         },
     )

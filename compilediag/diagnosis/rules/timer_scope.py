@@ -9,7 +9,7 @@ from statistics import median
 from compilediag.diagnosis.figures.goodput import MAIN_THREAD
 from compilediag.diagnosis.figures.span_seconds import spans_of
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.diagnosis.rules.make_finding import make_finding
+from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.diagnosis.rules.syncs import min_reads
 from compilediag.timeline.syncs import lines_of
 from compilediag.timeline.timeline import Timeline
@@ -57,8 +57,7 @@ def find_reads_in_model_time(timeline: Timeline) -> Iterable[Finding]:
                 "reads_in_a_step": reads,
                 "sampled_steps": len(samples),
                 "lines": [
-                    {"file": line.place.file, "line": line.place.line, "kind": line.kind}
-                    for line in lines
+                    {**pick(line.place, "file", "line"), "kind": line.kind} for line in lines
                 ],
             },
         )
