@@ -68,6 +68,18 @@ def test_every_page_belongs_to_a_registered_code() -> None:
     assert set(pages.codes()) - set(REGISTER) == set()
 
 
+def test_every_code_named_in_the_docs_is_registered_and_has_a_page() -> None:
+    """No page shows a code that no rule reports; the register holds planned codes too."""
+    named = {
+        (code, page.name)
+        for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+        for code in re.findall(r"\bCD\d{3}\b", page.read_text(encoding="utf-8"))
+    }
+    explained = set(pages.codes()) & set(REGISTER)
+    assert len(named) > 100
+    assert sorted(item for item in named if item[0] not in explained) == []
+
+
 @pytest.mark.parametrize("code", pages.codes())
 def test_rule_pages_have_one_shape(code: str) -> None:
     """A rule's page starts with its code and goes on to say something."""
