@@ -128,7 +128,7 @@ def test_a_consequence_alone(text: str, code: str) -> None:
     ],
 )
 def test_one_id_for_unrelated_causes(module: str, name: str, category: str) -> None:
-    """GB0007 stands for warnings, clocks, random numbers and C code: only the context tells."""
+    """GB0007 stands for warnings, clocks, random numbers and C code: only the context decides."""
     text = GENERIC.format(module=module, name=name, reason=LIKELY.format(module=module))
     report = read_break(text)
     assert (report.gb_id, report.category) == ("GB0007", category)

@@ -1,4 +1,4 @@
-"""Costs told from variants built by hand: planted ones are found, noise is none."""
+"""Costs attributed from variants built by hand: planted ones are found, noise is none."""
 
 from __future__ import annotations
 
@@ -154,8 +154,8 @@ def test_noise_alone_is_seldom_a_cost() -> None:
     """Two hundred runs of noise."""
     control = variant(seed=9999)
     costs = [attribute(variant(seed=seed, noise=2e-3), control, FIRES, 3) for seed in range(200)]
-    told = [item for item in costs if item.recurring and item.recurring.total_s is not None]
-    assert len(told) <= 4
+    found = [item for item in costs if item.recurring and item.recurring.total_s is not None]
+    assert len(found) <= 4
 
 
 def test_a_flag_that_falls_back_is_the_first_hits_compile() -> None:
@@ -170,7 +170,7 @@ def test_a_flag_that_falls_back_is_the_first_hits_compile() -> None:
 
 
 def test_a_first_hit_in_warmup_has_no_metric() -> None:
-    """No two steps are alike there: only its compiles are told."""
+    """No two steps are alike there: only its compiles are reported."""
     fires = (0, 7, 14, 21, 28)
     cost = attribute(variant(dict.fromkeys(fires, 5e-3)), variant(seed=1), fires, 3)
     assert cost.first_hit is not None
@@ -211,7 +211,7 @@ def test_few_steps_tell_nothing() -> None:
 
 
 def test_a_collision_is_compared_with_the_sum() -> None:
-    """What it costs beyond that is told in seconds and recompiles, less as well as more."""
+    """What it costs beyond that is reported in seconds and recompiles, less as well as more."""
     control = variant(None, [FIRST], seed=1)
     a = attribute(variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(6)], seed=2), control, FIRES, 3)
     b = attribute(variant(dict.fromkeys(FIRES, 4e-3), [FIRST, again(6)], seed=3), control, FIRES, 3)
@@ -244,8 +244,8 @@ def test_a_standing_cost_is_told_only_when_every_process_agrees() -> None:
     """A group that makes all steps longer; a machine that was slow for one variant does not."""
     on = variant(fires={"a": FIRES}, usual=14e-3)
     off = variant(seed=1)
-    told = conclude(PLAN, [A], runs(configured=on, control=off, a=on)).groups[0]
-    assert told.between_s == pytest.approx(4e-3, rel=0.1)
+    found = conclude(PLAN, [A], runs(configured=on, control=off, a=on)).groups[0]
+    assert found.between_s == pytest.approx(4e-3, rel=0.1)
     drift = conclude(PLAN, [A], runs(configured=off, control=off, a=on)).groups[0]
     assert drift.between_s is None
 
@@ -262,10 +262,10 @@ def test_missing_variants_cost_only_what_depends_on_them() -> None:
 
 
 def test_a_group_that_never_fires_is_told() -> None:
-    """Never asked, and asked in vain, are different mistakes."""
-    asked = CadenceGroup(0, "a", 7, 6, 4, (), 0)
+    """due() never called, and called in vain, are different mistakes."""
+    declared = CadenceGroup(0, "a", 7, 6, 4, (), 0)
     for shift, message in ((None, "due() was never called"), (0, "with no step")):
-        evidence = replace(variant(), groups=(replace(asked, shift=shift),))
+        evidence = replace(variant(), groups=(replace(declared, shift=shift),))
         (found,) = conclude(PLAN, [A], runs(control=variant(seed=1), a=evidence)).groups
         assert found.never_fired
         assert found.problem is not None
@@ -294,7 +294,7 @@ def test_the_steps_of_a_template_are_found() -> None:
 
 
 def test_a_rhythm_that_no_group_explains_is_named() -> None:
-    """In the control, or in the only variant there is; what compiles there is told."""
+    """In the control, or in the only variant there is; what compiles there is reported."""
     compiles = [again(step, f"0/{step}") for step in range(5, 60, 9)]
     spiky = variant(dict.fromkeys(range(5, 60, 9), 5e-3), compiles)
     (found,) = conclude(PLAN, [A], runs(control=spiky, a=spiky)).periods
@@ -306,10 +306,10 @@ def test_a_rhythm_that_no_group_explains_is_named() -> None:
 
 def test_evidence_is_that_of_the_lead_process() -> None:
     """Ranks work side by side: their steps are not mixed, and our analysis is no cost."""
-    asked = replace(recompile(step=1), analysis_s=0.2)
+    analysed = replace(recompile(step=1), analysis_s=0.2)
     step = Step(0, 1, 1.0, 1.0, None, 0.1, None, 0.5, 0.6, 0.2)
     other = replace(step, process=1)
-    found = evidence_of(Timeline(steps=(step, other), recompiles=(asked,)))
+    found = evidence_of(Timeline(steps=(step, other), recompiles=(analysed,)))
     (sample,) = found.samples
     assert sample.work_s == pytest.approx(0.3)
     assert sample.phases == pytest.approx(

@@ -84,7 +84,7 @@ def test_steps_are_found_and_put_in_their_place(size: float, after: int) -> None
     for _ in range(40):
         values = with_outliers(draw, 100)
         values = [*values[:begin], *(value * (1 + size) for value in values[begin:])]
-        steps = found(draw, values, chance=0.01, least=0.02)
+        steps = found(draw, values, chance=0.01, min_change=0.02)
         hits += bool(steps)
         covered += any(step.earliest <= begin <= step.latest for step in steps)
     assert hits >= 36
@@ -126,7 +126,7 @@ def test_small_steps_are_left_out() -> None:
     draw = random.Random(SEED)
     values = [*(v / 20 + 95 for v in normal(draw, 60)), *(v / 20 + 96 for v in normal(draw, 60))]
     assert [step.at for step in found(draw, values)] == [60]
-    assert found(draw, values, least=0.02) == ()
+    assert found(draw, values, min_change=0.02) == ()
 
 
 def test_shares_are_compared_by_their_means() -> None:
@@ -134,7 +134,7 @@ def test_shares_are_compared_by_their_means() -> None:
     draw = random.Random(SEED)
     values = [float(number % 50 != 0) for number in range(100)]
     values += [float(number % 2) for number in range(40)]
-    (step,) = found(draw, values, shares=True, least=0.05)
+    (step,) = found(draw, values, shares=True, min_change=0.05)
     assert step.earliest <= 100 <= step.latest
     assert (step.before, step.after) == pytest.approx((0.98, 0.5), abs=0.03)
 

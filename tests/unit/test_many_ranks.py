@@ -27,7 +27,7 @@ from compilediag.runs.offline.sources import rank_named, read_source
 def test_only_what_is_told_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, told_again: list[int]
 ) -> None:
-    """Each trace once; those of the ranks that are told, unless they are few events of a low rank;
+    """Each trace once; those of the listed ranks, unless they are few events of a low rank;
     and for what differs, the rank that does and one that it is compared with."""
     for module in (choice, many_ranks):
         monkeypatch.setattr(module, "MIN_RANKS", 0)
@@ -50,7 +50,7 @@ def test_only_what_is_told_is_read_again(
 
 
 def test_the_lowest_ranks_are_kept_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those without a rank last, as the receipt tells them."""
+    """Those without a rank last, as the receipt lists them."""
     monkeypatch.setattr(many_ranks, "MAX_RANKS", 3)
     names = ["x.log", "trace_rank_10_a.log", "trace_rank_2_a.log", "y.log", "trace_rank_1_a.log"]
     assert lowest([Source(f"in/{name}", TRACE) for name in names]) == {4, 2, 1}

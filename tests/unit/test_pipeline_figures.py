@@ -114,7 +114,7 @@ def test_what_cannot_be_told() -> None:
 
 
 def test_work_with_a_compile_is_left_out_of_capacities() -> None:
-    """The first step compiled for ten seconds: it says nothing about what training could do."""
+    """The first step compiled for ten seconds: it shows nothing of what training could do."""
     slow = stretch("train", 0.0, 10.0, BATCH)
     usual = [stretch("train", 10.0 + number, 1.0, BATCH) for number in range(3)]
     made = PipelineLoop(0, "rollout", None, (slow, *usual), ())
@@ -155,7 +155,7 @@ def test_the_finding() -> None:
     ("data_s", "forward_s", "inside"), [(0.9, 0.1, "data"), (0.1, 0.9, "compute"), (0.5, 0.4, None)]
 )
 def test_where_training_s_time_goes(data_s: float, forward_s: float, inside: str | None) -> None:
-    """The phases of the steps tell whether its data or its compute is slow."""
+    """The phases of the steps show whether its data or its compute is slow."""
     step = Step(0, 0, 1.0, 1.0, data_s, 0.0, 0.0, 0.0, forward_s)
     busy = loop(train_s=1.0, wait_s=0.0, infer_s=0.5)
     (found,) = pipeline_bottleneck(timeline(pipelines=(busy,), steps=(step,)))

@@ -186,7 +186,7 @@ def test_words(text: str, code: str, advice: str) -> None:
 
 
 def test_unguarded_change() -> None:
-    """CD119 says what became stale and where it was registered; several checks are one finding."""
+    """CD119 names what became stale and where it was registered; several checks are one finding."""
     where = Location("/home/u/train.py", 40, "main")
     change = UnguardedChanged(1.0, 4, FRAME, "forward_hook", "encoder.0", where)
     again = UnguardedChanged(2.0, 5, FRAME, "forward_hook", "encoder.0", where)

@@ -31,7 +31,7 @@ class GroupResult:
     """Extra seconds of every step that does not fire; None within the noise."""
     problem: str | None = None
     never_fired: bool = False
-    """The program declared it and never asked for it: the input of the probe is wrong."""
+    """Declared, and `due()` never called or in vain: the input of the probe is wrong."""
 
 
 @dataclass(frozen=True, slots=True)

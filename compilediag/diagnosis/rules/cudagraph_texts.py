@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import cast
 
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.ownership import ownership_of
@@ -82,8 +82,8 @@ def _silently_none(timeline: Timeline) -> Iterator[Finding]:
 def _modes(timeline: Timeline) -> Iterator[object]:
     """The modes and options that `torch.compile` was called with."""
     for process in timeline.processes:
-        requests: Any = process.facts.get("compile_requests")
-        for request in requests if isinstance(requests, list) else ():
+        requests = process.facts.get("compile_requests")
+        for request in cast(list[object], requests) if isinstance(requests, list) else ():
             if isinstance(request, dict):
                 options = cast(dict[str, object], request)
                 yield from (options.get("mode"), options.get("options"))

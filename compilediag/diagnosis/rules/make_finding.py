@@ -52,8 +52,9 @@ def make_finding(
 
 def pick(item: object, *names: str) -> dict[str, object]:
     """Attributes of `item` by name, for the evidence: tuples as lists."""
-    values = ((name, getattr(item, name)) for name in names)
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
+    found: dict[str, object] = {name: getattr(item, name) for name in names}
+    tuples = {name: list(each) for name, each in found.items() if isinstance(each, tuple)}
+    return found | tuples
 
 
 def plural(count: int, noun: str) -> str:

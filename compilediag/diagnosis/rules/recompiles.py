@@ -122,7 +122,7 @@ class RecompileRule(NamedTuple):
 
 
 def _value_kinds(cause: Cause) -> Iterable[str]:
-    """ "bool" or "number", where the guard expected one."""
+    """Whether the guard expected a "bool" or a "number"."""
     if cause.expected in ("True", "False"):
         yield "bool"
     with contextlib.suppress(ValueError):

@@ -15,7 +15,7 @@ from compilediag.timeline.syncs import lines_of
 from compilediag.timeline.timeline import Timeline
 
 MIN_STEPS = 3
-"""Steps with device times from which on launch time is told from the model's."""
+"""Steps with device times from which on launch time is distinguished from the model's."""
 
 LAUNCH_RATIO = 2.0
 """Device time over host time from which on the host's is the launch alone."""

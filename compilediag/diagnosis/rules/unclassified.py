@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compilediag.diagnosis.findings import Rule
-from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
+from compilediag.diagnosis.rules.recompiles import CauseGroup, RecompileRule, Wording
 
 _NO_REASON = Wording(
     "recompile without a reason",
@@ -14,10 +14,11 @@ _UNKNOWN = Wording(
     "could not determine the cause; the guard is shown as torch prints it",
 )
 
+
+def _is_named(group: CauseGroup) -> str | None:
+    return "guard" if group.first.guard else None
+
+
 RULES: tuple[Rule, ...] = (
-    RecompileRule(
-        "CD190",
-        {"guard": _UNKNOWN, None: _NO_REASON},
-        lambda group: "guard" if group.first.guard else None,
-    ),
+    RecompileRule("CD190", {"guard": _UNKNOWN, None: _NO_REASON}, _is_named),
 )

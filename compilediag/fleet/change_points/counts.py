@@ -57,7 +57,7 @@ def levels_of(counts: Sequence[int]) -> Levels | None:
 
 
 def _length(strays: int, receipts: int) -> int:
-    """How many strays in a row, of one value, are no accident."""
+    """How many strays of one value in a row are no accident."""
     if not strays:
         return SHORTEST
     return max(SHORTEST, math.ceil(math.log(receipts / CHANCE) / math.log(receipts / strays)))

@@ -27,7 +27,7 @@ class StepRule(NamedTuple):
 
     chance: float = 0.01
     """Highest probability of any step where nothing changed."""
-    least: float = 0.0
+    min_change: float = 0.0
     """Smaller changes are left out: a share of the level before, or points of a share of yes."""
     shares: bool = False
     """The values are yes (1) and no (0); their level is a mean, and changes are in points."""
@@ -114,4 +114,4 @@ def _doubt(step: LevelStep, rule: StepRule) -> float:
     size = abs(step.after - step.before)
     if not rule.shares:
         size = size / abs(step.before) if step.before else float(bool(size))
-    return rule.least / size if size else 2.0
+    return rule.min_change / size if size else 2.0
