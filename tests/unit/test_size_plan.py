@@ -12,7 +12,7 @@ from gate_receipts import receipt
 from timelines import FILE, attempt, false_guard, recompile, timeline
 
 from compilediag import cli
-from compilediag.diagnosis.rules.sizes import dynamic_size
+from compilediag.diagnosis.rules.recompile_fixes import RULES
 from compilediag.receipt.bucket_plan import Limits, plans_of
 from compilediag.receipt.build.invocations import SIZES_KEPT, invocations_section
 from compilediag.receipt.build.relative_paths import PathShortener
@@ -236,7 +236,8 @@ def found_by_rule(sizes: Mapping[int, int], recompiles: int) -> Any:
         )
         cause = recompile(f"0/{number}", where=SCORE, guards=[guard])
         compiles.append(attempt(f"0/{number}", kind="recompile", cause=cause, where=SCORE))
-    (found,) = dynamic_size(timeline(compiles, invocations=(batches(sizes),)))
+    run = timeline(compiles, invocations=(batches(sizes),))
+    (found,) = (finding for rule in RULES for finding in rule(run))
     return found
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import cast
 
 from compilediag.diagnosis.findings import Finding, Ownership, Rule
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.reconcile import Agreement, reconcile
 from compilediag.diagnosis.rules.make_finding import and_more, make_finding, plural, shorten
-from compilediag.timeline.compiles import Compile, Frame, FrameKey, SkippedFrame
+from compilediag.timeline.compiles import Compile, FrameKey, SkippedFrame
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
@@ -148,23 +149,31 @@ def find_eager_frames(timeline: Timeline) -> Iterable[Finding]:
 
     Frames over the recompile limit are CD152; torch's own frames are skipped by design.
     """
-    eager = [f for f in timeline.frames if f.ran_eager and f.limit_hit_step is None]
+    eager = [
+        frame
+        for frame in timeline.frames
+        if frame.ran_eager
+        and frame.limit_hit_step is None
+        and ownership_of(frame.where.file, timeline.user_roots) != "torch"
+    ]
     compiles: dict[FrameKey, list[Compile]] = {}
-    for item in timeline.compiles if eager else ():
+    for item in timeline.compiles:
         if item.forward:
             compiles.setdefault(item.key, []).append(item)
     for frame in eager:
-        owner = ownership_of(frame.where.file, timeline.user_roots)
-        if owner != "torch":
-            yield _eager_frame(timeline, frame, owner, compiles.get(frame.key, []))
+        tried = compiles.get(frame.key, [])
+        refused = [item for item in tried if not item.guarded] or tried
+        reason = frame.eager_reason or "torch gave no reason"
+        yield _ran_eager(timeline, frame.where, reason, refused)
     for skipped in timeline.skipped:
         owner = ownership_of(skipped.frame.file, timeline.user_roots)
-        if owner != "torch" and not _is_harmless(skipped, owner):
-            yield _ran_eager(timeline, skipped.frame, owner, skipped.reason, steps=(skipped.step,))
+        if not _is_harmless(skipped, owner):
+            found = _ran_eager(timeline, skipped.frame, skipped.reason, ())
+            yield replace(found, steps=(skipped.step,))
 
 
 def _is_harmless(skipped: SkippedFrame, owner: Ownership) -> bool:
-    if any(known in skipped.reason for known in _NOTHING_TO_COMPILE):
+    if owner == "torch" or any(known in skipped.reason for known in _NOTHING_TO_COMPILE):
         return True
     # Nobody compiles the inside of `(x for x in y)`: Dynamo meets it when its consumer runs eager.
     if skipped.frame.function == "<genexpr>":
@@ -173,37 +182,15 @@ def _is_harmless(skipped: SkippedFrame, owner: Ownership) -> bool:
     return _SKIP_LIST in skipped.reason and owner != "user"
 
 
-def _eager_frame(
-    timeline: Timeline, frame: Frame, owner: Ownership, compiles: Sequence[Compile]
-) -> Finding:
-    refused = [item for item in compiles if not item.guarded] or compiles
-    return _ran_eager(
-        timeline,
-        frame.where,
-        owner,
-        frame.eager_reason or "torch gave no reason",
-        steps=tuple(item.step for item in refused),
-        compile_ids=[item.compile_id for item in refused],
-        fail_type=next((item.fail_type for item in refused if item.fail_type), None),
-        # Time spent on compiles that left nothing to run.
-        cost_s=sum(item.seconds for item in refused) or None,
-    )
-
-
 def _ran_eager(
-    timeline: Timeline,
-    location: Location,
-    owner: Ownership,
-    reason: str,
-    *,
-    steps: tuple[int, ...],
-    compile_ids: Sequence[str] = (),
-    fail_type: str | None = None,
-    cost_s: float | None = None,
+    timeline: Timeline, location: Location, reason: str, compiles: Sequence[Compile]
 ) -> Finding:
+    """A frame that ran eager for torch's reason, after these compiles that left nothing to run."""
+    fail_type = next((item.fail_type for item in compiles if item.fail_type), None)
     outcome = "ran eager" if fail_type in _FALLS_BACK else "could not be compiled"
     code = "CD210" if fail_type in _OPERATOR_FAILURES else "CD904"
     fix = next(fix for part, fix in _EAGER_FIXES if part in reason)
+    owner = ownership_of(location.file, timeline.user_roots)
     return make_finding(
         timeline,
         code,
@@ -211,13 +198,13 @@ def _ran_eager(
         _OPERATOR_FIX if code == "CD210" else fix,
         location=location,
         severity="error" if owner == "user" else "warning",
-        count=len(steps) or 1,
-        steps=steps,
-        cost_s=cost_s,
+        count=len(compiles) or 1,
+        steps=(item.step for item in compiles),
+        cost_s=sum(item.seconds for item in compiles) or None,
         evidence={
             "reason": reason[:4096],
             "fail_type": fail_type,
-            "compile_ids": list(compile_ids),
+            "compile_ids": [item.compile_id for item in compiles],
             "function": location.function,
         },
     )

@@ -43,16 +43,7 @@ def _coming(look: Hazards) -> Recompile:
     several checks of one variable are one cause, as for a recompile that happened."""
     entry = EntryDiff("", look.guards, look.checked, look.unevaluated)
     return Recompile(
-        process=look.process,
-        compile_id="",
-        epoch=0,
-        frame=look.frame,
-        step=look.step,
-        t=0.0,
-        reasons=(),
-        entries=(entry,),
-        seconds=0.0,
-        produced=False,
+        look.process, "", 0, look.frame, look.step, 0.0, (), (entry,), seconds=0.0, produced=False
     )
 
 

@@ -1,4 +1,4 @@
-"""Hooks that come and go, and changes that no guard sees (CD115, CD119)."""
+"""Hooks and methods that changed after the compile, which no guard sees (CD119)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
-from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import UnguardedChanged
 
@@ -16,12 +15,6 @@ _NOUNS = {
     "class_method": "method of the class",
     "instance_method": "method of the instance",
 }
-
-_HOOKS = Wording(
-    "number of hooks changed",
-    "register all hooks before the first compiled call and keep them; decide inside the hook with "
-    "a tensor",
-)
 
 
 def unguarded_change(timeline: Timeline) -> Iterable[Finding]:
@@ -52,4 +45,4 @@ def unguarded_change(timeline: Timeline) -> Iterable[Finding]:
         )
 
 
-RULES: tuple[Rule, ...] = (RecompileRule("CD115", {None: _HOOKS}), unguarded_change)
+RULES: tuple[Rule, ...] = (unguarded_change,)

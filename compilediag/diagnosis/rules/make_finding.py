@@ -52,9 +52,8 @@ def make_finding(
 
 def pick(item: object, *names: str) -> dict[str, object]:
     """Attributes of `item` by name, for the evidence: tuples as lists."""
-    found: dict[str, object] = {name: getattr(item, name) for name in names}
-    tuples = {name: list(each) for name, each in found.items() if isinstance(each, tuple)}
-    return found | tuples
+    found = {name: getattr(item, name) for name in names}
+    return {n: [*value] if isinstance(value, tuple) else value for n, value in found.items()}
 
 
 def plural(count: int, noun: str) -> str:

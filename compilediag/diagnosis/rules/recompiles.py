@@ -1,4 +1,4 @@
-"""Turns the causes of all counted recompiles into findings: one mechanism, families bring words.
+"""Turns the causes of all counted recompiles into findings: one mechanism for all families.
 
 Causes with one rule, variable and blamed function are one finding, over all steps and processes.
 The seconds of a recompile go to its primary cause: nobody measured how much of them another cause
@@ -7,7 +7,6 @@ would have cost alone.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,9 +85,6 @@ class Wording(NamedTuple):
     """What the fix costs, as measured."""
 
 
-Wordings = Mapping[str | None, Wording]
-"""Wording by kind; else for "bool" or "number", where the guard expected one; else None."""
-
 _PLANNED = Wording(
     "tensor argument of another size, in the warm-up of its fixed sizes",
     "nothing: each size is compiled once, before it is used",
@@ -102,9 +98,7 @@ class RecompileRule(NamedTuple):
     """The rule of one code: its groups, in the family's words."""
 
     code: str
-    wordings: Wordings
-    kind_of: Callable[[CauseGroup], str | None] = lambda group: group.kind
-    """The kind of a group, where its wordings have kinds of their own."""
+    wording_of: Callable[[CauseGroup], Wording]
     enrich: Callable[[Finding, Timeline], Finding] | None = None
     """Adds to a finding what else is recorded about it in the run."""
 
@@ -115,19 +109,9 @@ class RecompileRule(NamedTuple):
         """The findings from groups made once: two dozen rules share them, and a run may have
         thousands of recompiles."""
         for group in groups.get(self.code, ()):
-            keys = (self.kind_of(group) or "", *_value_kinds(group.first), None)
-            wording = next(self.wordings[key] for key in keys if key in self.wordings)
-            found = _finding(timeline, group, _PLANNED if group.planned else wording)
+            wording = _PLANNED if group.planned else self.wording_of(group)
+            found = _finding(timeline, group, wording)
             yield found if self.enrich is None else self.enrich(found, timeline)
-
-
-def _value_kinds(cause: Cause) -> Iterable[str]:
-    """Whether the guard expected a "bool" or a "number"."""
-    if cause.expected in ("True", "False"):
-        yield "bool"
-    with contextlib.suppress(ValueError):
-        float(cause.expected or "")
-        yield "number"
 
 
 def groups_of(timeline: Timeline) -> Groups:

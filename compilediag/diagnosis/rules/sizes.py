@@ -1,4 +1,4 @@
-"""Sizes of tensor arguments, and dynamic sizes that left their region (CD105, CD118)."""
+"""Sizes that a function was called with, and buckets for them (CD105, CD403)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple, cast
 
-from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording, Wordings
+from compilediag.diagnosis.findings import Finding
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
@@ -21,45 +20,8 @@ _MAX_WASTE = 0.25
 _MAX_SIZES = 16
 """Sizes kept in the evidence: those seen most."""
 
-_SIZE: Wordings = {
-    "marking": Wording(
-        "dimension marked after the first call", "mark {name} before the first compiled call"
-    ),
-    None: Wording(
-        "tensor argument of another size",
-        "call torch._dynamo.mark_dynamic({x}, {dimension}) before the first call; or pad to a "
-        "fixed size (drop_last=True for a last batch)",
-        "dynamic graphs may run slower; CUDA graphs need the padding",
-    ),
-}
 
-_CONSTRAINT: Wordings = {
-    "zero_one": Wording(
-        "size 0 or 1 reached a dynamic graph",
-        "pad {name} to at least 2, or call torch._dynamo.decorators.mark_unbacked({x}, dim) before "
-        "the first call",
-        "mark_unbacked may raise where the code branches on the size",
-    ),
-    "divisibility": Wording("dynamic size is no multiple any more", "pad {name} to the multiple"),
-    "duck_equal": Wording(
-        "sizes that were equal by accident differ",
-        "make the sizes unequal in the first call, or set "
-        "torch.fx.experimental._config.use_duck_shape = False",
-    ),
-    "equal": Wording(
-        "sizes that the graph needs equal differ",
-        "pass inputs whose sizes are equal, or expand {name} before the compiled call",
-    ),
-    None: Wording(
-        "dynamic size left its range",
-        "warm up one size on each side of the bound that {function} sets on {name}, or remove the "
-        "branch on the size",
-        "one graph per range",
-    ),
-}
-
-
-def _with_sizes(finding: Finding, timeline: Timeline) -> Finding:
+def with_sizes(finding: Finding, timeline: Timeline) -> Finding:
     """CD105 with the sizes that were called, how often, and buckets for them where one size changes
     and was compiled more than once."""
     sizes = None if finding.severity == "info" else _sizes_of(finding, timeline)
@@ -71,9 +33,6 @@ def _with_sizes(finding: Finding, timeline: Timeline) -> Finding:
     base = finding.fix.summary.partition("; or pad to")[0]
     fix = replace(finding.fix, summary=f"{base}; or pad to {padded.buckets}: compilediag plan")
     return replace(finding, evidence={**finding.evidence, **padded.evidence}, fix=fix)
-
-
-dynamic_size = RecompileRule("CD105", _SIZE, enrich=_with_sizes)
 
 
 def _sizes_of(finding: Finding, timeline: Timeline) -> VaryingSizes | None:
@@ -131,6 +90,3 @@ def _called(sizes: VaryingSizes) -> tuple[dict[int, int], dict[str, object]]:
         "calls": [count for _, count in most_called],
         "distinct_sizes": len(counts),
     }
-
-
-RULES: tuple[Rule, ...] = (dynamic_size, RecompileRule("CD118", _CONSTRAINT))
