@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from compilediag.diagnosis.causes import causes_of
-from compilediag.timeline.timeline import Compile, Timeline
+from compilediag.diagnosis.causes.of_run import RunCauses
+from compilediag.timeline.counts import counts_of, is_compile
+from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 
 MAX_IDS = 2000
 """Most compiles, causes, sites and graphs kept of a rank."""
@@ -66,13 +67,12 @@ class _ProcessRecord:
 
     compiles: list[Compile] = field(default_factory=list[Compile])
     walls: list[float] = field(default_factory=list[float])
-    ran_eager: list[bool] = field(default_factory=list[bool])
-    """Of each frame."""
-    breaks: list[str] = field(default_factory=list[str])
+    frames: list[Frame] = field(default_factory=list[Frame])
+    breaks: list[BreakSite] = field(default_factory=list[BreakSite])
     collectives: list[str] = field(default_factory=list[str])
 
 
-def summaries_of(timeline: Timeline) -> tuple[RankSummary, ...]:
+def summaries_of(timeline: Timeline, causes: RunCauses) -> tuple[RankSummary, ...]:
     """One summary a rank, ascending; empty where the processes have no ranks."""
     records: dict[int, _ProcessRecord] = defaultdict(_ProcessRecord)
     for item in timeline.compiles:
@@ -80,10 +80,10 @@ def summaries_of(timeline: Timeline) -> tuple[RankSummary, ...]:
     for step in timeline.steps:
         records[step.process].walls.append(step.wall_s)
     for frame in timeline.frames:
-        records[frame.key.process].ran_eager.append(frame.ran_eager)
+        records[frame.key.process].frames.append(frame)
     for site in timeline.breaks:
         for process in site.processes:
-            records[process].breaks.append(f"{site.file}:{site.line}")
+            records[process].breaks.append(site)
     for schedule in timeline.collectives:
         named = (f"{schedule.compile_id}: {name}" for name in schedule.operations)
         records[schedule.process].collectives.extend(named)
@@ -91,24 +91,25 @@ def summaries_of(timeline: Timeline) -> tuple[RankSummary, ...]:
     for process in timeline.processes:
         if process.rank is not None:
             by_rank[process.rank].append(records[process.index])
-    return tuple(_summary(rank, by_rank[rank]) for rank in sorted(by_rank))
+    return tuple(_summary(rank, by_rank[rank], causes) for rank in sorted(by_rank))
 
 
-def _summary(rank: int, records: Sequence[_ProcessRecord]) -> RankSummary:
+def _summary(rank: int, records: Sequence[_ProcessRecord], causes: RunCauses) -> RankSummary:
     compiles = [item for record in records for item in record.compiles]
-    guarded = [item for item in compiles if item.forward and item.guarded]
-    recompiles = [item for item in guarded if item.recompile is not None]
+    guarded = [item for item in compiles if is_compile(item)]
+    sites = [site for record in records for site in record.breaks]
+    counts = counts_of([item for record in records for item in record.frames], compiles, sites)
     walls = max((record.walls for record in records), key=len)
-    breaks = sorted({line for record in records for line in record.breaks})
+    breaks = sorted({f"{site.file}:{site.line}" for site in sites})
     collectives = [name for record in records for name in record.collectives]
     return RankSummary(
         rank=rank,
         processes=len(records),
-        frames=sum(len(record.ran_eager) for record in records),
-        compiles=len(guarded),
-        recompiles=len(recompiles),
-        graph_breaks=len(breaks),
-        eager_fallbacks=sum(sum(record.ran_eager) for record in records),
+        frames=counts.frames,
+        compiles=counts.compiles,
+        recompiles=counts.recompiles,
+        graph_breaks=counts.graph_breaks,
+        eager_fallbacks=counts.eager_fallbacks,
         compile_s=sum(item.seconds for item in compiles),
         cache_hits=_sum(item.cache_hits for item in compiles),
         cache_misses=_sum(item.cache_misses for item in compiles),
@@ -116,7 +117,7 @@ def _summary(rank: int, records: Sequence[_ProcessRecord]) -> RankSummary:
         step_median_s=_median(walls),
         ids=tuple(sorted(map(_named, guarded))[:MAX_IDS]),
         cached=tuple(sorted(_cache_answers(guarded))[:MAX_IDS]),
-        causes=_causes(recompiles),
+        causes=_primary_causes(guarded, causes),
         breaks=tuple(breaks[:MAX_IDS]),
         collectives=tuple(collectives[:MAX_OPERATIONS]),
     )
@@ -134,11 +135,10 @@ def _cache_answers(compiles: Iterable[Compile]) -> Iterable[str]:
             yield f"{_named(item)}: {item.cache_hits or 0} hits, {item.cache_misses or 0} misses"
 
 
-def _causes(recompiles: Iterable[Compile]) -> tuple[str, ...]:
+def _primary_causes(compiles: Iterable[Compile], causes: RunCauses) -> tuple[str, ...]:
     counts: Counter[str] = Counter()
-    for item in recompiles:
-        assert item.recompile is not None
-        for cause in causes_of(item.recompile)[:1]:
+    for item in compiles:
+        for cause in causes.of(item.recompile)[:1] if item.recompile is not None else ():
             at = cause.location
             line = "" if at is None else f" at {at.file}:{at.line}"
             counts[f"{cause.rule} {cause.variable or cause.guard[:80]}{line}"] += 1

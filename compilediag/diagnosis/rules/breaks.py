@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import cast
 
+from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.findings import Finding, Ownership, Rule, Severity
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.break_fixes import break_fix
@@ -113,6 +115,7 @@ def _finding(broken: Broken, timeline: Timeline) -> Finding:
         count=site.count,
         steps=(site.first_step,),
         evidence=_evidence(broken),
+        about=(site.at,),
     )
 
 
@@ -184,4 +187,23 @@ def _effect(broken: Broken) -> str:
     return "the frame is split in two graphs, and the code at the break runs eager"
 
 
+def _sends_to_eager(cause: Finding, symptom: Finding) -> bool:
+    """The break is what sent that frame to eager; where torch names only the consequence (a break
+    in a loop), it names no cause of its own."""
+    return cause.evidence.get("consequence_only") is not True and sends_to_eager(cause, symptom)
+
+
+def sends_to_eager(broken: Finding, eager: Finding) -> bool:
+    """Whether a break is in a frame that ran eager for it."""
+    frames, location = broken.evidence.get("eager_frames"), eager.location
+    if location is None or not isinstance(frames, list):
+        return False
+    return [location.file, location.line] in cast(list[object], frames)
+
+
 RULES: tuple[Rule, ...] = (find_breaks,)
+
+ABSORBS = (
+    # A break knows what became of its frame, and whether the user asked for it.
+    Absorption("CD904", "CD2", _sends_to_eager, keeps_severity=True),
+)

@@ -1,12 +1,14 @@
-"""Every rule there is, in the order of the codes' families."""
+"""Every rule there is, in the order of the codes' families, and what their findings absorb."""
 
 from __future__ import annotations
 
+from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.findings import Rule
 from compilediag.diagnosis.rules import (
     batch_size,
     breaks,
     cadences,
+    constraints,
     cudagraph_texts,
     cudagraphs,
     data_loading,
@@ -18,6 +20,7 @@ from compilediag.diagnosis.rules import (
     packing,
     pipeline,
     recompile_fixes,
+    recompiles,
     syncs,
     timer_scope,
 )
@@ -40,3 +43,11 @@ ALL_RULES: tuple[Rule, ...] = (
     *cudagraphs.RULES,
     *evidence.RULES,
 )
+
+ALL_ABSORPTIONS: tuple[Absorption, ...] = (
+    *recompiles.ABSORBS,
+    *breaks.ABSORBS,
+    *evidence.ABSORBS,
+    *constraints.ABSORBS,
+)
+"""In the order in which they apply: a frame that ran eager absorbs only if no break explains it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.make_finding import make_finding
 from compilediag.timeline.timeline import Compile, Timeline
@@ -49,3 +50,13 @@ def _violation(timeline: Timeline, failed: Compile | None, text: str) -> Finding
         steps=(failed.step,) if failed else (),
         evidence={"message": text[:4096]},
     )
+
+
+def _is_same_frame(cause: Finding, symptom: Finding) -> bool:
+    return cause.location == symptom.location
+
+
+ABSORBS = (
+    # A frame that failed for a violated constraint did not run at all.
+    Absorption("CD904", "CD154", _is_same_frame),
+)

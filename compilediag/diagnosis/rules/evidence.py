@@ -6,11 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import cast
 
+from compilediag.diagnosis.absorption import Absorption
+from compilediag.diagnosis.analysis import Analysis, analysis_rule
 from compilediag.diagnosis.findings import Finding, Ownership, Rule
 from compilediag.diagnosis.ownership import ownership_of
-from compilediag.diagnosis.reconcile import Agreement, reconcile
+from compilediag.diagnosis.rules.breaks import sends_to_eager
 from compilediag.diagnosis.rules.make_finding import and_more, make_finding, plural, shorten
-from compilediag.timeline.compiles import Compile, FrameKey, SkippedFrame
+from compilediag.timeline.compiles import Compile, FrameKey
+from compilediag.timeline.frames import SkippedFrame
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
@@ -83,7 +86,7 @@ def _why_nothing(timeline: Timeline, eager: int) -> tuple[str, str]:
             "torch was never seen in the run",
             "check that the target imports torch and is not started with python -I, -E or -S",
         )
-    if not timeline.tells("metrics_rows"):
+    if not timeline.observes("metrics_rows"):
         return (
             "the record does not show what was compiled",
             "analyze a TORCH_TRACE of the run: a text log shows recompiles and breaks only",
@@ -121,17 +124,14 @@ def find_torn_evidence(timeline: Timeline) -> Iterable[Finding]:
     )
 
 
-def find_disagreement(timeline: Timeline) -> Iterable[Finding]:
+@analysis_rule
+def find_disagreement(analysis: Analysis) -> Iterable[Finding]:
     """CD903: the numbers of events, metrics and text log differ."""
-    return disagreements(timeline, reconcile(timeline))
-
-
-def disagreements(timeline: Timeline, agreement: Agreement) -> Iterable[Finding]:
-    """CD903, where the sources have been compared."""
+    agreement = analysis.agreement
     if not agreement.differences:
         return
     yield make_finding(
-        timeline,
+        analysis.timeline,
         "CD903",
         f"the sources disagree: {agreement.differences[0]}",
         "run again; if it repeats, report it with the journal: a count may be wrong",
@@ -250,4 +250,21 @@ RULES: tuple[Rule, ...] = (
     find_disagreement,
     find_eager_frames,
     find_stored_profiles,
+)
+
+
+def _is_consequence(finding: Finding) -> bool:
+    """A break report that names no cause of its own."""
+    return finding.evidence.get("consequence_only") is True
+
+
+ABSORBS = (
+    # Where torch reports only the consequence of a frame that ran eager, the break adds nothing.
+    Absorption(
+        "CD2",
+        "CD904",
+        lambda eager, broken: sends_to_eager(broken, eager),
+        is_symptom=_is_consequence,
+        silent=True,
+    ),
 )

@@ -7,13 +7,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from compilediag.diagnosis.causes import causes_of
+from compilediag.diagnosis.analysis import Analysis, analysis_rule
+from compilediag.diagnosis.causes.of_run import RunCauses
+from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Finding, Rule
 from compilediag.diagnosis.rules.compiled_autograd import find_autograd_recaptures
 from compilediag.diagnosis.rules.constraints import find_violated_constraints
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
-from compilediag.timeline.compiles import Compile, FrameKey, Hazards, Recompile
+from compilediag.timeline.compiles import Compile, FrameKey, Recompile
+from compilediag.timeline.frames import Hazards
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EntryDiff, Location
 
@@ -86,8 +89,10 @@ def _armed(timeline: Timeline, look: Hazards, cause: Cause) -> Finding:
     return replace(found, family=cause.family, fix=replace(found.fix, how=register.how))
 
 
-def find_variant_forecasts(timeline: Timeline) -> Iterable[Finding]:
+@analysis_rule
+def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
     """CD151: frames near `recompile_limit`, or whose flags combine to more variants than it."""
+    timeline = analysis.timeline
     by_frame = _recompiles_by_frame(timeline)
     for frame in timeline.frames:
         recompiles = [item for item in by_frame.get(frame.key, ()) if item.produced]
@@ -98,7 +103,7 @@ def find_variant_forecasts(timeline: Timeline) -> Iterable[Finding]:
         # compiles that a failed guard caused fill one cache.
         used = min(frame.compiles, 1 + len(recompiles))
         near = used >= math.ceil(NEAR_LIMIT * limit)
-        values = _values_seen(recompiles)
+        values = _values_seen(recompiles, analysis.causes)
         combinations = math.prod(len(seen) for seen in values.values())
         if not near and combinations <= limit:
             continue
@@ -130,12 +135,12 @@ def _recompiles_by_frame(timeline: Timeline) -> Mapping[FrameKey, list[Recompile
     return found
 
 
-def _values_seen(recompiles: Sequence[Recompile]) -> dict[str, set[str]]:
+def _values_seen(recompiles: Sequence[Recompile], causes: RunCauses) -> dict[str, set[str]]:
     """Distinct values of each variable whose values torch never generalises: sizes and numbers
     as arguments become dynamic, so their values do not multiply."""
     seen: dict[str, set[str]] = {}
     for item in recompiles:
-        for cause in causes_of(item):
+        for cause in causes.of(item):
             known = {value for value in (cause.expected, cause.actual) if value is not None}
             if not cause.variable or cause.rule in _GENERALISED or _are_numbers(cause, known):
                 continue
@@ -147,23 +152,25 @@ def _are_numbers(cause: Cause, values: set[str]) -> bool:
     return cause.rule == "CD107" and all(_NUMBER.fullmatch(value) for value in values)
 
 
-def find_limit_hits(timeline: Timeline) -> Iterable[Finding]:
+@analysis_rule
+def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
     """CD152: frames that run eager since the step in which they needed one variant too many."""
+    timeline, causes = analysis.timeline, analysis.causes
     by_frame = _recompiles_by_frame(timeline)
     for frame in timeline.frames:
         if frame.limit_hit_step is None:
             continue
         recompiles = by_frame.get(frame.key, [])
         location = recompiles[-1].frame if recompiles else frame.where
-        codes = tuple(dict.fromkeys(c.rule for r in recompiles for c in causes_of(r) if c.primary))
-        causes = ", ".join(f"{code} {info(code).slug}" for code in codes)
+        codes = tuple(dict.fromkeys(c.rule for r in recompiles for c in causes.of(r) if c.primary))
+        named = ", ".join(f"{code} {info(code).slug}" for code in codes)
         limit = frame.limit or DEFAULT_LIMIT
         yield make_finding(
             timeline,
             "CD152",
             f"{location.function} hit the recompile limit ({limit}): eager since "
-            + (f"step {frame.limit_hit_step}" if timeline.tells("steps") else "then"),
-            f"remove what makes it recompile: {causes}" if causes else "remove its recompiles",
+            + (f"step {frame.limit_hit_step}" if timeline.observes("steps") else "then"),
+            f"remove what makes it recompile: {named}" if named else "remove its recompiles",
             caveat="raise torch._dynamo.config.recompile_limit only for a known, bounded set",
             location=location,
             steps=(frame.limit_hit_step,),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import Confidence, Finding, Fix, Severity
+from compilediag.diagnosis.findings import CauseId, Confidence, Finding, Fix, Severity
 from compilediag.diagnosis.ownership import ownership_of
+from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
@@ -27,6 +28,7 @@ def make_finding(
     cost_s: float | None = None,
     evidence: dict[str, object],
     also: tuple[str, ...] = (),
+    about: tuple[CauseId | BreakLine, ...] = (),
 ) -> Finding:
     """A finding of `code`: its severity unless another is given, owned by whom `location` belongs
     to. What has no location is about the run as a whole, which is the user's."""
@@ -47,6 +49,7 @@ def make_finding(
         fix=Fix(fix, register.how, caveat),
         evidence=evidence,
         also=also,
+        about=about,
     )
 
 

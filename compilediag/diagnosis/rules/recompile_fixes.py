@@ -1,7 +1,7 @@
 """What happened and what to change, for each family of recompiles (docs/rules/CD1xx.md).
 
-In braces: {name}, {function} and other fields of `CauseGroup.fill`. A wording stands under the kind
-of its causes; "bool" and "number" are guards that expected such a value, None is every other kind.
+In braces: {name}, {function} and other fields of `_filled`. A wording stands under the kind of its
+causes; "bool" and "number" are guards that expected such a value, None is every other kind.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
+from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Rule
-from compilediag.diagnosis.rules.recompiles import CauseGroup, RecompileRule, Wording
+from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
 from compilediag.diagnosis.rules.sizes import with_sizes
 
 _DISABLE_COST = (
@@ -302,13 +303,13 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
 }
 
 
-def wording_of(group: CauseGroup) -> Wording:
+def wording_of(group: Group) -> Wording:
     """The wording of a group of causes."""
     kinds = (_kind_of(group), *_value_kinds(group), None)
     return next(FIXES[group.code, kind] for kind in kinds if (group.code, kind) in FIXES)
 
 
-def _kind_of(group: CauseGroup) -> str:
+def _kind_of(group: Group) -> str:
     kind, variable = group.kind or "", group.first.variable
     if group.code == "CD101" and kind not in ("tensor", "object"):
         return "part" if "." in variable or "[" in variable else kind
@@ -325,7 +326,7 @@ def _kind_of(group: CauseGroup) -> str:
     return kind
 
 
-def _value_kinds(group: CauseGroup) -> Iterator[str]:
+def _value_kinds(group: Group) -> Iterator[str]:
     """Whether the guard expected a "bool" or a "number"."""
     if group.first.expected in ("True", "False"):
         yield "bool"

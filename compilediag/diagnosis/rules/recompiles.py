@@ -8,74 +8,20 @@ would have cost alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from compilediag.diagnosis.causes import causes_of
+from compilediag.diagnosis.absorption import Absorption, compile_ids
+from compilediag.diagnosis.analysis import Analysis, AnalysisRule
+from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Cause, Finding
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
-from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import Location
-
-_BY_KIND = frozenset(("CD105", "CD110", "CD111", "CD118"))
-"""Codes whose kinds have different fixes: each kind is a finding of its own."""
-
-_MAX_VALUES = 8
-"""Distinct changes kept in the evidence."""
-
-
-@dataclass(frozen=True, slots=True)
-class CauseGroup:
-    """The same cause in one or more recompiles; `causes` and `recompiles` are parallel."""
-
-    code: str
-    causes: tuple[Cause, ...]
-    recompiles: tuple[Recompile, ...]
-    location: Location
-    planned: bool = False
-    """Sizes that a warm-up compiled on purpose: no fault."""
-
-    @property
-    def first(self) -> Cause:
-        return self.causes[0]
-
-    @property
-    def kind(self) -> str | None:
-        return self.first.kind
-
-    @property
-    def cost_s(self) -> float | None:
-        """Seconds of the recompiles this cause was primary for; None when it never was."""
-        pairs = zip(self.causes, self.recompiles, strict=True)
-        seconds = [recompile.seconds for cause, recompile in pairs if cause.primary]
-        return sum(seconds) if any(seconds) else None
-
-    @property
-    def values(self) -> list[list[str | None]]:
-        """Distinct [expected, actual] pairs, in order of appearance."""
-        pairs = dict.fromkeys((cause.expected, cause.actual) for cause in self.causes)
-        return [list(pair) for pair in pairs][:_MAX_VALUES]
-
-    def fill(self, text: str) -> str:
-        """The text of a `Wording` with this group's names in it."""
-        variable, function = self.first.variable, self.location.function
-        return text.format(
-            name=f"`{variable}`" if variable else "the value",
-            function=f"`{function}`" if function else "the function",
-            variable=variable,
-            **{letter: variable or letter for letter in "dix"},
-            inputs=variable or "the inputs",
-            kind=self.kind,
-            setting=(self.kind or "").replace("_", " "),
-            guard=self.first.guard,
-            dimension=_dimension(self.first),
-        )
+from compilediag.timeline.timeline import Timeline
 
 
 class Wording(NamedTuple):
-    """What a family reports of a group; the fields of `CauseGroup.fill` stand in braces."""
+    """What a family reports of a group; the fields of `_filled` stand in braces."""
 
     title: str
     """What happened, without the variable and its change: views print those beside it."""
@@ -90,70 +36,38 @@ _PLANNED = Wording(
     "nothing: each size is compiled once, before it is used",
 )
 
-Groups = Mapping[str, Sequence[CauseGroup]]
-"""Groups by code, in the order of their first recompile."""
 
-
-class RecompileRule(NamedTuple):
+@dataclass(frozen=True)
+class RecompileRule(AnalysisRule):
     """The rule of one code: its groups, in the family's words."""
 
     code: str
-    wording_of: Callable[[CauseGroup], Wording]
+    wording_of: Callable[[Group], Wording]
     enrich: Callable[[Finding, Timeline], Finding] | None = None
     """Adds to a finding what else is recorded about it in the run."""
 
-    def __call__(self, timeline: Timeline) -> Iterable[Finding]:
-        return self.findings(timeline, groups_of(timeline))
-
-    def findings(self, timeline: Timeline, groups: Groups) -> Iterable[Finding]:
-        """The findings from groups made once: two dozen rules share them, and a run may have
-        thousands of recompiles."""
-        for group in groups.get(self.code, ()):
+    def find(self, analysis: Analysis) -> Iterable[Finding]:
+        timeline = analysis.timeline
+        for group in analysis.causes.groups.get(self.code, ()):
             wording = _PLANNED if group.planned else self.wording_of(group)
             found = _finding(timeline, group, wording)
             yield found if self.enrich is None else self.enrich(found, timeline)
 
 
-def groups_of(timeline: Timeline) -> Groups:
-    """The groups of every code."""
-    members: dict[tuple[Hashable, ...], list[tuple[Cause, Recompile, Location]]] = {}
-    for recompile in timeline.counted_recompiles:
-        seen: set[Hashable] = set()
-        for cause in causes_of(recompile):
-            code = cause.rule
-            location = blamed(cause, recompile.frame, timeline.user_roots)
-            planned = code == "CD105" and _in_warmup(recompile, timeline)
-            kind = cause.kind if code in _BY_KIND else None
-            key = (code, cause.variable, location.file, location.function, kind, planned)
-            if key not in seen:
-                seen.add(key)
-                members.setdefault(key, []).append((cause, recompile, location))
-    groups: dict[str, list[CauseGroup]] = {}
-    for (code, *_, planned), found in members.items():
-        causes, recompiles, locations = zip(*found, strict=True)
-        group = CauseGroup(str(code), causes, recompiles, locations[0], bool(planned))
-        groups.setdefault(group.code, []).append(group)
-    return groups
-
-
-def _in_warmup(recompile: Recompile, timeline: Timeline) -> bool:
-    """A `FixedShape` was calling what it wraps at every size it will run at."""
-    return any(
-        warmed.began <= recompile.t <= warmed.t
-        for item in timeline.fixed_shapes
-        if item.process == recompile.process
-        for warmed in item.warmed
+def _filled(text: str, group: Group) -> str:
+    """The text of a `Wording` with the names of a group in it."""
+    variable, kind = group.variable, group.kind or ""
+    return text.format(
+        name=group.name,
+        function=group.function,
+        variable=variable,
+        **{letter: variable or letter for letter in "dix"},
+        inputs=variable or "the inputs",
+        kind=kind,
+        setting=kind.replace("_", " "),
+        guard=group.first.guard,
+        dimension=_dimension(group.first),
     )
-
-
-def blamed(cause: Cause, frame: Location, user_roots: tuple[str, ...]) -> Location:
-    """The line to change: the user's line of the guard; where that lies in torch itself (an
-    optimizer, a layer of torch.nn), the frame that was compiled, if that is not torch's too."""
-    if cause.location is None:
-        return frame
-    if ownership_of(cause.location.file, user_roots) != "torch":
-        return cause.location
-    return cause.location if ownership_of(frame.file, user_roots) == "torch" else frame
 
 
 def _dimension(cause: Cause) -> str:
@@ -170,13 +84,13 @@ def _dimension(cause: Cause) -> str:
     return "dim"
 
 
-def _finding(timeline: Timeline, group: CauseGroup, wording: Wording) -> Finding:
+def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
     first, causes, recompiles = group.first, group.causes, group.recompiles
     return make_finding(
         timeline,
         group.code,
-        group.fill(wording.title),
-        group.fill(wording.fix),
+        _filled(wording.title, group),
+        _filled(wording.fix, group),
         caveat=wording.caveat,
         location=group.location,
         variable=first.variable or None,
@@ -197,4 +111,39 @@ def _finding(timeline: Timeline, group: CauseGroup, wording: Wording) -> Finding
                 for writer in dict.fromkeys(writer for cause in causes for writer in cause.writers)
             ],
         },
+        about=(group.id,),
     )
+
+
+def _explains_autograd(cause: Finding, symptom: Finding) -> bool:
+    """The first capture of a backward graph is no recompile: the others are."""
+    again = compile_ids(symptom)[1:]
+    return bool(again) and set(again) <= set(compile_ids(cause))
+
+
+def _explains_late_recompile(cause: Finding, symptom: Finding) -> bool:
+    return set(compile_ids(symptom)) <= set(compile_ids(cause))
+
+
+def _is_same_cause(cause: Finding, symptom: Finding) -> bool:
+    return (
+        cause.rule == symptom.evidence.get("cause")
+        and cause.variable == symptom.variable
+        and cause.location == symptom.location
+    )
+
+
+ABSORBS = (
+    # Recompiles of compiled autograd that a guard explains.
+    Absorption("CD153", "CD1", _explains_autograd),
+    # A recompile in a steady step.
+    Absorption(
+        "CD302",
+        "CD1",
+        _explains_late_recompile,
+        is_symptom=lambda finding: finding.severity == "info",
+    ),
+    # A guard that is armed again, of a cause that has recompiled already. A look that foresaw a
+    # recompile is no step of it.
+    Absorption("CD150", "CD1", _is_same_cause, keeps_steps=True),
+)

@@ -15,7 +15,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
-from compilediag.diagnosis.ranks.selection import MAX_EVENTS, MIN_RANKS, MAX_RANKS
+from compilediag.diagnosis.ranks.selection import MAX_EVENTS, MAX_RANKS, MIN_RANKS
 from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal

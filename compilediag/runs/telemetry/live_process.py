@@ -18,7 +18,7 @@ from compilediag.diagnosis.figures.goodput import (
     account,
     settle,
 )
-from compilediag.timeline.batches import apart
+from compilediag.timeline.process import unbatch
 from compilediag.timeline.timeline import Compile, Step, Timeline
 from compilediag_harness.wire import (
     Compiled,
@@ -65,7 +65,7 @@ class LiveProcess:
 
     def take(self, events: Iterable[Event]) -> None:
         """Adds what the journal told since the last time."""
-        for event in apart(events):
+        for event in unbatch(events):
             match event:
                 case StepsEnded():
                     self._take_steps(event)

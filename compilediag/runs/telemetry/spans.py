@@ -12,10 +12,10 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import NamedTuple
 
-from compilediag.diagnosis.figures.goodput import PRODUCTIVE, SPELLINGS
+from compilediag.diagnosis.figures.goodput import CATEGORY_OF, PRODUCTIVE
 from compilediag.runs.telemetry.labels import Labels
 from compilediag.runs.telemetry.snapshot import MetricsSnapshot
-from compilediag.timeline.batches import apart
+from compilediag.timeline.process import unbatch
 from compilediag_harness.wire import Compiled, Event, ProcessStarted, SpanEnded
 
 SHORTEST_S = 0.01
@@ -49,13 +49,13 @@ class SpanBuilder:
 
     def tell(self, events: Iterable[Event]) -> Iterator[ExportedSpan]:
         """The spans among new events; none before the process has said when it started."""
-        for event in apart(events):
+        for event in unbatch(events):
             if isinstance(event, ProcessStarted):
                 self._begin(event)
             elif isinstance(event, Compiled):
                 yield from self._compile(event)
             elif isinstance(event, SpanEnded) and _is_coarse(event):
-                category = self.labels.of(SPELLINGS.get(event.name, event.name))
+                category = self.labels.of(CATEGORY_OF.get(event.name, event.name))
                 told = {"compilediag.category": category}
                 yield from self._span(self.labels.of(event.name), event.start, event.wall_s, told)
 
@@ -111,5 +111,5 @@ def run_span(reading: MetricsSnapshot) -> ExportedSpan:
 
 
 def _is_coarse(event: SpanEnded) -> bool:
-    category = SPELLINGS.get(event.name, event.name)
+    category = CATEGORY_OF.get(event.name, event.name)
     return event.wall_s >= SHORTEST_S and event.name not in PRODUCTIVE and category != "data_wait"

@@ -16,8 +16,6 @@ LONGEST_LINE_BYTES = 64 << 20
 MOST_NAMED = 5
 """Ids named in one sentence."""
 _ATTEMPT = re.compile(r"_\d+\Z")
-_NO_ROW = "no metrics row"
-"""How `fold` says that a compile has no row of torch's, which tlparse therefore cannot have."""
 
 _COUNTED = (b'"compilation_metrics"', b'"recompile_reasons"', b'"dynamo_graph_break_reason"')
 
@@ -107,7 +105,7 @@ def differences(reports: Iterable[Counted], timeline: Timeline) -> list[str]:
     own_rows = Counter(
         (pids.get(item.process, -1), _ATTEMPT.sub("", item.compile_id))
         for item in timeline.compiles
-        if item.forward and not (item.fail_reason or "").startswith(_NO_ROW)
+        if item.forward and item.has_row
     )
     own_questions = Counter(
         (pids.get(item.process, -1), _ATTEMPT.sub("", item.compile_id))
