@@ -10,7 +10,7 @@ from compilediag.commands.options import (
 )
 from compilediag.commands.run_report import finish
 from compilediag.commands.terminal import write_stderr
-from compilediag.diagnosis.cadence.groups import wanted_of
+from compilediag.diagnosis.cadence.groups import parse_groups
 from compilediag.diagnosis.cadence.plan import Variant
 from compilediag.errors import UsageError
 from compilediag.runs.supervised import probe as probes
@@ -45,7 +45,7 @@ def probe_target(options: RunOptions) -> int:
     if not options.target:
         raise UsageError("say what to probe: `compilediag probe train.py`")
     probed = probes.ProbeOptions(
-        wanted=wanted_of(options.group, options.groups or {}), keep_caches=options.keep_caches
+        wanted=parse_groups(options.group, options.groups or {}), keep_caches=options.keep_caches
     )
 
     def announce(index: int, total: int | None, variant: Variant) -> None:

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from probed_programs import Program, option
 
-from compilediag.diagnosis.cadence.groups import wanted_of
+from compilediag.diagnosis.cadence.groups import parse_groups
 from compilediag.errors import UsageError
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.cadence import CadenceSection
@@ -48,7 +48,7 @@ class Probing:
         outcome = probe(
             words,
             options or Options(),
-            ProbeOptions(wanted_of(groups, {}), **more),
+            ProbeOptions(parse_groups(groups, {}), **more),
             lambda number, total, variant: self.announced.append(variant.name),
             {"HOME": "/home/user"},
         )

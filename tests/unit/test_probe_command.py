@@ -12,7 +12,7 @@ from probed_programs import Program
 from compilediag.cli import main
 from compilediag.commands.options import TOML_KEYS
 from compilediag.commands.pyproject import checked, read_defaults
-from compilediag.diagnosis.cadence.groups import Group, Wanted
+from compilediag.diagnosis.cadence.groups import GroupSelection, ProbeGroup
 from compilediag.errors import UsageError
 from compilediag.receipt.file import read_receipt
 from compilediag.runs.supervised import probe_variant
@@ -78,7 +78,7 @@ def test_options_reach_the_probe(called: list[Any]) -> None:
     ((_, options, probe_options),) = called
     assert (options.steps, options.warmup) == (99, 4)
     assert probe_options == ProbeOptions(
-        Wanted((Group("a", "argument", "--a {n}"),), ("b",)), keep_caches=True
+        GroupSelection((ProbeGroup("a", "argument", "--a {n}"),), ("b",)), keep_caches=True
     )
 
 

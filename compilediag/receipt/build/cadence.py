@@ -11,7 +11,7 @@ import msgspec
 from compilediag.diagnosis.cadence.attribution import Cost, Split
 from compilediag.diagnosis.cadence.conclude import Conclusion, GroupResult
 from compilediag.diagnosis.cadence.extra_compiles import recompiles_among
-from compilediag.diagnosis.cadence.groups import Group
+from compilediag.diagnosis.cadence.groups import ProbeGroup
 from compilediag.diagnosis.cadence.periods import longest_period
 from compilediag.diagnosis.cadence.plan import Plan, Variant
 from compilediag.diagnosis.cadence.samples import Evidence
@@ -47,7 +47,7 @@ class VariantRun:
     """What moved the groups: variables of the environment, or arguments."""
     exit_code: int | None
     wall_s: float | None
-    evidence: Evidence
+    evidence: VariantEvidence
     receipt: Receipt | None = None
     uri: str | None = None
     """Path of its receipt from the probe's directory; None when there is none."""
@@ -63,7 +63,7 @@ class ProbeFacts:
     fresh_caches: bool
     plan: Plan | None
     """None when the configured run gave no plan."""
-    groups: tuple[Group, ...]
+    groups: tuple[ProbeGroup, ...]
     runs: tuple[VariantRun, ...]
     notes: tuple[str, ...] = ()
     secret_values: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ def _variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -> Vari
     )
 
 
-def _steps(evidence: Evidence, warmup: int) -> VariantSteps | None:
+def _steps(evidence: VariantEvidence, warmup: int) -> VariantSteps | None:
     if not evidence.samples:
         return None
     walls = [sample.wall_s for sample in evidence.samples if sample.number >= warmup]
@@ -180,7 +180,7 @@ def _counts(receipt: Receipt | None) -> VariantCounts | None:
     )
 
 
-def _picture(evidence: Evidence, warmup: int) -> Picture | None:
+def _picture(evidence: VariantEvidence, warmup: int) -> Picture | None:
     after = [sample for sample in evidence.samples if sample.number >= warmup]
     if not after:
         return None
@@ -265,7 +265,7 @@ def _causes(extra: Sequence[Compile], receipt: Receipt | None) -> tuple[CadenceC
 
 
 def _collision(
-    conclusion: Conclusion, plan: Plan | None, groups: Sequence[Group]
+    conclusion: Conclusion, plan: Plan | None, groups: Sequence[ProbeGroup]
 ) -> CollisionRecord | None:
     found = conclusion.collision
     if found is None or plan is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from compilediag.diagnosis.diagnose import Diagnosis
-from compilediag.diagnosis.ranks.divergence import Comparison, compare_ranks
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
+from compilediag.diagnosis.ranks.divergence import RankComparison, compare_ranks
 from compilediag.diagnosis.ranks.summary import summaries_of
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.ranks import (
@@ -28,7 +28,7 @@ def ranks_section(
     diagnosis: Diagnosis,
     expected: int | None,
     places: PathShortener,
-    found: Comparison | None = None,
+    found: RankComparison | None = None,
 ) -> RanksSection | None:
     """The ranks compared, as the Timeline tells them, or as they were compared where it does not
     hold all of them; None where a launcher started fewer than two."""
@@ -69,7 +69,7 @@ def ranks_section(
     )
 
 
-def _totals(found: Comparison, *, measured: bool) -> RankTotals:
+def _totals(found: RankComparison, *, measured: bool) -> RankTotals:
     return RankTotals(
         ranks=len(found.ranks),
         frames=sum(item.frames for item in found.ranks),

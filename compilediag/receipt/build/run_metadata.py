@@ -11,7 +11,7 @@ from compilediag.receipt.provenance_variables import told_by
 from compilediag.receipt.schema.receipt import Status
 
 if TYPE_CHECKING:
-    from compilediag.diagnosis.ranks.divergence import Comparison
+    from compilediag.diagnosis.ranks.divergence import RankComparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class RunMetadata:
     parent_run_id: str | None = None
     ranks_expected: int | None = None
     """None: the world size the processes tell."""
-    ranks: Comparison | None = None
+    ranks: RankComparison | None = None
     """Of all ranks, where the events are not those of all; None: compared as the events tell."""
     journal: JournalFacts | None = None
     """None: the events never passed through a journal."""

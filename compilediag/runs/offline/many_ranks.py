@@ -15,7 +15,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
-from compilediag.diagnosis.ranks.selection import EVENTS_TOLD, FEWEST_TOLD, RANKS_TOLD
+from compilediag.diagnosis.ranks.selection import MAX_EVENTS, MAX_RANKS, MIN_RANKS
 from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 SOURCES_PER_TASK = 8
 """Submitting a task to a worker and fetching its result costs half of reading a small trace."""
 
-MAX_KEPT_EVENTS = EVENTS_TOLD // RANKS_TOLD
+MAX_KEPT_EVENTS = MAX_EVENTS // MAX_RANKS
 """Most events of a source that a task returns."""
 
 
@@ -82,7 +82,7 @@ def options_here(
 
 def are_many(sources: Sequence[Source]) -> bool:
     """Whether there are more ranks than a receipt lists in any case."""
-    return len(readable_in(sources)) > FEWEST_TOLD
+    return len(readable_in(sources)) > MIN_RANKS
 
 
 def receipt_of_many(
@@ -151,7 +151,7 @@ def lowest_ranks(readable: Sequence[Source]) -> frozenset[int]:
     """Indexes of the sources that are probably listed: those of the lowest ranks, by file name."""
     ranks = [rank_named(source) for source in readable]
     order = sorted(range(len(readable)), key=lambda at: (ranks[at] is None, ranks[at] or 0, at))
-    return frozenset(order[:RANKS_TOLD])
+    return frozenset(order[:MAX_RANKS])
 
 
 def receipt_of_chosen(
