@@ -13,7 +13,7 @@ from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import SEVERITIES, CauseId, Finding, Rule
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.diagnosis.rules.catalogue import ALL_ABSORPTIONS, ALL_RULES
-from compilediag.timeline.compiles import BreakLine
+from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.timeline import Timeline
 
 Verdict = Literal["clean", "findings", "blind"]
@@ -51,7 +51,7 @@ def diagnose(
     for absorption in absorptions:
         found = absorb(found, absorption)
     # Of steps and seconds that the record of the run does not have, zero would be a claim.
-    stepped, measured = timeline.tells("steps"), timeline.tells("metrics_rows")
+    stepped, measured = timeline.observes("steps"), timeline.observes("metrics_rows")
     known = [
         replace(
             each,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from compilediag.timeline.compiles import BreakLine
+from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
@@ -27,7 +27,7 @@ class CauseId(NamedTuple):
     function: str
     kind: str | None
     planned: bool
-    """Sizes that a warm-up compiled for."""
+    """Sizes that a warm-up compiled for: intended, and no fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Cause:
     """Refinement within the family, such as "zero_one" of CD118 or "grad_mode" of CD111."""
     source: str
     variable: str
-    """As the user would spell it: "pos.pe", "capture", "x"."""
+    """As the user would write it: "pos.pe", "capture", "x"."""
     guard: str
     expected: str | None
     actual: str | None

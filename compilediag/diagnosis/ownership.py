@@ -16,7 +16,7 @@ _STANDARD_LIBRARY = re.compile(
 )
 _TORCH_PACKAGES = frozenset({"torch", "torchgen", "functorch"})
 
-# Folders and files that no package but torch is known to have: they tell torch's own files in a
+# Folders and files that no package but torch is known to have: they mark torch's own files in a
 # source checkout ("…/torch/_dynamo/…"), and in the paths that torch shortens from the left by
 # what they share with its own folder ("nn/modules/module.py").
 _TORCH_TAIL = (

@@ -1,6 +1,6 @@
-"""Compares what the events, torch's metrics and the text log say; a disagreement makes blind.
+"""Compares the events, torch's metrics and the text log; a disagreement makes the run blind.
 
-Offsets that are no disagreement are known here: the attempt that hits the recompile limit prints
+Offsets that are no disagreement are allowed for: the attempt that hits the recompile limit prints
 a "Recompiling" line and is no recompile; compiles of `isolate_recompiles` regions have ids above
 /0 and no reason; backward rows have no question; after the limit every source is silent; ids
 start again after `torch._dynamo.reset()`. A source that is absent does not disagree.
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from compilediag.timeline.timeline import Process, Recompile, TextLog, Timeline
+from compilediag.timeline.timeline import Process, TextLog, Timeline
 
 _LIMIT_WARNING = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
 _BREAK_TEXT = "\n  Explanation: "
@@ -23,7 +23,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What the sources say of the same run."""
+    """How far the sources agree about a run."""
 
     sources: dict[str, bool]
     """"events", "metrics", "text_log": whether each was there."""
@@ -39,8 +39,8 @@ def reconcile(timeline: Timeline) -> Agreement:
     """Compares the sources of a run."""
     log = timeline.text_log if _text_was_kept(timeline) else None
     sources = {
-        "events": any(_hears(process, "recompile_reasons") for process in timeline.processes),
-        "metrics": any(_hears(process, "metrics_rows") for process in timeline.processes),
+        "events": any(_observes(process, "recompile_reasons") for process in timeline.processes),
+        "metrics": any(_observes(process, "metrics_rows") for process in timeline.processes),
         "text_log": log is not None,
     }
     numbers = _numbers(timeline)
@@ -54,24 +54,24 @@ def reconcile(timeline: Timeline) -> Agreement:
 
 
 def _text_was_kept(timeline: Timeline) -> bool:
-    """A log that the program silenced half-way is no second opinion; the loss is told (CD902)."""
+    """A log that the program silenced half-way is no second opinion; CD902 reports the loss."""
     return not any(loss.source in _TEXT_SOURCES for loss in timeline.lost)
 
 
-def _hears(process: Process, hook: str) -> bool:
-    """torch was seen with this hook; a process that never imported torch hears nothing."""
+def _observes(process: Process, hook: str) -> bool:
+    """torch was imported with this hook; a process that never imported torch observes nothing."""
     return process.torch is not None and process.torch.hooks.get(hook, True)
 
 
 def _numbers(timeline: Timeline) -> dict[str, int]:
-    rows = [item for item in timeline.compiles if not _unfinished(item.fail_reason)]
+    rows = [item for item in timeline.compiles if item.has_row]
     numbers = {
-        "frames": len(timeline.frames),
+        "frames": timeline.counts.frames,
         "rows": len(rows),
         "backward_rows": sum(1 for item in rows if item.kind == "backward"),
-        "compiles": sum(1 for item in rows if item.forward and item.guarded),
+        "compiles": timeline.counts.compiles,
         "questions": len(timeline.recompiles),
-        "recompiles": len(timeline.counted_recompiles),
+        "recompiles": timeline.counts.recompiles,
         "limit_rows": sum(1 for item in rows if item.kind == "limit"),
         "limit_warnings": sum(
             1 for warning in timeline.warnings if _LIMIT_WARNING.search(warning.text)
@@ -90,24 +90,14 @@ def _numbers(timeline: Timeline) -> dict[str, int]:
     return numbers
 
 
-def _unfinished(fail_reason: str | None) -> bool:
-    """A question without a metrics row: torch raised, or the process died meanwhile."""
-    return fail_reason is not None and fail_reason.startswith("no metrics row")
-
-
-def _is_unheard(item: Recompile) -> bool:
-    """Only the metrics row tells of it: torch's question did not reach us."""
-    return item.problem is not None and item.problem.startswith("torch's question was not heard")
-
-
 def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
     """Events against metrics, compile by compile."""
-    unheard = [item.compile_id for item in timeline.recompiles if _is_unheard(item)]
-    heard = any(_hears(process, "recompile_reasons") for process in timeline.processes)
-    if unheard and heard:
+    unasked = [item.compile_id for item in timeline.recompiles if not item.has_question]
+    observed = any(_observes(process, "recompile_reasons") for process in timeline.processes)
+    if unasked and observed:
         yield (
-            f"metrics give a recompile reason for {len(unheard)} compiles whose question the "
-            f"events do not have ({_some(unheard)})"
+            f"metrics give a recompile reason for {len(unasked)} compiles whose question the "
+            f"events do not have ({_some(unasked)})"
         )
     lost = [
         item.compile_id
@@ -134,14 +124,12 @@ def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
 
 
 def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
-    """torch's own totals, told at the end of each process, against what arrived from it."""
+    """torch's own totals, recorded at the end of each process, against what arrived from it."""
     counted = [(item, item.ended.counters) for item in timeline.processes if item.ended]
     if not counted:
         return
-    finished = Counter(
-        item.process for item in timeline.compiles if not _unfinished(item.fail_reason)
-    )
-    questions = Counter(item.process for item in timeline.recompiles if not _is_unheard(item))
+    finished = Counter(item.process for item in timeline.compiles if item.has_row)
+    questions = Counter(item.process for item in timeline.recompiles if item.has_question)
     for process, counters in counted:
         rows, asked = finished[process.index], questions[process.index]
         expected_rows = counters.get("metrics_rows", rows)

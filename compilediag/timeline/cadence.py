@@ -1,4 +1,4 @@
-"""What a program declared as periodic work, and when it fired, folded into groups."""
+"""Periodic work that a program declared with `cadence()`, and when it fired."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CadenceGroup:
     fires: tuple[int, ...]
     """The steps in which it fired, each once, in order."""
     shift: int | None
-    """The program's number of a step minus ours; None when the group was never asked."""
+    """The program's number of a step minus ours; None when the program never checked the group."""
 
 
 def groups_of(process: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGroup, ...]:
@@ -39,9 +39,9 @@ def groups_of(process: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGrou
             case CadenceAsked():
                 shifts.setdefault(event.name, event.number - event.step)
             case CadenceFired():
-                for place, step in zip(event.name, event.steps, strict=False):
-                    if place < len(event.names):
-                        fires.setdefault(event.names[place], set()).add(step)
+                for index, step in zip(event.name, event.steps, strict=False):
+                    if index < len(event.names):
+                        fires.setdefault(event.names[index], set()).add(step)
     return tuple(
         CadenceGroup(
             process=process,

@@ -1,4 +1,4 @@
-"""The sizes of a callable's tensors that change from call to call, and how often each was seen.
+"""The sizes of a callable's tensors that change from call to call, and how often each occurred.
 
 Sizes that are equal in every call are one: the rows of a batch and of its mask. Pure.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 _TENSOR = re.compile(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")
-"""One tensor of a call, as the harness spells it: "[8, 16]" by position, "mask=[8]" by name."""
+"""One tensor of a call, as the harness writes it: "[8, 16]" by position, "mask=[8]" by name."""
 
 Tensor = tuple[str, tuple[int, ...]]
 
@@ -34,7 +34,7 @@ def varying_sizes(
     """The changing sizes of one callable; None where none changes, or none is known.
 
     Args:
-        shapes: the shapes of calls as the harness spells them, with how often.
+        shapes: the shapes of calls as the harness writes them, with how often.
         names: the tensors by argument, where that is known.
     """
     calls: dict[tuple[Tensor, ...], int] = {}
@@ -86,9 +86,9 @@ def _varying(
         return None
     columns: dict[tuple[int, ...], list[str]] = {}
     first = next(iter(calls))
-    for place, label in enumerate(_labels(first, names)):
-        for dim in range(len(first[place][1])):
-            column = tuple(tensors[place][1][dim] for tensors in calls)
+    for index, label in enumerate(_labels(first, names)):
+        for dim in range(len(first[index][1])):
+            column = tuple(tensors[index][1][dim] for tensors in calls)
             if len(set(column)) > 1:
                 columns.setdefault(column, []).append(f"{label}:{dim}")
     counts: dict[tuple[int, ...], int] = {}
@@ -104,7 +104,7 @@ def _varying(
 
 
 def _labels(tensors: Sequence[Tensor], names: Sequence[str]) -> list[str]:
-    """By argument where that is known, else the name it was given by, else its place."""
+    """By argument where that is known, else the name it was given by, else its index."""
     if len(names) == len(tensors) == len(set(names)):
         return list(names)
-    return [path or str(place) for place, (path, _) in enumerate(tensors)]
+    return [path or str(index) for index, (path, _) in enumerate(tensors)]

@@ -1,11 +1,28 @@
-"""What torch compiled, as types: attempts with why it asked again, frames, breaks, hazards."""
+"""Compiles: torch's metrics rows folded into attempts, each with torch's question before it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from compilediag_harness.wire import EntryDiff, FalseGuard, Location
+from compilediag.timeline.process import ProcessEvents, fields_of
+from compilediag_harness.wire import (
+    Compiled,
+    EntryDiff,
+    GraphBroke,
+    Location,
+    Recompiled,
+    TorchSeen,
+)
+
+NO_ROW = "no metrics row: the compile did not end"
+NO_QUESTION = "torch's question was not heard: only its first reason is known"
+
+_AT_LIMIT = re.compile(
+    r"recompile[_ ]limit (?:reached|exceeded)|RecompileLimit|accumulated_recompile_limit"
+)
 
 
 class FrameKey(NamedTuple):
@@ -22,13 +39,6 @@ class CompileId(NamedTuple):
     process: int
     epoch: int
     compile_id: str
-
-
-class BreakLine(NamedTuple):
-    """A graph break is one line of the program, however often torch reports it."""
-
-    file: str
-    line: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,11 @@ class Recompile:
     @property
     def id(self) -> CompileId:
         return CompileId(self.process, self.epoch, self.compile_id)
+
+    @property
+    def has_question(self) -> bool:
+        """False: only the metrics row shows it, torch's question did not arrive."""
+        return self.problem != NO_QUESTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,26 +107,10 @@ class Compile:
     def key(self) -> FrameKey:
         return FrameKey(self.process, self.epoch, frame_id_of(self.compile_id))
 
-
-@dataclass(frozen=True, slots=True)
-class BreakSite:
-    """A graph break by place: torch reports one site again at each recompile and restart."""
-
-    file: str
-    line: int
-    function: str
-    text: str
-    """torch's whole report, of the first time it was seen."""
-    count: int
-    """Reports seen, repeats included."""
-    compile_ids: tuple[str, ...]
-    first_step: int
-    processes: tuple[int, ...] = ()
-    """Indexes of the processes that reported it, ascending."""
-
     @property
-    def at(self) -> BreakLine:
-        return BreakLine(self.file, self.line)
+    def has_row(self) -> bool:
+        """False: torch asked why to recompile, and raised or died before the compile ended."""
+        return self.fail_reason != NO_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,50 +123,98 @@ class CollectiveSchedule:
     operations: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One frame that Dynamo attempted, over all its compiles."""
-
-    key: FrameKey
-    where: Location
-    compiles: int
-    """Attempts that ended with guarded code."""
-    graphs: int
-    guards: int | None
-    """Guards of the newest compile."""
-    guard_eval_us: float | None
-    limit: int | None
-    """`recompile_limit` in force."""
-    limit_hit_step: int | None
-    ran_eager: bool
-    """Skipped, or over the limit: some call of it ran without guarded code."""
-    eager_reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedFrame:
-    """A frame Dynamo refused without a metrics row."""
-
-    process: int
-    frame: Location
-    reason: str
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
-class Hazards:
-    """The last look at guards that are already false, per frame."""
-
-    process: int
-    frame: Location
-    step: int
-    guards: tuple[FalseGuard, ...]
-    checked: int
-    unevaluated: int
-    skipped: str | None
-
-
 def frame_id_of(compile_id: str) -> str:
     """The frame's part of a compile id: "0" of "0/1", "!1/1" of "!1/1/0", "0" of "0/0_1"."""
     head, _, _ = compile_id.rpartition("/")
     return head or compile_id
+
+
+def compiles_of(part: ProcessEvents) -> list[Compile]:
+    """The attempts of one process, each with the question torch asked before it."""
+    questions = {(item.epoch, item.compile_id): item for item in part.of(Recompiled)}
+    rows, torch = part.of(Compiled), part.last(TorchSeen)
+    backward_s = _backward_seconds(rows)
+    has_rows = torch is None or torch.hooks.get("metrics_rows", True)
+    # Rows made of a text log have no graph either: there a break means nothing for its frame.
+    broken_ids = {(item.epoch, item.compile_id) for item in part.of(GraphBroke) if has_rows}
+    made: list[Compile] = []
+    for reported in rows:
+        row = _corrected(reported, broken_ids)
+        key = (row.epoch, row.compile_id)
+        question = questions.pop(key, None) if row.forward else None
+        made.append(_compile(part.index, row, question, backward_s.get(key, 0.0)))
+    # A question without a row: the process died, or the compile raised before its row was made.
+    made.extend(_compile(part.index, _missing_row(item), item, 0.0) for item in questions.values())
+    made.sort(key=lambda item: item.t)
+    return made
+
+
+def _compile(
+    process: int, row: Compiled, question: Recompiled | None, backward_s: float
+) -> Compile:
+    recompile = None
+    if row.forward and (question is not None or row.recompile_reason is not None):
+        recompile = Recompile(
+            process=process,
+            seconds=row.seconds + backward_s if row.guarded else 0.0,
+            produced=row.guarded,
+            **fields_of(question or _missing_question(row), Recompile),
+        )
+    kind = _kind(row, recompile)
+    return Compile(process=process, kind=kind, recompile=recompile, **fields_of(row, Compile))
+
+
+def _corrected(row: Compiled, broken_ids: set[tuple[int, str]]) -> Compiled:
+    """A frame given up at a break in a loop is not compiled, though 2.7 calls it guarded: it has a
+    break and no graph, not even an empty one. Later versions report that themselves."""
+    given_up = row.graph_ops is None and (row.epoch, row.compile_id) in broken_ids
+    if not (row.forward and row.guarded and given_up):
+        return row
+    reason = row.fail_reason or "a graph break in a loop: the whole frame runs eager"
+    return replace(row, guarded=False, fail_reason=reason)
+
+
+def _backward_seconds(rows: Sequence[Compiled]) -> dict[tuple[int, str], float]:
+    """Seconds of lazily compiled backwards, which bear the compile id of their forward."""
+    seconds: dict[tuple[int, str], float] = {}
+    for row in rows:
+        if not row.forward:
+            key = (row.epoch, row.compile_id)
+            seconds[key] = seconds.get(key, 0.0) + row.seconds
+    return seconds
+
+
+def _missing_question(row: Compiled) -> Recompiled:
+    """torch's question as far as the row's own reason replaces it."""
+    at = (row.t, row.step, row.compile_id, row.epoch, row.frame)
+    return Recompiled(*at, (str(row.recompile_reason),), (), 0.0, NO_QUESTION)
+
+
+def _missing_row(question: Recompiled) -> Compiled:
+    return Compiled(
+        t=question.t,
+        step=question.step,
+        compile_id=question.compile_id,
+        epoch=question.epoch,
+        frame=question.frame,
+        forward=True,
+        guarded=False,
+        seconds=0.0,
+        backend_s=None,
+        graph_ops=None,
+        guards=None,
+        cache_size=None,
+        recompile_reason=None,
+        fail_type=None,
+        fail_reason=NO_ROW,
+    )
+
+
+def _kind(row: Compiled, recompile: Recompile | None) -> str:
+    if not row.forward:
+        return "backward"
+    if any(_AT_LIMIT.search(text) for text in (row.fail_type, row.fail_reason) if text is not None):
+        return "limit"
+    if not row.guarded:
+        return "failed"
+    return "first" if recompile is None else "recompile"

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from compilediag.timeline.compiles import BreakSite, Compile, Frame
+from compilediag.timeline.breaks import BreakSite
+from compilediag.timeline.compiles import Compile
+from compilediag.timeline.frames import Frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
-"""What CUDA graphs did in a process: recordings with their reasons, warm-ups, replays.
-
-Pure.
-"""
+"""What CUDA graphs did in a process: recordings with their reasons, warm-ups, replays."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from compilediag.timeline.compiles import frame_id_of
 from compilediag_harness.wire import CudagraphRecorded, CudagraphsRan
 
 _SKIP = re.compile(r"skipping cudagraphs? due to (?P<reason>.+)", re.DOTALL | re.IGNORECASE)
@@ -16,8 +16,7 @@ _VARIES = re.compile(r"\d+")
 _LIMIT = "exceeding max re-recording limit"
 
 
-@dataclass(frozen=True, slots=True)
-class GraphCounts:
+class GraphCounts(NamedTuple):
     """The graphs of one compile."""
 
     recordings: int
@@ -55,10 +54,8 @@ class CudagraphRun:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Recordings by reason; those beyond the ones told are "not told"."""
-        found: dict[str, int] = {}
-        for item in self.recorded:
-            found[item.reason] = found.get(item.reason, 0) + 1
+        """Recordings by reason; those that were only counted are "not told"."""
+        found = dict(Counter(item.reason for item in self.recorded))
         if left := self.recordings - len(self.recorded):
             found["not told"] = left
         return found
@@ -71,23 +68,15 @@ class CudagraphRun:
 
 def frame_of(item: CudagraphRecorded) -> tuple[int, str]:
     """Epoch and frame id: each size of `dynamic=False` has a compile id of its own."""
-    head, _, _ = item.compile_id.rpartition("/")
-    return item.epoch, head or item.compile_id
+    return item.epoch, frame_id_of(item.compile_id)
 
 
 def cudagraphs_of(
-    process: int, events: Iterable[CudagraphRecorded | CudagraphsRan]
+    process: int, events: Sequence[CudagraphRecorded | CudagraphsRan]
 ) -> list[CudagraphRun]:
-    """One run, or none where the process told nothing of CUDA graphs."""
-    recorded: list[CudagraphRecorded] = []
-    batches: list[CudagraphsRan] = []
-    for event in events:
-        if isinstance(event, CudagraphRecorded):
-            recorded.append(event)
-        else:
-            batches.append(event)
-    if not recorded and not batches:
-        return []
+    """The run of one process, from at least one event."""
+    recorded = [event for event in events if isinstance(event, CudagraphRecorded)]
+    batches = [event for event in events if isinstance(event, CudagraphsRan)]
     last = batches[-1] if batches else None
     return [
         CudagraphRun(
@@ -105,21 +94,18 @@ def cudagraphs_of(
 def _counts(
     recorded: Iterable[CudagraphRecorded], batches: Iterable[CudagraphsRan]
 ) -> dict[str, GraphCounts]:
-    """Of a process that was killed the last batch is missing: what was told one by one counts."""
-    sums: dict[str, list[int]] = {}
+    """Of a process that was killed the last batch is missing: what was recorded one by one
+    counts."""
+    sums: dict[str, GraphCounts] = {}
     for batch in batches:
         rows = zip(batch.compile_ids, batch.recordings, batch.replays, batch.warmups, strict=False)
-        for compile_id, *numbers in rows:
-            total = sums.setdefault(compile_id, [0, 0, 0])
-            for place, number in enumerate(numbers):
-                total[place] += number
-    told: dict[str, int] = {}
-    for item in recorded:
-        told[item.compile_id] = told.get(item.compile_id, 0) + 1
-    for compile_id, number in told.items():
-        total = sums.setdefault(compile_id, [0, 0, 0])
-        total[0] = max(total[0], number)
-    return {compile_id: GraphCounts(*numbers) for compile_id, numbers in sums.items()}
+        for compile_id, *counts in rows:
+            total = sums.get(compile_id, GraphCounts(0, 0, 0))
+            sums[compile_id] = GraphCounts(*(a + b for a, b in zip(total, counts, strict=True)))
+    for compile_id, count in Counter(item.compile_id for item in recorded).items():
+        total = sums.get(compile_id, GraphCounts(0, 0, 0))
+        sums[compile_id] = total._replace(recordings=max(total.recordings, count))
+    return sums
 
 
 def skip_reason(text: str) -> str | None:

@@ -1,14 +1,12 @@
-"""What the `FixedShape`s of a run did, from the records in which it was told.
-
-Pure.
-"""
+"""What the `FixedShape`s of a run did."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
 from compilediag_harness.wire import (
     FixedShapeCompiled,
@@ -30,9 +28,7 @@ SIZES_KEPT = 1024
 ASKED_KEPT = 8192
 """Different sizes of batches as they came: the first."""
 
-FIXED_SHAPE_EVENTS = (
-    *(FixedShapeUsed, FixedShapeWarmed, FixedShapeCompiled, PaddingChecked, RowsRun, KneeMeasured),
-)
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ class FixedShapeRun:
     """How often each real size was called. A size that came after the first `SIZES_KEPT` counts as
     the one it ran at."""
     priced: bool = False
-    """The program said what a call at a size costs: padding is not what counts."""
+    """The program gave the cost of a call at each size: padding is not what counts."""
     dims: tuple[tuple[str, ...], ...] = ()
     """Of each axis, the dimensions of arguments: "obs:0"; empty in old journals."""
     asked: Mapping[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
@@ -112,97 +108,87 @@ class FixedShapeRun:
         return 1.0 - sum(item.graph_elements for item in self.sizes) / run if run else None
 
 
-@dataclass(slots=True)
-class _Sum:
-    """What is known so far of one `FixedShape`."""
-
-    function: Location
-    axes: tuple[str, ...] = ()
-    buckets: tuple[tuple[int, ...], ...] = ()
-    calls: dict[tuple[int, ...], list[int]] = field(
-        default_factory=dict[tuple[int, ...], list[int]]
-    )
-    warmed: list[FixedShapeWarmed] = field(default_factory=list[FixedShapeWarmed])
-    late: list[FixedShapeCompiled] = field(default_factory=list[FixedShapeCompiled])
-    checked: PaddingChecked | None = None
-    loops: list[RowsRun] = field(default_factory=list[RowsRun])
-    real: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
-    priced: bool = False
-    dims: tuple[tuple[str, ...], ...] = ()
-    asked: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
-    other_batches: int = 0
-    knee: KneeMeasured | None = None
-
-    def take(self, event: FixedShapeEvent) -> None:
-        match event:
-            case FixedShapeUsed():
-                self.use(event)
-            case FixedShapeWarmed():
-                self.warmed.append(event)
-            case FixedShapeCompiled():
-                self.late.append(event)
-            case PaddingChecked():
-                self.checked = event
-            case RowsRun():
-                self.loops.append(event)
-            case KneeMeasured():
-                self.knee = event
-
-    def use(self, event: FixedShapeUsed) -> None:
-        """Calls, and the batches that they were made for."""
-        self.axes, self.buckets, self.priced = event.axes, event.buckets, event.priced
-        self.dims = event.dims
-        # Old journals lack what is told since.
-        in_graphs = itertools.chain(event.in_graphs, itertools.repeat(0))
-        asked = itertools.chain(event.asked, itertools.repeat(()))
-        columns = (event.sizes, event.run, event.counts, in_graphs, asked)
-        for sizes, run, count, graphs, batch in zip(*columns, strict=False):
-            self.count(tuple(sizes), tuple(run), count, graphs)
-            if batch:
-                self.came(tuple(batch), count)
-
-    def came(self, asked: tuple[int, ...], count: int) -> None:
-        """Batches of one size."""
-        if asked in self.asked or len(self.asked) < ASKED_KEPT:
-            self.asked[asked] = self.asked.get(asked, 0) + count
-        else:
-            self.other_batches += count
-
-    def count(
-        self, sizes: tuple[int, ...], run: tuple[int, ...], count: int, in_graphs: int
-    ) -> None:
-        """Calls with so many real ones that ran at `run`."""
-        known = self.calls.setdefault(run, [0, 0, 0, 0])
-        for place, calls in ((0, count), (2, in_graphs)):
-            known[place] += calls
-            known[place + 1] += calls * math.prod(sizes)
-        kept = sizes if sizes in self.real or len(self.real) < SIZES_KEPT else run
-        self.real[kept] = self.real.get(kept, 0) + count
-
-
 def fixed_shapes_of(process: int, events: Iterable[FixedShapeEvent]) -> list[FixedShapeRun]:
-    """Each `FixedShape` of one process once, in the order they were first told of."""
-    sums: dict[int, _Sum] = {}
+    """Each `FixedShape` of one process once, in the order of their first events."""
+    by_number: dict[int, list[FixedShapeEvent]] = {}
     for event in events:
-        sums.setdefault(event.number, _Sum(event.function)).take(event)
-    return [
-        FixedShapeRun(
-            process,
-            number,
-            item.function,
-            item.axes,
-            item.buckets,
-            tuple(SizeRun(run, *calls) for run, calls in sorted(item.calls.items())),
-            tuple(item.warmed),
-            tuple(item.late),
-            item.checked,
-            tuple(item.loops),
-            item.real,
-            item.priced,
-            item.dims,
-            item.asked,
-            item.other_batches,
-            item.knee,
-        )
-        for number, item in sums.items()
-    ]
+        by_number.setdefault(event.number, []).append(event)
+    return [_run(process, number, own) for number, own in by_number.items()]
+
+
+def _run(process: int, number: int, events: Sequence[FixedShapeEvent]) -> FixedShapeRun:
+    used = _of(FixedShapeUsed, events)
+    calls = [call for batch in used for call in _calls(batch)]
+    asked, other_batches = _asked(calls)
+    return FixedShapeRun(
+        process=process,
+        number=number,
+        function=events[0].function,
+        axes=used[-1].axes if used else (),
+        buckets=used[-1].buckets if used else (),
+        sizes=_sizes(calls),
+        warmed=tuple(_of(FixedShapeWarmed, events)),
+        late=tuple(_of(FixedShapeCompiled, events)),
+        checked=next(reversed(_of(PaddingChecked, events)), None),
+        loops=tuple(_of(RowsRun, events)),
+        real=_real(calls),
+        priced=bool(used) and used[-1].priced,
+        dims=used[-1].dims if used else (),
+        asked=asked,
+        other_batches=other_batches,
+        knee=next(reversed(_of(KneeMeasured, events)), None),
+    )
+
+
+def _of(kind: type[Kind], events: Iterable[object]) -> list[Kind]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+class _Calls(NamedTuple):
+    """Calls with equal sizes."""
+
+    real: tuple[int, ...]
+    run: tuple[int, ...]
+    calls: int
+    in_graphs: int
+    asked: tuple[int, ...]
+    """The sizes of the batch they were made for; empty where that is not recorded."""
+
+
+def _calls(batch: FixedShapeUsed) -> Iterator[_Calls]:
+    # Old journals lack the last two.
+    in_graphs = itertools.chain(batch.in_graphs, itertools.repeat(0))
+    asked = itertools.chain(batch.asked, itertools.repeat(()))
+    columns = (batch.sizes, batch.run, batch.counts, in_graphs, asked)
+    for real, run, count, graphs, sizes in zip(*columns, strict=False):
+        yield _Calls(tuple(real), tuple(run), count, graphs, tuple(sizes))
+
+
+def _sizes(calls: Iterable[_Calls]) -> tuple[SizeRun, ...]:
+    sums: dict[tuple[int, ...], list[int]] = {}
+    for call in calls:
+        elements = math.prod(call.real)
+        added = (call.calls, call.calls * elements, call.in_graphs, call.in_graphs * elements)
+        sums[call.run] = [a + b for a, b in zip(sums.get(call.run, [0] * 4), added, strict=True)]
+    return tuple(SizeRun(run, *total) for run, total in sorted(sums.items()))
+
+
+def _real(calls: Iterable[_Calls]) -> dict[tuple[int, ...], int]:
+    counts: dict[tuple[int, ...], int] = {}
+    for call in calls:
+        kept = call.real if call.real in counts or len(counts) < SIZES_KEPT else call.run
+        counts[kept] = counts.get(kept, 0) + call.calls
+    return counts
+
+
+def _asked(calls: Iterable[_Calls]) -> tuple[dict[tuple[int, ...], int], int]:
+    counts: dict[tuple[int, ...], int] = {}
+    others = 0
+    for call in calls:
+        if not call.asked:
+            continue
+        if call.asked in counts or len(counts) < ASKED_KEPT:
+            counts[call.asked] = counts.get(call.asked, 0) + call.calls
+        else:
+            others += call.calls
+    return counts, others

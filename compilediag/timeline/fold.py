@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from compilediag.timeline import fold_timings as timings
+from compilediag.timeline.breaks import break_sites
 from compilediag.timeline.cadence import groups_of
-from compilediag.timeline.compiles import CollectiveSchedule
+from compilediag.timeline.compiles import CollectiveSchedule, compiles_of
 from compilediag.timeline.cudagraphs import cudagraphs_of
 from compilediag.timeline.fixed_shapes import fixed_shapes_of
-from compilediag.timeline.fold_breaks import break_sites
-from compilediag.timeline.fold_compiles import compiles_of
-from compilediag.timeline.fold_frames import frames_of, hazards_of, skipped_of
+from compilediag.timeline.frames import frames_of, hazards_of, skipped_of
 from compilediag.timeline.invocations import invocations_of
 from compilediag.timeline.memory import devices_of
 from compilediag.timeline.pipelines import loops_of
 from compilediag.timeline.process import ProcessEvents
-from compilediag.timeline.steps import SyncSample
+from compilediag.timeline.steps import (
+    device_steps_of,
+    disabled_calls_of,
+    hooks_of,
+    partial_phases_of,
+    steps_of,
+)
 from compilediag.timeline.syncs import sample_of
 from compilediag.timeline.timeline import Process, TextLog, Timeline
 from compilediag.timeline.tracked import tracked_of
@@ -65,41 +69,55 @@ def fold(
 ) -> Timeline:
     """One Timeline of the events of every process, in the order of `journals`."""
     parts = [ProcessEvents.of_process(index, events) for index, events in enumerate(journals)]
-    made = [(part, compiles_of(part)) for part in parts]
-    compiles = tuple(item for _, own in made for item in own)
-    told = _Told(parts)
+    attempts = [(part, compiles_of(part)) for part in parts]
+    compiles = tuple(item for _, own in attempts for item in own)
+
+    def made(
+        kind: type[Kind], make: Callable[[int, list[Kind]], Iterable[Made]]
+    ) -> tuple[Made, ...]:
+        """What the events of one kind make, process by process."""
+        return tuple(
+            item
+            for part in parts
+            if kind in part.by_kind
+            for item in make(part.index, part.of(kind))
+        )
+
+    def every(kind: type[Kind]) -> tuple[Kind, ...]:
+        return made(kind, lambda _, events: events)
+
     return Timeline(
         processes=tuple(_process(part) for part in parts),
-        frames=tuple(frame for part, own in made for frame in frames_of(part, own)),
+        frames=tuple(frame for part, own in attempts for frame in frames_of(part, own)),
         compiles=compiles,
         recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),
         breaks=break_sites(parts),
-        collectives=told.made(CollectivesPlanned, _schedules),
+        collectives=made(CollectivesPlanned, _schedules),
         skipped=tuple(item for part in parts for item in skipped_of(part)),
-        hazards=told.made(HazardsChecked, hazards_of),
-        unguarded=told.all(UnguardedChanged),
-        warnings=told.all(WarningSeen),
-        steps=tuple(item for part in parts for item in timings.steps(part)),
-        step_source=told.last(StepsEnded, lambda batch: batch.source),
-        spans=told.all(SpanEnded),
-        span_processes=told.made(SpanEnded, lambda process, spans: [process] * len(spans)),
-        partial_phases=told.made(StepsEnded, timings.partial_phases),
-        device_steps=told.made(DeviceStepsTimed, timings.device_steps),
-        disabled_calls=told.made(DisabledCallsEnded, timings.disabled_calls),
-        hooks=told.made(HooksFound, timings.hooks),
-        syncs=told.made(SyncsSampled, _samples),
-        cadences=told.made(CadenceDeclared, groups_of),
-        pipelines=told.made(PipelineWorked, loops_of),
-        tracked=told.made(RunTracked, tracked_of),
-        tracked_left_out=sum(item.count for item in told.all(TrackedRunsLeftOut)),
-        ablations=told.all(AblationWritten),
-        invocations=told.made(CompiledCallsMade, invocations_of),
-        device_memory=told.made(DeviceMemoryRead, devices_of),
-        cudagraphs=told.made(CudagraphsRan, cudagraphs_of),
-        fixed_shapes=told.made(FixedShapeUsed, fixed_shapes_of),
-        profiles=told.all(ProfileEnded),
-        lost=told.all(EvidenceLost),
-        faults=told.all(FaultOccurred),
+        hazards=made(HazardsChecked, hazards_of),
+        unguarded=every(UnguardedChanged),
+        warnings=every(WarningSeen),
+        steps=tuple(item for part in parts for item in steps_of(part)),
+        step_source=next((batch.source for batch in reversed(every(StepsEnded))), None),
+        spans=every(SpanEnded),
+        span_processes=made(SpanEnded, lambda process, spans: [process] * len(spans)),
+        partial_phases=made(StepsEnded, partial_phases_of),
+        device_steps=made(DeviceStepsTimed, device_steps_of),
+        disabled_calls=made(DisabledCallsEnded, disabled_calls_of),
+        hooks=made(HooksFound, hooks_of),
+        syncs=made(SyncsSampled, lambda process, events: [sample_of(process, e) for e in events]),
+        cadences=made(CadenceDeclared, groups_of),
+        pipelines=made(PipelineWorked, loops_of),
+        tracked=made(RunTracked, tracked_of),
+        tracked_left_out=sum(item.count for item in every(TrackedRunsLeftOut)),
+        ablations=every(AblationWritten),
+        invocations=made(CompiledCallsMade, invocations_of),
+        device_memory=made(DeviceMemoryRead, devices_of),
+        cudagraphs=made(CudagraphsRan, cudagraphs_of),
+        fixed_shapes=made(FixedShapeUsed, fixed_shapes_of),
+        profiles=every(ProfileEnded),
+        lost=every(EvidenceLost),
+        faults=every(FaultOccurred),
         text_log=text_log,
         train_log=train_log,
         counted_ranks=counted_ranks,
@@ -107,32 +125,8 @@ def fold(
     )
 
 
-class _Told:
-    """The events of all processes by kind, process by process."""
-
-    def __init__(self, parts: Sequence[ProcessEvents]) -> None:
-        self._parts = parts
-
-    def all(self, kind: type[Kind]) -> tuple[Kind, ...]:
-        return self.made(kind, lambda _, told: told)
-
-    def made(
-        self, kind: type[Kind], make: Callable[[int, list[Kind]], Iterable[Made]]
-    ) -> tuple[Made, ...]:
-        """What the events of one kind make, of the processes that told any."""
-        heard = [part for part in self._parts if kind in part.by_kind]
-        if not heard:
-            return ()
-        return tuple(item for part in heard for item in make(part.index, part.of(kind)))
-
-    def last(self, kind: type[Kind], read: Callable[[Kind], Made]) -> Made | None:
-        """What the last event of a kind says, of the last process that told any."""
-        told = self.all(kind)
-        return read(told[-1]) if told else None
-
-
 def _process(part: ProcessEvents) -> Process:
-    facts = {name: fact for told in part.of(EnvironmentRead) for name, fact in told.facts.items()}
+    facts = {name: fact for read in part.of(EnvironmentRead) for name, fact in read.facts.items()}
     started, ended = part.last(ProcessStarted), part.last(ProcessEnded)
     return Process(part.index, started, part.last(TorchSeen), facts, ended)
 
@@ -141,7 +135,3 @@ def _schedules(process: int, events: Iterable[CollectivesPlanned]) -> list[Colle
     return [
         CollectiveSchedule(process, item.compile_id, item.epoch, item.operations) for item in events
     ]
-
-
-def _samples(process: int, events: Iterable[SyncsSampled]) -> list[SyncSample]:
-    return [sample_of(process, item) for item in events]

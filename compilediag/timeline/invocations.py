@@ -1,7 +1,4 @@
-"""The calls of compiled callables, from the batches in which they were told.
-
-Pure.
-"""
+"""The calls of compiled callables, from the batches in which they were recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ class ShapeCount:
     """How often a callable was called with one combination of shapes."""
 
     shapes: str | None
-    """None: not told apart, because there were too many."""
+    """None: not distinguished, because there were too many."""
     count: int
     samples: int | None
     """Leading size of the first tensor, of one call."""
@@ -33,7 +30,7 @@ class Invocations:
     shapes: tuple[ShapeCount, ...]
     """The most frequent first."""
     at: tuple[float, ...]
-    """When the calls began that were told one by one: all, or the first so many."""
+    """When the calls began that were recorded one by one: all, or the first so many."""
     samples_at: tuple[int | None, ...]
     """The samples of each, parallel to `at`."""
     elements_at: tuple[int | None, ...] = ()
@@ -44,22 +41,23 @@ class Invocations:
     """Calls that a `FixedShape` made, at its own sizes."""
 
 
-@dataclass(slots=True)
-class _Sum:
-    """What is known so far of one callable."""
-
-    function: Location
-    shapes: dict[tuple[str | None, int | None, int | None], int] = field(
-        default_factory=dict[tuple["str | None", "int | None", "int | None"], int]
-    )
-    at: list[float] = field(default_factory=list[float])
-    samples_at: list[int | None] = field(default_factory=list["int | None"])
-    elements_at: list[int | None] = field(default_factory=list["int | None"])
-    tensors: tuple[str, ...] = ()
-    padded: int = 0
-
+Shape = tuple["str | None", "int | None", "int | None"]
+"""Shapes, samples, elements."""
 
 OTHERS = Location("", 0, "other callables")
+
+
+@dataclass(slots=True)
+class _Sum:
+    """The calls of one callable so far."""
+
+    function: Location
+    shapes: dict[Shape, int] = field(default_factory=dict[Shape, int])
+    at: list[tuple[float, int | None, int | None]] = field(
+        default_factory=list[tuple[float, "int | None", "int | None"]]
+    )
+    tensors: tuple[str, ...] = ()
+    padded: int = 0
 
 
 def invocations_of(process: int, batches: Iterable[CompiledCallsMade]) -> list[Invocations]:
@@ -81,23 +79,17 @@ def _add(batch: CompiledCallsMade, sums: dict[int, _Sum]) -> None:
     for number, padded in zip(batch.numbers, batch.padded, strict=False):
         if number in sums:
             sums[number].padded += padded
-    for place, at in zip(batch.order, batch.at, strict=False):
-        if 0 <= place < len(rows):
-            number, (_, samples, elements), _ = rows[place]
-            sums[number].at.append(at)
-            sums[number].samples_at.append(samples)
-            sums[number].elements_at.append(elements)
+    for index, at in zip(batch.order, batch.at, strict=False):
+        if 0 <= index < len(rows):
+            number, (_, samples, elements), _ = rows[index]
+            sums[number].at.append((at, samples, elements))
 
 
-def _rows(
-    batch: CompiledCallsMade,
-) -> Iterator[tuple[int, tuple[str | None, int | None, int | None], int]]:
+def _rows(batch: CompiledCallsMade) -> Iterator[tuple[int, Shape, int]]:
     kinds = list(zip(batch.shapes, batch.samples, batch.elements, strict=False))
-    for number, place, count in zip(
-        batch.callables, batch.shape_places, batch.counts, strict=False
-    ):
-        shape = kinds[place] if 0 <= place < len(kinds) else (None, None, None)
-        yield number, shape, count
+    columns = (batch.callables, batch.shape_places, batch.counts)
+    for number, index, count in zip(*columns, strict=False):
+        yield number, kinds[index] if 0 <= index < len(kinds) else (None, None, None), count
 
 
 def _summed(process: int, item: _Sum) -> Invocations:
@@ -110,9 +102,9 @@ def _summed(process: int, item: _Sum) -> Invocations:
             ShapeCount(shapes, count, samples, elements)
             for (shapes, samples, elements), count in counted
         ),
-        at=tuple(item.at),
-        samples_at=tuple(item.samples_at),
-        elements_at=tuple(item.elements_at),
+        at=tuple(at for at, _, _ in item.at),
+        samples_at=tuple(samples for _, samples, _ in item.at),
+        elements_at=tuple(elements for _, _, elements in item.at),
         tensors=item.tensors,
         padded=item.padded,
     )

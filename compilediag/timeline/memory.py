@@ -1,7 +1,7 @@
-"""How the memory of each CUDA device developed over a run, and what that hints at.
+"""The memory of each CUDA device over a run, and what it hints at.
 
-Growth is told from the first reading in steady state to the last: what the first steps allocate is
-no growth. Pure.
+Growth is measured from the first reading in steady state to the last: what the first steps
+allocate is no growth.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from compilediag_harness.wire import DeviceMemoryRead
 STEADY_FROM_STEP = 2
 """Steps before it allocate gradients and the state of optimizers."""
 
-NOTEWORTHY_BYTES = 64 << 20
+MIN_BYTES = 64 << 20
 """Growth, and unused split blocks, below it are not worth a hint."""
 
 FLAT = 0.1
@@ -74,7 +74,7 @@ def _device(process: int, device: int, reads: Sequence[DeviceMemoryRead]) -> Dev
 
 
 def _growth(steady: Sequence[DeviceMemoryRead]) -> Growth | None:
-    """Pools before their sum, because they say more."""
+    """Pools before their sum, because they are more specific."""
     if len(steady) < 2:
         return None
     grown = _grown(steady)
@@ -99,15 +99,15 @@ def _hint(last: DeviceMemoryRead, steady: Sequence[DeviceMemoryRead]) -> str | N
         return f"the allocator emptied its cache and tried again {retries} times: memory is tight"
     grown = _grown(steady) if len(steady) >= 2 else {}
     reserved, allocated = grown.get("reserved_bytes", 0), grown.get("allocated_bytes", 0)
-    if reserved >= NOTEWORTHY_BYTES and allocated < FLAT * reserved:
+    if reserved >= MIN_BYTES and allocated < FLAT * reserved:
         return (
             f"fragmentation: reserved grew by {_mib(reserved)} MiB while allocated "
             f"{'grew by' if allocated >= 0 else 'shrank by'} {_mib(abs(allocated))} MiB"
         )
     split, held = last.current.get("inactive_split_bytes", 0), last.current.get("reserved_bytes", 0)
-    if split >= NOTEWORTHY_BYTES and split >= SPLIT_SHARE * held:
+    if split >= MIN_BYTES and split >= SPLIT_SHARE * held:
         return f"fragmentation: {split / held:.0%} of reserved is in unused split blocks"
-    if allocated >= NOTEWORTHY_BYTES:
+    if allocated >= MIN_BYTES:
         return f"allocated grew by {_mib(allocated)} MiB since step {steady[0].step}"
     return None
 

@@ -1,7 +1,4 @@
-"""The producer-consumer loops of a run, from the batches in which they were told.
-
-Pure.
-"""
+"""The producer-consumer loops of a run, from the batches in which they were recorded."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from compilediag_harness.wire import PipelineWorked
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class StageRun:
     """One training step, one call of inference, or one wait for samples."""
 
     stage: str
@@ -31,13 +28,13 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class PipelineLoop:
-    """One loop of one process, in the order its stretches ended."""
+    """One loop of one process, in the order its stage runs ended."""
 
     process: int
     name: str
     slots: int | None
     """As declared."""
-    stretches: tuple[Stretch, ...]
+    stages: tuple[StageRun, ...]
     pool: tuple[tuple[float, int], ...]
     """When, and how many samples the pool held."""
 
@@ -52,7 +49,7 @@ def loops_of(process: int, batches: Iterable[PipelineWorked]) -> list[PipelineLo
             process=process,
             name=name,
             slots=parts[-1].slots,
-            stretches=tuple(item for part in parts for item in _stretches(part)),
+            stages=tuple(item for part in parts for item in _stage_runs(part)),
             pool=tuple(
                 pair for part in parts for pair in zip(part.pool_at, part.pool_sizes, strict=False)
             ),
@@ -61,7 +58,7 @@ def loops_of(process: int, batches: Iterable[PipelineWorked]) -> list[PipelineLo
     ]
 
 
-def _stretches(batch: PipelineWorked) -> Iterable[Stretch]:
+def _stage_runs(batch: PipelineWorked) -> Iterable[StageRun]:
     columns = (batch.stages, batch.starts, batch.walls, batch.samples)
     for row in zip(*columns, batch.threads, batch.infer_slots, strict=False):
-        yield Stretch(*row)
+        yield StageRun(*row)

@@ -1,26 +1,47 @@
-"""What one process told, by kind: each event with the step whose time it lies in."""
+"""The events of one process by kind, each with the step whose time it lies in.
+
+Two repairs come first, and doing them twice changes nothing. Batches are unpacked; where the
+parallel tuples of a batch differ in length, the record was doctored, and what all of them have is
+kept. And events get their final step: while a program runs, an event is recorded with the step in
+progress as far as it is known then, but the first iteration of several optimizers, or compiled
+calls that wait for an optimizer in vain, are decided later. Step ends are recorded only when they
+are final, so they overrule the labels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, TypeVar
 
-from compilediag.timeline.batches import apart
-from compilediag.timeline.step_labels import with_final_steps
 from compilediag_harness.wire import (
     CadenceAsked,
     CadenceDeclared,
     CadenceFired,
+    CollectivesPlanned,
+    Compiled,
+    CompileStarted,
     CudagraphRecorded,
     CudagraphsRan,
+    DynamoReset,
     Event,
+    EvidenceLost,
     FixedShapeCompiled,
     FixedShapeUsed,
     FixedShapeWarmed,
+    FrameSkipped,
+    GraphBroke,
     KneeMeasured,
     PaddingChecked,
+    Recompiled,
     RowsRun,
+    SpanEnded,
+    SpansEnded,
+    StepsEnded,
+    SyncsSampled,
+    WarningSeen,
 )
 
 Kind = TypeVar("Kind")
@@ -37,19 +58,40 @@ _FAMILIES: dict[type, type] = {
 }
 """Kinds whose order among each other is kept, and the kind under which all of a family are."""
 
+_IN_A_STEP = (
+    CadenceAsked,
+    CollectivesPlanned,
+    Compiled,
+    CompileStarted,
+    CudagraphRecorded,
+    DynamoReset,
+    EvidenceLost,
+    FixedShapeCompiled,
+    FixedShapeWarmed,
+    FrameSkipped,
+    GraphBroke,
+    PaddingChecked,
+    Recompiled,
+    RowsRun,
+    SpanEnded,
+    SyncsSampled,
+    WarningSeen,
+)
+"""Recorded when they happen. The others are recorded after the step they are about has ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessEvents:
-    """The events of one process, each kind or family in the order in which it was told."""
+    """The events of one process, each kind or family in the order in which it was recorded."""
 
     index: int
     by_kind: dict[type, list[Any]]
 
     @classmethod
     def of_process(cls, index: int, events: Iterable[Event]) -> ProcessEvents:
-        """The events of a journal, batches taken apart."""
+        """The events of a journal."""
         by_kind: dict[type, list[Any]] = {}
-        for event in with_final_steps(apart(events)):
+        for event in assign_steps(unbatch(events)):
             kind = type(event)
             by_kind.setdefault(_FAMILIES.get(kind, kind), []).append(event)
         return cls(index, by_kind)
@@ -60,5 +102,67 @@ class ProcessEvents:
 
     def last(self, kind: type[Kind]) -> Kind | None:
         """The newest of a kind, which overrules those before it."""
-        told = self.by_kind.get(kind)
-        return told[-1] if told else None
+        found = self.by_kind.get(kind)
+        return found[-1] if found else None
+
+
+def fields_of(event: Event, kind: type) -> dict[str, Any]:
+    """The fields of an event that a dataclass has under the same names."""
+    return {name: getattr(event, name) for name in _shared(type(event), kind)}
+
+
+@cache
+def _shared(event: type, kind: type) -> tuple[str, ...]:
+    own = {item.name for item in fields(event)}
+    return tuple(item.name for item in fields(kind) if item.name in own)
+
+
+def unbatch(events: Iterable[Event]) -> Iterator[Event]:
+    """The events, with each batch of spans as its spans, in the order they ended."""
+    for event in events:
+        if isinstance(event, SpansEnded):
+            yield from _spans(event)
+        else:
+            yield event
+
+
+def _spans(batch: SpansEnded) -> Iterator[SpanEnded]:
+    kinds = list(zip(batch.names, batch.depths, batch.threads, batch.phases, strict=False))
+    columns = (batch.kinds, batch.steps, batch.starts_ns, batch.walls_ns)
+    for kind, step, start_ns, wall_ns in zip(*columns, strict=False):
+        if 0 <= kind < len(kinds):
+            name, depth, thread, phase = kinds[kind]
+            start, wall_s = start_ns / 1e9, wall_ns / 1e9
+            yield SpanEnded(start + wall_s, step, name, start, wall_s, depth, thread, phase or None)
+
+
+def assign_steps(events: Iterable[Event]) -> tuple[Event, ...]:
+    """The events of one process, each with the step whose time it lies in."""
+    events = tuple(events)
+    ends: list[float] = []
+    numbers: list[int] = []
+    for batch in events:
+        if isinstance(batch, StepsEnded):
+            ends += batch.ends
+            numbers += range(batch.first, batch.first + len(batch.ends))
+    if not ends:
+        return events
+    return tuple(_assigned(event, ends, numbers) for event in events)
+
+
+def _assigned(event: Event, ends: list[float], numbers: list[int]) -> Event:
+    if isinstance(event, _IN_A_STEP):
+        return replace(event, step=_step_at(event.t, event.step, ends, numbers))
+    if isinstance(event, CadenceFired):
+        fired = zip(event.at, event.steps, strict=False)
+        return replace(event, steps=tuple(_step_at(t, step, ends, numbers) for t, step in fired))
+    return event
+
+
+def _step_at(t: float, recorded: int, ends: list[float], numbers: list[int]) -> int:
+    """The step at `t`; the recorded one where the steps around it are not known."""
+    index = bisect_left(ends, t)
+    before = numbers[index - 1] if index else -1
+    if index == len(ends):  # after the last step that was written
+        return max(recorded, before + 1)
+    return before + 1 if numbers[index] == before + 1 else recorded

@@ -1,11 +1,19 @@
-"""What was measured of a run's steps, as types: their times, device times, calls, reads, hooks."""
+"""What was measured of the steps of a process: times, device times, disabled calls, hooks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from compilediag_harness.wire import Location, PackedBuffer
+from compilediag.timeline.process import ProcessEvents
+from compilediag_harness.wire import (
+    Compiled,
+    DeviceStepsTimed,
+    DisabledCallsEnded,
+    HooksFound,
+    Location,
+    StepsEnded,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +30,7 @@ class Step:
     compile_s: float
     forward_s: float | None = None
     backward_s: float | None = None
-    noted: bool = False
+    unsampled: bool = False
     """Only its end is known, and its waits for data and spans; nothing of its calls."""
     measuring_s: float = 0.0
     """Seconds of our own work in it, where that was much."""
@@ -52,41 +60,6 @@ class DisabledCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncSite:
-    """Reads of one kind on one of the user's lines, in one sampled step."""
-
-    place: Location
-    kind: str
-    """"item", "bool", "cpu"...; see `SyncsSampled`."""
-    loop: int | None
-    """First line of the innermost loop around it in its function, where one is known."""
-    spans: tuple[str, ...]
-    """Names of the spans that were open, outermost first."""
-    count: int
-    seconds: float | None = None
-    """Inside the calls, waiting included; None: not timed."""
-
-
-@dataclass(frozen=True, slots=True)
-class SyncSample:
-    """Where one whole step made the host wait for tensor data; empty where it did not."""
-
-    process: int
-    step: int
-    on_device: bool
-    """The tensors were on a device; False: the reads would wait if they were."""
-    complete: bool
-    """False when the step held more than were counted."""
-    sites: tuple[SyncSite, ...]
-    seconds: float | None = None
-    """Inside all of the reads; None where not every one was timed."""
-    noting_s: Mapping[str, float] = field(default_factory=dict[str, float])
-    """What noting them made the step longer by, by phase."""
-    packed: tuple[PackedBuffer, ...] = ()
-    """Buffers that the step filled and then wrote into."""
-
-
-@dataclass(frozen=True, slots=True)
 class Hook:
     """A hook of the program's on a compiled module or its parameters, when the process ended."""
 
@@ -105,3 +78,78 @@ class PartialPhase:
     process: int
     phase: str
     missing: str
+
+
+def steps_of(part: ProcessEvents) -> list[Step]:
+    """Every step that ended, with the seconds that compiles took in it."""
+    compile_s: dict[int, float] = {}
+    for row in part.of(Compiled):
+        compile_s[row.step] = compile_s.get(row.step, 0.0) + row.seconds
+    made: list[Step] = []
+    for batch in part.of(StepsEnded):
+        for offset, (end, wall_s) in enumerate(zip(batch.ends, batch.every_wall(), strict=False)):
+            number = batch.first + offset
+            made.append(
+                Step(
+                    process=part.index,
+                    number=number,
+                    end=end,
+                    wall_s=wall_s,
+                    data_wait_s=_at(batch.data_wait, offset),
+                    optimizer_s=_at(batch.optimizer, offset),
+                    spans_s=_at(batch.spans, offset),
+                    compile_s=compile_s.get(number, 0.0),
+                    forward_s=_at(batch.forward, offset),
+                    backward_s=_at(batch.backward, offset),
+                    unsampled=batch.noted,
+                    measuring_s=0.0 if offset else batch.measuring_s,
+                )
+            )
+    return made
+
+
+def _at(values: tuple[float, ...], index: int) -> float | None:
+    """None where the phase was not measured: an empty tuple is not zero seconds."""
+    return values[index] if index < len(values) else None
+
+
+def partial_phases_of(process: int, batches: Iterable[StepsEnded]) -> list[PartialPhase]:
+    """Phases that were measured in part, each once."""
+    missing = {name: why for batch in batches for name, why in batch.partial.items()}
+    return [PartialPhase(process, name, why) for name, why in missing.items()]
+
+
+def device_steps_of(process: int, batches: Iterable[DeviceStepsTimed]) -> list[DeviceStep]:
+    """The steps whose device time is known."""
+    return [
+        DeviceStep(process, *row)
+        for batch in batches
+        for row in zip(batch.steps, batch.step_s, batch.forward_s, batch.backward_s, strict=False)
+    ]
+
+
+def disabled_calls_of(process: int, batches: Iterable[DisabledCallsEnded]) -> list[DisabledCalls]:
+    """Each function once a phase, its batches added up."""
+    sums: dict[tuple[Location, str], DisabledCalls] = {}
+    for batch in batches:
+        columns = (batch.functions, batch.phases, batch.counts, batch.total_s, batch.longest_s)
+        for function, phase, count, total_s, longest_s in zip(*columns, strict=False):
+            key = (function, phase)
+            known = sums.get(key) or DisabledCalls(process, function, phase, 0, 0.0, 0.0)
+            sums[key] = replace(
+                known,
+                count=known.count + count,
+                total_s=known.total_s + total_s,
+                longest_s=max(known.longest_s, longest_s),
+            )
+    return list(sums.values())
+
+
+def hooks_of(process: int, checks: Sequence[HooksFound]) -> list[Hook]:
+    """The hooks on compiled modules, at the last check."""
+    found = checks[-1]
+    columns = (found.kinds, found.targets, found.functions, found.disabled)
+    return [
+        Hook(process, kind, target, function, disabled)
+        for kind, target, function, disabled in zip(*columns, strict=False)
+    ]

@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from compilediag.timeline.steps import SyncSample, SyncSite
-from compilediag_harness.wire import Location, SyncsSampled
+from compilediag_harness.wire import Location, PackedBuffer, SyncsSampled
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSite:
+    """Reads of one kind on one of the user's lines, in one sampled step."""
+
+    place: Location
+    kind: str
+    """"item", "bool", "cpu"...; see `SyncsSampled`."""
+    loop: int | None
+    """First line of the innermost loop around it in its function, where one is known."""
+    spans: tuple[str, ...]
+    """Names of the spans that were open, outermost first."""
+    count: int
+    seconds: float | None = None
+    """Inside the calls, waiting included; None: not timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSample:
+    """Where one whole step made the host wait for tensor data; empty where it did not."""
+
+    process: int
+    step: int
+    on_device: bool
+    """The tensors were on a device; False: the reads would wait if they were."""
+    complete: bool
+    """False when the step held more than were counted."""
+    sites: tuple[SyncSite, ...]
+    seconds: float | None = None
+    """Inside all of the reads; None where not every one was timed."""
+    noting_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What noting them made the step longer by, by phase."""
+    packed: tuple[PackedBuffer, ...] = ()
+    """Buffers that the step filled and then wrote into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +61,9 @@ class SyncLine:
 
 
 def sample_of(process: int, event: SyncsSampled) -> SyncSample:
-    """One step. Tuples of different lengths come from a doctored record: what all tell is kept."""
-    told = event.places, event.kinds, event.loops, event.spans, event.counts
-    rows = list(zip(*told, strict=False))
+    """One step. Tuples of different lengths come from a doctored record: what all have is kept."""
+    columns = event.places, event.kinds, event.loops, event.spans, event.counts
+    rows = list(zip(*columns, strict=False))
     timed = len(event.seconds) == len(rows)
     seconds = event.seconds if timed else (None,) * len(rows)
     return SyncSample(
@@ -51,36 +86,27 @@ def lines_of(
     samples: Iterable[SyncSample], wanted: Callable[[SyncSite], bool] = lambda _: True
 ) -> tuple[SyncLine, ...]:
     """The lines of the samples of one process, those with most reads first."""
-    by_step: dict[tuple[Location, str], dict[int, int]] = {}
-    loops: dict[tuple[Location, str], int] = {}
-    spent: dict[tuple[Location, str], list[float | None]] = {}
+    grouped: dict[tuple[Location, str], list[tuple[int, SyncSite]]] = {}
     for sample in samples:
         for site in sample.sites:
-            if not wanted(site):
-                continue
-            key = (site.place, site.kind)
-            steps = by_step.setdefault(key, {})
-            steps[sample.step] = steps.get(sample.step, 0) + site.count
-            spent.setdefault(key, []).append(site.seconds)
-            if site.loop is not None:
-                loops[key] = site.loop
-    lines = [
-        SyncLine(
-            place=key[0],
-            kind=key[1],
-            loop=loops.get(key),
-            count=sum(steps.values()),
-            most=max(steps.values()),
-            steps=tuple(sorted(steps)),
-            seconds=_sum(spent[key]),
-        )
-        for key, steps in by_step.items()
-    ]
-    return tuple(sorted(lines, key=lambda line: -line.count))
+            if wanted(site):
+                grouped.setdefault((site.place, site.kind), []).append((sample.step, site))
+    return tuple(sorted(map(_line, grouped.values()), key=lambda line: -line.count))
 
 
-def _sum(seconds: Iterable[float | None]) -> float | None:
-    """None as soon as one of them is not known."""
-    known = list(seconds)
-    told = [item for item in known if item is not None]
-    return sum(told) if len(told) == len(known) else None
+def _line(found: Sequence[tuple[int, SyncSite]]) -> SyncLine:
+    """Reads of one kind on one line, each with its step."""
+    sites = [site for _, site in found]
+    by_step: Counter[int] = Counter()
+    for step, site in found:
+        by_step[step] += site.count
+    seconds = [site.seconds for site in sites if site.seconds is not None]
+    return SyncLine(
+        place=sites[0].place,
+        kind=sites[0].kind,
+        loop=next((site.loop for site in reversed(sites) if site.loop is not None), None),
+        count=sum(by_step.values()),
+        most=max(by_step.values()),
+        steps=tuple(sorted(by_step)),
+        seconds=sum(seconds) if len(seconds) == len(sites) else None,
+    )

@@ -10,30 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.cadence import CadenceGroup
-from compilediag.timeline.compiles import (
-    BreakSite,
-    CollectiveSchedule,
-    Compile,
-    Frame,
-    Hazards,
-    Recompile,
-    SkippedFrame,
-)
+from compilediag.timeline.compiles import CollectiveSchedule, Compile, Recompile
 from compilediag.timeline.counts import Counts, counts_of
 from compilediag.timeline.cudagraphs import CudagraphRun
 from compilediag.timeline.fixed_shapes import FixedShapeRun
+from compilediag.timeline.frames import Frame, Hazards, SkippedFrame
 from compilediag.timeline.invocations import Invocations
 from compilediag.timeline.memory import DeviceMemory
 from compilediag.timeline.pipelines import PipelineLoop
-from compilediag.timeline.steps import (
-    DeviceStep,
-    DisabledCalls,
-    Hook,
-    PartialPhase,
-    Step,
-    SyncSample,
-)
+from compilediag.timeline.steps import DeviceStep, DisabledCalls, Hook, PartialPhase, Step
+from compilediag.timeline.syncs import SyncSample
 from compilediag.timeline.tracked import TrackedRun
 from compilediag.timeline.train_log import TrainLog
 from compilediag_harness.wire import (
@@ -52,14 +40,14 @@ from compilediag_harness.wire import (
 
 @dataclass(frozen=True, slots=True)
 class TextLog:
-    """What the text log of the run (TORCH_LOGS) says, counted independently of the events."""
+    """What the text log of the run (TORCH_LOGS) contains, counted independently of the events."""
 
     recompiling_lines: int
     """"Recompiling function" messages: one more than the real recompiles per frame at the limit."""
     limit_warnings: int
     break_sites: frozenset[tuple[str, int]]
     profile_uses: tuple[str, ...] = ()
-    """Messages that tell of a stored dynamic-shape profile in use."""
+    """Messages about a stored dynamic-shape profile in use."""
     log_lines: int = 0
     """Lines that carry the prefix of torch's log."""
     unknown_lines: int = 0
@@ -70,7 +58,7 @@ class TextLog:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of the run, as its journal tells it."""
+    """One process of the run, as its journal has it."""
 
     index: int
     started: ProcessStarted | None
@@ -92,7 +80,7 @@ class Timeline:
     frames: tuple[Frame, ...] = ()
     compiles: tuple[Compile, ...] = ()
     recompiles: tuple[Recompile, ...] = ()
-    """Every time torch asked why, the attempt at the limit included (`produced` is False)."""
+    """Every time torch asked why no cache entry fits; `produced` is False at the limit."""
     breaks: tuple[BreakSite, ...] = ()
     collectives: tuple[CollectiveSchedule, ...] = ()
     skipped: tuple[SkippedFrame, ...] = ()
@@ -108,13 +96,13 @@ class Timeline:
     pipelines: tuple[PipelineLoop, ...] = ()
     tracked: tuple[TrackedRun, ...] = ()
     tracked_left_out: int = 0
-    """Runs that were not told one by one."""
+    """Runs that were not recorded one by one."""
     ablations: tuple[AblationWritten, ...] = ()
     invocations: tuple[Invocations, ...] = ()
     device_memory: tuple[DeviceMemory, ...] = ()
     fixed_shapes: tuple[FixedShapeRun, ...] = ()
     cudagraphs: tuple[CudagraphRun, ...] = ()
-    """Of the processes that told of CUDA graphs, also that there was none."""
+    """Of the processes that recorded anything about CUDA graphs."""
     profiles: tuple[ProfileEnded, ...] = ()
     partial_phases: tuple[PartialPhase, ...] = ()
     device_steps: tuple[DeviceStep, ...] = ()
@@ -145,9 +133,9 @@ class Timeline:
         """Frames, compiles, recompiles, breaks and fallbacks of all processes."""
         return counts_of(self.frames, self.compiles, self.breaks)
 
-    def tells(self, hook: str) -> bool:
-        """Whether the record of some process can tell this; a live run can tell everything, a trace
-        no steps, a text log no metrics."""
+    def observes(self, hook: str) -> bool:
+        """Whether the record of some process can hold this at all: that of a live run everything,
+        a trace no steps, a text log no metrics."""
         torches = [item.torch for item in self.processes if item.torch is not None]
         return not torches or any(torch.hooks.get(hook, True) for torch in torches)
 
@@ -166,3 +154,19 @@ def _lead_of(timeline: Timeline) -> int:
         if candidates:
             return min(candidates, key=lambda index: (ranks.get(index, 0), index))
     return timeline.processes[0].index if timeline.processes else 0
+
+
+def ranks_present(timeline: Timeline) -> tuple[int, ...]:
+    """The ranks whose journals arrived; without a launcher the one process is rank 0."""
+    started = [process for process in timeline.processes if process.started is not None]
+    ranks = {process.rank for process in started if process.rank is not None}
+    ranks.update(timeline.counted_ranks)
+    if not ranks and started:
+        return (0,)
+    return tuple(sorted(ranks))
+
+
+def world_size(timeline: Timeline) -> int | None:
+    """The largest world size a process recorded; None where there was no launcher."""
+    started = [process.started for process in timeline.processes if process.started is not None]
+    return max((each.world_size for each in started if each.world_size is not None), default=None)

@@ -1,7 +1,4 @@
-"""The runs that a program tracked itself, from the records in which they were told.
-
-Pure.
-"""
+"""The runs that a program tracked itself with `tracker()`."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from compilediag_harness.wire import RunTracked
 
 @dataclass(frozen=True, slots=True)
 class TrackedRun:
-    """One run of one process, as it was told last."""
+    """One run of one process, as it was recorded last."""
 
     process: int
     run: RunTracked

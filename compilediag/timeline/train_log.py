@@ -1,5 +1,5 @@
-"""What a trainer's own output says of a run: its steps, its rates, how it ended; and from where on
-its steps are steady.
+"""A run as its trainer printed it: steps, rates, how it ended; and from where on its steps are
+steady.
 
 Early steps lie in both directions: the first ones compile, allocate and fill caches, and where
 work is handed to a device without waiting for it, one of them may look a hundred times too fast.
@@ -18,31 +18,31 @@ STEADY_RATIO = 1.5
 STEADY_RUN = 3
 """So many steps in a row that are like the later ones end the warm-up."""
 
-FEWEST_STEADY = 2
-"""Fewer lines than this after warm-up tell no rate: a single early step is never trusted."""
+MIN_STEADY = 2
+"""Fewer lines than this after warm-up give no rate: a single early step is never trusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedEnding:
-    """How the log says that the run did not end well."""
+    """Why the run did not end well, by its log."""
 
     status: str
     """"failed", "killed" or "interrupted"."""
     reason: str
     exit_code: int | None = None
-    """As the launcher told it, 128 + signal when killed; None where it told none."""
+    """As the launcher printed it, 128 + signal when killed; None where it printed none."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainLog:
     """The step lines of one trainer in one rank, in their order, and what stands around them.
 
-    All series have one place a line and hold NaN where that line did not tell, or told no number.
+    All series have one place a line and hold NaN where a line has no such number.
     """
 
     trainer: str
     rank: str | None
-    """The name that the lines bear, such as "rank0"; None where lines bear none."""
+    """The name in the lines, such as "rank0"; None where they have none."""
     numbers: Sequence[float] = ()
     """The number of the step, as the trainer counts."""
     seconds: Sequence[float] = ()
@@ -52,19 +52,19 @@ class TrainLog:
     clock: str | None = None
     """Where the seconds are from: "trainer", "timestamps" of the lines, a progress "bar"."""
     ended_steps: int | None = None
-    """Steps that ended, as their numbers tell; None where lines bear no number."""
+    """Steps that ended, by their numbers; None where lines have none."""
     rates: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
     """Other series by the name of their field: "tokens_per_s", "mfu"..."""
     last: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Of fields that are no rates, what was told last: "loss", "grad_norm". May be NaN."""
+    """Of fields that are no rates, the last value: "loss", "grad_norm". May be NaN."""
     peaks: Mapping[str, float] = field(default_factory=dict[str, float])
     """Of peaks of memory the highest, in bytes."""
     whole: Mapping[str, float] = field(default_factory=dict[str, float])
-    """What the trainer said of the whole run when it had ended: "train_s", "steps_per_s"..."""
+    """What the trainer printed of the whole run at its end: "train_s", "steps_per_s"..."""
     losses: int = 0
     losses_not_finite: int = 0
     finished: bool = False
-    """The trainer said that it had ended."""
+    """The trainer printed that it had ended."""
     ending: LoggedEnding | None = None
     tail: str | None = None
     """The end of the output; the receipt cuts it."""
@@ -75,13 +75,13 @@ class TrainLog:
 
     @property
     def step_lines(self) -> int:
-        """Lines that told of a step."""
+        """Lines with a step."""
         return len(self.numbers)
 
 
 def warmup_lines(log: TrainLog, steps: int | None) -> int:
-    """How many leading lines belong to warm-up: those of the first `steps` steps, where that was
-    told; else those before the first few that are like the second half of the run.
+    """How many leading lines belong to warm-up: those of the first `steps` steps, where that is
+    given; else those before the first few that are like the second half of the run.
 
     The first line is always warm-up, unless it is the only one.
     """
@@ -93,26 +93,26 @@ def warmup_lines(log: TrainLog, steps: int | None) -> int:
         return 0
     usual = median(known[len(known) // 2 :])
     run = 0
-    for place, value in enumerate(signal):
+    for index, value in enumerate(signal):
         run = run + 1 if usual / STEADY_RATIO <= value <= usual * STEADY_RATIO else 0
         if run == STEADY_RUN:
-            return max(1, place + 1 - STEADY_RUN)
+            return max(1, index + 1 - STEADY_RUN)
     return max(1, len(signal) // 2)
 
 
 def _lines_of(log: TrainLog, steps: int) -> int:
     """The lines of the first so many steps."""
-    told = 0.0
-    for place, (number, covered) in enumerate(zip(log.numbers, log.covered, strict=True)):
+    passed = 0.0
+    for index, (number, covered) in enumerate(zip(log.numbers, log.covered, strict=True)):
         begun = number - covered - (log.numbers[0] - log.covered[0])
-        if (told if math.isnan(begun) else begun) >= steps:
-            return place
-        told += covered
+        if (passed if math.isnan(begun) else begun) >= steps:
+            return index
+        passed += covered
     return len(log.covered)
 
 
 def _signal(log: TrainLog) -> Sequence[float]:
-    """Seconds of each line, or where none are told what falls as they rise, turned over."""
+    """Seconds of each line, or where there are none the reciprocal of a rate."""
     if any(value > 0 for value in log.seconds):
         return log.seconds
     for series in log.rates.values():
@@ -122,32 +122,32 @@ def _signal(log: TrainLog) -> Sequence[float]:
 
 
 def timed(log: TrainLog, first: int = 0) -> Iterator[tuple[float, float]]:
-    """(seconds of a step, steps that they are the mean of) of every line that tells them."""
+    """(seconds of a step, steps that they are the mean of) of every line that has them."""
     for seconds, covered in zip(log.seconds[first:], log.covered[first:], strict=True):
         if seconds > 0:
             yield seconds, covered
 
 
 def steady_step_s(log: TrainLog, warmup: int) -> float | None:
-    """Median wall seconds of a step after warm-up; None where too few lines tell.
+    """Median wall seconds of a step after warm-up; None with too few lines.
 
     No mean: a trainer that prints every tenth step prints just those that evaluate or save.
     """
-    told = sorted(timed(log, warmup))
-    return at_share(told, 0.5) if len(told) >= FEWEST_STEADY else None
+    found = sorted(timed(log, warmup))
+    return at_share(found, 0.5) if len(found) >= MIN_STEADY else None
 
 
 def at_share(ordered: Sequence[tuple[float, float]], share: float) -> float:
     """The seconds at nearest rank `share` of (seconds, steps), each standing for its steps."""
-    rank, seen = share * sum(steps for _, steps in ordered), 0.0
+    rank, counted = share * sum(steps for _, steps in ordered), 0.0
     for seconds, steps in ordered:
-        seen += steps
-        if seen >= rank:
+        counted += steps
+        if counted >= rank:
             return seconds
     return ordered[-1][0]
 
 
 def steady_rate(log: TrainLog, name: str, warmup: int) -> float | None:
-    """The median of a rate after warm-up; None where too few lines tell it."""
+    """The median of a rate after warm-up; None with too few lines."""
     known = [value for value in log.rates.get(name, ())[warmup:] if value > 0]
-    return median(known) if len(known) >= FEWEST_STEADY else None
+    return median(known) if len(known) >= MIN_STEADY else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compilediag.timeline.fold_breaks import break_place
+from compilediag.timeline.breaks import break_place
 from compilediag.views.perfetto_lanes import Slice, slice_of
 from compilediag.views.words import count
 from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryRead, GraphBroke
@@ -239,10 +239,10 @@ def _fires(events: Iterable[Event]) -> list[Mark]:
 
 def _loop(loop: PipelineLoop) -> Iterable[Track]:
     """A track a stage of a producer-consumer loop."""
-    for stage in dict.fromkeys(item.stage for item in loop.stretches):
+    for stage in dict.fromkeys(item.stage for item in loop.stages):
         pieces = [
             slice_of(stage, item.start, item.wall_s, "pipeline", {"samples": item.samples})
-            for item in loop.stretches
+            for item in loop.stages
             if item.stage == stage
         ]
         yield Track(f"pipeline {loop.name}: {stage}", pieces)

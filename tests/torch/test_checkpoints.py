@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from compilediag.timeline.batches import apart
+from compilediag.timeline.process import unbatch
 from compilediag_harness import attach
 from compilediag_harness.base.session import Session
 from compilediag_harness.user_api.spans import span
@@ -37,7 +37,7 @@ def names(events: list[Event]) -> list[str]:
     from compilediag_harness.user_api import spans
 
     spans._write(0)  # pyright: ignore[reportPrivateUsage]
-    return [event.name for event in apart(events) if isinstance(event, SpanEnded)]
+    return [event.name for event in unbatch(events) if isinstance(event, SpanEnded)]
 
 
 @pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}])

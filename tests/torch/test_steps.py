@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from compilediag.timeline.batches import apart
+from compilediag.timeline.process import unbatch
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import steps
 from compilediag_harness.user_api.spans import span
@@ -36,7 +36,7 @@ def told(session: tuple[Session, list[Event]]) -> list[StepsEnded]:
 
 def ended(session: tuple[Session, list[Event]]) -> list[SpanEnded]:
     """The spans, after the session has finished."""
-    return [event for event in apart(session[1]) if isinstance(event, SpanEnded)]
+    return [event for event in unbatch(session[1]) if isinstance(event, SpanEnded)]
 
 
 def make() -> tuple[Any, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.timeline.batches import apart
-from compilediag.timeline.fold_timings import disabled_calls, hooks, partial_phases
+from compilediag.timeline.process import unbatch
+from compilediag.timeline.steps import disabled_calls_of, hooks_of, partial_phases_of
 from compilediag.timeline.timeline import DisabledCalls, Hook, PartialPhase
 from compilediag_harness.base.session import Session
 from compilediag_harness.wire import (
@@ -42,7 +42,7 @@ def batch(**changes: object) -> SpansEnded:
 def test_a_batch_is_its_spans() -> None:
     """In the order they ended, among the other events."""
     other = StepsEnded(1.0, 0, "optimizer", (1.0,), (1.0,))
-    assert list(apart([other, batch()])) == [
+    assert list(unbatch([other, batch()])) == [
         other,
         SpanEnded(1.25, 4, "metrics", 1.0, 0.25, 1, 7, None),
         SpanEnded(1.5, 4, "eval", 0.5, 1.0, 0, 0, "rest"),
@@ -53,19 +53,20 @@ def test_a_batch_is_its_spans() -> None:
 def test_old_records_stay_as_they_are() -> None:
     """A journal of before batches holds one record a span."""
     old: list[Event] = [SpanEnded(1.0, 0, "eval", 0.0, 1.0, 0, 0)]
-    assert list(apart(old)) == old
+    assert list(unbatch(old)) == old
 
 
 NUMBERS = st.lists(st.integers(-5, 5), max_size=4).map(tuple)
 
 
+@settings(deadline=None)
 @given(names=st.lists(st.text(), max_size=3).map(tuple), kinds=NUMBERS, starts_ns=NUMBERS)
 def test_a_doctored_batch_gives_what_all_of_it_tells(
     names: tuple[str, ...], kinds: tuple[int, ...], starts_ns: tuple[int, ...]
 ) -> None:
     """Tuples of other lengths and kinds that are none: no error, and no span without a name."""
     doctored = batch(names=names, kinds=kinds, starts_ns=starts_ns)
-    found = [event for event in apart([doctored]) if isinstance(event, SpanEnded)]
+    found = [event for event in unbatch([doctored]) if isinstance(event, SpanEnded)]
     assert len(found) <= min(len(kinds), len(starts_ns), 3)
     assert all(event.name in names for event in found)
 
@@ -82,7 +83,7 @@ def test_what_is_written_is_read() -> None:
             pass
     spans.finish(session)
     spans.uninstall(session)
-    found = [event for event in apart(events) if isinstance(event, SpanEnded)]
+    found = [event for event in unbatch(events) if isinstance(event, SpanEnded)]
     assert [event.name for event in found] == ["one", "two", "one"]
     assert all(event.wall_s >= 0.0 for event in found)
     assert [event.t for event in found] == sorted(event.t for event in found)
@@ -96,7 +97,7 @@ def test_sums_of_calls_are_added_up() -> None:
         ),
         DisabledCallsEnded(2.0, (HOOK, HOOK), ("forward", "rest"), (3, 1), (1.5, 0.5), (0.5, 0.5)),
     )
-    assert disabled_calls(0, batches) == [
+    assert disabled_calls_of(0, batches) == [
         DisabledCalls(0, HOOK, "forward", 5, 2.5, 0.75),
         DisabledCalls(0, OTHER, "rest", 1, 4.0, 4.0),
         DisabledCalls(0, HOOK, "rest", 1, 0.5, 0.5),
@@ -104,9 +105,8 @@ def test_sums_of_calls_are_added_up() -> None:
 
 
 def test_hooks_and_partial_phases() -> None:
-    """Each as it was told; what is missing of a phase is said once."""
+    """Each as it was recorded; what is missing of a phase is listed once."""
     found = HooksFound(1.0, ("forward_hook",), ("encoder",), (HOOK,), (True,))
-    assert hooks(2, [found]) == [Hook(2, "forward_hook", "encoder", HOOK, True)]
-    assert hooks(2, []) == []
+    assert hooks_of(2, [found]) == [Hook(2, "forward_hook", "encoder", HOOK, True)]
     steps = StepsEnded(1.0, 0, "call", (1.0,), (1.0,), partial={"forward": "only inside Net"})
-    assert partial_phases(1, (steps, steps)) == [PartialPhase(1, "forward", "only inside Net")]
+    assert partial_phases_of(1, (steps, steps)) == [PartialPhase(1, "forward", "only inside Net")]

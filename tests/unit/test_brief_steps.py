@@ -109,12 +109,12 @@ def test_noted_and_watched_steps_in_turn() -> None:
     program.steps(count)
     steps = program.told()
     check(program, steps, count)
-    watched = [step for step in steps if not step.noted]
+    watched = [step for step in steps if not step.unsampled]
     assert [step.number for step in watched] == [n for n in program.watched if n < count]
     assert FIRST_STEPS <= len(watched) <= FIRST_STEPS + 5 * WATCHED_STEPS
     assert max(step.number for step in watched) > FIRST_STEPS + 3 * stretch
     assert all(step.forward_s == pytest.approx(WALL / 2) for step in watched)
-    assert all(step.forward_s is None for step in steps if step.noted)
+    assert all(step.forward_s is None for step in steps if step.unsampled)
     assert all(step.wall_s == pytest.approx(WALL) for step in steps)
 
 
@@ -140,7 +140,7 @@ def test_a_compile_in_a_noted_step() -> None:
     program.steps(100)
     steps = program.told()
     check(program, steps, FIRST_STEPS + 121)
-    after = [step.number for step in steps if not step.noted and step.number > compiled]
+    after = [step.number for step in steps if not step.unsampled and step.number > compiled]
     assert after == list(range(compiled + 1, compiled + 1 + WATCHED_AFTER_COMPILE))
 
 
@@ -164,7 +164,7 @@ def test_all_steps_are_watched(why: str, monkeypatch: pytest.MonkeyPatch) -> Non
     program.steps(FIRST_STEPS + 200, 1.5 * BRIEF_S if why == "long" else WALL)
     steps = program.told()
     check(program, steps, FIRST_STEPS + 200)
-    assert not any(step.noted for step in steps)
+    assert not any(step.unsampled for step in steps)
     assert len(program.heard) == len(steps)
 
 
@@ -176,7 +176,7 @@ def test_steps_that_become_long_are_watched_again() -> None:
     assert not program.paused
     steps = program.told()
     check(program, steps, FIRST_STEPS + 220)
-    assert sum(step.noted for step in steps) < 20 + NOTED_S / BRIEF_S + 1
+    assert sum(step.unsampled for step in steps) < 20 + NOTED_S / BRIEF_S + 1
 
 
 def test_waits_for_data_are_told_of_every_step() -> None:
@@ -186,7 +186,7 @@ def test_waits_for_data_are_told_of_every_step() -> None:
         program.step(1, WALL, WALL / 4 if number % 2 else WALL / 8)
     steps = program.told()
     check(program, steps, FIRST_STEPS + 100)
-    assert any(step.noted for step in steps)
+    assert any(step.unsampled for step in steps)
     for step in steps:
         assert step.data_wait_s == pytest.approx(WALL / 4 if step.number % 2 else WALL / 8)
 
@@ -206,9 +206,9 @@ def test_another_optimizer() -> None:
     steps = program.told()
     assert [step.number for step in steps] == list(range(len(steps)))
     before, *after = steps[FIRST_STEPS + 19 :]
-    assert before.noted
+    assert before.unsampled
     assert before.wall_s == pytest.approx(2 * WALL)  # the other optimizer is a part of that step
-    assert not any(step.noted for step in after)
+    assert not any(step.unsampled for step in after)
 
 
 def test_an_optimizer_in_place_of_another() -> None:

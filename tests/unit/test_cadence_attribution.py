@@ -17,7 +17,7 @@ from compilediag.diagnosis.cadence.groups import Group
 from compilediag.diagnosis.cadence.plan import Plan, Variant
 from compilediag.diagnosis.cadence.samples import Evidence, Sample, evidence_of
 from compilediag.timeline.cadence import CadenceGroup
-from compilediag.timeline.steps import SyncSite
+from compilediag.timeline.syncs import SyncSite
 from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
 from compilediag_harness.wire import Location
 

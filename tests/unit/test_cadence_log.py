@@ -9,7 +9,7 @@ import pytest
 
 from compilediag.readers.journal import decode_line
 from compilediag.timeline.cadence import groups_of
-from compilediag.timeline.step_labels import with_final_steps
+from compilediag.timeline.process import assign_steps
 from compilediag_harness.base.session import Session
 from compilediag_harness.user_api import cadence_log
 from compilediag_harness.user_api.cadence import Cadence, cadence
@@ -137,7 +137,7 @@ def test_steps_are_final_when_it_is_known_where_they_ended() -> None:
     declared = CadenceDeclared(0.0, 0, "entropy", 2, 0, 2)
     labelled = [
         event
-        for event in with_final_steps([declared, CadenceAsked(0.1, 0, "entropy", 10), batch, ends])
+        for event in assign_steps([declared, CadenceAsked(0.1, 0, "entropy", 10), batch, ends])
         if isinstance(event, CadenceDeclared | CadenceAsked | CadenceFired)
     ]
     (group,) = groups_of(0, labelled)

@@ -1,9 +1,9 @@
-"""The sizes that change from call to call, out of the shapes that the harness spells."""
+"""The sizes that change from call to call, out of the shapes that the harness writes."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
@@ -42,7 +42,7 @@ def test_nothing_changes_or_nothing_is_known(shapes: list[tuple[str | None, int]
 
 
 def test_calls_that_cannot_be_compared_are_counted() -> None:
-    """Symbolic sizes, a tensor more, shapes not told apart: none of them is guessed at."""
+    """Symbolic sizes, a tensor more, shapes not distinguished: none of them is guessed at."""
     shapes = [
         ("[8]", 5),
         ("[9]", 1),
@@ -64,6 +64,7 @@ def test_names_fit_or_are_not_used() -> None:
         assert found.dims == (("0:0", "ids:0"),)
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.tuples(st.integers(0, 9), st.integers(0, 9)), st.integers(1, 5), min_size=1, max_size=8

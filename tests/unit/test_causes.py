@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from compilediag.diagnosis.causes import causes_of
+from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.findings import Cause
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
@@ -97,7 +97,7 @@ class TestFamilies:
         assert (cause.expected, cause.actual) == ("0 keys", "1 key")
 
     def test_flag_of_torch_2_7(self) -> None:
-        """2.7 guards a flag by the id of False: the process knows which value that is."""
+        """2.7 guards a flag by the id of False: the process shows which value that is."""
         guard = replace(FLAG, leaf="ID_MATCH", text=f"___check_obj_id({CELL}, 9)", expected="False")
         cause = only(guard)
         assert (cause.rule, cause.kind, cause.expected) == ("CD101", "value", "False")
@@ -183,7 +183,7 @@ class TestFamilies:
         assert only(replace(guard, facts=MODULE)).rule == "CD104"
 
     def test_duck_sizing(self) -> None:
-        """The explanation torch prints behind an equality tells accident from need."""
+        """The explanation torch prints behind an equality separates accident from need."""
         guard = FalseGuard("", "SHAPE", "L['y'].size()[0] == L['x'].size()[0]")
         printed = (
             "0/0: y.size()[0] == x.size()[0]  # duck sizing added this equality because these "
@@ -258,7 +258,7 @@ class TestConsequences:
         assert codes(grown, value("L['d']['k']", "2", "3", facts)) == ["CD107", "CD108"]
 
     def test_printed_reason_beside_its_leaf(self) -> None:
-        """A printed reason without a source says nothing that its leaf does not say better."""
+        """A printed reason without a source adds nothing to its leaf."""
         text = "_has_dynamo_dim_marking is present on runtime tensor but was absent at compile time"
         leaf = FalseGuard(
             "L['x']", "DIMENSION_DYNAMIC_MARKING_GUARD", "hasattr(x, '_dynamo_dynamic_indices')"
@@ -337,7 +337,7 @@ class TestNearest:
         assert [cause.rule for cause in found] == ["CD105"]
 
     def test_ties_go_to_the_most_recently_used(self) -> None:
-        """Of equals the first listed entry tells what changed since the previous call."""
+        """Of equals the first listed entry shows what changed since the previous call."""
         found = causes_of(recompile(entry(FLAG), entry(X, compile_id="0/1")))
         assert [cause.rule for cause in found] == ["CD101"]
 
@@ -355,7 +355,7 @@ class TestNearest:
         assert [cause.rule for cause in found] == ["CD103", "CD105"]
 
     def test_leafless_entry_takes_the_printed_reason(self) -> None:
-        """An entry whose leaves are all true says what torch printed: on 2.7 an empty reason."""
+        """An entry whose leaves are all true has what torch printed: on 2.7 an empty reason."""
         (cause,) = causes_of(recompile(entry(), reasons=("0/0: ",)))
         assert (cause.rule, cause.confidence) == ("CD112", "text")
 
@@ -366,17 +366,17 @@ class TestText:
     REASONS = ("0/1: n == 2", "0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5")
 
     def test_first_reason_is_primary(self) -> None:
-        """The nearest entry is unknown: the most recently used one is taken, and said so."""
+        """The nearest entry is unknown: the most recently used one is taken, with that confidence."""
         (cause,) = causes_of(recompile(reasons=self.REASONS))
         assert (cause.rule, cause.primary, cause.confidence) == ("CD107", True, "text")
 
     def test_incomplete_analysis_is_not_trusted(self) -> None:
-        """Half of the entries do not tell the nearest one."""
+        """Half of the entries do not determine the nearest one."""
         (cause,) = causes_of(recompile(entry(FLAG), reasons=self.REASONS, problem="stopped"))
         assert (cause.rule, cause.confidence) == ("CD107", "text")
 
     def test_no_reason_at_all(self) -> None:
-        """Nothing is known: the cause says so instead of guessing."""
+        """Nothing is known: the cause is unclassified, not guessed."""
         (cause,) = causes_of(recompile())
         assert (cause.rule, cause.kind) == ("CD190", "no_reason")
 

@@ -19,8 +19,8 @@ from timelines import (
     timeline,
 )
 
-from compilediag.diagnosis.causes import causes_of
 from compilediag.diagnosis.causes.of_run import causes_in
+from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding, Fix, Severity
 from compilediag.diagnosis.rules.catalogue import ALL_RULES
@@ -89,9 +89,9 @@ def test_causes_are_worked_out_once_and_kept() -> None:
         [attempt("0/0"), attempt("0/1", kind="recompile", cause=recompile(guards=[false_guard()]))]
     )
     diagnosis = diagnose(run)
-    (asked,) = run.recompiles
+    (again,) = run.recompiles
     assert diagnosis.causes == causes_in(run)
-    assert diagnosis.causes.of(asked) == causes_of(asked)
+    assert diagnosis.causes.of(again) == causes_of(again)
     rules = [rule for rule in ALL_RULES if isinstance(rule, RecompileRule)]
     alone = [replace(finding, id="F1") for rule in rules for finding in rule(run)]
     assert alone == list(diagnosis.findings) != []
@@ -193,7 +193,7 @@ def test_an_explicit_break_keeps_its_severity() -> None:
 
 
 def test_the_limit_and_its_cause() -> None:
-    """Both are said: what recompiles, and that the frame is eager since; nothing else is."""
+    """Both are findings: what recompiles, and that the frame is eager since; nothing else is."""
     diagnosis = diagnose(timeline(at_limit(8), text_log=log(8, 1)))
     assert [finding.rule for finding in diagnosis.findings] == ["CD107", "CD152"]
     cause, limit = diagnosis.findings
@@ -218,7 +218,7 @@ def test_an_armed_guard_alone() -> None:
 
 
 def test_a_violated_constraint_did_not_run_eager() -> None:
-    """The frame that failed for it is not told a second time."""
+    """The frame that failed for it is not reported a second time."""
     failed = attempt("0/0", kind="failed", fail_type="ConstraintViolationError", fail_reason="x")
     fine = attempt("1/0", where=Location(FILE, 30, "head"))
     (finding,) = diagnose(timeline([failed, fine], text_log=log())).findings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compilediag.diagnosis.codes import REGISTER
@@ -141,6 +141,7 @@ def test_padding_that_must_be_is_no_finding() -> None:
     assert not list(find_padding_waste(timeline(small)))  # 5 rows in multiples of 8
 
 
+@settings(deadline=None, max_examples=40)
 @given(
     counts=st.dictionaries(st.integers(1, 64), st.integers(1, 9), min_size=1, max_size=12),
     buckets=st.sets(st.integers(2, 63), max_size=4),

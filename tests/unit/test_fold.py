@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from compilediag.timeline.breaks import break_place
 from compilediag.timeline.fold import fold
-from compilediag.timeline.fold_breaks import break_place
 from compilediag_harness.wire import (
     Compiled,
     FrameSkipped,
@@ -86,7 +86,7 @@ def test_a_lazily_compiled_backward_belongs_to_its_recompile() -> None:
 
 
 def test_without_the_question_torchs_own_reason_is_used() -> None:
-    """A torch whose question cannot be heard still tells one reason in its row."""
+    """Where torch's question cannot be recorded, its row still has one reason."""
     timeline = fold([[row("0/0", 1.0), row("0/1", 2.0, recompile_reason="0/0: n == 2")]])
     (recompile,) = timeline.counted_recompiles
     assert recompile.reasons == ("0/0: n == 2",)
@@ -102,7 +102,7 @@ def test_a_question_whose_compile_never_ended_is_kept_and_not_counted() -> None:
 
 
 def test_epochs_and_processes_keep_equal_ids_apart() -> None:
-    """`torch._dynamo.reset()` and a second rank both say 0/0 again."""
+    """`torch._dynamo.reset()` and a second rank both begin at 0/0 again."""
     one = [row("0/0", 1.0), row("0/0", 2.0, epoch=1)]
     timeline = fold([one, [row("0/0", 1.0)]])
     keys = {(frame.key.process, frame.key.epoch) for frame in timeline.frames}
@@ -165,7 +165,7 @@ def test_repeats_of_a_break_are_one_site() -> None:
     assert (site.count, site.compile_ids, site.first_step) == (2, ("0/0", "0/1"), 0)
 
 
-def test_a_refused_frame_with_a_row_is_told_once() -> None:
+def test_a_skipped_frame_with_a_row_is_listed_once() -> None:
     """torch logs the refusal and records the attempt: one of them is enough."""
     refused = [
         FrameSkipped(1.0, 0, FRAME, "why"),
@@ -184,7 +184,7 @@ def test_the_last_look_at_a_frame_counts() -> None:
 
 
 def test_phases_that_were_not_measured_are_none() -> None:
-    """An empty tuple says nothing was seen; zero would say it took no time."""
+    """An empty tuple means not measured; zero would mean that it took no time."""
     batch = StepsEnded(9.0, 4, "optimizer", (1.0, 2.0), (0.5, 0.5), (), (0.1, 0.2))
     steps = fold([[batch, row("0/0", 1.5, step=5, seconds=0.25)]]).steps
     assert [(s.number, s.data_wait_s, s.optimizer_s) for s in steps] == [

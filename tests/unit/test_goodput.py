@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compilediag.diagnosis.figures.goodput import CATEGORIES, MAIN_THREAD, Account, account
@@ -98,7 +98,7 @@ def test_nested_spans_count_once() -> None:
 
 
 def test_unknown_span_names_are_kept() -> None:
-    """A name that is no category stands beside them; another spelling of one is that category."""
+    """A name that is no category stands beside them; another name of one is that category."""
     timeline = Timeline(spans=(span("upload weights", 0.0, 1.0), span("validation", 1.0, 2.0)))
     found = account(timeline, 3.0)
     assert seconds(found) == {"upload weights": 1.0, "eval": 2.0}
@@ -124,7 +124,7 @@ def test_productive_spans_are_no_badput() -> None:
     assert account(Timeline(steps=steps, spans=(span("train", 1.0, 1.0),)), 3.0) == bare
 
 
-def test_waiting_that_a_span_tells_too_counts_once() -> None:
+def test_waiting_that_a_span_covers_too_counts_once() -> None:
     """A span for data is a part of the step's wait for data, which holds the loader's as well."""
     timeline = Timeline(
         steps=(step(0, 4.0, 4.0, data_wait_s=1.5),),
@@ -165,9 +165,9 @@ def test_our_own_analysis_is_no_one_s_work() -> None:
     """The analysis inside of a recompile is neither its cost nor productive."""
     again = compiled(4.0, 1.0, "recompile", "0/1")
     assert again.recompile is not None
-    asked = replace(again.recompile, t=3.0, analysis_s=0.5)
+    question = replace(again.recompile, t=3.0, analysis_s=0.5)
     timeline = Timeline(
-        compiles=(replace(again, recompile=asked),), steps=(step(0, 2.0, 1.0), step(1, 4.5, 2.5))
+        compiles=(replace(again, recompile=question),), steps=(step(0, 2.0, 1.0), step(1, 4.5, 2.5))
     )
     assert seconds(account(timeline, 4.5)) == {
         "startup": 1.0,
@@ -177,7 +177,7 @@ def test_our_own_analysis_is_no_one_s_work() -> None:
     }
 
 
-def test_only_the_lead_process_is_told() -> None:
+def test_only_the_lead_process_counts() -> None:
     """Ranks work side by side: their seconds are not added up."""
     timeline = Timeline(steps=(step(0, 2.0, 1.0), step(0, 2.0, 2.0, process=1)))
     assert seconds(account(timeline, 2.0)) == {"startup": 1.0, "goodput": 1.0}
@@ -217,6 +217,7 @@ KINDS = st.sampled_from(["first", "recompile", "limit", "failed", "backward"])
 NAMES = st.sampled_from(["eval", "checkpoint", "metrics", "data", "own name", "train", "idle"])
 
 
+@settings(deadline=None, max_examples=40)
 @given(
     compiles=st.lists(st.builds(compiled, TIMES, TIMES, KINDS), max_size=8),
     steps=st.lists(st.builds(step, st.just(0), TIMES, TIMES, TIMES), max_size=8),

@@ -1,6 +1,6 @@
 """The same run accounted by ml-goodput-measurement and by us: ten recompiles among 1001 steps.
 
-The run is made up, so that the truth is known. The peer is asked only where it is installed.
+The run is made up, so that the truth is known. The peer is compared only where it is installed.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Log:
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_peer_counts_recompiles_as_productive(tmp_path: Path) -> None:
-    """Without recompiles both say the same; with ten the peer says three times as much as was
+    """Without recompiles both agree; with ten the peer has three times as much as was
     worked."""
     none = range(0)
     agreed = theirs(none, tmp_path / "none")

@@ -1,9 +1,8 @@
-"""Which process is told, and which ranks there are."""
+"""Which process leads, and which ranks there are."""
 
 from __future__ import annotations
 
-from compilediag.timeline.process_ranks import ranks_present, world_size
-from compilediag.timeline.timeline import Process, Step, Timeline
+from compilediag.timeline.timeline import Process, Step, Timeline, ranks_present, world_size
 from compilediag_harness.wire import ProcessStarted, TorchSeen
 
 
@@ -21,7 +20,7 @@ def step(process: int) -> Step:
 
 
 def test_the_lowest_rank_that_made_steps() -> None:
-    """A launcher that only imports torch, and rank 0 without steps, are not told."""
+    """A launcher that only imports torch, and rank 0 without steps, do not lead."""
     timeline = Timeline(
         processes=(process(0, None), process(1, 2), process(2, 1), process(3, 0)),
         steps=(step(1), step(2)),
@@ -37,7 +36,7 @@ def test_without_steps_and_compiles() -> None:
 
 
 def test_ranks() -> None:
-    """With a launcher the ranks told; without one the only process is rank 0."""
+    """With a launcher its ranks; without one the only process is rank 0."""
     many = Timeline(processes=(process(0, None, 4), process(1, 3, 4), process(2, 1, 4)))
     assert (ranks_present(many), world_size(many)) == ((1, 3), 4)
     one = Timeline(processes=(process(0, None), process(1, None)))

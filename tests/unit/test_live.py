@@ -1,4 +1,4 @@
-"""The live line: what it says, where it is drawn, and that it touches nothing else."""
+"""The live line: its text, where it is drawn, and that it touches nothing else."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ DONE = Compiled(
 )  # fmt: skip
 
 
-def test_the_line_tells_step_rate_and_what_compiles_and_why() -> None:
+def test_the_line_has_step_rate_and_what_compiles_and_why() -> None:
     """A recompile in progress: function, line, the guard's two values, the seconds so far."""
     progress = Progress()
     progress.apply(StepsEnded(1.0, 0, "optimizer", (0.5, 1.0), (0.5, 0.5)), 10.0)
     progress.apply(CompileStarted(2.0, 4, "recompile", "0/1", 0), 11.0)
-    reported = progress.apply(AGAIN, 11.0)
-    assert reported == "step 4: forward model.py:22 compiles again: capture False → True"
+    news = progress.apply(AGAIN, 11.0)
+    assert news == "step 4: forward model.py:22 compiles again: capture False → True"
     assert status([progress], 13.0, 14.0) == (
         "compilediag · 14 s · step 2 · 2 steps/s · "
         "compiling forward model.py:22 again (capture False → True) 2 s"
@@ -68,7 +68,7 @@ def test_recompiles_are_counted_as_a_receipt_counts_them() -> None:
 
 
 def test_a_hostile_guard_cannot_leave_the_title() -> None:
-    """Control characters of the target are spelled out: one escape begins, one ends."""
+    """Control characters of the target are escaped: one escape begins, one ends."""
     bad = FalseGuard("\x07\x1b]0;evil\x1b[2J", "EQUALS_MATCH", "t", "\x9d", "\r\n")
     event = Recompiled(0.0, 0, "0/1", 0, WHERE, (), (EntryDiff("0/0", (bad,)),), 0.0)
     progress = Progress()

@@ -1,4 +1,4 @@
-"""Whose code a file is, for every spelling of a path that torch and Python print."""
+"""Whose code a file is, for every form of a path that torch and Python print."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_code_without_a_file(file: str, owner: str) -> None:
     ],
 )
 def test_paths_torch_shortened_from_the_left(file: str, owner: str) -> None:
-    """torch drops what a path shares with its own folder; the rest still tells the owner."""
+    """torch drops what a path shares with its own folder; the rest still shows the owner."""
     assert ownership_of(file, ROOTS) == owner
 
 

@@ -9,7 +9,7 @@ from compilediag.diagnosis.figures.pipelines import figures_of, pipelines_of
 from compilediag.diagnosis.rules.pipeline import pipeline_bottleneck
 from compilediag.receipt.build.pipeline import pipeline_section
 from compilediag.timeline.fold import fold
-from compilediag.timeline.pipelines import PipelineLoop, Stretch
+from compilediag.timeline.pipelines import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Step
 from compilediag_harness.user_api.pipeline_rates import infer_capacity, most_at_once, rate, slots_of
 from compilediag_harness.wire import PipelineWorked
@@ -17,8 +17,8 @@ from compilediag_harness.wire import PipelineWorked
 BATCH = 8
 
 
-def stretch(stage: str, start: float, wall_s: float, samples: int = 0, slot: int = -1) -> Stretch:
-    return Stretch(stage, start, wall_s, samples, thread=1 if stage == "infer" else 0, slot=slot)
+def stretch(stage: str, start: float, wall_s: float, samples: int = 0, slot: int = -1) -> StageRun:
+    return StageRun(stage, start, wall_s, samples, thread=1 if stage == "infer" else 0, slot=slot)
 
 
 def loop(
@@ -32,7 +32,7 @@ def loop(
     process: int = 0,
 ) -> PipelineLoop:
     """`steps` training steps of `train_s`, each after a wait; and as many calls of `infer_s`."""
-    work: list[Stretch] = []
+    work: list[StageRun] = []
     at = 0.0
     for number in range(steps):
         if wait_s is not None:
@@ -106,7 +106,7 @@ def test_capacities_alone_decide_where_no_wait_was_measured() -> None:
     assert figures_of(loop(train_s=1.0, wait_s=None, infer_s=1.0)).bottleneck == "balanced"
 
 
-def test_what_cannot_be_told() -> None:
+def test_what_cannot_be_determined() -> None:
     """Too few steps; nothing but training; slower inference whose pool was full enough so far."""
     assert figures_of(loop(train_s=0.5, wait_s=0.5, infer_s=1.0, steps=2)).bottleneck is None
     assert figures_of(loop(train_s=1.0, wait_s=None, infer_s=None)).bottleneck is None
@@ -114,7 +114,7 @@ def test_what_cannot_be_told() -> None:
 
 
 def test_work_with_a_compile_is_left_out_of_capacities() -> None:
-    """The first step compiled for ten seconds: it says nothing about what training could do."""
+    """The first step compiled for ten seconds: it shows nothing of what training could do."""
     slow = stretch("train", 0.0, 10.0, BATCH)
     usual = [stretch("train", 10.0 + number, 1.0, BATCH) for number in range(3)]
     made = PipelineLoop(0, "rollout", None, (slow, *usual), ())
@@ -128,7 +128,7 @@ def test_a_wait_inside_of_a_step_is_not_training() -> None:
     """It is taken out of the step of its own thread only."""
     step = stretch("train", 0.0, 2.0, BATCH)
     inside = stretch("wait", 0.5, 1.0)
-    elsewhere = Stretch("wait", 0.5, 1.0, 0, thread=7, slot=-1)
+    elsewhere = StageRun("wait", 0.5, 1.0, 0, thread=7, slot=-1)
     one = PipelineLoop(0, "rollout", None, (inside, step), ())
     other = PipelineLoop(0, "rollout", None, (elsewhere, step), ())
     assert figures_of(one).train_capacity == 8.0
@@ -155,7 +155,7 @@ def test_the_finding() -> None:
     ("data_s", "forward_s", "inside"), [(0.9, 0.1, "data"), (0.1, 0.9, "compute"), (0.5, 0.4, None)]
 )
 def test_where_training_s_time_goes(data_s: float, forward_s: float, inside: str | None) -> None:
-    """The phases of the steps tell whether its data or its compute is slow."""
+    """The phases of the steps show whether its data or its compute is slow."""
     step = Step(0, 0, 1.0, 1.0, data_s, 0.0, 0.0, 0.0, forward_s)
     busy = loop(train_s=1.0, wait_s=0.0, infer_s=0.5)
     (found,) = pipeline_bottleneck(timeline(pipelines=(busy,), steps=(step,)))
@@ -168,11 +168,11 @@ def test_batches_are_one_loop() -> None:
     second = PipelineWorked(2.0, "a", 2, ("infer",), (0.5,), (1.0,), (4,), (6,), (0,), (1.5,), (3,))
     other = PipelineWorked(2.0, "b", None, pool_at=(1.0,), pool_sizes=(9,))
     loops = fold([[first, second, other]]).pipelines
-    assert [(item.name, item.slots, len(item.stretches)) for item in loops] == [
+    assert [(item.name, item.slots, len(item.stages)) for item in loops] == [
         ("a", 2, 2),
         ("b", None, 0),
     ]
-    assert loops[0].stretches[1] == Stretch("infer", 0.5, 1.0, 4, 6, 0)
+    assert loops[0].stages[1] == StageRun("infer", 0.5, 1.0, 4, 6, 0)
     assert (loops[0].pool, loops[1].pool) == (((1.5, 3),), ((1.0, 9),))
 
 

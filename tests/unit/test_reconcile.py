@@ -29,7 +29,7 @@ def differences(run: Timeline) -> str:
 
 
 def test_a_run_that_agrees() -> None:
-    """One recompile, one break met twice, a backward row: every source tells the same."""
+    """One recompile, one break met twice, a backward row: every source has the same."""
     compiles = [attempt("0/0"), attempt("0/0", kind="backward"), attempt("0/1", kind="recompile")]
     run = timeline(
         compiles,
@@ -65,7 +65,7 @@ def test_a_line_too_many_or_too_few() -> None:
 
 
 def test_isolated_regions_have_no_reason() -> None:
-    """Ids 0/1 and 0/2 of `isolate_recompiles` are first compiles: nothing was asked."""
+    """Ids 0/1 and 0/2 of `isolate_recompiles` are first compiles: there is no question."""
     run = timeline([attempt("0/0"), attempt("0/1"), attempt("0/2")], text_log=log(0))
     assert reconcile(run).agree is True
     assert reconcile(run).numbers["recompiles"] == 0
@@ -86,20 +86,20 @@ def test_reset_repeats_ids() -> None:
 
 
 def test_lost_rows_and_questions() -> None:
-    """torch's own totals at the end of the process tell what did not arrive."""
+    """torch's own totals at the end of the process show what did not arrive."""
     compiles = [attempt("0/0"), attempt("0/1", kind="recompile")]
     ended = process(counters={"metrics_rows": 70, "recompile_calls": 3})
-    said = differences(timeline(compiles, processes=(ended,)))
-    assert "process 100 counted 70 metrics rows, 2 arrived" in said
-    assert "process 100 counted 3 questions why to recompile, 1 arrived" in said
+    found = differences(timeline(compiles, processes=(ended,)))
+    assert "process 100 counted 70 metrics rows, 2 arrived" in found
+    assert "process 100 counted 3 questions why to recompile, 1 arrived" in found
 
 
 def test_breaks_by_site() -> None:
     """Sites are compared by file and line, and each side's surplus is named."""
     run = timeline([attempt("0/0")], breaks=(site(BREAK),), text_log=log(0, 0, [(FILE, 15)]))
-    said = differences(run)
-    assert f"1 graph-break sites are only in the text log ({FILE}:15)" in said
-    assert f"1 graph-break sites are only in the events ({FILE}:14)" in said
+    found = differences(run)
+    assert f"1 graph-break sites are only in the text log ({FILE}:15)" in found
+    assert f"1 graph-break sites are only in the events ({FILE}:14)" in found
 
 
 def test_breaks_that_only_metrics_know() -> None:
@@ -107,17 +107,17 @@ def test_breaks_that_only_metrics_know() -> None:
     reason = "Data-dependent branching\n  Explanation: Detected data-dependent branching."
     compiles = [attempt("0/0", restart_reasons=(reason,))]
     assert "graph breaks in 1 compiles" in differences(timeline(compiles))
-    told = timeline(compiles, breaks=(site(BREAK, compile_ids=("0/0_1",)),))
-    assert reconcile(told).differences == ()
+    run = timeline(compiles, breaks=(site(BREAK, compile_ids=("0/0_1",)),))
+    assert reconcile(run).differences == ()
 
 
 def test_a_question_that_only_metrics_know() -> None:
     """A row with a reason whose question the events do not have: an event was lost."""
-    unheard = recompile(problem="torch's question was not heard: only its first reason is known")
-    run = timeline([attempt("0/0"), attempt("0/1", kind="recompile", cause=unheard)])
+    unasked = recompile(problem="torch's question was not heard: only its first reason is known")
+    run = timeline([attempt("0/0"), attempt("0/1", kind="recompile", cause=unasked)])
     assert "1 compiles whose question" in differences(run)
     ended = process(counters={"recompile_calls": 0})
-    assert differences(replace(run, processes=(ended,))).count("\n") == 0, "said once"
+    assert differences(replace(run, processes=(ended,))).count("\n") == 0, "reported once"
     deaf = replace(run, processes=(process(hooks={"recompile_reasons": False}),))
     assert reconcile(deaf).differences == ()
     assert reconcile(deaf).sources["events"] is False
@@ -127,8 +127,8 @@ def test_limit_warnings() -> None:
     """Rows at the limit, warnings of torch and the text log must be as many."""
     run = timeline(at_limit(3), text_log=log(3, 0))
     assert "0 recompile-limit warnings, metrics 1" in differences(run)
-    said = differences(replace(run, text_log=log(3, 1), warnings=warned(2)))
-    assert "torch warned 2 times of the recompile limit, metrics have 1" in said
+    found = differences(replace(run, text_log=log(3, 1), warnings=warned(2)))
+    assert "torch warned 2 times of the recompile limit, metrics have 1" in found
 
 
 def test_unknown_lines_are_never_clean() -> None:
@@ -138,7 +138,7 @@ def test_unknown_lines_are_never_clean() -> None:
 
 
 def test_absent_sources() -> None:
-    """No text log is no disagreement, and is said; without any source nothing is compared."""
+    """No text log is no disagreement, and is recorded; without any source nothing is compared."""
     run = timeline([attempt("0/0")])
     assert (reconcile(run).agree, reconcile(run).sources["text_log"]) == (True, False)
     nothing = reconcile(Timeline())
@@ -192,13 +192,13 @@ def test_processes_are_added_up() -> None:
 
 def test_a_compile_that_never_ended_has_no_row() -> None:
     """torch raised after its question: there is no metrics row to miss."""
-    asked = recompile("0/1", produced=False)
+    again = recompile("0/1", produced=False)
     failed = attempt(
         "0/1",
         kind="failed",
         where=WHERE,
         fail_reason="no metrics row: the compile did not end",
-        cause=asked,
+        cause=again,
     )
     run = timeline(
         [attempt("0/0"), failed],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.diagnosis.codes import REGISTER, info, slug_of
+from compilediag.diagnosis.codes import REGISTER, info
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules import (
     arguments,
@@ -209,7 +209,7 @@ def test_register() -> None:
     slugs = [entry.slug for entry in REGISTER.values()]
     assert len(set(slugs)) == len(slugs)
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", slug) for slug in slugs)
-    assert (slug_of("CD103"), info("CD103").family) == ("lazy-buffer", "lazy_buffer")
+    assert (info("CD103").slug, info("CD103").family) == ("lazy-buffer", "lazy_buffer")
     with pytest.raises(KeyError):
         info("CD999")
 
@@ -218,7 +218,7 @@ def test_register() -> None:
 def test_every_code_has_a_page(code: str) -> None:
     """Each recompile code has a page that names it and shows bad and good code and the fixes."""
     text = (PAGES / f"{code}.md").read_text(encoding="utf-8")
-    assert text.startswith(f"# {code} {slug_of(code)}")
+    assert text.startswith(f"# {code} {info(code).slug}")
     assert "## Fix" in text
     if code != "CD190":
         assert "## Bad" in text

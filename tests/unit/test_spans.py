@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from compilediag.timeline.batches import apart
+from compilediag.timeline.process import unbatch
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps.phases import DATA_WAIT, FORWARD, HOLDS_PHASES, SPANS
 from compilediag_harness.user_api import spans
@@ -37,7 +37,7 @@ def listening(clock: list[float]) -> Iterator[tuple[Session, list[Event]]]:
 
 def told(events: list[Event]) -> list[SpanEnded]:
     """The spans of the batches, in the order they ended."""
-    found = [event for event in apart(events) if isinstance(event, SpanEnded)]
+    found = [event for event in unbatch(events) if isinstance(event, SpanEnded)]
     assert not any(isinstance(event, SpanEnded) for event in events)
     return found
 

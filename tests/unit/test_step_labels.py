@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.timeline.step_labels import with_final_steps
+from compilediag.timeline.process import assign_steps
 from compilediag_harness.wire import DynamoReset, Event, HazardsChecked, Location, StepsEnded
 
 
@@ -13,25 +13,25 @@ def ended(first: int, *ends: float) -> StepsEnded:
 
 
 def steps_of(*events: Event) -> list[int]:
-    found = with_final_steps(events)
-    assert with_final_steps(found) == found
+    found = assign_steps(events)
+    assert assign_steps(found) == found
     return [event.step for event in found if isinstance(event, DynamoReset)]
 
 
 @pytest.mark.parametrize(("t", "step"), [(0.5, 0), (1.0, 0), (1.5, 1), (2.5, 2), (3.5, 3)])
 def test_the_time_decides(t: float, step: int) -> None:
-    """Whatever was told while it was not known; after the last step the next is in progress."""
+    """Whatever was recorded while it was not known; after the last step the next is in progress."""
     assert steps_of(DynamoReset(t, 0, 0), ended(0, 1.0, 2.0), ended(2, 3.0)) == [step]
 
 
-def test_steps_that_were_never_written_keep_what_was_told() -> None:
+def test_steps_that_were_never_written_keep_what_was_recorded() -> None:
     """A killed process wrote no last batch, a full disk lost one: the labels are all there is."""
     assert steps_of(ended(0, 1.0), DynamoReset(9.0, 7, 0)) == [7]
     assert steps_of(ended(0, 1.0), DynamoReset(4.0, 3, 0), ended(5, 6.0)) == [3]
     assert steps_of(DynamoReset(9.0, 7, 0)) == [7]
 
 
-def test_what_is_told_after_a_step_belongs_to_it() -> None:
+def test_what_is_recorded_after_a_step_belongs_to_it() -> None:
     """The look for hazards comes when the step has ended."""
     look = HazardsChecked(1.1, 0, Location("a.py", 1), (), 0, 0, 0.0)
-    assert with_final_steps((ended(0, 1.0), look))[1] == look
+    assert assign_steps((ended(0, 1.0), look))[1] == look

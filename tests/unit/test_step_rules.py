@@ -15,8 +15,7 @@ from compilediag.diagnosis.rules import cadences, data_loading, late_compiles, s
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.build.syncs import syncs_section
 from compilediag.timeline.cadence import CadenceGroup
-from compilediag.timeline.steps import SyncSite
-from compilediag.timeline.syncs import sample_of
+from compilediag.timeline.syncs import SyncSite, sample_of
 from compilediag.timeline.timeline import Compile, DeviceStep, Step, SyncSample, Timeline
 from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
 

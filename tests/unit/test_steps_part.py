@@ -19,7 +19,7 @@ from compilediag.receipt.build.timings import timings_of
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import from_plain
 from compilediag.receipt.schema.running import StepsSection
-from compilediag.timeline.steps import SyncSite
+from compilediag.timeline.syncs import SyncSite
 from compilediag.timeline.timeline import (
     Compile,
     DisabledCalls,

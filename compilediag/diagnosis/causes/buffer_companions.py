@@ -1,4 +1,4 @@
-"""Ints and flags that go with a lazily grown buffer, told from attributes that merely changed too.
+"""Ints and flags that go with a lazily grown buffer, as opposed to attributes that changed too.
 
 A module that grows a buffer often remembers its length: `self.seq_len` beside `self.table`. Both
 guards fail, sometimes the int alone, once the buffer's size is dynamic; the cause is one. An

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from compilediag.diagnosis.guards.checks import guard_of
+from compilediag.diagnosis.guards.checks import UNKNOWN, guard_of
 from compilediag.diagnosis.guards.families import Decision, GuardContext, decide
 from compilediag.diagnosis.guards.guard import Guard
 from compilediag.diagnosis.guards.reason import Reason, parse_reason
 from compilediag.diagnosis.guards.source import Path, path_of
-from compilediag.diagnosis.guards.variables import spelled
+from compilediag.diagnosis.guards.variables import display_name
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location
 
 _LOCAL = re.compile(r"L\[\s*['\"](\w+)['\"]\s*\]")
@@ -30,7 +30,7 @@ class Condition:
     place: Location | None
     """The user's line, of the process or of the printed reason."""
     position: int
-    """Place in guard order."""
+    """In guard order."""
 
     @property
     def printed(self) -> bool:
@@ -45,7 +45,7 @@ class Condition:
 def conditions_of(
     entry: EntryDiff, reasons: Iterable[str], frame: Location | None
 ) -> tuple[Condition, ...]:
-    """The conditions of one cache entry. Where its leaves tell nothing, what torch printed does."""
+    """The conditions of one cache entry. Where it has no leaves, those of what torch printed."""
     printed = _printed_for(entry.compile_id, reasons)
     guards = entry.guards or ((false_guard_of(printed),) if printed is not None else ())
     return tuple(
@@ -54,7 +54,7 @@ def conditions_of(
 
 
 def false_guard_of(reason: Reason) -> FalseGuard:
-    """A printed reason as the false guard it tells of."""
+    """A printed reason as a false guard."""
     return FalseGuard(
         source="",
         leaf="PRINTED",
@@ -71,9 +71,9 @@ def condition_of(
     printed: Reason | None = None,
 ) -> Condition:
     """Decides everything about one false guard; `printed` is torch's reason for its entry."""
-    said = printed if printed is not None and _same_text(false.text, printed.expression) else None
+    own = printed if printed is not None and _same_text(false.text, printed.expression) else None
     guard = _read(false, printed)
-    place = false.user or (said.location if said else None)
+    place = false.user or (own.location if own else None)
     expected = false.expected or guard.expected
     if expected is not None and guard.check == "shape":
         expected = _LOCAL.sub(r"\1", expected)
@@ -83,31 +83,31 @@ def condition_of(
         facts=false.facts,
         place=place,
         frame=frame,
-        user_line=said.user_line if said else None,
-        explanation=(said.comment if said else None) or false.hint,
+        user_line=own.user_line if own else None,
+        explanation=(own.comment if own else None) or false.hint,
         actual=actual,
     )
     if false.expected is not None and guard.check in ("identity", "value"):
-        guard = _expecting(guard, false.expected)
+        guard = replace(guard, expected=false.expected)
     decision = decide(guard, known)
-    hint = false.hint or (said.hint if said else None)
+    hint = false.hint or (own.hint if own else None)
     variable = _variable(guard, decision, false, hint)
     return Condition(false, guard, decision, variable, expected, actual, place, position)
 
 
 def _read(false: FalseGuard, printed: Reason | None) -> Guard:
-    """The guard's text, completed by what its leaf and its source say."""
+    """The guard's text, completed from its leaf and its source."""
     guard = guard_of(false.text)
     if false.leaf == "GLOBAL_STATE" and (guard.check != "state" or guard.aspect is None):
-        # torch 2.7 spells the leaf without the component; its printed reason has it.
-        told = guard_of(printed.expression) if printed is not None else None
-        guard = told if told is not None and told.check == "state" else Guard("state", None)
+        # torch 2.7 writes the leaf without the component; its printed reason has it.
+        read = guard_of(printed.expression) if printed is not None else UNKNOWN
+        guard = read if read.check == "state" else Guard("state", None)
     if not false.text and false.leaf not in ("PRINTED", "GLOBAL_STATE"):
-        guard = Guard("unknown", None)
+        guard = UNKNOWN
     path = path_of(false.source) if false.source else None
-    told = guard.path is not None and guard.check not in ("tensor", "tensor_type")
-    if path is not None and path.scope != "state" and not told:
-        guard = _with_path(guard, path)
+    has_path = guard.path is not None and guard.check not in ("tensor", "tensor_type")
+    if path is not None and path.scope != "state" and not has_path:
+        guard = replace(guard, path=path)
     return guard
 
 
@@ -119,19 +119,7 @@ def _variable(guard: Guard, decision: Decision, false: FalseGuard, hint: str | N
     if decision.code == "CD112":
         return "backend"
     subject = guard.subject
-    return spelled(subject, false.facts, hint) if subject is not None else ""
-
-
-def _with_path(guard: Guard, path: Path) -> Guard:
-    return Guard(
-        guard.check, path, guard.aspect, guard.key, guard.expected, guard.actual, guard.type_name
-    )
-
-
-def _expecting(guard: Guard, expected: str) -> Guard:
-    return Guard(
-        guard.check, guard.path, guard.aspect, guard.key, expected, guard.actual, guard.type_name
-    )
+    return display_name(subject, false.facts, hint) if subject is not None else ""
 
 
 def _same_text(text: str, printed: str) -> bool:

@@ -24,8 +24,8 @@ _KEY_COMPONENTS = ("autocast", "grad_mode", "inference")
 
 def independent(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
     """The conditions that are no consequence of another one, each variable once, in guard order."""
-    ground = Invalidated.under(conditions)
-    return _once_per_variable([each for each in conditions if not ground.carries(each)])
+    gone = Invalidated.under(conditions)
+    return _once_per_variable([each for each in conditions if not gone.implies(each)])
 
 
 def nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
@@ -43,7 +43,7 @@ def _other_instance(entry: Sequence[Condition]) -> bool:
 @dataclass(frozen=True, slots=True)
 class Invalidated:
     """What is known to be gone or moved, by path: a model has thousands of guards, so each
-    condition asks for its own prefixes only."""
+    condition is looked up by its own prefixes only."""
 
     mode_changed: bool
     """The mode that sets the dispatch keys of tensors."""
@@ -77,7 +77,7 @@ class Invalidated:
         mode = any(_sets_keys(each) for each in conditions)
         return cls(mode, *map(frozenset, (objects, members, containers, ranks)))
 
-    def carries(self, condition: Condition) -> bool:
+    def implies(self, condition: Condition) -> bool:
         """`condition` follows from what is gone."""
         guard, path = condition.guard, condition.guard.path
         if self.mode_changed and guard.check == "tensor" and guard.aspect in _KEY_ASPECTS:
@@ -136,7 +136,7 @@ def _once_per_variable(conditions: Sequence[Condition]) -> tuple[Condition, ...]
             best[key] = condition
     kept = sorted(best.values(), key=lambda condition: condition.position)
     doubtful = [c for c in kept if c.printed or c.decision.code == "CD111"]
-    dropped = [c for c in doubtful if _told_better(c, kept)]
+    dropped = [c for c in doubtful if _is_covered(c, kept)]
     return tuple(c for c in kept if c not in dropped) if dropped else tuple(kept)
 
 
@@ -165,8 +165,8 @@ def _rank(condition: Condition) -> tuple[bool, bool, int, int]:
     return unnamed, condition.printed, condition.decision.order, condition.position
 
 
-def _told_better(condition: Condition, others: Sequence[Condition]) -> bool:
-    """Another condition says the same with more: a printed reason without a source beside its
+def _is_covered(condition: Condition, others: Sequence[Condition]) -> bool:
+    """Another condition has the same and more: a printed reason without a source beside its
     leaf, a mode without its name beside the named one, a mode stack beside its device mode."""
     code, kind = condition.decision.code, condition.decision.kind
     for other in others:

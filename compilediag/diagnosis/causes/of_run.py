@@ -49,7 +49,7 @@ class Group:
 
     @property
     def planned(self) -> bool:
-        """Sizes that a warm-up compiled for: what was wanted, and no fault."""
+        """Sizes that a warm-up compiled for: intended, and no fault."""
         return self.id.planned
 
     @property

@@ -43,8 +43,8 @@ def _from_entries(
 
 
 def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> tuple[Cause, ...]:
-    """The first printed reason is of the most recently used entry; which entry is nearest, the
-    text cannot tell."""
+    """The first printed reason is of the most recently used entry; the text
+    does not show which entry is nearest."""
     printed = reasons[0] if reasons else None
     reason = parse_reason(printed) if printed is not None else None
     if reason is None:
@@ -78,7 +78,7 @@ def _cause(condition: Condition, *, primary: bool) -> Cause:
 
 
 def _unclassified(problem: str | None) -> Cause:
-    """torch asked, and neither a guard nor a reason told why."""
+    """torch asked why, and there is neither a guard nor a reason."""
     return Cause(
         rule="CD190",
         family=info("CD190").family,

@@ -7,11 +7,12 @@ Recompiles are badput, apart from first compiles; unknown span names keep their 
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compilediag.diagnosis.figures.intervals import Interval, paint
 from compilediag.timeline.timeline import Compile, Step, Timeline
 
 CATEGORIES = (
@@ -28,7 +29,7 @@ CATEGORIES = (
 )
 """Always present in `badput_s`, in this order; span names that are none of them follow."""
 
-SPELLINGS = {
+CATEGORY_OF = {
     "data": "data_wait",
     "dataloader": "data_wait",
     "checkpointing": "checkpoint",
@@ -56,6 +57,16 @@ _COMPILE_DEPTH = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """Time that belongs to a category; a deeper interval lies inside of a shallower one."""
+
+    start: int
+    end: int
+    depth: int
+    category: str
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """Where the wall time went, in nanoseconds. `goodput_ns` is None when no step was seen."""
 
@@ -74,8 +85,8 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The time before a moment, taken apart already: its events need not be kept. No stretch and no
-    step lies across the moment, which is the end of a step."""
+    """The time before a moment, accounted for already: its events need not be kept. No interval and
+    no step lies across the moment, which is the end of a step."""
 
     until_ns: int
     goodput_ns: int
@@ -95,7 +106,7 @@ def account(
 
     `wall_s` is the parent's measure of the whole run. What it has beyond the process's own events
     is the start of the interpreter and its end (startup); when the run did not end in an orderly
-    way (`orderly` False) nobody knows what it did after its last event: idle. None when neither a
+    way (`orderly` False) what it did after its last event is unknown: idle. None when neither a
     wall time nor an event is there. Of a timeline without what is `settled`, the same account as of
     the whole one; compiles from before are left out here.
     """
@@ -107,21 +118,21 @@ def account(
     if wall_s is None and observed == 0:
         return None
     wall = max(observed, _ns(wall_s or 0.0))
-    painted = paint([*_compile_stretches(timeline, compiles), *spans], wall)
+    covered = flatten_intervals([*_compile_intervals(timeline, compiles), *spans], wall)
     charged: dict[str, int] = dict.fromkeys(CATEGORIES, 0)
     if settled is not None:
         charged.update(settled.charged_ns)
-    for stretch in painted:
-        taken = stretch.end - stretch.start
-        charged[stretch.category] = charged.get(stretch.category, 0) + taken
-    good, waited = _inside_steps(steps, painted, wall, floor)
+    for item in covered:
+        taken = item.end - item.start
+        charged[item.category] = charged.get(item.category, 0) + taken
+    good, waited = _inside_steps(steps, covered, wall, floor)
     good += settled.goodput_ns if settled is not None else 0
     charged["data_wait"] += waited
     outside = wall - sum(charged.values()) - good
     if settled is not None:
         before = settled.startup_ns
     else:
-        before = _unpainted_before(_begin(compiles, steps, observed), painted)
+        before = _free_before(_begin(compiles, steps, observed), covered)
     before = min(before + (wall - observed if orderly else 0), outside)
     charged["startup"] += before
     charged["idle"] += outside - before
@@ -134,8 +145,8 @@ def settle(timeline: Timeline, until_ns: int, before: Settled | None = None) -> 
     span or a compile lies across one of the two moments: their time cannot be parted there."""
     process, floor = timeline.lead, before.until_ns if before is not None else 0
     compiles = _compiles_after(timeline, process, before)
-    stretches = [*_compile_stretches(timeline, compiles), *_spans(timeline, process)[0]]
-    if any(item.start < floor or item.end > until_ns for item in stretches):
+    intervals = [*_compile_intervals(timeline, compiles), *_spans(timeline, process)[0]]
+    if any(item.start < floor or item.end > until_ns for item in intervals):
         return None
     found = account(timeline, until_ns / 1e9, orderly=False, settled=before)
     if found is None or found.goodput_ns is None or found.wall_ns != until_ns:
@@ -194,26 +205,26 @@ def _ns(seconds: float) -> int:
     return max(0, round(seconds * 1e9)) if math.isfinite(seconds) else 0
 
 
-def _compile_stretches(timeline: Timeline, compiles: Iterable[Compile]) -> list[Interval]:
+def _compile_intervals(timeline: Timeline, compiles: Iterable[Compile]) -> list[Interval]:
     """Each attempt, and our own analysis inside of it, which is not part of its seconds."""
     ids = recompile_ids(timeline)
-    stretches: list[Interval] = []
+    intervals: list[Interval] = []
     for item in compiles:
         category = "recompile" if is_recompile_time(item, ids) else "compile_first"
-        asked = item.recompile
-        analysis_s = asked.analysis_s if asked is not None else 0.0
+        again = item.recompile
+        analysis_s = again.analysis_s if again is not None else 0.0
         begin = item.t - item.seconds
-        if asked is not None and asked.t >= begin:
+        if again is not None and again.t >= begin:
             begin -= analysis_s
-        stretches.append(Interval(_ns(begin), _ns(item.t), _COMPILE_DEPTH, category))
-        if asked is not None and analysis_s:
-            begin, end = _ns(asked.t - analysis_s), _ns(asked.t)
-            stretches.append(Interval(begin, end, _COMPILE_DEPTH + 1, MEASURING))
-    return stretches
+        intervals.append(Interval(_ns(begin), _ns(item.t), _COMPILE_DEPTH, category))
+        if again is not None and analysis_s:
+            begin, end = _ns(again.t - analysis_s), _ns(again.t)
+            intervals.append(Interval(begin, end, _COMPILE_DEPTH + 1, MEASURING))
+    return intervals
 
 
 def _spans(timeline: Timeline, process: int) -> tuple[list[Interval], bool]:
-    """The spans of the process's main thread; False when they cannot be told from others'."""
+    """The spans of the process's main thread; False when they cannot be separated from others'."""
     owners = timeline.span_processes
     if not owners and len({item.index for item in timeline.processes}) > 1:
         return [], not timeline.spans
@@ -225,7 +236,7 @@ def _spans(timeline: Timeline, process: int) -> tuple[list[Interval], bool]:
             _ns(span.start),
             _ns(span.start + span.wall_s),
             span.depth,
-            SPELLINGS.get(span.name, span.name),
+            CATEGORY_OF.get(span.name, span.name),
         )
         for span in known
         if span.thread == MAIN_THREAD and span.name not in PRODUCTIVE
@@ -246,27 +257,27 @@ def _observed_end(
 
 
 def _inside_steps(
-    steps: Sequence[Step], painted: Sequence[Interval], wall: int, floor: int = 0
+    steps: Sequence[Step], covered: Sequence[Interval], wall: int, floor: int = 0
 ) -> tuple[int, int]:
-    """Unpainted time inside the steps after `floor`: (productive, waiting for data)."""
-    good = waited = place = 0
+    """Uncovered time inside the steps after `floor`: (productive, waiting for data)."""
+    good = waited = first = 0
     last_end = floor
     for step in steps:
         end = min(_ns(step.end), wall)
         start = max(_ns(step.end - step.wall_s), last_end)
-        free, told = end - start, 0
-        while place < len(painted) and painted[place].end <= start:
-            place += 1
-        look = place
-        while look < len(painted) and painted[look].start < end:
-            stretch = painted[look]
-            inside = max(0, min(stretch.end, end) - max(stretch.start, start))
+        free, marked = end - start, 0
+        while first < len(covered) and covered[first].end <= start:
+            first += 1
+        index = first
+        while index < len(covered) and covered[index].start < end:
+            item = covered[index]
+            inside = max(0, min(item.end, end) - max(item.start, start))
             free -= inside
             # A span for data is in the step's wait for data too.
-            told += inside if stretch.category == "data_wait" else 0
-            look += 1
+            marked += inside if item.category == "data_wait" else 0
+            index += 1
         if free > 0:
-            waiting = min(max(0, _ns(step.data_wait_s or 0.0) - told), free)
+            waiting = min(max(0, _ns(step.data_wait_s or 0.0) - marked), free)
             waited += waiting
             good += free - waiting
         last_end = max(last_end, end)
@@ -280,6 +291,26 @@ def _begin(compiles: Sequence[Compile], steps: Sequence[Step], observed: int) ->
     return min((_ns(begin) for begin in begins if math.isfinite(begin)), default=observed)
 
 
-def _unpainted_before(begin: int, painted: Sequence[Interval]) -> int:
-    covered = sum(max(0, min(item.end, begin) - item.start) for item in painted)
-    return max(0, begin - covered)
+def _free_before(begin: int, covered: Sequence[Interval]) -> int:
+    taken = sum(max(0, min(item.end, begin) - item.start) for item in covered)
+    return max(0, begin - taken)
+
+
+def flatten_intervals(intervals: Iterable[Interval], wall: int) -> list[Interval]:
+    """Disjoint intervals in time order; where several overlap the deepest, then latest, wins."""
+    waiting = sorted(intervals, key=lambda item: item.start)
+    edges = sorted({min(edge, wall) for item in waiting for edge in (item.start, item.end)})
+    flat: list[Interval] = []
+    active: list[tuple[int, int, int, Interval]] = []
+    place = 0
+    for start, end in itertools.pairwise(edges):
+        while place < len(waiting) and waiting[place].start <= start:
+            item = waiting[place]
+            heapq.heappush(active, (-item.depth, -item.start, place, item))
+            place += 1
+        while active and active[0][3].end <= start:
+            heapq.heappop(active)
+        if active:
+            top = active[0][3]
+            flat.append(Interval(start, end, top.depth, top.category))
+    return flat

@@ -1,6 +1,6 @@
 """What the two sides of a producer-consumer loop could do, and which of them is the bottleneck.
 
-Capacities leave out the stretches in which something compiled, and waiting is judged from the end
+Capacities leave out the stage runs in which something compiled, and waiting is judged from the end
 of the first training step on: filling the pipeline is no bottleneck.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import median
 from typing import Literal
 
-from compilediag.timeline.pipelines import PipelineLoop, Stretch
+from compilediag.timeline.pipelines import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.user_api.pipeline_rates import (
     INFER,
@@ -34,7 +35,7 @@ APART = 1.1
 GROWN = 1.5
 """A pool grows when its later sizes are this many times the earlier, and a training step more."""
 
-FEWEST = 3
+MIN_COUNT = 3
 """Training steps, and sizes of the pool in each third of the run, that are enough to judge."""
 
 
@@ -59,7 +60,7 @@ class PipelineFigures:
     trained: int
     inferred: int
     throughput: float | None
-    """Trained samples by the time from the first stretch to the end of the last training step."""
+    """Trained samples by the time from the first stage run to the end of the last training step."""
     train_capacity: float | None
     infer_capacity: float | None
     infer_call_s: float | None
@@ -82,11 +83,13 @@ def pipelines_of(timeline: Timeline) -> tuple[PipelineFigures, ...]:
         return ()
     lead = timeline.lead
     processes = [loop.process for loop in timeline.pipelines]
-    told = lead if lead in processes else min(processes, default=lead)
+    shown = lead if lead in processes else min(processes, default=lead)
     compiling = [
-        (item.t - item.seconds, item.t) for item in timeline.compiles if item.process == told
+        (item.t - item.seconds, item.t) for item in timeline.compiles if item.process == shown
     ]
-    return tuple(figures_of(loop, compiling) for loop in timeline.pipelines if loop.process == told)
+    return tuple(
+        figures_of(loop, compiling) for loop in timeline.pipelines if loop.process == shown
+    )
 
 
 def figures_of(
@@ -122,15 +125,15 @@ def figures_of(
 
 
 def _bottleneck(
-    train: Sequence[Stretch],
+    train: Sequence[StageRun],
     share: float | None,
     pool: PoolFigures | None,
     train_rate: float | None,
     infer_rate: float | None,
 ) -> Bottleneck | None:
     """Starved training is inference too slow, or samples that do not get to it; a pool that grows
-    is training too slow; else the capacities tell."""
-    if len(train) < FEWEST:
+    is training too slow; else the capacities decide."""
+    if len(train) < MIN_COUNT:
         return None
     ratio = None if train_rate is None or infer_rate is None else infer_rate / train_rate
     infer_leads = ratio is not None and ratio >= APART
@@ -146,7 +149,7 @@ def _bottleneck(
     return "inference" if share is None else None
 
 
-def _grows(pool: PoolFigures | None, train: Sequence[Stretch]) -> bool:
+def _grows(pool: PoolFigures | None, train: Sequence[StageRun]) -> bool:
     if pool is None or pool.early is None or pool.late is None:
         return False
     a_step = _samples(train) / len(train)
@@ -158,7 +161,7 @@ def _pool(loop: PipelineLoop) -> PoolFigures | None:
     if not sizes:
         return None
     third = len(sizes) // 3
-    enough = third >= FEWEST
+    enough = third >= MIN_COUNT
     return PoolFigures(
         median=median(sizes),
         max=max(sizes),
@@ -169,10 +172,10 @@ def _pool(loop: PipelineLoop) -> PoolFigures | None:
 
 
 def _starved(
-    train: Sequence[Stretch], waits: Sequence[Stretch]
+    train: Sequence[StageRun], waits: Sequence[StageRun]
 ) -> tuple[float | None, float | None]:
     """Seconds waited after the first training step, and their share of the time since."""
-    if not waits or len(train) < FEWEST:
+    if not waits or len(train) < MIN_COUNT:
         return None, None
     filled = min(item.end for item in train)
     waited_s = _wall_s([item for item in waits if item.start >= filled])
@@ -181,26 +184,24 @@ def _starved(
     return waited_s, waited_s / total_s if total_s > 0.0 else None
 
 
-def _working_s(train: Sequence[Stretch], waits: Sequence[Stretch]) -> float:
+def _working_s(train: Sequence[StageRun], waits: Sequence[StageRun]) -> float:
     """Training seconds without the waits that lie inside of a step, in its thread."""
-    steps: dict[int, list[Stretch]] = {}
-    for step in sorted(train, key=_start):
+    steps: dict[int, list[StageRun]] = {}
+    for step in sorted(train, key=attrgetter("start")):
         steps.setdefault(step.thread, []).append(step)
     inside_s = 0.0
     for wait in waits:
         own = steps.get(wait.thread, [])
-        place = bisect_right(own, wait.start, key=_start) - 1
-        if place >= 0 and wait.end <= own[place].end:
+        index = bisect_right(own, wait.start, key=attrgetter("start")) - 1
+        if index >= 0 and wait.end <= own[index].end:
             inside_s += wait.wall_s
     return _wall_s(train) - inside_s
 
 
-def _start(stretch: Stretch) -> float:
-    return stretch.start
-
-
-def _usual(work: Sequence[Stretch], compiling: Sequence[tuple[float, float]]) -> Sequence[Stretch]:
-    """Without the stretches in which something compiled, unless there are no others."""
+def _usual(
+    work: Sequence[StageRun], compiling: Sequence[tuple[float, float]]
+) -> Sequence[StageRun]:
+    """Without the stage runs in which something compiled, unless there are no others."""
     usual = [
         item
         for item in work
@@ -209,19 +210,19 @@ def _usual(work: Sequence[Stretch], compiling: Sequence[tuple[float, float]]) ->
     return usual or work
 
 
-def _elapsed(loop: PipelineLoop, train: Sequence[Stretch]) -> float:
+def _elapsed(loop: PipelineLoop, train: Sequence[StageRun]) -> float:
     if not train:
         return 0.0
-    return max(item.end for item in train) - min(item.start for item in loop.stretches)
+    return max(item.end for item in train) - min(item.start for item in loop.stages)
 
 
-def _of(loop: PipelineLoop, stage: str) -> list[Stretch]:
-    return [item for item in loop.stretches if item.stage == stage]
+def _of(loop: PipelineLoop, stage: str) -> list[StageRun]:
+    return [item for item in loop.stages if item.stage == stage]
 
 
-def _samples(work: Sequence[Stretch]) -> int:
+def _samples(work: Sequence[StageRun]) -> int:
     return sum(item.samples for item in work)
 
 
-def _wall_s(work: Sequence[Stretch]) -> float:
+def _wall_s(work: Sequence[StageRun]) -> float:
     return sum(item.wall_s for item in work)

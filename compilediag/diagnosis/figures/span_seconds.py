@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from compilediag.diagnosis.figures.goodput import MAIN_THREAD, PRODUCTIVE, SPELLINGS
+from compilediag.diagnosis.figures.goodput import CATEGORY_OF, MAIN_THREAD, PRODUCTIVE
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import SpanEnded
 
 
 def spans_of(timeline: Timeline, process: int) -> Iterator[SpanEnded]:
-    """The spans of one process; none where they cannot be told from another's."""
+    """The spans of one process; none where they cannot be separated from another's."""
     owners = timeline.span_processes
     if owners:
         yield from (
@@ -39,6 +39,6 @@ def _by_category(spans: Iterable[SpanEnded]) -> dict[str, float]:
         while inner and inner[-1][0] >= span.start:
             taken += inner.pop()[1]
         inner.append((span.start, span.wall_s))
-        category = SPELLINGS.get(span.name, span.name)
+        category = CATEGORY_OF.get(span.name, span.name)
         seconds[category] = seconds.get(category, 0.0) + max(0.0, span.wall_s - taken)
     return seconds

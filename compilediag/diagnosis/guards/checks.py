@@ -1,7 +1,7 @@
 """One guard expression read into what it checks, of which value, expecting what.
 
-Covers every text of torch 2.7 to 2.15 that was provoked or read in its source. A text no rule
-knows becomes the check "unknown"; nothing raises.
+Covers every text of torch 2.7 to 2.15 that was provoked or read in its source. A text that no rule
+matches becomes the check "unknown"; nothing raises.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ _STATE_NAMES = {
     "deterministic_algorithms_warn_only": "deterministic",
 }
 _BY_ID = re.compile(r"___check_(?P<what>obj_id|type_id|fake_script_type)\(")
+_CONTAINS = re.compile(
+    r"(?P<no>not )?(?P<what>___dict_contains|(?:frozen)?set\.__contains__|hasattr)\("
+)
 _TYPE = re.compile(r",\s*type=<(?:class|enum) '(?P<name>[^']*)'>")
 _NOT_READ = re.compile(
     r"(?P<error>KeyError|IndexError|null type dict|Not an? \w+) on\s+(?P<source>.*)", re.DOTALL
@@ -79,8 +82,8 @@ def _state(text: str) -> Guard | None:
     if found is not None:
         names = [_component(name) for name in (found["parts"] or "").split()]
         return Guard("state", None, aspect=" ".join(dict.fromkeys(names)) or None)
-    for told, component in _COMPONENTS:
-        if told in text:
+    for part, component in _COMPONENTS:
+        if part in text:
             return Guard("state", None, aspect=component)
     return None
 
@@ -117,53 +120,33 @@ def _by_id(text: str) -> Guard | None:
     found = _BY_ID.match(text)
     if found is None:
         return None
-    arguments = _arguments(text, found.end() - 1)
     named = _TYPE.search(text)
     check: Check = "identity" if found["what"] == "obj_id" else "type"
-    path = path_of(arguments[0]) if arguments else None
-    return Guard(check, path, type_name=named["name"] if named else None)
+    return Guard(check, _argument(text, found), type_name=named["name"] if named else None)
 
 
 def _nan(text: str) -> Guard | None:
     found = re.search(r"isnan\(", text)
-    if found is None:
-        return None
-    arguments = _arguments(text, found.end() - 1)
-    return Guard("value", path_of(arguments[0]) if arguments else None, expected="nan")
+    return None if found is None else Guard("value", _argument(text, found), expected="nan")
 
 
 def _contains(text: str) -> Guard | None:
-    found = re.match(
-        r"(?P<no>not )?(?:___dict_contains|(?P<set>(?:frozen)?set\.__contains__))\(", text
-    )
+    found = _CONTAINS.match(text)
     if found is None:
         return None
-    arguments = _arguments(text, found.end() - 1)
+    arguments = _arguments(text, found)
     if len(arguments) != 2:
         return None
-    container, key = (0, 1) if found["set"] else (1, 0)
-    path = path_of(arguments[container])
-    name = unquoted(arguments[key])
-    words = ("absent", "present") if found["no"] else ("present", "absent")
-    held = path is not None and path.member == "__dict__"
+    key_first = found["what"] == "___dict_contains"
+    key, holder = arguments if key_first else (arguments[1], arguments[0])
+    path = path_of(holder)
+    held = found["what"] == "hasattr" or (path is not None and path.member == "__dict__")
+    expected, actual = ("absent", "present") if found["no"] else ("present", "absent")
     check: Check = "attribute" if held else "members"
-    return Guard(check, path, key=name, expected=words[0], actual=words[1])
+    return Guard(check, path, key=unquoted(key), expected=expected, actual=actual)
 
 
 def _attribute(text: str) -> Guard | None:
-    found = re.match(r"(?P<no>not )?hasattr\(", text)
-    if found is not None:
-        arguments = _arguments(text, found.end() - 1)
-        if len(arguments) != 2:
-            return None
-        words = ("absent", "present") if found["no"] else ("present", "absent")
-        return Guard(
-            "attribute",
-            path_of(arguments[0]),
-            key=unquoted(arguments[1]),
-            expected=words[0],
-            actual=words[1],
-        )
     failed = re.match(r"getattr failed on source\s+(?P<source>.*)", text, re.DOTALL)
     if failed is None:
         return None
@@ -273,16 +256,20 @@ def _metadata(text: str) -> Guard | None:
     if found is not None:
         return Guard("tensor", None, aspect="metadata")
     found = re.match(r"___cow_tensor_matches\(", text)
-    if found is None:
-        return None
-    arguments = _arguments(text, found.end() - 1)
-    return Guard("tensor", path_of(arguments[0]) if arguments else None, aspect="copy_on_write")
+    return (
+        None if found is None else Guard("tensor", _argument(text, found), aspect="copy_on_write")
+    )
 
 
-def _arguments(text: str, opening: int) -> tuple[str, ...]:
-    """The arguments of the call whose bracket opens at `opening`."""
-    inner = text[opening + 1 :]
-    within = split_outside(inner, ")")[0]
+def _argument(text: str, call: re.Match[str]) -> Path | None:
+    """The first argument of a call."""
+    arguments = _arguments(text, call)
+    return path_of(arguments[0]) if arguments else None
+
+
+def _arguments(text: str, call: re.Match[str]) -> tuple[str, ...]:
+    """The arguments of the call whose opening bracket ends the match."""
+    within = split_outside(text[call.end() :], ")")[0]
     return tuple(part.strip() for part in split_outside(within, ", ") if part.strip())
 
 

@@ -1,7 +1,7 @@
 """Decides which family (code) a false guard belongs to: one order, first match wins.
 
 Facts of the live process come before the text. Without them the answer is the family the text
-makes most likely; `needs_facts` in the tests lists where a text cannot tell.
+makes most likely; `needs_facts` in the tests lists where a text is ambiguous.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import re
 from dataclasses import dataclass, field
 
 from compilediag.diagnosis.guards.brackets import unquoted
-from compilediag.diagnosis.guards.checks import guard_of
 from compilediag.diagnosis.guards.guard import Guard
 from compilediag.diagnosis.guards.owners import owner_of
-from compilediag.diagnosis.guards.reason import Reason
 from compilediag.diagnosis.guards.source import Hop
 from compilediag_harness.wire import GuardFacts, Location
 
@@ -37,7 +35,7 @@ class Decision:
     code: str
     kind: str | None
     order: int
-    """Place in the order of decision: of several causes the lowest is shown first."""
+    """Rank in the order of decision: of several causes the lowest is shown first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +54,12 @@ class GuardContext:
     actual: str | None = None
 
 
-def family_of_text(reason: Reason) -> str:
-    """The code a printed reason alone makes most likely; "CD190" when nothing fits."""
-    known = GuardContext(
-        place=reason.location, user_line=reason.user_line, explanation=reason.comment
-    )
-    return decide(guard_of(reason.expression), known).code
-
-
 def decide(guard: Guard, known: GuardContext) -> Decision:
     """The family of a guard, by the order of the catalogue (docs/rules): first match wins."""
-    for number, rule in enumerate(_ORDER, 1):
+    for order, rule in enumerate(_ORDER, 1):
         found = rule(guard, known)
         if found is not None:
-            return Decision(found[0], found[1], number)
+            return Decision(found[0], found[1], order)
     return Decision("CD190", None, len(_ORDER) + 1)
 
 

@@ -10,7 +10,7 @@ from compilediag.diagnosis.guards.source import Path
 Check = Literal[
     "backend",  # another backend object
     "dead",  # the cache entry died with an object it guarded
-    "unexpected",  # torch itself could not say
+    "unexpected",  # torch itself could not determine it
     "state",  # global state; `aspect` is the component
     "aliasing",
     "marking",  # mark_dynamic and the like
@@ -50,7 +50,7 @@ class Guard:
 
     @property
     def subject(self) -> Path | None:
-        """The variable that changed: the attribute itself, where the check asks its object."""
+        """The variable that changed: the attribute itself, where the check reads its object."""
         path = self.path
         if path is None or self.key is None:
             return path

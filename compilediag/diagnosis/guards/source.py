@@ -1,6 +1,6 @@
 """A guard's source as a path: a root name and the hops from it, read without running anything.
 
-Sources come in two spellings, `L['self']._buffers['pe']` from the guard tree and
+Sources come in two notations, `L['self']._buffers['pe']` from the guard tree and
 `self._buffers['pe']` in printed reasons; torch 2.7 writes `dict.__getitem__(d, k)` for `d[k]`.
 All give the same Path. Text that is no source gives None, never an error.
 """
@@ -55,11 +55,6 @@ class Path:
 
     def then(self, kind: HopKind, text: str) -> Path:
         return Path(self.root, self.scope, (*self.hops, Hop(kind, text)))
-
-    def starts_with(self, other: Path) -> bool:
-        """`other` is this path, or an object on the way to it."""
-        same = self.root == other.root and self.scope == other.scope
-        return same and self.hops[: len(other.hops)] == other.hops
 
     @property
     def last(self) -> Hop | None:
@@ -125,7 +120,7 @@ class Path:
 
 @functools.lru_cache(maxsize=8192)
 def path_of(source: str) -> Path | None:
-    """The path a whole text spells, or None when it is no source."""
+    """The path that a whole text is, or None when it is no source."""
     found = path_at(source.strip(), 0, DEPTH_LIMIT)
     if found is None or found[1] != len(source.strip()):
         return None
@@ -134,7 +129,7 @@ def path_of(source: str) -> Path | None:
 
 def paths_in(text: str) -> Iterator[Path]:
     """Every value that a condition such as `x.size()[0] > m.length` names, without the call that
-    asks a tensor's size."""
+    reads a tensor's size."""
     index = 0
     while (found := _WORD.search(text, index)) is not None:
         parsed = path_at(text, found.start())

@@ -1,4 +1,4 @@
-"""What torch says about tensors that no longer match, and about sizes out of their range."""
+"""torch's messages about tensors that no longer match, and about sizes out of their range."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def _read(found: re.Match[str]) -> Mismatch:
     rest = _PARAMETER_ADVICE.sub("", found["rest"]).strip()
     what = found["what"]
     if what == "requires_grad":
-        wanted = rest.rpartition("=")[2].strip().startswith(("1", "True"))
-        return Mismatch(found["source"], what, str(wanted), str(not wanted))
+        required = rest.rpartition("=")[2].strip().startswith(("1", "True"))
+        return Mismatch(found["source"], what, str(required), str(not required))
     compared = _EXPECTED.search(rest)
     expected = compared["expected"].strip() if compared else None
     actual = compared["actual"].strip().rstrip(".") if compared else None
@@ -81,7 +81,7 @@ def keys_of(text: str) -> frozenset[str]:
 
 
 def keys_aspect(expected: str, actual: str) -> str:
-    """What two dispatch key sets say about the tensor: the most telling difference."""
+    """What changed about a tensor by its dispatch key sets: the most specific difference."""
     before, after = keys_of(expected), keys_of(actual)
     changed = before ^ after
     if any(key.startswith("FuncTorch") for key in changed):

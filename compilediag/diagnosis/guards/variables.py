@@ -1,6 +1,6 @@
-"""Names a guarded value as a user would spell it: "pos.pe", "capture", "d['k']".
+"""Names a guarded value as a user would write it: "pos.pe", "capture", "d['k']".
 
-What lies below a module is spelled as in `named_buffers()` and `state_dict`, without the `self`
+What lies below a module is written as in `named_buffers()` and `state_dict`, without the `self`
 in front: "pos.pe". A plain attribute of the root keeps its root: "self.count", "cfg.flag". What a
 function captured goes by the name of its free variable. Facts of the live process come first.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from compilediag.diagnosis.guards.brackets import unquoted
-from compilediag.diagnosis.guards.source import Hop, Path, path_of
+from compilediag.diagnosis.guards.source import Hop, Path
 from compilediag_harness.wire import GuardFacts
 
 _SELF_NAMES = ("self", "s", "fn")
@@ -21,13 +21,7 @@ _SILENT_ATTRIBUTES = ("__dict__", "__code__", "__class__")
 _SIZES = ("size", "stride", "storage_offset", "numel", "item")
 
 
-def variable_of(source: str, facts: GuardFacts, hint: str | None = None) -> str:
-    """The variable behind a guard's source; the source itself where it is not understood."""
-    path = path_of(source)
-    return spelled(path, facts, hint) if path is not None else source
-
-
-def spelled(path: Path, facts: GuardFacts, hint: str | None = None) -> str:
+def display_name(path: Path, facts: GuardFacts, hint: str | None = None) -> str:
     """The variable behind a path."""
     if path.callable_end:
         return _captured(path, facts, hint)
@@ -59,7 +53,7 @@ def _captured(path: Path, facts: GuardFacts, hint: str | None) -> str:
     if not tail:
         holder = Path(path.root, path.scope, path.hops[: path.callable_end - 2])
         hooks = path.hops[path.callable_end - 2].text.lstrip("_").removesuffix("s")
-        return f"{hooks.replace('_', ' ')} of {spelled(holder, GuardFacts())}"
+        return f"{hooks.replace('_', ' ')} of {display_name(holder, GuardFacts())}"
     if tail[0].text == "__self__" and len(tail) > 1:
         # The hook is a bound method: its object is `self` in the method's own text.
         return "self" + _rendered(tail[1:])

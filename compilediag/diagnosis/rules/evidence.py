@@ -12,7 +12,8 @@ from compilediag.diagnosis.findings import Finding, Fix, Ownership, Rule, Severi
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.breaks import sends_to_eager
 from compilediag.diagnosis.rules.nothing_compiled import why_nothing
-from compilediag.timeline.compiles import Compile, Frame, FrameKey, SkippedFrame
+from compilediag.timeline.compiles import Compile, FrameKey
+from compilediag.timeline.frames import Frame, SkippedFrame
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 

@@ -7,14 +7,15 @@ import re
 from collections.abc import Iterable, Sequence
 
 from compilediag.diagnosis.analysis import Analysis, analysis_rule
-from compilediag.diagnosis.causes import causes_of
 from compilediag.diagnosis.causes.of_run import RunCauses
+from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Finding, Fix, Rule
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.compiled_autograd import find_autograd_recaptures
 from compilediag.diagnosis.rules.constraints import find_violated_constraints
-from compilediag.timeline.compiles import Compile, Frame, FrameKey, Hazards, Recompile
+from compilediag.timeline.compiles import Compile, FrameKey, Recompile
+from compilediag.timeline.frames import Frame, Hazards
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EntryDiff, Location
 
@@ -224,7 +225,7 @@ def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
             family=info("CD152").family,
             variable=None,
             title=f"{place.function} hit the recompile limit ({limit}): eager since "
-            + (f"step {frame.limit_hit_step}" if timeline.tells("steps") else "then"),
+            + (f"step {frame.limit_hit_step}" if timeline.observes("steps") else "then"),
             location=place,
             ownership=ownership_of(place.file, timeline.user_roots),
             count=1,

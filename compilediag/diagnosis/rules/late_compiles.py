@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.figures.goodput import MAIN_THREAD, SPELLINGS
+from compilediag.diagnosis.figures.goodput import CATEGORY_OF, MAIN_THREAD
 from compilediag.diagnosis.figures.span_seconds import spans_of
 from compilediag.diagnosis.findings import Finding, Fix, Rule, Severity
 from compilediag.diagnosis.ownership import ownership_of
@@ -63,7 +63,7 @@ def _is_timed(span: SpanEnded) -> bool:
 
 
 def _is_apart(span: SpanEnded) -> bool:
-    category = SPELLINGS.get(span.name, span.name)
+    category = CATEGORY_OF.get(span.name, span.name)
     return span.thread == MAIN_THREAD and category in _NO_STEADY_WORK
 
 

@@ -17,7 +17,7 @@ def why_nothing(timeline: Timeline, eager: int) -> tuple[str, str]:
             "torch was never seen in the run",
             "check that the target imports torch and is not started with python -I, -E or -S",
         )
-    if not timeline.tells("metrics_rows"):
+    if not timeline.observes("metrics_rows"):
         return (
             "the record does not tell what was compiled",
             "analyze a TORCH_TRACE of the run: a text log tells recompiles and breaks only",

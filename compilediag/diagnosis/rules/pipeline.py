@@ -82,7 +82,7 @@ def _inside_training(timeline: Timeline) -> str | None:
     process = timeline.lead
     data_s = compute_s = 0.0
     for step in timeline.steps:
-        if step.process == process and not step.noted:
+        if step.process == process and not step.unsampled:
             data_s += step.data_wait_s or 0.0
             compute_s += sum(
                 (step.forward_s or 0.0, step.backward_s or 0.0, step.optimizer_s or 0.0)

@@ -12,8 +12,7 @@ from compilediag.diagnosis.figures.span_seconds import spans_of
 from compilediag.diagnosis.findings import Finding, Fix, Rule
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.syncs import many
-from compilediag.timeline.steps import SyncSample, SyncSite
-from compilediag.timeline.syncs import SyncLine, lines_of
+from compilediag.timeline.syncs import SyncLine, SyncSample, SyncSite, lines_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 

@@ -28,7 +28,7 @@ from compilediag.receipt.schema.compiles import (
     Headroom,
     Writer,
 )
-from compilediag.timeline.compiles import BreakLine
+from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.counts import is_compile, is_recompile
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import Location, plain
@@ -77,7 +77,7 @@ def _by_family(timeline: Timeline, diagnosis: Diagnosis) -> dict[str, int]:
 
 def _times(timeline: Timeline) -> CompileTime:
     """Backward compiles and failed attempts cost time too: the total is of all attempts."""
-    if not timeline.tells("metrics_rows"):
+    if not timeline.observes("metrics_rows"):
         return CompileTime(total=None, first_compile=None, recompile=None, backend=None)
     if not timeline.compiles:
         return CompileTime(total=0.0, first_compile=0.0, recompile=0.0, backend=0.0)
@@ -104,7 +104,7 @@ def _events(
 ) -> Iterator[CompileEvent]:
     """A trace has no steps, a text log no seconds either: null, not zero."""
     ids = diagnosis.finding_ids
-    stepped, timed = timeline.tells("steps"), timeline.tells("metrics_rows")
+    stepped, timed = timeline.observes("steps"), timeline.observes("metrics_rows")
     for item in compiles:
         again = item.recompile if is_recompile(item) else None
         causes = () if again is None else diagnosis.causes.blamed(again)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from compilediag.receipt.prices import DEVICE, MACHINE, PriceTable
-from compilediag.timeline.process_ranks import world_size
+from compilediag.timeline.timeline import world_size
 from compilediag.receipt.build.identity import process_at
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.receipt.schema.tracked import CostSection

@@ -6,7 +6,7 @@ import os.path
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from compilediag.timeline.process_ranks import ranks_present, world_size
+from compilediag.timeline.timeline import ranks_present, world_size
 from compilediag.receipt.build.compiles import FRAMES_KEPT, events_left_out
 from compilediag.receipt.schema.identity import (Completeness, Environment, Header, Lane, NumericsFlags, Producer, Provenance, Run, Sources)
 from compilediag.receipt.schema.record import from_plain

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.timeline.process_ranks import ranks_present
+from compilediag.timeline.timeline import ranks_present
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.divergence import Comparison, compare_ranks
@@ -32,7 +32,7 @@ def ranks_section(
         if len(ranks) < 2 and (expected or 1) < 2:
             return None
         found = compare_ranks(summaries_of(timeline, diagnosis.causes), expected)
-    measured = timeline.tells("metrics_rows")
+    measured = timeline.observes("metrics_rows")
     counted = len(timeline.counted_ranks)
     return RanksSection(
         expected=expected,

@@ -6,7 +6,7 @@ import re
 
 from compilediag.timeline.cudagraphs import skip_reason
 from compilediag.diagnosis.figures.goodput import account
-from compilediag.timeline.process_ranks import ranks_present
+from compilediag.timeline.timeline import ranks_present
 from compilediag.receipt.build.identity import process_at, ranks_expected
 from compilediag.receipt.build.memory import has_gpu
 from compilediag.receipt.schema.running import CudagraphSection, GoodputSection, Overhead
@@ -24,7 +24,7 @@ _OUT_OF_MEMORY = re.compile(
 
 def goodput_section(timeline: Timeline, run: RunMetadata) -> GoodputSection | None:
     """Wall time taken apart; None when there was neither a wall time nor an event."""
-    if not timeline.tells("steps"):
+    if not timeline.observes("steps"):
         return None  # a trace of compiles does not tell what the rest of the time went into
     ended = process_at(timeline, timeline.lead)
     orderly = run.status == "complete" or (ended is not None and ended.ended is not None)
@@ -142,7 +142,7 @@ def _no_oom(timeline: Timeline, run: RunMetadata) -> bool | None:
         return False
     log = timeline.train_log
     seen_to_end = bool(timeline.processes) or (log is not None and log.finished)
-    return True if run.status == "complete" and timeline.tells("steps") and seen_to_end else None
+    return True if run.status == "complete" and timeline.observes("steps") and seen_to_end else None
 
 
 def _last_words(timeline: Timeline, run: RunMetadata) -> list[str]:

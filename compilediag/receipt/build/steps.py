@@ -11,7 +11,7 @@ from compilediag.diagnosis.figures.goodput import PRODUCTIVE
 from compilediag.receipt.schema.running import (DeviceTiming, Phases, SketchRecord, Spike, StepsSection)
 from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.diagnosis.figures.span_seconds import by_step, spans_of
-from compilediag.diagnosis.figures.step_stats import (RELATIVE_ERROR, Sketch, figures_of, spike_positions, warmup_of)
+from compilediag.diagnosis.figures.step_stats import (RELATIVE_ERROR, figures_of, sketch_of, spike_positions, warmup_of)
 from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
 
 UNEXPLAINED = "unexplained"
@@ -47,7 +47,7 @@ def steps_section(
         p90=figures.p90,
         p99=figures.p99,
         sketch=SketchRecord(
-            kind="log-linear", relative_error=RELATIVE_ERROR, buckets=Sketch.of(walls).spelled()
+            kind="log-linear", relative_error=RELATIVE_ERROR, buckets=sketch_of((wall_s, 1) for wall_s in walls)
         ),
         phases=_phases(timeline, steps, process),
         device_timing=_device_timing(timeline, process),
@@ -67,7 +67,7 @@ def _warmup(timeline: Timeline, steps: Sequence[Step], process: int) -> int:
 
 def _phases(timeline: Timeline, every: Sequence[Step], process: int) -> Phases:
     """Of the steps that were watched: what is not known of the others is not their rest."""
-    steps = [step for step in every if not step.noted]
+    steps = [step for step in every if not step.unsampled]
     measured = {
         "data_wait": _measured(step.data_wait_s for step in steps),
         "forward": _measured(step.forward_s for step in steps),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from compilediag.receipt.schema.invocations import Throughput
 from compilediag.receipt.schema.memory import Allocator
 from compilediag.receipt.schema.running import SketchRecord, Spike, StepsSection
-from compilediag.diagnosis.figures.step_stats import (RELATIVE_ERROR, Sketch, bucket_of, spike_positions)
+from compilediag.diagnosis.figures.step_stats import (RELATIVE_ERROR, sketch_of, spike_positions)
 from compilediag.timeline.timeline import Timeline
 from compilediag.timeline.train_log import (TrainLog, at_share, steady_rate, steady_step_s, timed, warmup_lines)
 
@@ -50,7 +50,7 @@ def logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | None:
         p90=at_share(ordered, 0.9),
         p99=at_share(ordered, 0.99),
         sketch=SketchRecord(
-            kind="log-linear", relative_error=RELATIVE_ERROR, buckets=_sketch(told).spelled()
+            kind="log-linear", relative_error=RELATIVE_ERROR, buckets=sketch_of((each.seconds, int(each.steps)) for each in told)
         ),
         spikes=_spikes(log, warmup_lines(log, warmup)),
     )
@@ -65,14 +65,6 @@ def _warmup_steps(log: TrainLog, lines: int) -> int:
         before = log.covered[0] if log.clock != "timestamps" else 1
         return max(1, int(numbers[lines] - log.covered[lines] - numbers[0] + before))
     return max(1, int(sum(log.covered[:lines])))
-
-
-def _sketch(told: Sequence[_Timed]) -> Sketch:
-    counts: dict[int, int] = {}
-    for each in told:
-        index = bucket_of(each.seconds)
-        counts[index] = counts.get(index, 0) + int(each.steps)
-    return Sketch(counts)
 
 
 def _spikes(log: TrainLog, warmup: int) -> tuple[Spike, ...]:

@@ -18,7 +18,7 @@ from compilediag.diagnosis.figures.goodput import (
     account,
     settle,
 )
-from compilediag.timeline.batches import apart
+from compilediag.timeline.process import unbatch
 from compilediag.timeline.timeline import Compile, Step, Timeline
 from compilediag_harness.wire import (
     Compiled,
@@ -71,7 +71,7 @@ class LiveProcess:
 
     def add(self, events: Iterable[Event]) -> None:
         """Adds new events of the journal."""
-        for event in apart(events):
+        for event in unbatch(events):
             if isinstance(event, ProcessStarted):
                 self.started = self.started or event
             match event:

@@ -12,10 +12,10 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import NamedTuple
 
-from compilediag.diagnosis.figures.goodput import PRODUCTIVE, SPELLINGS
+from compilediag.diagnosis.figures.goodput import CATEGORY_OF, PRODUCTIVE
 from compilediag.runs.telemetry.labels import Labels
 from compilediag.runs.telemetry.metrics import MetricsSnapshot
-from compilediag.timeline.batches import apart
+from compilediag.timeline.process import unbatch
 from compilediag_harness.wire import Compiled, Event, ProcessStarted, SpanEnded
 
 MIN_SPAN_S = 0.01
@@ -49,13 +49,13 @@ class SpanBuilder:
 
     def spans_of(self, events: Iterable[Event]) -> Iterator[ExportedSpan]:
         """The spans among new events; none before the start event of the process."""
-        for event in apart(events):
+        for event in unbatch(events):
             if isinstance(event, ProcessStarted):
                 self._begin(event)
             elif isinstance(event, Compiled):
                 yield from self._compile(event)
             elif isinstance(event, SpanEnded):
-                category = SPELLINGS.get(event.name, event.name)
+                category = CATEGORY_OF.get(event.name, event.name)
                 if (
                     event.wall_s >= MIN_SPAN_S
                     and event.name not in PRODUCTIVE

@@ -16,8 +16,6 @@ MAX_LINE_BYTES = 64 << 20
 MAX_NAMED = 5
 """Ids named in one sentence."""
 _ATTEMPT = re.compile(r"_\d+\Z")
-_NO_ROW = "no metrics row"
-"""`fail_reason` of a compile without a row of torch's, which tlparse therefore cannot have."""
 
 _COUNTED = (b'"compilation_metrics"', b'"recompile_reasons"', b'"dynamo_graph_break_reason"')
 
@@ -124,7 +122,7 @@ def _counts_of(timeline: Timeline) -> TlparseCounts:
     rows = (
         (pids.get(item.process, -1), _ATTEMPT.sub("", item.compile_id))
         for item in timeline.compiles
-        if item.forward and not (item.fail_reason or "").startswith(_NO_ROW)
+        if item.forward and item.has_row
     )
     questions = (
         (pids.get(item.process, -1), _ATTEMPT.sub("", item.compile_id))

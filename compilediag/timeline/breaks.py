@@ -1,0 +1,86 @@
+"""Graph breaks: torch's reports folded into sites, one for each file and line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from compilediag.timeline.process import ProcessEvents
+from compilediag_harness.wire import GraphBroke, Location
+
+_BREAK_AT = re.compile(r"user code at (?P<file>[^\n]+):(?P<line>\d+)\s*(?:\n|$)")
+_STACK_LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)')
+
+
+class BreakLine(NamedTuple):
+    """A graph break is one line of the program, however often torch reports it."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class BreakSite:
+    """A graph break by place: torch reports one site again at each recompile and restart."""
+
+    file: str
+    line: int
+    function: str
+    text: str
+    """torch's whole report, the first one."""
+    count: int
+    """Reports, repeats included."""
+    compile_ids: tuple[str, ...]
+    first_step: int
+    processes: tuple[int, ...] = ()
+    """Indexes of the processes that reported it, ascending."""
+
+    @property
+    def at(self) -> BreakLine:
+        return BreakLine(self.file, self.line)
+
+
+def break_sites(parts: Iterable[ProcessEvents]) -> tuple[BreakSite, ...]:
+    """Breaks by file and line: repeats at a recompile or a restart are one site."""
+    sites: dict[BreakLine, list[tuple[int, str, GraphBroke]]] = {}
+    for part in parts:
+        for event in part.of(GraphBroke):
+            place = break_place(event.text)
+            if place is not None:
+                reports = sites.setdefault(BreakLine(place.file, place.line), [])
+                reports.append((part.index, place.function, event))
+    return tuple(
+        BreakSite(
+            file=at.file,
+            line=at.line,
+            function=next((function for _, function, _ in reports if function), ""),
+            text=reports[0][2].text,
+            count=len(reports),
+            compile_ids=tuple(dict.fromkeys(event.compile_id for _, _, event in reports)),
+            first_step=reports[0][2].step,
+            processes=tuple(dict.fromkeys(process for process, _, _ in reports)),
+        )
+        for at, reports in sites.items()
+    )
+
+
+@lru_cache(maxsize=1024)
+def break_place(text: str) -> Location | None:
+    """Where torch says a graph break is: its headline, else the innermost line of its stack.
+
+    Cached: torch repeats a report at each recompile, and ranks break at the same places.
+    """
+    above = text.split("\nTraceback (most recent call last)", maxsplit=1)[0]
+    stack = [
+        Location(found["file"], int(found["line"]), found["function"].strip())
+        for found in _STACK_LINE.finditer(above)
+    ]
+    headline = _BREAK_AT.search(text.split("\n", 1)[0] + "\n")
+    if headline is None:
+        return stack[-1] if stack else None
+    file, line = headline["file"], int(headline["line"])
+    same = [place for place in stack if place.file == file and place.line == line]
+    return Location(file, line, same[-1].function if same else "")

@@ -1,0 +1,120 @@
+"""What became of each frame of a process: compiled, eager, skipped, about to recompile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from compilediag.timeline.compiles import Compile, FrameKey
+from compilediag.timeline.process import ProcessEvents
+from compilediag_harness.wire import (
+    Compiled,
+    FalseGuard,
+    FrameSkipped,
+    HazardsChecked,
+    Location,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame that Dynamo attempted, over all its compiles."""
+
+    key: FrameKey
+    where: Location
+    compiles: int
+    """Attempts that ended with guarded code."""
+    graphs: int
+    guards: int | None
+    """Guards of the newest compile."""
+    guard_eval_us: float | None
+    limit: int | None
+    """`recompile_limit` in force."""
+    limit_hit_step: int | None
+    ran_eager: bool
+    """Skipped, or over the limit: some call of it ran without guarded code."""
+    eager_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFrame:
+    """A frame Dynamo skipped without a metrics row."""
+
+    process: int
+    frame: Location
+    reason: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hazards:
+    """The last check for guards that are already false, of one frame."""
+
+    process: int
+    frame: Location
+    step: int
+    guards: tuple[FalseGuard, ...]
+    checked: int
+    unevaluated: int
+    skipped: str | None
+
+
+def frames_of(part: ProcessEvents, compiles: Sequence[Compile]) -> list[Frame]:
+    """Each frame that was attempted, in the order of their first attempts."""
+    rows = {(row.epoch, row.compile_id): row for row in part.of(Compiled)}
+    grouped: dict[FrameKey, list[Compile]] = {}
+    for item in compiles:
+        if item.forward:
+            grouped.setdefault(item.key, []).append(item)
+    return [_frame(key, attempts, rows) for key, attempts in grouped.items()]
+
+
+def _frame(
+    key: FrameKey, attempts: Sequence[Compile], rows: dict[tuple[int, str], Compiled]
+) -> Frame:
+    guarded = [item for item in attempts if item.guarded]
+    own = [row for item in guarded if (row := rows.get((item.epoch, item.compile_id))) is not None]
+    at_limit = next((item for item in attempts if item.kind == "limit"), None)
+    eager = at_limit or (None if guarded else attempts[-1])
+    reason = None
+    if eager is not None:
+        reason = eager.fail_reason or eager.fail_type or "torch gave no reason"
+    return Frame(
+        key=key,
+        where=attempts[0].frame,
+        compiles=len(guarded),
+        graphs=sum(1 for item in guarded if item.graph_ops),
+        guards=guarded[-1].guards if guarded else None,
+        guard_eval_us=own[-1].guard_eval_us if own else None,
+        limit=next((row.limit for row in own), None),
+        limit_hit_step=at_limit.step if at_limit else None,
+        ran_eager=eager is not None,
+        eager_reason=reason,
+    )
+
+
+def skipped_of(part: ProcessEvents) -> list[SkippedFrame]:
+    """Skipped frames that have no metrics row of their own, each once."""
+    rows = {(row.frame.file, row.frame.function) for row in part.of(Compiled)}
+    found: dict[tuple[str, str], SkippedFrame] = {}
+    for event in part.of(FrameSkipped):
+        key = (event.frame.file, event.frame.function)
+        if key not in rows and key not in found:
+            found[key] = SkippedFrame(part.index, event.frame, event.reason, event.step)
+    return list(found.values())
+
+
+def hazards_of(process: int, checks: Iterable[HazardsChecked]) -> list[Hazards]:
+    """The newest check of each frame."""
+    return [
+        Hazards(
+            process,
+            event.frame,
+            event.step,
+            event.guards,
+            event.checked,
+            event.unevaluated,
+            event.skipped,
+        )
+        for event in {event.frame: event for event in checks}.values()
+    ]
