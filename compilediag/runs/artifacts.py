@@ -74,7 +74,13 @@ def artifact_of(path: str, run_dir: str) -> ArtifactFacts:
     except OSError:
         size = None
     kind = "application/x-ndjson" if path.endswith(".jsonl") else mimetypes.guess_type(path)[0]
-    return ArtifactFacts(role_of(uri), uri, kind or "text/plain", size, _digest(path, size))
+    return ArtifactFacts(
+        role=role_of(uri),
+        uri=uri,
+        media_type=kind or "text/plain",
+        bytes=size,
+        sha256=_digest(path, size),
+    )
 
 
 def role_of(uri: str) -> str:
@@ -98,9 +104,13 @@ def source_artifacts(sources: Sequence[Source], folder: str) -> Iterator[Artifac
         except OSError:
             continue
         remote = is_uri(source.path)
-        uri = source.path if remote else os.path.relpath(source.path, folder)
-        digest = None if remote else _digest(source.path, size)
-        yield ArtifactFacts(_SOURCE_ROLES[source.kind], uri, "text/plain", size, digest)
+        yield ArtifactFacts(
+            role=_SOURCE_ROLES[source.kind],
+            uri=source.path if remote else os.path.relpath(source.path, folder),
+            media_type="text/plain",
+            bytes=size,
+            sha256=None if remote else _digest(source.path, size),
+        )
 
 
 def _digest(path: str, size: int | None) -> str | None:
