@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from compilediag.pytest_plugin.ledger import Ledger
+    from compilediag.pytest_plugin.fixture import Ledger
 
 FIXTURE = "compilediag"
 MARKERS = {

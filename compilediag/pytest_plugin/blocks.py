@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.pytest_plugin.counted import counted
-from compilediag.pytest_plugin.judging import (
+from compilediag.pytest_plugin.details import Listing
+from compilediag.pytest_plugin.judge_test import (
     Problem,
     behind,
     blind,
@@ -16,8 +17,7 @@ from compilediag.pytest_plugin.judging import (
     unmeasured,
     why_nothing_compiled,
 )
-from compilediag.pytest_plugin.listing import Listing
-from compilediag.pytest_plugin.stretch import stretch, unfinished
+from compilediag.pytest_plugin.judged_events import stretch, unfinished
 from compilediag.runs.watch import WatchResult
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from compilediag.pytest_plugin import FIXTURE
+from compilediag.pytest_plugin.fixture import Ledger
 from compilediag.pytest_plugin.isolation import own_cache_folder
 from compilediag.pytest_plugin.lanes import open_baseline
-from compilediag.pytest_plugin.ledger import Ledger
 from compilediag.pytest_plugin.marks import BadMark, Demands, demands_of, two_lanes
-from compilediag.pytest_plugin.running import WatchedTest
 from compilediag.pytest_plugin.settings import settings_of
+from compilediag.pytest_plugin.watched_test import WatchedTest
 
 _WATCHED = pytest.StashKey[WatchedTest]()
 

@@ -17,8 +17,8 @@ from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.compare.gate.update import recorded
 from compilediag.errors import BaselineUnreadable, CompilediagError
-from compilediag.pytest_plugin.judging import Problem
-from compilediag.pytest_plugin.listing import Listing
+from compilediag.pytest_plugin.details import Listing
+from compilediag.pytest_plugin.judge_test import Problem
 from compilediag.pytest_plugin.marks import Demands
 from compilediag.pytest_plugin.settings import Settings, baseline_of
 from compilediag.runs.watch import WatchResult

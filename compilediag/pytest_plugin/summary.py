@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compilediag.pytest_plugin import COUNTED
-from compilediag.pytest_plugin.judging import number_of
+from compilediag.pytest_plugin.judge_test import number_of
 from compilediag.pytest_plugin.lanes import UPDATE, written_lanes
 from compilediag.pytest_plugin.marks import COUNTS
 from compilediag.views.text import clean

@@ -9,7 +9,7 @@ from timelines import FILE, attempt, process, timeline
 
 from compilediag.compare.gate.expression import parse_limits
 from compilediag.compare.gate.limits import count_of
-from compilediag.compare.gate.run_baseline import ledger_of
+from compilediag.compare.run_baseline import ledger_of
 from compilediag.diagnosis.rules import cudagraph_texts as texts
 from compilediag.diagnosis.rules import cudagraphs as rules
 from compilediag.receipt.build.running import cudagraph_section

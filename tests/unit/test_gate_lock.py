@@ -29,9 +29,9 @@ from compilediag.compare.gate.baseline import (
 )
 from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_lock
 from compilediag.compare.gate.judge import judge
-from compilediag.compare.gate.run_baseline import ledger_of, portable_file
 from compilediag.compare.gate.update import recorded
 from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey
+from compilediag.compare.run_baseline import ledger_of, portable_file
 from compilediag.errors import BaselineUnreadable
 
 RUN = receipt(first(), again("n"), eager(), breaks=[branch()])

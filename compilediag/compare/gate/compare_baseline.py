@@ -20,8 +20,8 @@ from compilediag.compare.gate.entries import (
     plural,
 )
 from compilediag.compare.gate.judgement import Changes, Item, Kind
-from compilediag.compare.gate.run_baseline import RunBaseline, is_own
 from compilediag.compare.keys import FrameKey
+from compilediag.compare.run_baseline import RunBaseline, is_own
 from compilediag.receipt.schema.receipt import Receipt
 
 

@@ -10,8 +10,8 @@ from compilediag.compare.gate.attribution import (
     finding_of_frame,
 )
 from compilediag.compare.gate.judgement import Item
-from compilediag.compare.gate.run_baseline import RunBaseline
 from compilediag.compare.keys import BreakKey, CauseKey, FrameKey, function_key
+from compilediag.compare.run_baseline import RunBaseline
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     EventCause,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compilediag.compare.gate.baseline import LaneBaseline, Scalar
-from compilediag.compare.gate.run_baseline import lane_fields
+from compilediag.compare.run_baseline import lane_fields
 from compilediag.receipt.schema.receipt import Receipt
 
 _BLINDING = ("CD901", "CD902", "CD903")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from compilediag.compare.gate.baseline import LaneBaseline
 from compilediag.compare.gate.inconclusive import doubts_of, harmless_losses, lane_doubts
 from compilediag.compare.gate.judgement import Changes, Item, Judgement
-from compilediag.compare.gate.run_baseline import RunBaseline, ledger_of, torch_release
 from compilediag.compare.keys import CountChange
+from compilediag.compare.run_baseline import RunBaseline, ledger_of, torch_release
 from compilediag.receipt.schema.receipt import Receipt
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from compilediag.compare.gate.expression import Limit
 from compilediag.compare.gate.judgement import Item, Kind
-from compilediag.compare.gate.run_baseline import RunBaseline
 from compilediag.compare.keys import COUNTS
+from compilediag.compare.run_baseline import RunBaseline
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 

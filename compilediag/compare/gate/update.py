@@ -16,7 +16,7 @@ from compilediag.compare.gate.baseline import (
     LaneBaseline,
 )
 from compilediag.compare.gate.inconclusive import doubts_of
-from compilediag.compare.gate.run_baseline import ledger_of
+from compilediag.compare.run_baseline import ledger_of
 from compilediag.receipt.schema.receipt import Receipt
 
 Allowed = TypeVar("Allowed", KnownCause, KnownBreak, KnownFallback)

@@ -10,15 +10,15 @@ import pytest
 
 from compilediag.pytest_plugin import COUNTED
 from compilediag.pytest_plugin.counted import counted
+from compilediag.pytest_plugin.fixture import Ledger
 from compilediag.pytest_plugin.isolation import forget_compiled_code
-from compilediag.pytest_plugin.judging import Problem, blind, judge
+from compilediag.pytest_plugin.judge_test import Problem, blind, judge
 from compilediag.pytest_plugin.lanes import judge_lane, judge_limits
-from compilediag.pytest_plugin.ledger import Ledger
 from compilediag.pytest_plugin.marks import COUNTS, Demands
+from compilediag.pytest_plugin.problems import CompileFailure, tell
 from compilediag.pytest_plugin.quiet_logs import QuietLogs
-from compilediag.pytest_plugin.reports import write_receipt_of
+from compilediag.pytest_plugin.receipt_files import write_receipt_of
 from compilediag.pytest_plugin.settings import Settings
-from compilediag.pytest_plugin.telling import CompileFailure, tell
 from compilediag.runs.watch import WatchResult, watch
 
 SECTION = "compilediag"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compilediag.pytest_plugin.blocks import Block, judge_exact, judge_frames, judge_steady
-from compilediag.pytest_plugin.judging import Problem
+from compilediag.pytest_plugin.judge_test import Problem
 from compilediag.pytest_plugin.marks import BadMark, checked_counts
 from compilediag_harness.torch_internals.torch_api import stance
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.pytest_plugin.stretch import stretch, unfinished
+from compilediag.pytest_plugin.judged_events import stretch, unfinished
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import (
     Compiled,

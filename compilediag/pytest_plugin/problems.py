@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from compilediag.pytest_plugin.judging import Problem
+from compilediag.pytest_plugin.judge_test import Problem
 from compilediag.receipt.redact import Redactor, secret_values
 
 

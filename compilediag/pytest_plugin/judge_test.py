@@ -8,7 +8,7 @@ from typing import cast
 
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.pytest_plugin.counted import Counted, counted
-from compilediag.pytest_plugin.listing import Listing
+from compilediag.pytest_plugin.details import Listing
 from compilediag.pytest_plugin.marks import Demands
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag.views.lookups import BLIND_RULES
