@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from compilediag.compare.gate.baseline import Baseline, LaneBaseline, read, text_of
+from compilediag.compare.gate.baseline import Baseline, read, text_of
+from compilediag.compare.run_baseline import LaneBaseline
 from compilediag.compare.gate.baseline_file import read_lock, write_lock
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.judgement import Item, Judgement
@@ -123,9 +124,9 @@ def _lines(item: Item, seen: WatchResult) -> Iterable[str]:
 
 def _keep(config: pytest.Config, seen: WatchResult, lock: Baseline, name: str) -> list[Problem]:
     made = recorded(seen.receipt, lock.lane(name), lane=name)
-    if made.doubts:
-        doubts = tuple(clean(doubt) for doubt in made.doubts[1:])
-        return [Problem(f"lane {clean(name)!r} is not written: {clean(made.doubts[0])}", doubts)]
+    if made.inconclusive:
+        doubts = tuple(clean(doubt) for doubt in made.inconclusive[1:])
+        return [Problem(f"lane {clean(name)!r} is not written: {clean(made.inconclusive[0])}", doubts)]
     text = text_of(Baseline((made.lane,)))
     if hasattr(config, "workeroutput"):
         output: dict[str, dict[str, str]] = getattr(config, "workeroutput")  # noqa: B009

@@ -23,8 +23,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from msgspec import structs
 
+from compilediag.compare.changes import CountChange
 from compilediag.compare.gate.judgement import Item, Judgement, Kind
-from compilediag.compare.keys import CountChange
 from compilediag.views.gate import FORMATS
 from compilediag.views.gate.location import Location, location
 from compilediag.views.style import RenderOptions

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compilediag.compare.gate.baseline import LaneBaseline, Scalar
-from compilediag.compare.run_baseline import lane_fields
+from compilediag.compare.run_baseline import LaneBaseline, Scalar, baseline_fields
 from compilediag.receipt.schema.receipt import Receipt
 
 _BLINDING = ("CD901", "CD902", "CD903")
@@ -16,14 +15,14 @@ _ENDINGS = {
     "partial": "records of the run were lost",
 }
 _REASON_CHARS = 300
-_FOR_TIMES_ONLY = (
+_TIMING_HOOKS = (
     *("compile_callback", "compiled_calls", "call_ends", "backward_calls", "saves"),
     *("cache_entries", "recompile_limit"),
 )
 """Hooks of torch that no count needs: a torch in which one is gone can be judged all the same."""
 
 
-def doubts_of(receipt: Receipt) -> list[str]:
+def inconclusive_reasons(receipt: Receipt) -> list[str]:
     """Sentences, most important first; empty where the receipt can be judged."""
     return [
         *_ending(receipt),
@@ -33,14 +32,14 @@ def doubts_of(receipt: Receipt) -> list[str]:
     ]
 
 
-def lane_doubts(receipt: Receipt, baseline: LaneBaseline) -> list[str]:
+def lane_mismatches(receipt: Receipt, baseline: LaneBaseline) -> list[str]:
     """Fields of the lane in which the receipt is not of the baseline; a field that the baseline
-    does not name was not known to the version that wrote it."""
-    told = lane_fields(receipt)
+    does not have did not exist in the version that wrote it."""
+    fields = baseline_fields(receipt)
     return [
-        f"another lane: {name} is {_spelled(told.get(name))} and in the baseline {_spelled(value)}"
+        f"another lane: {name} is {_text(fields.get(name))} and in the baseline {_text(value)}"
         for name, value in baseline.fields.items()
-        if told.get(name) != value
+        if fields.get(name) != value
     ]
 
 
@@ -48,10 +47,10 @@ def _ending(receipt: Receipt) -> Iterable[str]:
     if receipt.status == "complete":
         return
     code = receipt.header.run.exit_code
-    told = f" with exit code {code}" if code is not None and receipt.status == "failed" else ""
+    with_code = f" with exit code {code}" if code is not None and receipt.status == "failed" else ""
     reason = receipt.failure.reason if receipt.failure is not None else None
     why = f": {reason.strip()[:_REASON_CHARS]}" if reason and reason.strip() else ""
-    yield f"{_ENDINGS[receipt.status]}{told}, so the receipt does not tell of a whole run{why}"
+    yield f"{_ENDINGS[receipt.status]}{with_code}, so the receipt is not of a whole run{why}"
 
 
 def _blindness(receipt: Receipt) -> Iterable[str]:
@@ -60,8 +59,8 @@ def _blindness(receipt: Receipt) -> Iterable[str]:
     if receipt.verdict != "blind":
         return
     why = next((item for item in receipt.findings if item.rule in _BLINDING), None)
-    told = f": {why.title or why.slug.replace('-', ' ')}" if why is not None else ""
-    yield f"the receipt is blind{told}"
+    reason = f": {why.title or why.slug.replace('-', ' ')}" if why is not None else ""
+    yield f"the receipt is blind{reason}"
 
 
 def _evidence(receipt: Receipt) -> Iterable[str]:
@@ -88,7 +87,7 @@ def _unlisted(receipt: Receipt) -> Iterable[str]:
 
 def harmless_losses(receipt: Receipt) -> list[str]:
     """What was not observed and changes no count."""
-    names = tuple(f"{name}:" for name in _FOR_TIMES_ONLY)
+    names = tuple(f"{name}:" for name in _TIMING_HOOKS)
     return [reason for reason in receipt.completeness.reasons if reason.startswith(names)]
 
 
@@ -105,5 +104,5 @@ def _is_harmless(receipt: Receipt) -> bool:
     )
 
 
-def _spelled(value: Scalar) -> str:
+def _text(value: Scalar) -> str:
     return "not set" if value is None else str(value)
