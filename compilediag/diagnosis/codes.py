@@ -17,6 +17,8 @@ class CodeInfo(NamedTuple):
     sentence: str
     severity: Severity = "warning"
     """Of its findings, unless a rule knows better."""
+    blinds: bool = False
+    """Without that evidence nothing may be called clean, and no count is sure."""
 
     @property
     def family(self) -> str:
@@ -224,9 +226,17 @@ _MEMORY = (
 )
 
 _EVIDENCE = (
-    CodeInfo("CD901", "nothing-compiled", "no frame was compiled: the verdict is blind", "error"),
-    CodeInfo("CD902", "torn-evidence", "part of the record was lost"),
-    CodeInfo("CD903", "sources-disagree", "events, metrics and text do not agree", "error"),
+    CodeInfo(
+        "CD901",
+        "nothing-compiled",
+        "no frame was compiled: the verdict is blind",
+        "error",
+        blinds=True,
+    ),
+    CodeInfo("CD902", "torn-evidence", "part of the record was lost", blinds=True),
+    CodeInfo(
+        "CD903", "sources-disagree", "events, metrics and text do not agree", "error", blinds=True
+    ),
     CodeInfo("CD904", "ran-eager", "a frame that should be compiled ran eager"),
     CodeInfo(
         "CD905",

@@ -1,17 +1,33 @@
-"""What compilediag says: causes of recompiles, and findings with their place, cost and fix."""
+"""Causes of recompiles, and findings with their place, cost and fix."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from compilediag.timeline.compiles import BreakLine
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
 Severity = Literal["error", "warning", "info"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+"""The worst first."""
 Confidence = Literal["exact", "text", "static"]
 Ownership = Literal["user", "third_party", "torch"]
+
+
+class CauseId(NamedTuple):
+    """What is one cause over all recompiles of a run: never the line of the guard, which a function
+    may have several of."""
+
+    rule: str
+    variable: str
+    file: str
+    function: str
+    kind: str | None
+    planned: bool
+    """Sizes that a warm-up compiled for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +68,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know, with the place to change; ids F1, F2... are given by `diagnose`."""
+    """One thing to know, with the place to change; `diagnose` numbers them F1, F2..."""
 
     rule: str
     slug: str
@@ -74,6 +90,8 @@ class Finding:
     """JSON-ready: compile_ids, expected, actual, writers, guard, reasons..."""
     also: tuple[str, ...] = ()
     """Codes of the symptoms merged into this finding."""
+    about: tuple[CauseId | BreakLine, ...] = ()
+    """The causes of recompiles and the graph breaks that it explains."""
     id: str = ""
 
 

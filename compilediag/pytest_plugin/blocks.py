@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.pytest_plugin.counted import counted
-from compilediag.pytest_plugin.details import Listing
-from compilediag.pytest_plugin.judge_test import (
+from compilediag.pytest_plugin.judge import (
     Problem,
     behind,
     blind,
@@ -17,9 +15,10 @@ from compilediag.pytest_plugin.judge_test import (
     unmeasured,
     why_nothing_compiled,
 )
+from compilediag.pytest_plugin.details import Listing
 from compilediag.pytest_plugin.judged_events import stretch, unfinished
+from compilediag.runs.pipeline import RunEvents, diagnosis_of
 from compilediag.runs.watch import WatchResult
-from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag.views.text import clean
 from compilediag.views.words import count
@@ -51,8 +50,8 @@ class Block:
 def judge_steady(seen: WatchResult, block: Block) -> list[Problem]:
     """Every compile of a block in which nothing may compile, and whether quiet means anything."""
     events = stretch(seen.events, block.start, block.end)
-    inside = fold([events], None, seen.timeline.user_roots)
-    listing = Listing(inside, diagnose(inside).findings)
+    inside, diagnosis = diagnosis_of(RunEvents([events], seen.timeline.user_roots))
+    listing = Listing(inside, diagnosis)
     problems = blind(seen.timeline, seen.diagnosis, seen.calls, quiet=True)
     details = listing.compiles(inside.compiles)
     details += [
@@ -77,7 +76,7 @@ def _hollow(seen: WatchResult, block: Block) -> list[Problem]:
         problems.append(Problem.of_blindness("no compiled callable was called in the block"))
     given_up = [frame for frame in timeline.frames if frame.limit_hit_step is not None]
     if given_up:
-        listing = Listing(timeline, seen.findings)
+        listing = Listing(timeline, seen.diagnosis)
         headline = "torch gave up compiling: what runs eager compiles nothing and is not steady"
         problems.append(Problem(headline, tuple(listing.eager(given_up))))
     if block.stance in _SWITCHED_OFF:
@@ -96,9 +95,9 @@ def _calls_are_heard(timeline: Timeline) -> bool:
 def judge_exact(seen: WatchResult, block: Block, asked: Mapping[str, int]) -> list[Problem]:
     """Every count of the block that is not the one that was asked for."""
     events = stretch(seen.events, block.start, block.end)
-    inside = fold([events], None, seen.timeline.user_roots)
-    listing = Listing(inside, diagnose(inside).findings)
-    found = counted(inside)
+    inside, diagnosis = diagnosis_of(RunEvents([events], seen.timeline.user_roots))
+    listing = Listing(inside, diagnosis)
+    found = counted(inside, diagnosis.causes)
     problems = blind(seen.timeline, seen.diagnosis, seen.calls, quiet=True)
     for name, expected in asked.items():
         number = found.number(name)
@@ -115,7 +114,7 @@ def judge_exact(seen: WatchResult, block: Block, asked: Mapping[str, int]) -> li
 def judge_frames(seen: WatchResult, asked: Mapping[str, int], *, others: bool) -> list[Problem]:
     """Every function that has not been compiled as often as was asked for."""
     timeline = seen.timeline
-    listing = Listing(timeline, seen.findings)
+    listing = Listing(timeline, seen.diagnosis)
     found = Counter[str]()
     for frame in timeline.frames:
         found[frame.where.function] += frame.compiles

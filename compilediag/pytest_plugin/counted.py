@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compilediag.diagnosis.causes import causes_of
+from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.ownership import ownership_of
-from compilediag.diagnosis.rules.recompiles import blamed
 from compilediag.receipt.build.running import cudagraph_section
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Recompile, Timeline
 
@@ -33,7 +32,7 @@ class Counted:
         return len(getattr(self, name))
 
 
-def counted(timeline: Timeline, *, own_code_only: bool = False) -> Counted:
+def counted(timeline: Timeline, causes: RunCauses, *, own_code_only: bool = False) -> Counted:
     """The lists behind the counts. `own_code_only` leaves out what lies in libraries and torch: a
     recompile counts as own when the line to blame or the compiled frame is the user's."""
 
@@ -41,8 +40,8 @@ def counted(timeline: Timeline, *, own_code_only: bool = False) -> Counted:
         return not own_code_only or ownership_of(file, timeline.user_roots) == "user"
 
     def own_recompile(item: Recompile) -> bool:
-        places = [blamed(each, item.frame, timeline.user_roots) for each in causes_of(item)]
-        return own(item.frame.file) or any(own(place.file) for place in places)
+        found = causes.blamed(item)
+        return own(item.frame.file) or any(own(each.place.file) for each in found)
 
     frames = tuple(frame for frame in timeline.frames if own(frame.where.file))
     asked = [item for item in timeline.recompiles if own_recompile(item)]

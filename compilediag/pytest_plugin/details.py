@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from compilediag.diagnosis.causes import causes_of
 from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Cause, Finding
 from compilediag.diagnosis.rules.break_text import read_break
-from compilediag.diagnosis.rules.recompiles import blamed
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Recompile, Timeline
 from compilediag.views.text import clean
@@ -40,9 +39,10 @@ class _Group:
 class Listing:
     """Writes the lines of one run, with its paths and what the rules know of its causes."""
 
-    def __init__(self, timeline: Timeline, findings: Sequence[Finding]) -> None:
+    def __init__(self, timeline: Timeline, diagnosis: Diagnosis) -> None:
         self._timeline = timeline
-        self._findings = findings
+        self._findings = diagnosis.findings
+        self._causes = diagnosis.causes
         self._places = PathShortener(timeline)
 
     def causes(self, recompiles: Iterable[Recompile]) -> list[str]:
@@ -120,11 +120,10 @@ class Listing:
         groups: dict[tuple[str, ...], _Group] = {}
         unknown: list[Recompile] = []
         for item in recompiles:
-            causes = causes_of(item)
+            causes = self._causes.blamed(item)
             if not causes:
                 unknown.append(item)
-            for cause in causes:
-                place = blamed(cause, item.frame, self._timeline.user_roots)
+            for cause, place, _ in causes:
                 key = (cause.rule, cause.variable, place.file, place.function, cause.kind or "")
                 group = groups.setdefault(key, _Group(cause, place, [], {}, {}, {}))
                 if item not in group.recompiles:

@@ -54,8 +54,8 @@ def judge(
     timeline: Timeline, diagnosis: Diagnosis, demands: Demands, warmups: Windows, calls: int
 ) -> list[Problem]:
     """Everything that markers forbid, and first whatever makes the counts worth nothing."""
-    seen = counted(timeline, own_code_only=demands.own_code_only)
-    listing = Listing(timeline, diagnosis.findings)
+    seen = counted(timeline, diagnosis.causes, own_code_only=demands.own_code_only)
+    listing = Listing(timeline, diagnosis)
     problems = blind(timeline, diagnosis, calls)
     if demands.own_code_only and not problems and not any(frame.graphs for frame in seen.frames):
         only = "nothing of your own code was compiled, only code of libraries"

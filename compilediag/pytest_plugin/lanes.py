@@ -104,7 +104,7 @@ def _problems(judgement: Judgement, seen: WatchResult, *, absent: bool) -> list[
 def _lines(item: Item, seen: WatchResult) -> Iterable[str]:
     """An item in full; a cause with everything the events know of it."""
     if item.kind == "cause":
-        told = Listing(seen.timeline, seen.findings).cause_of(item.rule, item.variable)
+        told = Listing(seen.timeline, seen.diagnosis).cause_of(item.rule, item.variable)
         if told:
             was = "" if item.before is None else f" (the baseline has {item.before})"
             return [f"{told[0]}{was}", *told[1:]]

@@ -123,7 +123,7 @@ class WatchedTest:
     def _record(self, seen: WatchResult, outcome: str) -> None:
         """The counts as user properties, which pytest-xdist and junitxml carry on, and the
         receipt where one was asked for."""
-        found = counted(seen.timeline)
+        found = counted(seen.timeline, seen.diagnosis.causes)
         told: list[tuple[str, object]] = [(COUNTED, seen.diagnosis.verdict)]
         for name in COUNTS:
             number = found.number(name)

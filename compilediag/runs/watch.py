@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from compilediag.diagnosis.findings import Finding
     from compilediag.receipt.schema.invocations import Invocation
     from compilediag.receipt.schema.receipt import Receipt, Status
+    from compilediag.runs.pipeline import Reported
     from compilediag.timeline.timeline import Timeline
 
 EVENT_LIMIT = 200_000
@@ -97,38 +98,37 @@ class WatchResult:
         self._ended()
         return tuple(self._events)
 
-    @cached_property
+    @property
     def timeline(self) -> Timeline:
         """Frames, compiles, recompiles, breaks, steps and spans of the block."""
-        from compilediag.timeline.fold import fold
+        return self._reported.timeline
 
-        return fold([self.events], None, self._user_roots)
-
-    @cached_property
+    @property
     def diagnosis(self) -> Diagnosis:
         """Verdict and findings."""
-        from compilediag.diagnosis.diagnose import diagnose
-
-        return diagnose(self.timeline)
+        return self._reported.diagnosis
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings, most expensive first."""
         return tuple(self.diagnosis.findings)
 
-    @cached_property
+    @property
     def receipt(self) -> Receipt:
         """The receipt of the block, as `compilediag run` would write it."""
-        from compilediag.receipt.build.build import build
+        return self._reported.receipt
+
+    @cached_property
+    def _reported(self) -> Reported:
+        """Made when it is first read, and not before: the block may still go on."""
         from compilediag.receipt.build.run_metadata import RunMetadata, facts_told_by
         from compilediag.receipt.redact import secret_values
         from compilediag.receipt.ulid import ulid
+        from compilediag.runs.pipeline import RunEvents, receipt_of
 
-        timeline = self.timeline
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started_unix))
-        return build(
-            timeline,
-            self.diagnosis,
+        return receipt_of(
+            RunEvents([self.events], self._user_roots),
             RunMetadata(
                 receipt_id=ulid(int(self._started_unix * 1000), os.urandom(10)),
                 created_at_utc=stamp,

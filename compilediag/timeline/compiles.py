@@ -16,6 +16,21 @@ class FrameKey(NamedTuple):
     frame_id: str
 
 
+class CompileId(NamedTuple):
+    """One compile of one process: torch's ids start again at 0/0 after a reset."""
+
+    process: int
+    epoch: int
+    compile_id: str
+
+
+class BreakLine(NamedTuple):
+    """A graph break is one line of the program, however often torch reports it."""
+
+    file: str
+    line: int
+
+
 @dataclass(frozen=True, slots=True)
 class Recompile:
     """torch asked why no cache entry of a frame fits, and compiled it again (or hit the limit)."""
@@ -36,6 +51,10 @@ class Recompile:
     problem: str | None = None
     analysis_s: float = 0.0
     """Seconds of our own analysis just before `t`; not part of `seconds`."""
+
+    @property
+    def id(self) -> CompileId:
+        return CompileId(self.process, self.epoch, self.compile_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +85,10 @@ class Compile:
     cache_misses: int | None = None
 
     @property
+    def id(self) -> CompileId:
+        return CompileId(self.process, self.epoch, self.compile_id)
+
+    @property
     def key(self) -> FrameKey:
         return FrameKey(self.process, self.epoch, frame_id_of(self.compile_id))
 
@@ -85,6 +108,10 @@ class BreakSite:
     first_step: int
     processes: tuple[int, ...] = ()
     """Indexes of the processes that reported it, ascending."""
+
+    @property
+    def at(self) -> BreakLine:
+        return BreakLine(self.file, self.line)
 
 
 @dataclass(frozen=True, slots=True)

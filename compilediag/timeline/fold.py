@@ -61,6 +61,7 @@ def fold(
     text_log: TextLog | None = None,
     user_roots: Sequence[str] = (),
     train_log: TrainLog | None = None,
+    counted_ranks: tuple[int, ...] = (),
 ) -> Timeline:
     """One Timeline of the events of every process, in the order of `journals`."""
     parts = [ProcessEvents.of_process(index, events) for index, events in enumerate(journals)]
@@ -101,6 +102,7 @@ def fold(
         faults=told.all(FaultOccurred),
         text_log=text_log,
         train_log=train_log,
+        counted_ranks=counted_ranks,
         user_roots=tuple(user_roots),
     )
 

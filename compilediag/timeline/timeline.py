@@ -8,6 +8,7 @@ processes is one Timeline: `process` (an index, 0 for the first) keeps their fra
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.compiles import (
@@ -19,6 +20,7 @@ from compilediag.timeline.compiles import (
     Recompile,
     SkippedFrame,
 )
+from compilediag.timeline.counts import Counts, counts_of
 from compilediag.timeline.cudagraphs import CudagraphRun
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.invocations import Invocations
@@ -82,15 +84,8 @@ class Process:
         return self.started.rank if self.started is not None else None
 
 
-class _Asked:
-    """Room for what a Timeline is asked again and again."""
-
-    __slots__ = ("_lead",)
-    _lead: int
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline(_Asked):
+@dataclass(frozen=True)
+class Timeline:
     """One run, folded. Sequences are in time order."""
 
     processes: tuple[Process, ...] = ()
@@ -138,15 +133,17 @@ class Timeline(_Asked):
     user_roots: tuple[str, ...] = ()
     """Folders whose files are the user's own (the working directory, the script's folder)."""
 
-    @property
+    @cached_property
     def lead(self) -> int:
-        """Index of the process that the step times and the wall time are told from: the lowest rank
+        """Index of the process whose step times and wall time stand for the run: the lowest rank
         that made steps, else that compiled, else that imported torch. Ranks do the same work side
-        by side: their seconds are not added up, one of them is told."""
-        if not hasattr(self, "_lead"):
-            # Every rule and every part of a receipt asks; what is told never changes.
-            object.__setattr__(self, "_lead", _lead_of(self))
-        return self._lead
+        by side: their seconds are not added up."""
+        return _lead_of(self)
+
+    @cached_property
+    def counts(self) -> Counts:
+        """Frames, compiles, recompiles, breaks and fallbacks of all processes."""
+        return counts_of(self.frames, self.compiles, self.breaks)
 
     def tells(self, hook: str) -> bool:
         """Whether the record of some process can tell this; a live run can tell everything, a trace

@@ -7,18 +7,21 @@ screen to itself, and nobody but the child can know where its cursor is. Pure: e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
+from compilediag.timeline.fold import fold
 from compilediag.views.text import clean, fit
 from compilediag_harness.wire import (
     Compiled,
     CompileStarted,
     DynamoReset,
     Event,
+    GraphBroke,
     Location,
     Recompiled,
     StepsEnded,
+    TorchSeen,
 )
 
 SAVE_TITLE = "\x1b[22;2t"
@@ -46,9 +49,19 @@ class Progress:
     steps: int = 0
     rate: float | None = None
     """Steps a second over the newest batch."""
-    recompiles: int = 0
     compile_s: float = 0.0
+    _compiles: list[Event] = field(default_factory=list[Event])
+    """The events that `fold` makes compiles of."""
+    _recompiles: int | None = 0
+    """None where `_compiles` has events that are not counted yet."""
     _open: dict[str, _Open] = field(default_factory=dict[str, _Open])
+
+    @property
+    def recompiles(self) -> int:
+        """Recompiles so far, as a receipt counts them."""
+        if self._recompiles is None:
+            self._recompiles = fold([self._compiles]).counts.recompiles
+        return self._recompiles
 
     def apply(self, event: Event, now: float) -> str | None:
         """Takes one event in; gives a sentence where it is news by itself (a recompile)."""
@@ -59,11 +72,15 @@ class Progress:
         elif isinstance(event, CompileStarted):
             self._open[event.compile_id] = _Open(now, event.compile_id)
         elif isinstance(event, Recompiled):
+            self._compiles.append(replace(event, entries=()))
             return self._again(event, now)
         elif isinstance(event, Compiled):
             self._open.pop(event.compile_id, None)
             self.compile_s += event.seconds
-            self.recompiles += event.guarded and event.recompile_reason is not None
+            self._compiles.append(event)
+            self._recompiles = None
+        elif isinstance(event, GraphBroke | TorchSeen):
+            self._compiles.append(event)
         elif isinstance(event, DynamoReset):
             self._open.clear()
         return None

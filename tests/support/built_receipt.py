@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Finding, Fix
 from compilediag.diagnosis.reconcile import Agreement
@@ -242,4 +243,5 @@ def built(
     more: list[Event] | None = None, run: RunMetadata = RUN, diagnosis: Diagnosis = DIAGNOSIS
 ) -> Receipt:
     """The receipt of `events` or others."""
-    return build(fold([events() if more is None else more], None, (CWD,)), diagnosis, run)
+    timeline = fold([events() if more is None else more], None, (CWD,))
+    return build(timeline, replace(diagnosis, causes=causes_in(timeline)), run)

@@ -323,7 +323,7 @@ ALLOWED: tuple[tuple[Check, str, str], ...] = (
     (
         rooms_go_down,
         "compilediag.diagnosis.rules.breaks",
-        "from compilediag.diagnosis.rules import registry",
+        "from compilediag.diagnosis.rules import break_text",
     ),
     (pure_is_pure, "compilediag.diagnosis.rules.breaks", "from pathlib import PurePosixPath"),
     (

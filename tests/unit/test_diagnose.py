@@ -19,10 +19,12 @@ from timelines import (
     timeline,
 )
 
+from compilediag.diagnosis.causes import causes_of
+from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding, Fix, Severity
 from compilediag.diagnosis.rules.catalogue import ALL_RULES
-from compilediag.diagnosis.rules.recompiles import RecompileRule, groups_of
+from compilediag.diagnosis.rules.recompiles import RecompileRule
 from compilediag.timeline.timeline import BreakSite, Timeline
 from compilediag_harness.wire import EvidenceLost, Location
 
@@ -80,17 +82,30 @@ def test_a_clean_run() -> None:
     assert diagnosis.agreement.agree is True
 
 
-def test_rules_say_the_same_of_groups_that_they_share() -> None:
-    """`diagnose` groups the causes once; a rule that is asked alone groups them itself."""
+def test_causes_are_worked_out_once_and_kept() -> None:
+    """The diagnosis has the causes of every recompile; a rule that is called alone finds the same
+    as one that shares them."""
     run = timeline(
         [attempt("0/0"), attempt("0/1", kind="recompile", cause=recompile(guards=[false_guard()]))]
     )
-    shared = groups_of(run)
+    diagnosis = diagnose(run)
+    (asked,) = run.recompiles
+    assert diagnosis.causes == causes_in(run)
+    assert diagnosis.causes.of(asked) == causes_of(asked)
     rules = [rule for rule in ALL_RULES if isinstance(rule, RecompileRule)]
-    alone = [finding for rule in rules for finding in rule(run)]
-    assert alone == [finding for rule in rules for finding in rule.told(run, shared)]
-    assert [finding.rule for finding in alone] == list(shared) != []
-    assert groups_of(CLEAN) == {}
+    alone = [replace(finding, id="F1") for rule in rules for finding in rule(run)]
+    assert alone == list(diagnosis.findings) != []
+    assert causes_in(CLEAN).groups == {}
+
+
+def test_findings_are_found_by_what_they_explain() -> None:
+    """Each cause and each break leads to its finding, also where that absorbed another one."""
+    run = timeline([attempt("0/0"), attempt("0/1", kind="recompile")], text_log=log(1))
+    diagnosis = diagnose(run)
+    (cause,) = diagnosis.causes.blamed(run.recompiles[0])
+    assert diagnosis.finding_ids == {cause.id: "F1"}
+    for text in (ITEM, LOOP):
+        assert diagnose(broken_frame(text)).finding_ids == {(FILE, 14): "F1"}
 
 
 def test_nothing_seen_is_never_clean() -> None:

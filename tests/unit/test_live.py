@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import pty
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from compilediag.runs.supervised.live_tail import Follower, LiveView, can_draw
+from compilediag.timeline.fold import fold
 from compilediag.views.live import Progress, status, title
 from compilediag_harness.base.journal import Journal
 from compilediag_harness.wire import (
@@ -17,6 +19,7 @@ from compilediag_harness.wire import (
     CompileStarted,
     EntryDiff,
     FalseGuard,
+    GraphBroke,
     Location,
     ProcessStarted,
     Recompiled,
@@ -45,6 +48,23 @@ def test_the_line_tells_step_rate_and_what_compiles_and_why() -> None:
     )
     progress.apply(DONE, 14.0)
     assert progress.line(14.0) == "step 2 · 2 steps/s · 1 recompile · compiles cost 1.5 s"
+
+
+def test_recompiles_are_counted_as_a_receipt_counts_them() -> None:
+    """torch asked and its row has no reason: a recompile. A backward that repeats the reason of its
+    forward, and a frame that was given up at a break in a loop: none."""
+    events = [
+        AGAIN,
+        replace(DONE, recompile_reason=None),
+        replace(DONE, compile_id="0/2"),
+        replace(DONE, compile_id="0/2", forward=False),
+        GraphBroke(3.5, 4, "0/3", 0, "graph break in loop"),
+        replace(DONE, compile_id="0/3", graph_ops=None),
+    ]
+    progress = Progress()
+    for event in events:
+        progress.apply(event, 0.0)
+    assert progress.recompiles == fold([events]).counts.recompiles == 2
 
 
 def test_a_hostile_guard_cannot_leave_the_title() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from timelines import attempt, frames_of
 
+from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.ranks.divergence import Divergence, compare_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.receipt.schema.ranks import RankRow, RanksSection
@@ -18,6 +19,10 @@ from compilediag.views.ranks import headline, ranks_named
 from compilediag_harness.wire import WIRE_VERSION, CollectivesPlanned, ProcessStarted
 
 RANKS = Path(__file__).parents[1] / "data" / "traces" / "ranks"
+
+
+def summarised(run: Timeline) -> tuple[RankSummary, ...]:
+    return summaries_of(run, causes_in(run))
 
 
 def started(rank: int | None) -> ProcessStarted:
@@ -41,20 +46,21 @@ def timeline(*compile_ids: tuple[str, ...], walls: tuple[float, ...] = ()) -> Ti
             Process(rank, started(rank), None, {}, None) for rank in range(len(compile_ids))
         ),
         compiles=tuple(compiles),
+        recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),
         frames=frames_of(compiles),
         steps=tuple(steps),
     )
 
 
 def divergences(of: Timeline, aspect: str) -> list[Divergence]:
-    found = compare_ranks(summaries_of(of), None).divergences
+    found = compare_ranks(summarised(of), None).divergences
     return [item for item in found if item.aspect == aspect]
 
 
 def test_ranks_that_do_the_same_do_not_diverge() -> None:
     """However many there are."""
     same = timeline(("0/0", "0/1"), ("0/0", "0/1"), ("0/0", "0/1"))
-    assert compare_ranks(summaries_of(same), 3).divergences == ()
+    assert compare_ranks(summarised(same), 3).divergences == ()
 
 
 def test_the_rank_that_differs_from_most_is_named() -> None:
@@ -100,29 +106,29 @@ def test_the_first_collective_out_of_order_is_named() -> None:
 
 def test_missing_ranks_are_told() -> None:
     """Of the world size that was told."""
-    assert compare_ranks(summaries_of(timeline(("0/0",), ("0/0",))), 4).missing == (2, 3)
+    assert compare_ranks(summarised(timeline(("0/0",), ("0/0",))), 4).missing == (2, 3)
 
 
 def test_stragglers_are_ranked_by_their_steps() -> None:
     """Slowest first, beside the median; where no step was seen, by the seconds of compiles."""
     stepped = timeline(("0/0",), ("0/0",), ("0/0",), ("0/0",), walls=(1.0, 3.0, 1.0, 2.0))
-    slow = compare_ranks(summaries_of(stepped), None).stragglers
+    slow = compare_ranks(summarised(stepped), None).stragglers
     assert [(item.rank, item.what, item.ratio) for item in slow] == [
         (1, "step", 2.0),
         (3, "step", 2.0 / 1.5),
     ]
-    compiled = compare_ranks(summaries_of(timeline(("0/0",), ("0/0", "1/0"))), None).stragglers
+    compiled = compare_ranks(summarised(timeline(("0/0",), ("0/0", "1/0"))), None).stragglers
     assert [(item.rank, item.what, item.seconds) for item in compiled] == [(1, "compile", 2.0)]
 
 
 def test_processes_without_a_rank_are_no_ranks() -> None:
     """The launcher, and children of a rank that have no rank."""
-    assert summaries_of(Timeline(processes=(Process(0, started(None), None, {}, None),))) == ()
+    assert summarised(Timeline(processes=(Process(0, started(None), None, {}, None),))) == ()
 
 
 def test_a_summary_travels() -> None:
     """It is made where the trace lies, and compared elsewhere."""
-    (summary, _) = summaries_of(timeline(("0/0",), ("0/0",)))
+    (summary, _) = summarised(timeline(("0/0",), ("0/0",)))
     assert isinstance(summary, RankSummary)
     assert pickle.loads(pickle.dumps(summary)) == summary
 
@@ -130,7 +136,7 @@ def test_a_summary_travels() -> None:
 def test_recorded_traces_of_two_ranks() -> None:
     """One of which compiled once more, for a number that only it saw."""
     record = read_record([str(RANKS)])
-    found = compare_ranks(summaries_of(fold([item.events for item in record.journals])), 2)
+    found = compare_ranks(summarised(fold([item.events for item in record.journals])), 2)
     assert [(row.rank, row.compiles, row.recompiles) for row in found.ranks] == [
         (0, 1, 0),
         (1, 2, 1),

@@ -70,6 +70,17 @@ def test_golden() -> None:
     assert golden() == GOLDEN.read_bytes()
 
 
+def test_causes_and_breaks_name_their_findings() -> None:
+    """The id of the finding stands on every cause and every graph break that one explains."""
+    timeline = fold([events()], None, (CWD,))
+    diagnosis = diagnose(timeline)
+    receipt = build(timeline, diagnosis, RUN)
+    rules = {item.id: item.rule for item in receipt.findings}
+    causes = [cause for event in receipt.compile.events for cause in event.causes]
+    assert [rules[str(cause.finding)] for cause in causes] == ["CD101"]
+    assert [rules[str(item.finding)] for item in receipt.compile.breaks] == ["CD201"]
+
+
 def test_valid_by_an_independent_validator() -> None:
     """Built receipts fit the JSON Schema, also where nothing at all was seen."""
     validator = jsonschema.Draft202012Validator(json_schema())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from compilediag.diagnosis.causes.buffer_companions import with_companions
@@ -19,8 +18,6 @@ from compilediag.diagnosis.guards.reason import parse_reason
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, Location
 
-_REMEMBERED = 8192
-
 
 def causes_of(recompile: Recompile) -> tuple[Cause, ...]:
     """The causes of a recompile, the primary one first. All of them must be removed to avoid it.
@@ -28,22 +25,11 @@ def causes_of(recompile: Recompile) -> tuple[Cause, ...]:
     They come from the guards evaluated in the process; where those are missing or incomplete
     (`problem`), from torch's printed reasons, with confidence "text".
     """
-    return _causes(recompile.entries, recompile.reasons, recompile.frame, recompile.problem)
-
-
-@functools.lru_cache(maxsize=_REMEMBERED)
-def _causes(
-    entries: tuple[EntryDiff, ...],
-    reasons: tuple[str, ...],
-    frame: Location,
-    problem: str | None,
-) -> tuple[Cause, ...]:
-    """Remembered by all that decides them: every rule asks, and many ranks do the same."""
-    if entries and problem is None:
-        found = _from_entries(entries, reasons, frame)
+    if recompile.entries and recompile.problem is None:
+        found = _from_entries(recompile.entries, recompile.reasons, recompile.frame)
         if found:
             return found
-    return _from_text(reasons, frame, problem)
+    return _from_text(recompile.reasons, recompile.frame, recompile.problem)
 
 
 def _from_entries(

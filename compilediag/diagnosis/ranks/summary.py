@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from compilediag.diagnosis.causes import causes_of
-from compilediag.timeline.timeline import Compile, Timeline
+from compilediag.diagnosis.causes.of_run import RunCauses
+from compilediag.timeline.counts import counts_of, is_compile
+from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import Location
 
 IDS_KEPT = 2000
@@ -53,14 +54,14 @@ class RankSummary:
     """"0/0: all_reduce": every collective of every graph, in order."""
 
 
-def summaries_of(timeline: Timeline) -> tuple[RankSummary, ...]:
+def summaries_of(timeline: Timeline, causes: RunCauses) -> tuple[RankSummary, ...]:
     """One summary a rank, ascending; empty where the processes have no ranks."""
     indexes: dict[int, list[int]] = {}
     for process in timeline.processes:
         if process.rank is not None:
             indexes.setdefault(process.rank, []).append(process.index)
     parts = _Parts.of(timeline)
-    return tuple(_summary(rank, indexes[rank], parts) for rank in sorted(indexes))
+    return tuple(_summary(rank, indexes[rank], parts, causes) for rank in sorted(indexes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,46 +70,45 @@ class _Parts:
 
     compiles: dict[int, list[Compile]]
     walls: dict[int, list[float]]
-    frames: dict[int, int]
-    eager: dict[int, int]
-    breaks: dict[int, list[str]]
+    frames: dict[int, list[Frame]]
+    breaks: dict[int, list[BreakSite]]
     collectives: dict[int, list[str]]
 
     @classmethod
     def of(cls, timeline: Timeline) -> _Parts:
-        parts = cls({}, {}, {}, {}, {}, {})
+        parts = cls({}, {}, {}, {}, {})
         for item in timeline.compiles:
             parts.compiles.setdefault(item.process, []).append(item)
         for step in timeline.steps:
             parts.walls.setdefault(step.process, []).append(step.wall_s)
         for frame in timeline.frames:
-            process = frame.key.process
-            parts.frames[process] = parts.frames.get(process, 0) + 1
-            parts.eager[process] = parts.eager.get(process, 0) + frame.ran_eager
+            parts.frames.setdefault(frame.key.process, []).append(frame)
         for site in timeline.breaks:
             for process in site.processes:
-                parts.breaks.setdefault(process, []).append(f"{site.file}:{site.line}")
+                parts.breaks.setdefault(process, []).append(site)
         for schedule in timeline.collectives:
             told = [f"{schedule.compile_id}: {name}" for name in schedule.operations]
             parts.collectives.setdefault(schedule.process, []).extend(told)
         return parts
 
 
-def _summary(rank: int, indexes: Sequence[int], parts: _Parts) -> RankSummary:
+def _summary(rank: int, indexes: Sequence[int], parts: _Parts, causes: RunCauses) -> RankSummary:
     compiles = [item for index in indexes for item in parts.compiles.get(index, ())]
-    guarded = [item for item in compiles if item.forward and item.guarded]
-    again = [item for item in guarded if item.recompile is not None]
+    frames = [item for index in indexes for item in parts.frames.get(index, ())]
+    sites = [item for index in indexes for item in parts.breaks.get(index, ())]
+    counts = counts_of(frames, compiles, sites)
+    guarded = [item for item in compiles if is_compile(item)]
     none: list[float] = []
     walls = max((parts.walls.get(index, none) for index in indexes), key=len, default=none)
-    breaks = sorted({site for index in indexes for site in parts.breaks.get(index, ())})
+    breaks = sorted({f"{site.file}:{site.line}" for site in sites})
     return RankSummary(
         rank=rank,
         processes=len(indexes),
-        frames=sum(parts.frames.get(index, 0) for index in indexes),
-        compiles=len(guarded),
-        recompiles=len(again),
-        graph_breaks=len(breaks),
-        eager_fallbacks=sum(parts.eager.get(index, 0) for index in indexes),
+        frames=counts.frames,
+        compiles=counts.compiles,
+        recompiles=counts.recompiles,
+        graph_breaks=counts.graph_breaks,
+        eager_fallbacks=counts.eager_fallbacks,
         compile_s=sum(item.seconds for item in compiles),
         cache_hits=_sum(item.cache_hits for item in compiles),
         cache_misses=_sum(item.cache_misses for item in compiles),
@@ -116,7 +116,7 @@ def _summary(rank: int, indexes: Sequence[int], parts: _Parts) -> RankSummary:
         step_median_s=_median(walls),
         ids=tuple(sorted(_named(item) for item in guarded)[:IDS_KEPT]),
         cached=tuple(sorted(_answers(item) for item in guarded if _asked(item))[:IDS_KEPT]),
-        causes=_causes(again),
+        causes=_primary_causes(guarded, causes),
         breaks=tuple(breaks[:IDS_KEPT]),
         collectives=tuple(name for index in indexes for name in parts.collectives.get(index, ()))[
             :OPERATIONS_KEPT
@@ -138,11 +138,10 @@ def _answers(item: Compile) -> str:
     return f"{_named(item)}: {item.cache_hits or 0} hits, {item.cache_misses or 0} misses"
 
 
-def _causes(again: Iterable[Compile]) -> tuple[str, ...]:
+def _primary_causes(compiles: Iterable[Compile], causes: RunCauses) -> tuple[str, ...]:
     counts: dict[str, int] = {}
-    for item in again:
-        assert item.recompile is not None
-        for cause in causes_of(item.recompile)[:1]:
+    for item in compiles:
+        for cause in causes.of(item.recompile)[:1] if item.recompile is not None else ():
             told = f"{cause.rule} {cause.variable or cause.guard[:80]}{_at(cause.location)}"
             counts[told] = counts.get(told, 0) + 1
     told = [f"{cause}, {'once' if n == 1 else f'{n} times'}" for cause, n in counts.items()]

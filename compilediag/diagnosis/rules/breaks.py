@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
+from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Finding, Ownership, Rule, Severity
 from compilediag.diagnosis.ownership import ownership_of
@@ -120,6 +122,7 @@ def _finding(broken: Broken, user_roots: tuple[str, ...]) -> Finding:
         cost_s=None,
         fix=break_fix(code, report),
         evidence=_evidence(broken),
+        about=(site.at,),
     )
 
 
@@ -203,4 +206,23 @@ def _short(text: str) -> str:
     return line if len(line) <= _TITLE_LIMIT else f"{line[: _TITLE_LIMIT - 1]}…"
 
 
+def _sends_to_eager(cause: Finding, symptom: Finding) -> bool:
+    """The break is what sent that frame to eager; where torch names only the consequence (a break
+    in a loop), it names no cause of its own."""
+    return cause.evidence.get("consequence_only") is not True and sends_to_eager(cause, symptom)
+
+
+def sends_to_eager(broken: Finding, eager: Finding) -> bool:
+    """Whether a break is in a frame that ran eager for it."""
+    frames, place = broken.evidence.get("eager_frames"), eager.location
+    if place is None or not isinstance(frames, list):
+        return False
+    return [place.file, place.line] in cast(list[object], frames)
+
+
 RULES: tuple[Rule, ...] = (find_breaks,)
+
+ABSORBS = (
+    # A break knows what became of its frame, and whether the user asked for it.
+    Absorption("CD904", "CD2", _sends_to_eager, keeps_severity=True),
+)

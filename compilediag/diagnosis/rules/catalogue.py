@@ -1,7 +1,8 @@
-"""Every rule there is, in the order of the codes' families."""
+"""Every rule there is, in the order of the codes' families, and what their findings absorb."""
 
 from __future__ import annotations
 
+from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.findings import Rule
 from compilediag.diagnosis.rules import (
     arguments,
@@ -11,6 +12,7 @@ from compilediag.diagnosis.rules import (
     buffers,
     cadences,
     closures,
+    constraints,
     cudagraph_texts,
     cudagraphs,
     data_loading,
@@ -23,6 +25,7 @@ from compilediag.diagnosis.rules import (
     optimizers,
     packing,
     pipeline,
+    recompiles,
     sizes,
     syncs,
     tensors,
@@ -56,3 +59,11 @@ ALL_RULES: tuple[Rule, ...] = (
     *cudagraphs.RULES,
     *evidence.RULES,
 )
+
+ALL_ABSORPTIONS: tuple[Absorption, ...] = (
+    *recompiles.ABSORBS,
+    *breaks.ABSORBS,
+    *evidence.ABSORBS,
+    *constraints.ABSORBS,
+)
+"""In the order in which they apply: a frame that ran eager absorbs only if no break explains it."""

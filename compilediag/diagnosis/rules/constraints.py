@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Finding, Fix, Ownership
 from compilediag.diagnosis.ownership import ownership_of
@@ -67,3 +68,13 @@ def _violation(
         ),
         evidence={"message": text[:4096]},
     )
+
+
+def _is_same_frame(cause: Finding, symptom: Finding) -> bool:
+    return cause.location == symptom.location
+
+
+ABSORBS = (
+    # A frame that failed for a violated constraint did not run at all.
+    Absorption("CD904", "CD154", _is_same_frame),
+)

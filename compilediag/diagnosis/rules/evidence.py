@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import cast
 
+from compilediag.diagnosis.absorption import Absorption
+from compilediag.diagnosis.analysis import Analysis, analysis_rule
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Finding, Fix, Ownership, Rule, Severity
 from compilediag.diagnosis.ownership import ownership_of
-from compilediag.diagnosis.reconcile import Agreement, reconcile
+from compilediag.diagnosis.rules.breaks import sends_to_eager
 from compilediag.diagnosis.rules.nothing_compiled import why_nothing
 from compilediag.timeline.compiles import Compile, Frame, FrameKey, SkippedFrame
 from compilediag.timeline.timeline import Timeline
@@ -79,13 +81,10 @@ def find_torn_evidence(timeline: Timeline) -> Iterable[Finding]:
     )
 
 
-def find_disagreement(timeline: Timeline) -> Iterable[Finding]:
+@analysis_rule
+def find_disagreement(analysis: Analysis) -> Iterable[Finding]:
     """CD903: events, metrics and text log tell different numbers."""
-    return disagreements(reconcile(timeline))
-
-
-def disagreements(agreement: Agreement) -> Iterable[Finding]:
-    """CD903, where the sources have been compared."""
+    agreement = analysis.agreement
     if not agreement.differences:
         return
     yield _note(
@@ -293,4 +292,21 @@ RULES: tuple[Rule, ...] = (
     find_disagreement,
     find_eager_frames,
     find_stored_profiles,
+)
+
+
+def _is_consequence(finding: Finding) -> bool:
+    """A break report that names no cause of its own."""
+    return finding.evidence.get("consequence_only") is True
+
+
+ABSORBS = (
+    # Where torch reports only the consequence of a frame that ran eager, the break adds nothing.
+    Absorption(
+        "CD2",
+        "CD904",
+        lambda eager, broken: sends_to_eager(broken, eager),
+        is_symptom=_is_consequence,
+        silent=True,
+    ),
 )

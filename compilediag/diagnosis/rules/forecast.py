@@ -6,7 +6,9 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
+from compilediag.diagnosis.analysis import Analysis, analysis_rule
 from compilediag.diagnosis.causes import causes_of
+from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Finding, Fix, Rule
 from compilediag.diagnosis.ownership import ownership_of
@@ -109,8 +111,10 @@ def _armed(look: Hazards, cause: Cause, user_roots: tuple[str, ...]) -> Finding:
     )
 
 
-def find_variant_forecasts(timeline: Timeline) -> Iterable[Finding]:
+@analysis_rule
+def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
     """CD151: frames near `recompile_limit`, or whose flags combine to more variants than it."""
+    timeline = analysis.timeline
     asked = _by_frame(timeline)
     if not asked:
         return
@@ -124,7 +128,7 @@ def find_variant_forecasts(timeline: Timeline) -> Iterable[Finding]:
         # Regions of `isolate_recompiles` share the ids of a frame but not its limit: only
         # compiles that a failed guard caused fill one cache.
         used = min(frame.compiles, 1 + len(recompiles))
-        values = _values_seen(recompiles)
+        values = _values_seen(recompiles, analysis.causes)
         near = used >= math.ceil(NEAR_LIMIT * limit)
         if near or _combinations(values) > limit:
             yield _forecast(frame, (used, limit), values, timeline.user_roots)
@@ -138,12 +142,12 @@ def _by_frame(timeline: Timeline) -> dict[FrameKey, list[Recompile]]:
     return found
 
 
-def _values_seen(recompiles: Sequence[Recompile]) -> dict[str, set[str]]:
+def _values_seen(recompiles: Sequence[Recompile], run: RunCauses) -> dict[str, set[str]]:
     """Distinct values of each variable whose values torch never generalises: sizes and numbers
     as arguments become dynamic, so their values do not multiply."""
     seen: dict[str, set[str]] = {}
     for item in recompiles:
-        for cause in causes_of(item):
+        for cause in run.of(item):
             known = {value for value in (cause.expected, cause.actual) if value is not None}
             if not cause.variable or cause.rule in _GENERALISED or _are_numbers(cause, known):
                 continue
@@ -198,8 +202,10 @@ def _forecast(
     )
 
 
-def find_limit_hits(timeline: Timeline) -> Iterable[Finding]:
+@analysis_rule
+def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
     """CD152: frames that run eager since the step in which they asked for one variant too many."""
+    timeline, causes = analysis.timeline, analysis.causes
     if all(frame.limit_hit_step is None for frame in timeline.frames):
         return
     asked = _by_frame(timeline)
@@ -208,7 +214,7 @@ def find_limit_hits(timeline: Timeline) -> Iterable[Finding]:
             continue
         recompiles = asked.get(frame.key, [])
         place = recompiles[-1].frame if recompiles else frame.where
-        codes = tuple(dict.fromkeys(c.rule for r in recompiles for c in causes_of(r) if c.primary))
+        codes = tuple(dict.fromkeys(c.rule for r in recompiles for c in causes.of(r) if c.primary))
         limit = frame.limit or DEFAULT_LIMIT
         yield Finding(
             rule="CD152",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Finding, Fix, Rule
 from compilediag.diagnosis.ownership import ownership_of
-from compilediag.diagnosis.rules.recompiles import Group, RecompileRule, Wording
+from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import UnguardedChanged
 

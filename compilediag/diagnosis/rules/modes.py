@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Rule
 from compilediag.diagnosis.rules.attributes import is_number
-from compilediag.diagnosis.rules.recompiles import Group, RecompileRule, Wording
+from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
 
 _SET_ONCE = (
     "matmul_precision", "reduced_precision", "num_threads", "deterministic", "default_dtype",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Rule
-from compilediag.diagnosis.rules.recompiles import Group, RecompileRule, Wording
+from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
 
 
 def _state(group: Group) -> Wording:

@@ -7,69 +7,16 @@ cost alone nobody measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from compilediag.diagnosis.causes import causes_of
+from compilediag.diagnosis.absorption import Absorption, compile_ids
+from compilediag.diagnosis.analysis import Analysis, AnalysisRule
+from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import Cause, Confidence, Finding, Fix
+from compilediag.diagnosis.findings import Confidence, Finding, Fix
 from compilediag.diagnosis.ownership import ownership_of
-from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import Location
-
-_BY_KIND = frozenset(("CD105", "CD110", "CD111", "CD118"))
-"""Codes whose kinds have different fixes: each kind is a finding of its own."""
-
-_MOST_VALUES = 8
-"""Distinct changes kept in the evidence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """The same cause in one or many recompiles; `causes` and `recompiles` are parallel."""
-
-    code: str
-    causes: tuple[Cause, ...]
-    recompiles: tuple[Recompile, ...]
-    location: Location
-    planned: bool = False
-    """Sizes that a warm-up compiled for: what was wanted, and no fault."""
-
-    @property
-    def first(self) -> Cause:
-        return self.causes[0]
-
-    @property
-    def variable(self) -> str:
-        return self.first.variable
-
-    @property
-    def name(self) -> str:
-        """The variable for use in a sentence."""
-        return f"`{self.variable}`" if self.variable else "the value"
-
-    @property
-    def kind(self) -> str | None:
-        return self.first.kind
-
-    @property
-    def function(self) -> str:
-        """The function whose line is blamed, for use in a sentence."""
-        return f"`{self.location.function}`" if self.location.function else "the function"
-
-    @property
-    def cost_s(self) -> float | None:
-        """Seconds of the recompiles this cause was primary for; None when it never was."""
-        pairs = zip(self.causes, self.recompiles, strict=True)
-        seconds = [recompile.seconds for cause, recompile in pairs if cause.primary]
-        return sum(seconds) if any(seconds) else None
-
-    @property
-    def values(self) -> list[list[str | None]]:
-        """Distinct [expected, actual] pairs, in order of appearance."""
-        pairs = dict.fromkeys((cause.expected, cause.actual) for cause in self.causes)
-        return [list(pair) for pair in pairs][:_MOST_VALUES]
+from compilediag.timeline.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +37,8 @@ _PLANNED = Wording(
 )
 
 
-Groups = Mapping[str, Sequence[Group]]
-"""Groups by code, in the order of their first recompile."""
-
-
-class RecompileRule(NamedTuple):
+@dataclass(frozen=True)
+class RecompileRule(AnalysisRule):
     """The rule of one code: its groups, in the family's words."""
 
     code: str
@@ -102,61 +46,12 @@ class RecompileRule(NamedTuple):
     enrich: Callable[[Finding, Timeline], Finding] | None = None
     """Adds to a finding what else the run tells of it."""
 
-    def __call__(self, timeline: Timeline) -> Iterable[Finding]:
-        return self.told(timeline, groups_of(timeline))
-
-    def told(self, timeline: Timeline, groups: Groups) -> Iterable[Finding]:
-        """The findings, where the timeline's groups are there already: two dozen rules share them,
-        and a run may have thousands of recompiles."""
-        for group in groups.get(self.code, ()):
+    def find(self, analysis: Analysis) -> Iterable[Finding]:
+        timeline = analysis.timeline
+        for group in analysis.causes.groups.get(self.code, ()):
             words = _PLANNED if group.planned else self.word(group)
             found = _finding(group, words, timeline.user_roots)
             yield found if self.enrich is None else self.enrich(found, timeline)
-
-
-def groups_of(timeline: Timeline) -> Groups:
-    """The groups of every code."""
-    members: dict[tuple[Hashable, ...], list[tuple[Cause, Recompile, Location]]] = {}
-    for recompile in timeline.counted_recompiles:
-        seen: set[Hashable] = set()
-        for cause in causes_of(recompile):
-            code = cause.rule
-            place = blamed(cause, recompile.frame, timeline.user_roots)
-            planned = code == "CD105" and _in_warmup(recompile, timeline)
-            key = (code, cause.variable, place.file, place.function, _kind_of(cause), planned)
-            if key not in seen:
-                seen.add(key)
-                members.setdefault(key, []).append((cause, recompile, place))
-    groups: dict[str, list[Group]] = {}
-    for (code, *_, planned), found in members.items():
-        causes, recompiles, places = zip(*found, strict=True)
-        group = Group(str(code), causes, recompiles, places[0], bool(planned))
-        groups.setdefault(group.code, []).append(group)
-    return groups
-
-
-def _in_warmup(recompile: Recompile, timeline: Timeline) -> bool:
-    """A `FixedShape` was calling what it wraps at every size it will run at."""
-    return any(
-        warmed.began <= recompile.t <= warmed.t
-        for item in timeline.fixed_shapes
-        if item.process == recompile.process
-        for warmed in item.warmed
-    )
-
-
-def blamed(cause: Cause, frame: Location, user_roots: tuple[str, ...]) -> Location:
-    """The line to change: the user's line of the guard; where that lies in torch itself (an
-    optimizer, a layer of torch.nn), the frame that was compiled, if that is not torch's too."""
-    if cause.location is None:
-        return frame
-    if ownership_of(cause.location.file, user_roots) != "torch":
-        return cause.location
-    return cause.location if ownership_of(frame.file, user_roots) == "torch" else frame
-
-
-def _kind_of(cause: Cause) -> str | None:
-    return cause.kind if cause.rule in _BY_KIND else None
 
 
 def _finding(group: Group, wording: Wording, user_roots: tuple[str, ...]) -> Finding:
@@ -178,6 +73,7 @@ def _finding(group: Group, wording: Wording, user_roots: tuple[str, ...]) -> Fin
         cost_s=group.cost_s,
         fix=Fix(wording.fix, register.how, wording.caveat),
         evidence=_evidence(group),
+        about=(group.id,),
     )
 
 
@@ -199,3 +95,37 @@ def _evidence(group: Group) -> dict[str, object]:
             for writer in writers
         ],
     }
+
+
+def _explains_autograd(cause: Finding, symptom: Finding) -> bool:
+    """The first capture of a backward graph is no recompile: the others are."""
+    again = compile_ids(symptom)[1:]
+    return bool(again) and set(again) <= set(compile_ids(cause))
+
+
+def _explains_late_recompile(cause: Finding, symptom: Finding) -> bool:
+    return set(compile_ids(symptom)) <= set(compile_ids(cause))
+
+
+def _is_same_cause(cause: Finding, symptom: Finding) -> bool:
+    return (
+        cause.rule == symptom.evidence.get("cause")
+        and cause.variable == symptom.variable
+        and cause.location == symptom.location
+    )
+
+
+ABSORBS = (
+    # Recompiles of compiled autograd that a guard explains.
+    Absorption("CD153", "CD1", _explains_autograd),
+    # A recompile in a steady step.
+    Absorption(
+        "CD302",
+        "CD1",
+        _explains_late_recompile,
+        is_symptom=lambda finding: finding.severity == "info",
+    ),
+    # A guard that is armed again, of a cause that has recompiled already. A look that foresaw a
+    # recompile is no step of it.
+    Absorption("CD150", "CD1", _is_same_cause, keeps_steps=True),
+)

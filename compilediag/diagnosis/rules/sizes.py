@@ -7,8 +7,9 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple, cast
 
+from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.diagnosis.rules.recompiles import Group, RecompileRule, Wording
+from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest

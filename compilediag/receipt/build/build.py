@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from compilediag._version import __version__
-from compilediag.diagnosis.causes import causes_of
-from compilediag.receipt.build.compiles import Causes, compile_section, finding_record
+from compilediag.receipt.build.compiles import compile_section, finding_record
 from compilediag.receipt.build.cost import cost_section
 from compilediag.receipt.build.identity import (completeness_of, environment_of, header_of, ranks_expected)
 from compilediag.receipt.build.invocations import invocations_section, throughput_section
@@ -66,7 +65,7 @@ def _as_told(
         completeness=completeness_of(timeline, diagnosis, run),
         header=header_of(timeline, run, __version__, redactor),
         environment=environment_of(timeline, run),
-        compile=compile_section(timeline, Causes.of(timeline, causes_of), places),
+        compile=compile_section(timeline, diagnosis, places),
         findings=tuple(finding_record(item, places) for item in diagnosis.findings),
         steps=steps_section(timeline, diagnosis.findings, run)
         or logged_steps(timeline, run.warmup),
@@ -80,7 +79,7 @@ def _as_told(
         shapes=shapes_section(timeline, places),
         pipeline=pipeline_section(timeline),
         profiles=profiles_section(timeline),
-        ranks=ranks_section(timeline, ranks_expected(timeline, run), places, run.ranks),
+        ranks=ranks_section(timeline, diagnosis, ranks_expected(timeline, run), places, run.ranks),
         tracked=tracked_section(timeline),
         ablations=ablations_section(timeline),
         cost=cost_section(timeline, run.prices, run.wall_s, time),

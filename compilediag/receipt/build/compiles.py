@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from compilediag.diagnosis.findings import Cause, Finding
+from compilediag.diagnosis.causes.of_run import BlamedCause
+from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_ids
+from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.diagnosis.ownership import ownership_of
-from compilediag.receipt.schema.compiles import (CompileEvent, CompileSection, CompileTime, EventCause, FindingRecord, FixRecord, FrameDetail, FrameName, GraphBreak, Headroom, Place, Writer)
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.diagnosis.rules.break_text import read_break
-from compilediag.timeline.timeline import BreakSite, Compile, Frame, Recompile, Timeline
+from compilediag.receipt.build.relative_paths import PathShortener
+from compilediag.receipt.schema.compiles import (
+    CompileEvent,
+    CompileSection,
+    CompileTime,
+    EventCause,
+    FindingRecord,
+    FrameDetail,
+    FrameName,
+    GraphBreak,
+    Headroom,
+    Writer,
+)
+from compilediag.timeline.compiles import BreakLine
+from compilediag.timeline.counts import is_compile, is_recompile
+from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import Location, plain
 
 EVENTS_KEPT = 5_000
@@ -25,54 +39,40 @@ EVENTS_KEPT = 5_000
 FRAMES_KEPT = 50_000
 """Most frames listed, so that `show` can read the receipt; counts stay whole."""
 
-CausesOf = Callable[[Recompile], Sequence[Cause]]
+FindingIds = Mapping[CauseId | BreakLine, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Causes:
-    """The causes of every recompile that counts, read once."""
-
-    by_compile: Mapping[tuple[int, int, str], tuple[Cause, ...]]
-    by_family: Mapping[str, int]
-
-    @classmethod
-    def of(cls, timeline: Timeline, causes_of: CausesOf) -> Causes:
-        """A recompile counts once in `by_family`: under its primary cause."""
-        found: dict[tuple[int, int, str], tuple[Cause, ...]] = {}
-        families: Counter[str] = Counter()
-        for item in timeline.counted_recompiles:
-            causes = tuple(sorted(causes_of(item), key=lambda cause: not cause.primary))
-            found[item.process, item.epoch, item.compile_id] = causes
-            families[causes[0].family if causes else "unclassified"] += 1
-        return cls(found, dict(families))
-
-
-def compile_section(timeline: Timeline, causes: Causes, places: PathShortener) -> CompileSection:
+def compile_section(
+    timeline: Timeline, diagnosis: Diagnosis, places: PathShortener
+) -> CompileSection:
     """Counts by the definitions of docs/receipt.md, and what they count."""
-    guarded = [item for item in timeline.compiles if item.forward and item.guarded]
-    told = _Told.of(timeline)
+    counts, ids = timeline.counts, diagnosis.finding_ids
+    guarded = [item for item in timeline.compiles if is_compile(item)]
     return CompileSection(
-        frames=len(timeline.frames),
-        compiles=len(guarded),
-        recompiles=len(timeline.counted_recompiles),
-        graphs=sum(1 for item in guarded if item.graph_ops),
-        graph_breaks=len({(site.file, site.line) for site in timeline.breaks}),
-        eager_fallbacks=sum(1 for frame in timeline.frames if frame.ran_eager),
-        recompile_limit_hits=sum(
-            1 for frame in timeline.frames if frame.limit_hit_step is not None
-        ),
+        frames=counts.frames,
+        compiles=counts.compiles,
+        recompiles=counts.recompiles,
+        graphs=counts.graphs,
+        graph_breaks=counts.graph_breaks,
+        eager_fallbacks=counts.eager_fallbacks,
+        recompile_limit_hits=counts.recompile_limit_hits,
         time_s=_times(timeline),
-        recompiles_by_family=dict(causes.by_family),
-        events=tuple(_event(item, causes, places, told) for item in guarded[:EVENTS_KEPT]),
-        breaks=tuple(_break(site, timeline, places) for site in timeline.breaks),
+        recompiles_by_family=_by_family(timeline, diagnosis),
+        events=tuple(_events(guarded[:EVENTS_KEPT], timeline, diagnosis, places)),
+        breaks=tuple(_break(site, timeline, ids, places) for site in timeline.breaks),
         frames_detail=tuple(_frame(item, places) for item in timeline.frames[:FRAMES_KEPT]),
     )
 
 
 def events_left_out(timeline: Timeline) -> int:
     """Compile events that `compile_section` counts and does not list."""
-    guarded = sum(1 for item in timeline.compiles if item.forward and item.guarded)
-    return max(0, guarded - EVENTS_KEPT)
+    return max(0, timeline.counts.compiles - EVENTS_KEPT)
+
+
+def _by_family(timeline: Timeline, diagnosis: Diagnosis) -> dict[str, int]:
+    """A recompile counts once: under its primary cause."""
+    causes = map(diagnosis.causes.of, timeline.counted_recompiles)
+    return dict(Counter(found[0].family if found else "unclassified" for found in causes))
 
 
 def _times(timeline: Timeline) -> CompileTime:
@@ -99,37 +99,31 @@ def _name(where: Location, places: PathShortener) -> FrameName:
     return FrameName(function=where.function, file=places.short(where.file), line=where.line)
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What the record of a run tells at all: a trace no steps, a text log no seconds either."""
-
-    steps: bool
-    seconds: bool
-
-    @classmethod
-    def of(cls, timeline: Timeline) -> _Told:
-        return cls(timeline.tells("steps"), timeline.tells("metrics_rows"))
-
-
-def _event(item: Compile, causes: Causes, places: PathShortener, told: _Told) -> CompileEvent:
-    found = causes.by_compile.get((item.process, item.epoch, item.compile_id), ())
-    again = item.recompile is not None and item.recompile.produced
-    return CompileEvent(
-        compile_id=item.compile_id,
-        epoch=item.epoch,
-        frame=_name(item.frame, places),
-        step=item.step if told.steps else None,
-        kind="recompile" if again else "first",
-        seconds=item.seconds if told.seconds else None,
-        graph_ops=item.graph_ops,
-        guards=item.guards,
-        causes=tuple(_cause(cause, places) for cause in found) if again else (),
-        process=item.process,
-    )
+def _events(
+    compiles: Iterable[Compile], timeline: Timeline, diagnosis: Diagnosis, places: PathShortener
+) -> Iterator[CompileEvent]:
+    """A trace has no steps, a text log no seconds either: null, not zero."""
+    ids = diagnosis.finding_ids
+    stepped, timed = timeline.tells("steps"), timeline.tells("metrics_rows")
+    for item in compiles:
+        again = item.recompile if is_recompile(item) else None
+        causes = () if again is None else diagnosis.causes.blamed(again)
+        yield CompileEvent(
+            compile_id=item.compile_id,
+            epoch=item.epoch,
+            frame=_name(item.frame, places),
+            step=item.step if stepped else None,
+            kind="first" if again is None else "recompile",
+            seconds=item.seconds if timed else None,
+            graph_ops=item.graph_ops,
+            guards=item.guards,
+            causes=tuple(_cause(found, ids, places) for found in causes),
+            process=item.process,
+        )
 
 
-def _cause(cause: Cause, places: PathShortener) -> EventCause:
-    where = cause.location
+def _cause(found: BlamedCause, ids: FindingIds, places: PathShortener) -> EventCause:
+    cause, where = found.cause, found.cause.location
     return EventCause(
         family=cause.family,
         source=cause.source,
@@ -148,10 +142,13 @@ def _cause(cause: Cause, places: PathShortener) -> EventCause:
         rule=cause.rule,
         kind=cause.kind,
         confidence=cause.confidence,
+        finding=ids.get(found.id),
     )
 
 
-def _break(site: BreakSite, timeline: Timeline, places: PathShortener) -> GraphBreak:
+def _break(
+    site: BreakSite, timeline: Timeline, ids: FindingIds, places: PathShortener
+) -> GraphBreak:
     report = read_break(site.text)
     return GraphBreak(
         file=places.short(site.file),
@@ -162,6 +159,7 @@ def _break(site: BreakSite, timeline: Timeline, places: PathShortener) -> GraphB
         reason=places.shorten(report.title),
         count=site.count,
         ownership=ownership_of(site.file, timeline.user_roots),
+        finding=ids.get(site.at),
     )
 
 
@@ -181,33 +179,15 @@ def _frame(item: Frame, places: PathShortener) -> FrameDetail:
 
 def finding_record(item: Finding, places: PathShortener) -> FindingRecord:
     """One finding as the receipt keeps it."""
-    where = item.location
-    return FindingRecord(
-        id=item.id,
-        rule=item.rule,
-        slug=item.slug,
-        severity=item.severity,
-        confidence=item.confidence,
-        family=item.family,
-        variable=item.variable,
+    where, fix = item.location, item.fix
+    short = replace(
+        item,
         title=places.shorten(item.title),
-        location=None
-        if where is None
-        else Place(file=places.short(where.file), line=where.line, function=where.function),
-        ownership=item.ownership,
-        count=item.count,
-        steps=item.steps,
-        cost_s=item.cost_s,
+        location=None if where is None else replace(where, file=places.short(where.file)),
         evidence=places.shorten(_own(item.evidence)),
-        fix=FixRecord(
-            summary=places.shorten(item.fix.summary),
-            how=item.fix.how,
-            caveat=item.fix.caveat,
-            verified=item.fix.verified,
-            proof=item.fix.proof,
-        ),
-        also=item.also,
+        fix=replace(fix, summary=places.shorten(fix.summary)),
     )
+    return msgspec.convert(short, FindingRecord, from_attributes=True)
 
 
 def _own(evidence: dict[str, object]) -> Any:

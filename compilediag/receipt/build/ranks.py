@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compilediag.timeline.process_ranks import ranks_present
+from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.divergence import Comparison, compare_ranks
 from compilediag.diagnosis.ranks.summary import summaries_of
@@ -18,7 +19,11 @@ RANKS_NAMED = 64
 
 
 def ranks_section(
-    timeline: Timeline, expected: int | None, places: PathShortener, found: Comparison | None = None
+    timeline: Timeline,
+    diagnosis: Diagnosis,
+    expected: int | None,
+    places: PathShortener,
+    found: Comparison | None = None,
 ) -> RanksSection | None:
     """The ranks compared, as the Timeline tells them, or as they were compared where it does not
     hold all of them; None where a launcher started fewer than two."""
@@ -26,7 +31,7 @@ def ranks_section(
         ranks = {process.rank for process in timeline.processes} - {None}
         if len(ranks) < 2 and (expected or 1) < 2:
             return None
-        found = compare_ranks(summaries_of(timeline), expected)
+        found = compare_ranks(summaries_of(timeline, diagnosis.causes), expected)
     measured = timeline.tells("metrics_rows")
     counted = len(timeline.counted_ranks)
     return RanksSection(

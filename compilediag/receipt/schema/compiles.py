@@ -40,6 +40,8 @@ class EventCause(Record, frozen=True, kw_only=True):
     rule: str | None = None
     kind: str | None = None
     confidence: str | None = None
+    finding: str | None = None
+    """Id of the finding that explains it, "F1"."""
 
 
 class CompileEvent(Record, frozen=True, kw_only=True):
@@ -77,6 +79,8 @@ class GraphBreak(Record, frozen=True, kw_only=True):
     reason: str
     count: int
     ownership: str | None
+    finding: str | None = None
+    """Id of the finding that explains it, "F1"."""
 
 
 class Headroom(Record, frozen=True, kw_only=True):

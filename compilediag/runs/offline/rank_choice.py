@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from compilediag.diagnosis.diagnose import diagnose
+from compilediag.diagnosis.causes.of_run import causes_in
+from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.ranks.divergence import Comparison, SummaryOf, compare_briefs
 from compilediag.diagnosis.ranks.fingerprint import (
@@ -20,6 +21,7 @@ from compilediag.diagnosis.ranks.selection import Told, told_of
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.readers.journal import Journal
 from compilediag.runs.offline.sources import rank_of
+from compilediag.runs.pipeline import RunEvents, diagnosis_of
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EvidenceLost
@@ -60,15 +62,14 @@ def parts_of(journals: Journals) -> list[Journals]:
 def brief_in(journals: Journals, root: str) -> RankFingerprint:
     """One rank, of all its journals; or one journal without a rank. Files below `root` are the
     user's own."""
-    timeline = fold([item.events for item in journals], user_roots=(root,))
-    return brief_from(journals, timeline, diagnose(timeline).findings)
+    events = RunEvents([item.events for item in journals], (root,))
+    timeline, diagnosis = diagnosis_of(events)
+    return brief_from(journals, timeline, diagnosis)
 
 
-def brief_from(
-    journals: Journals, timeline: Timeline, findings: Iterable[Finding]
-) -> RankFingerprint:
+def brief_from(journals: Journals, timeline: Timeline, diagnosis: Diagnosis) -> RankFingerprint:
     """The same of its journals, folded and diagnosed."""
-    summaries = summaries_of(timeline)
+    summaries = summaries_of(timeline, diagnosis.causes)
     brief = brief_of(summaries[0]) if summaries else _without_rank(timeline)
     lost: dict[str, int] = {}
     for item in journals:
@@ -77,7 +78,7 @@ def brief_from(
     sizes = [item.started.world_size for item in journals if item.started is not None]
     return replace(
         brief,
-        findings=digest(sorted({_named(item) for item in findings})),
+        findings=digest(sorted({_named(item) for item in diagnosis.findings})),
         standing=_standing(timeline),
         events=sum(len(item.events) for item in journals),
         world_size=max((size for size in sizes if size is not None), default=None),
@@ -89,7 +90,8 @@ def brief_from(
 
 def summary_in(journals: Journals) -> RankSummary:
     """The same rank, summarised."""
-    return summaries_of(fold([item.events for item in journals]))[0]
+    timeline = fold([item.events for item in journals])
+    return summaries_of(timeline, causes_in(timeline))[0]
 
 
 def _without_rank(timeline: Timeline) -> RankFingerprint:

@@ -9,14 +9,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from compilediag.diagnosis.diagnose import diagnose
+from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.selection import has_room
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Source
 from compilediag.readers.journal import Journal
 from compilediag.readers.parallel import each
-from compilediag.receipt.build.build import build
 from compilediag.receipt.build.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt, Status
 from compilediag.receipt.ulid import ulid
@@ -31,6 +30,7 @@ from compilediag.runs.offline.rank_choice import (
     summary_in,
 )
 from compilediag.runs.offline.sources import LoadedSources, rank_of, read_source
+from compilediag.runs.pipeline import RunEvents, receipt_of
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import EvidenceLost
 
@@ -46,7 +46,8 @@ def summarise(source: Source) -> tuple[RankSummary, ...]:
     For runs of more ranks than one receipt can hold. Picklable both ways. A rank that wrote several
     files has a summary of each: compare files of one kind only.
     """
-    return summaries_of(fold([item.events for item in read_source(source)]))
+    timeline = fold([item.events for item in read_source(source)])
+    return summaries_of(timeline, causes_in(timeline))
 
 
 def merged_receipt(
@@ -96,10 +97,11 @@ def rank_receipt(record: LoadedSources, name: str | None) -> Receipt:
 
 def told_alone(record: LoadedSources, name: str | None) -> tuple[RankFingerprint, Receipt]:
     """One rank, or one process without a rank, by itself: in brief, and its receipt."""
-    timeline = fold([item.events for item in record.journals], user_roots=(record.root,))
-    diagnosis = diagnose(timeline)
-    brief = brief_from(record.journals, timeline, diagnosis.findings)
-    return brief, build(timeline, diagnosis, _facts(record, name, None, None))
+    timeline, diagnosis, receipt = receipt_of(
+        RunEvents([item.events for item in record.journals], (record.root,)),
+        _facts(record, name, None, None),
+    )
+    return brief_from(record.journals, timeline, diagnosis), receipt
 
 
 def told_receipt(
@@ -124,12 +126,17 @@ def told_receipt(
         events.append((lost,))
     # A log of all ranks is no second opinion of some.
     text_log = record.text_log if others is None else None
-    timeline = fold(events, text_log, (record.root,), record.train_log)
     facts = _facts(record, name, expected, out)
-    if others is not None:
-        timeline = replace(timeline, counted_ranks=others.ranks)
-        facts = _with_others(facts, others)
-    return build(timeline, diagnose(timeline), facts)
+    return receipt_of(
+        RunEvents(
+            events,
+            (record.root,),
+            text_log,
+            record.train_log,
+            counted_ranks=() if others is None else others.ranks,
+        ),
+        facts if others is None else _with_others(facts, others),
+    ).receipt
 
 
 def _with_others(facts: RunMetadata, others: Others) -> RunMetadata:

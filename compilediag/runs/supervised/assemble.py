@@ -78,10 +78,8 @@ class Assembled:
 
 def assemble(record: RunRecord) -> Assembled:
     """The receipt of a run that has ended."""
-    from compilediag.diagnosis.diagnose import diagnose
     from compilediag.readers.torch_logs.counts import read_text_log
-    from compilediag.receipt.build.build import build
-    from compilediag.timeline.fold import fold
+    from compilediag.runs.pipeline import RunEvents, receipt_of
 
     journals = read_run(record.run_dir)
     logs = _text_logs(record.run_dir)
@@ -93,21 +91,26 @@ def assemble(record: RunRecord) -> Assembled:
     if not journals:
         # Nobody attached: said as an event, so that every view tells why the verdict is blind.
         events = [(EvidenceLost(0.0, 0, "attach", notes[-1]),)]
-    timeline = fold(events, text_log, _user_roots(record.target))
-    extensions: Mapping[str, object] = {}
-    if record.options.tlparse:
-        from compilediag.runs.supervised.reports import link_reports, traces_in
+    extra: list[str] = []
 
-        traces = traces_in(record.run_dir)
-        linked = link_reports(traces, record.run_dir, timeline, _secrets(record))
-        extensions = linked.extensions
-        notes += linked.notes
-    if record.told is not None:
-        extensions = {**extensions, "telemetry": record.told.extension}
-        notes += record.told.notes
-    facts = _facts(record, journals, extensions)
-    receipt = build(timeline, diagnose(timeline), facts)
-    return Assembled(receipt, (*record.notes, *notes), timeline)
+    def metadata(timeline: Timeline) -> RunMetadata:
+        extensions: Mapping[str, object] = {}
+        if record.options.tlparse:
+            from compilediag.runs.supervised.reports import link_reports, traces_in
+
+            traces = traces_in(record.run_dir)
+            linked = link_reports(traces, record.run_dir, timeline, _secrets(record))
+            extensions = linked.extensions
+            extra.extend(linked.notes)
+        if record.told is not None:
+            extensions = {**extensions, "telemetry": record.told.extension}
+            extra.extend(record.told.notes)
+        return _facts(record, journals, extensions)
+
+    timeline, _, receipt = receipt_of(
+        RunEvents(events, _user_roots(record.target), text_log), metadata
+    )
+    return Assembled(receipt, (*record.notes, *notes, *extra), timeline)
 
 
 def _secrets(record: RunRecord) -> tuple[str, ...]:

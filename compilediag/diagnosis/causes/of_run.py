@@ -1,0 +1,166 @@
+"""The stage between a Timeline and its findings: why each recompile of a run happened, worked out
+once, and grouped by what is the same cause.
+
+Rules, receipts, ranks and the pytest plugin read it; none of them works out a cause again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from compilediag.diagnosis.causes.recompile import causes_of
+from compilediag.diagnosis.findings import Cause, CauseId
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.timeline.compiles import CompileId
+from compilediag.timeline.timeline import Recompile, Timeline
+from compilediag_harness.wire import Location
+
+_BY_KIND = frozenset(("CD105", "CD110", "CD111", "CD118"))
+"""Codes whose kinds have different fixes: each kind is a cause of its own."""
+
+_MAX_VALUES = 8
+"""Distinct changes kept in the evidence."""
+
+
+class BlamedCause(NamedTuple):
+    """A cause of one recompile."""
+
+    cause: Cause
+    place: Location
+    """The line to change."""
+    id: CauseId
+    """The same in every recompile of the run that has this cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The same cause in one or many recompiles; `causes` and `recompiles` are parallel."""
+
+    id: CauseId
+    causes: tuple[Cause, ...]
+    recompiles: tuple[Recompile, ...]
+    location: Location
+
+    @property
+    def code(self) -> str:
+        return self.id.rule
+
+    @property
+    def planned(self) -> bool:
+        """Sizes that a warm-up compiled for: what was wanted, and no fault."""
+        return self.id.planned
+
+    @property
+    def first(self) -> Cause:
+        return self.causes[0]
+
+    @property
+    def variable(self) -> str:
+        return self.first.variable
+
+    @property
+    def name(self) -> str:
+        """The variable for use in a sentence."""
+        return f"`{self.variable}`" if self.variable else "the value"
+
+    @property
+    def kind(self) -> str | None:
+        return self.first.kind
+
+    @property
+    def function(self) -> str:
+        """The function whose line is blamed, for use in a sentence."""
+        return f"`{self.location.function}`" if self.location.function else "the function"
+
+    @property
+    def cost_s(self) -> float | None:
+        """Seconds of the recompiles this cause was primary for; None when it never was."""
+        pairs = zip(self.causes, self.recompiles, strict=True)
+        seconds = [recompile.seconds for cause, recompile in pairs if cause.primary]
+        return sum(seconds) if any(seconds) else None
+
+    @property
+    def values(self) -> list[list[str | None]]:
+        """Distinct [expected, actual] pairs, in order of appearance."""
+        pairs = dict.fromkeys((cause.expected, cause.actual) for cause in self.causes)
+        return [list(pair) for pair in pairs][:_MAX_VALUES]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCauses:
+    """The causes of every recompile of a run."""
+
+    by_compile: Mapping[CompileId, tuple[BlamedCause, ...]] = field(
+        default_factory=dict[CompileId, tuple[BlamedCause, ...]]
+    )
+    """The primary cause first; attempts at the recompile limit included."""
+    groups: Mapping[str, Sequence[Group]] = field(default_factory=dict[str, Sequence[Group]])
+    """By code, in the order of their first recompile; of recompiles that count."""
+
+    def blamed(self, recompile: Recompile) -> tuple[BlamedCause, ...]:
+        """The causes of one recompile with the lines to change, the primary one first."""
+        return self.by_compile[recompile.id]
+
+    def of(self, recompile: Recompile) -> tuple[Cause, ...]:
+        """The causes of one recompile, the primary one first."""
+        return tuple(item.cause for item in self.by_compile[recompile.id])
+
+
+def causes_in(timeline: Timeline) -> RunCauses:
+    """Works out and groups the causes of every recompile."""
+    known: dict[object, tuple[Cause, ...]] = {}
+    by_compile: dict[CompileId, tuple[BlamedCause, ...]] = {}
+    for item in timeline.recompiles:
+        # Ranks do the same: what decides the causes decides them once.
+        facts = (item.entries, item.reasons, item.frame, item.problem)
+        causes = known.get(facts)
+        if causes is None:
+            causes = known[facts] = causes_of(item)
+        by_compile[item.id] = tuple(_blamed(cause, item, timeline) for cause in causes)
+    return RunCauses(by_compile, _grouped(timeline.counted_recompiles, by_compile))
+
+
+def _blamed(cause: Cause, recompile: Recompile, timeline: Timeline) -> BlamedCause:
+    place = _place_to_change(cause, recompile.frame, timeline.user_roots)
+    kind = cause.kind if cause.rule in _BY_KIND else None
+    planned = cause.rule == "CD105" and _in_warmup(recompile, timeline)
+    key = CauseId(cause.rule, cause.variable, place.file, place.function, kind, planned)
+    return BlamedCause(cause, place, key)
+
+
+def _place_to_change(cause: Cause, frame: Location, user_roots: tuple[str, ...]) -> Location:
+    """The user's line of the guard; where that lies in torch itself (an optimizer, a layer of
+    torch.nn), the frame that was compiled, if that is not torch's too."""
+    if cause.location is None:
+        return frame
+    if ownership_of(cause.location.file, user_roots) != "torch":
+        return cause.location
+    return cause.location if ownership_of(frame.file, user_roots) == "torch" else frame
+
+
+def _in_warmup(recompile: Recompile, timeline: Timeline) -> bool:
+    """A `FixedShape` was calling what it wraps at every size it will run at."""
+    return any(
+        warmed.began <= recompile.t <= warmed.t
+        for item in timeline.fixed_shapes
+        if item.process == recompile.process
+        for warmed in item.warmed
+    )
+
+
+def _grouped(
+    recompiles: Iterable[Recompile], by_compile: Mapping[CompileId, tuple[BlamedCause, ...]]
+) -> dict[str, list[Group]]:
+    members: dict[CauseId, list[tuple[Cause, Recompile, Location]]] = {}
+    for recompile in recompiles:
+        # A cause that a recompile has twice counts once: its first occurrence.
+        own = {item.id: item for item in reversed(by_compile[recompile.id])}
+        for key in dict.fromkeys(item.id for item in by_compile[recompile.id]):
+            members.setdefault(key, []).append((own[key].cause, recompile, own[key].place))
+    groups: dict[str, list[Group]] = {}
+    for key, found in members.items():
+        causes, again, places = zip(*found, strict=True)
+        groups.setdefault(key.rule, []).append(Group(key, causes, again, places[0]))
+    return groups

@@ -1,0 +1,71 @@
+"""From events to a receipt, written once: fold, diagnose, build.
+
+Live runs, `watch()`, blocks of a pytest test, `analyze` and the workers that read ranks all call
+it, so that the same events give the same receipt wherever they come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from compilediag.diagnosis.diagnose import Diagnosis, diagnose
+from compilediag.receipt.build.build import build
+from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import TextLog, Timeline
+from compilediag.timeline.train_log import TrainLog
+from compilediag_harness.wire import Event
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvents:
+    """Everything that was recorded of one run."""
+
+    journals: Sequence[Iterable[Event]]
+    """The events of each process, in the order of the processes."""
+    user_roots: Sequence[str] = ()
+    """Folders whose files are the user's own code."""
+    text_log: TextLog | None = None
+    """What the text log of the run says, counted independently of the events."""
+    train_log: TrainLog | None = None
+    """What a trainer printed of its own steps."""
+    counted_ranks: tuple[int, ...] = ()
+    """Ranks that count as present although none of `journals` is theirs."""
+
+
+class Explained(NamedTuple):
+    """What a run did, and why."""
+
+    timeline: Timeline
+    diagnosis: Diagnosis
+
+
+class Reported(NamedTuple):
+    """What a run did, why, and the record of both."""
+
+    timeline: Timeline
+    diagnosis: Diagnosis
+    receipt: Receipt
+
+
+def diagnosis_of(events: RunEvents) -> Explained:
+    """The first two stages, for callers that need no receipt."""
+    timeline = fold(
+        events.journals,
+        events.text_log,
+        events.user_roots,
+        events.train_log,
+        events.counted_ranks,
+    )
+    return Explained(timeline, diagnose(timeline))
+
+
+def receipt_of(events: RunEvents, run: RunMetadata | Callable[[Timeline], RunMetadata]) -> Reported:
+    """All stages. `run` is what the events do not say; it is a function where that is found by a
+    comparison with the Timeline (tlparse's counts)."""
+    timeline, diagnosis = diagnosis_of(events)
+    metadata = run(timeline) if callable(run) else run
+    return Reported(timeline, diagnosis, build(timeline, diagnosis, metadata))
