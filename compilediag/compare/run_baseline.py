@@ -154,7 +154,7 @@ def run_baseline(
     With `own_code_only` it holds what happened in the user's own files, or because of them; and
     of the counts those that can be split by file.
     """
-    counted = _is_own_file(receipt) if own_code_only else _is_any_file
+    counted = file_filter(receipt, own_code_only=own_code_only)
     causes, breaks = _causes(receipt, counted), _breaks(receipt, counted)
     frames = _frames(receipt, counted)
     again = Counter(
@@ -200,12 +200,10 @@ FileFilter: TypeAlias = Callable[[str | None], bool]
 """Whether what is at a file counts; what has no file always does."""
 
 
-def _is_any_file(_file: str | None) -> bool:
-    return True
-
-
-def _is_own_file(receipt: Receipt) -> FileFilter:
-    """The user's own files: as the receipt says where it does, else by their paths."""
+def file_filter(receipt: Receipt, *, own_code_only: bool) -> FileFilter:
+    """All files, or the user's own: as the receipt says where it does, else by their paths."""
+    if not own_code_only:
+        return lambda _: True
     owners = {item.file: item.ownership for item in receipt.compile.breaks if item.ownership}
     for finding in receipt.findings:
         if finding.ownership is not None and finding.location is not None:

@@ -1,209 +1,240 @@
-"""Everything behind a count as lines of text: each cause, break, frame and compile. Pure.
+"""What a receipt has behind its counts, as lines of text: each cause, break, frame and compile.
 
-Text of the program under test goes through `views.text.clean`; nothing is cut but what is longer
-than a line of a terminal can bear.
+Text of the program under test goes through `views.text.clean`; only what is longer than a terminal
+can bear is cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from compilediag.compare.gate.attribution import finding_of_frame
+from compilediag.compare.keys import CauseKey, cause_key, function_key
 from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.diagnose import Diagnosis
-from compilediag.diagnosis.findings import Cause, Finding
-from compilediag.diagnosis.rules.break_text import read_break
+from compilediag.receipt.build.compiles import cause_record, frame_name
 from compilediag.receipt.build.relative_paths import PathShortener
-from compilediag.timeline.timeline import BreakSite, Compile, Frame, Recompile, Timeline
+from compilediag.receipt.schema.compiles import (
+    CompileEvent,
+    EventCause,
+    FindingRecord,
+    FrameDetail,
+    FrameName,
+    GraphBreak,
+    Place,
+)
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.watch import WatchResult
 from compilediag.views.text import clean
 from compilediag.views.words import seconds, steps
-from compilediag_harness.wire import Location
 
-_MOST_CHANGES = 8
+_MAX_CHANGES = 8
 _VALUE_CHARS = 120
-_FOLDED_CHARS = 2000
+_TEXT_CHARS = 2000
+_KINDS = {
+    "first": "compiled for the first time",
+    "recompile": "compiled again",
+    "limit": "the recompile limit was hit",
+    "failed": "could not be compiled",
+    "backward": "backward compiled",
+}
 
 
-@dataclass(slots=True)
-class _Group:
-    """One cause over all the recompiles it had a part in."""
+def failed_recompiles(run: WatchResult) -> tuple[CompileEvent, ...]:
+    """Attempts to compile again that left no code, the one that hits the recompile limit included,
+    in the form of a receipt's events: a receipt lists only what ended with code."""
+    places, ids = PathShortener(run.timeline), run.diagnosis.finding_ids
+    return tuple(
+        CompileEvent(
+            compile_id=item.compile_id,
+            epoch=item.epoch,
+            frame=frame_name(item.frame, places),
+            step=item.step,
+            kind="recompile",
+            seconds=item.seconds,
+            graph_ops=None,
+            guards=None,
+            causes=tuple(
+                cause_record(found, ids, places) for found in run.diagnosis.causes.blamed(item)
+            ),
+            process=item.process,
+        )
+        for item in run.timeline.recompiles
+        if not item.produced
+    )
 
-    first: Cause
-    place: Location
-    recompiles: list[Recompile]
-    changes: dict[tuple[str | None, str | None], None]
-    writers: dict[Location, None]
-    guards: dict[str, None]
+
+def attempts(run: WatchResult) -> list[str]:
+    """Every attempt to compile, backward ones and those without code included."""
+    places = PathShortener(run.timeline)
+    return [
+        _attempt(
+            item.compile_id, item.kind, frame_name(item.frame, places), item.step, item.seconds
+        )
+        for item in run.timeline.compiles
+    ]
 
 
-class Listing:
-    """Writes the lines of one run, with its paths and what the rules know of its causes."""
+def compiles(events: Iterable[CompileEvent]) -> list[str]:
+    """Every compile that ended with code."""
+    return [
+        _attempt(item.compile_id, item.kind, item.frame, item.step, item.seconds) for item in events
+    ]
 
-    def __init__(self, timeline: Timeline, diagnosis: Diagnosis) -> None:
-        self._timeline = timeline
-        self._findings = diagnosis.findings
-        self._causes = diagnosis.causes
-        self._places = PathShortener(timeline)
 
-    def causes(self, recompiles: Iterable[Recompile]) -> list[str]:
-        """Every cause of these recompiles with its variable, place, guard, writers and fix."""
-        groups, unknown = self._grouped(recompiles)
-        lines: list[str] = []
-        for group in groups:
-            lines += self._cause(group)
-        for item in unknown:
-            why = "; ".join(item.reasons) or item.problem or "torch gave no reason"
-            name = self._name(item.frame)
-            lines += [
-                f"CD190 could not determine why torch compiled {name} again",
-                f"  {self.at(item.frame)} · {self._when([item])}",
-                f"  torch says: {self._text(why)}",
-            ]
-        return lines
+def _attempt(
+    compile_id: str, kind: str, frame: FrameName, step: int | None, cost_s: float | None
+) -> str:
+    what = f"{clean(compile_id, limit=40)} {_KINDS.get(kind, kind)}"
+    return f"{what} · {_at(frame)} · step {step} · {seconds(cost_s)}"
 
-    def cause_of(self, rule: str, variable: str | None) -> list[str]:
-        """The lines of one cause; none where this run has no such cause."""
-        groups, _ = self._grouped(self._timeline.recompiles)
-        same = [g for g in groups if g.first.rule == rule and g.first.variable == variable]
-        return [line for group in same for line in self._cause(group)]
 
-    def breaks(self, sites: Iterable[BreakSite]) -> list[str]:
-        """Every graph break with its place, torch's reason and the fix."""
-        lines: list[str] = []
-        for site in sites:
-            where = Location(site.file, site.line, site.function)
-            told = self._finding_at("CD2", where)
-            title = read_break(site.text).title if told is None else told.title
-            code = "graph break" if told is None else told.rule
-            lines += [f"{code} {self._text(title)}", f"  {self.at(where)}", *self._fix(told)]
-        return lines
+class _Occurrence(NamedTuple):
+    """One cause in one recompile."""
 
-    def eager(self, frames: Iterable[Frame]) -> list[str]:
-        """Every frame that ran without compiled code, and why."""
-        lines: list[str] = []
-        for frame in frames:
-            told = self._finding_at("CD", frame.where, ("CD152", "CD154", "CD904", "CD210"))
-            reason = (frame.eager_reason or "torch gave no reason").strip().splitlines()[0]
-            code = "CD904" if told is None else told.rule
-            lines += [
-                f"{code} {self._name(frame.where)} ran eager: {self._text(reason)}",
-                f"  {self.at(frame.where)}",
-                *self._fix(told),
-            ]
-        return lines
+    event: CompileEvent
+    cause: EventCause
 
-    def frames(self, frames: Iterable[Frame]) -> list[str]:
-        """Every frame with how often it was compiled."""
-        return [
-            f"{self._name(frame.where)}: compiled {_times(frame.compiles)} · {self.at(frame.where)}"
-            for frame in frames
+
+def causes(receipt: Receipt, events: Iterable[CompileEvent]) -> list[str]:
+    """Every cause of these recompiles with its variable, place, guard, writers and fix."""
+    groups: dict[tuple[CauseKey, str | None], list[_Occurrence]] = {}
+    for event in events:
+        for cause in event.causes:
+            group = groups.setdefault((cause_key(cause), cause.kind), [])
+            group.append(_Occurrence(event, cause))
+    return [line for group in groups.values() for line in _cause(receipt, group)]
+
+
+def of_cause(
+    events: Iterable[CompileEvent], rule: str, variable: str | None
+) -> tuple[CompileEvent, ...]:
+    """The recompiles that have a cause, with that cause alone."""
+    alone = (
+        replace(
+            event,
+            causes=tuple(c for c in event.causes if (c.rule, c.variable) == (rule, variable)),
+        )
+        for event in events
+    )
+    return tuple(event for event in alone if event.causes)
+
+
+def _cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
+    first = group[0].cause
+    rule = str(first.rule)
+    finding = _finding(receipt, next((o.cause.finding for o in group if o.cause.finding), None))
+    title = finding.title if finding is not None and finding.title else info(rule).sentence
+    pairs = dict.fromkeys((item.cause.expected, item.cause.actual) for item in group)
+    changes = [_change(*pair) for pair in pairs if None not in pair]
+    more = f" (+{len(changes) - _MAX_CHANGES} more)" if len(changes) > _MAX_CHANGES else ""
+    changed = ", ".join(changes[:_MAX_CHANGES]) + more
+    variable = clean(first.variable, limit=_VALUE_CHARS) or "the variable is not known"
+    events = {(o.event.process, o.event.epoch, o.event.compile_id): o.event for o in group}
+    ids = ", ".join(clean(event.compile_id, limit=40) for event in events.values())
+    when = steps([event.step for event in events.values() if event.step is not None])
+    cost = seconds(sum(event.seconds or 0.0 for event in events.values()))
+    word = "compile" if len(events) == 1 else "compiles"
+    guards = list(dict.fromkeys(item.cause.guard for item in group))
+    writers = dict.fromkeys(writer for item in group for writer in item.cause.writers)
+    return [
+        f"{rule} {_text(title)}: {variable}  {changed}".rstrip(),
+        f"  {_line_to_change(group[0], finding)} · {when} · {cost} · {word} {ids}",
+        *(f"  guard: {_text(guard)}" for guard in guards[:_MAX_CHANGES]),
+        *(
+            f"  written by {clean(writer.function, limit=80)}, {_place(writer.file, writer.line)}"
+            for writer in writers
+        ),
+        *(_fix(finding) or [f"  fix: see compilediag explain {rule}"]),
+    ]
+
+
+def _line_to_change(found: _Occurrence, finding: FindingRecord | None) -> str:
+    """The finding's; else the guard's, or the frame's where torch gave no line."""
+    event, cause = found
+    if finding is not None and finding.location is not None:
+        return _at(finding.location)
+    if cause.file is not None:
+        return _place(cause.file, cause.line or 0, cause.function or "")
+    return _at(event.frame)
+
+
+def breaks(receipt: Receipt, sites: Iterable[GraphBreak]) -> list[str]:
+    """Every graph break with its place, torch's reason and the fix."""
+    lines: list[str] = []
+    for site in sites:
+        finding = _finding(receipt, site.finding)
+        if finding is not None and not finding.rule.startswith("CD2"):
+            finding = None
+        title = finding.title if finding is not None and finding.title else site.reason
+        code = "graph break" if finding is None else finding.rule
+        where = _place(site.file, site.line, site.function)
+        lines += [f"{code} {_text(title)}", f"  {where}", *_fix(finding)]
+    return lines
+
+
+def eager(receipt: Receipt, frames: Iterable[FrameDetail]) -> list[str]:
+    """Every frame that ran without compiled code, and why."""
+    lines: list[str] = []
+    for frame in frames:
+        file, line, function = frame.frame.file, frame.frame.line, frame.frame.function
+        finding = finding_of_frame(receipt, file, line, function_key(function))
+        reason = (frame.eager_reason or "torch gave no reason").strip().splitlines()[0]
+        code = "CD904" if finding is None else finding.rule
+        lines += [
+            f"{code} {_name(frame.frame)} ran eager: {_text(reason)}",
+            f"  {_at(frame.frame)}",
+            *_fix(finding),
         ]
-
-    def compiles(self, compiles: Iterable[Compile]) -> list[str]:
-        """Every attempt to compile, backward ones included."""
-        return [
-            f"{clean(item.compile_id, limit=40)} {self._kind(item)} · {self.at(item.frame)} · "
-            f"step {item.step} · {seconds(item.seconds)}"
-            for item in compiles
-        ]
-
-    def at(self, where: Location) -> str:
-        """`model.py:7 in forward`."""
-        file = clean(self._places.short(where.file), limit=400) or "could not determine where"
-        line = f":{where.line}" if where.line else ""
-        function = f" in {clean(where.function, limit=80)}" if where.function else ""
-        return f"{file}{line}{function}"
-
-    # --- causes ---
-
-    def _grouped(self, recompiles: Iterable[Recompile]) -> tuple[list[_Group], list[Recompile]]:
-        groups: dict[tuple[str, ...], _Group] = {}
-        unknown: list[Recompile] = []
-        for item in recompiles:
-            causes = self._causes.blamed(item)
-            if not causes:
-                unknown.append(item)
-            for cause, place, _ in causes:
-                key = (cause.rule, cause.variable, place.file, place.function, cause.kind or "")
-                group = groups.setdefault(key, _Group(cause, place, [], {}, {}, {}))
-                if item not in group.recompiles:
-                    group.recompiles.append(item)
-                group.changes[cause.expected, cause.actual] = None
-                group.guards[cause.guard] = None
-                group.writers.update(dict.fromkeys(cause.writers))
-        return list(groups.values()), unknown
-
-    def _cause(self, group: _Group) -> list[str]:
-        cause = group.first
-        found = self._finding(cause, group.place)
-        title = found.title if found is not None else info(cause.rule).sentence
-        told = [_change(pair) for pair in group.changes if None not in pair]
-        more = f" (+{len(told) - _MOST_CHANGES} more)" if len(told) > _MOST_CHANGES else ""
-        changed = ", ".join(told[:_MOST_CHANGES]) + more
-        variable = clean(cause.variable, limit=_VALUE_CHARS) or "the variable is not known"
-        ids = ", ".join(clean(item.compile_id, limit=40) for item in group.recompiles)
-        word = "compile" if len(group.recompiles) == 1 else "compiles"
-        lines = [
-            f"{cause.rule} {self._text(title)}: {variable}  {changed}".rstrip(),
-            f"  {self.at(group.place)} · {self._when(group.recompiles)} · {word} {ids}",
-        ]
-        lines += [f"  guard: {self._text(guard)}" for guard in list(group.guards)[:_MOST_CHANGES]]
-        writers = [f"{clean(w.function, limit=80)}, {self.at(_bare(w))}" for w in group.writers]
-        lines += [f"  written by {writer}" for writer in writers]
-        return [*lines, *(self._fix(found) or [f"  fix: see compilediag explain {cause.rule}"])]
-
-    def _when(self, recompiles: Sequence[Recompile]) -> str:
-        cost = sum(item.seconds for item in recompiles)
-        return f"{steps([item.step for item in recompiles])} · {seconds(cost)}"
-
-    def _finding(self, cause: Cause, place: Location) -> Finding | None:
-        for each in self._findings:
-            same = each.rule == cause.rule and (each.variable or "") == cause.variable
-            if same and each.location is not None and each.location.file == place.file:
-                return each
-        return None
-
-    def _finding_at(self, family: str, where: Location, only: Sequence[str] = ()) -> Finding | None:
-        for each in self._findings:
-            if not each.rule.startswith(family) or (only and each.rule not in only):
-                continue
-            place = each.location
-            if place is not None and (place.file, place.line) == (where.file, where.line):
-                return each
-        return None
-
-    def _fix(self, finding: Finding | None) -> list[str]:
-        if finding is None:
-            return []
-        lines = [f"  fix: {self._text(finding.fix.summary)}"]
-        if finding.fix.caveat:
-            lines.append(f"  note: {self._text(finding.fix.caveat)}")
-        return lines
-
-    def _name(self, where: Location) -> str:
-        return clean(where.function, limit=80) or "a frame"
-
-    def _kind(self, item: Compile) -> str:
-        said = {
-            "first": "compiled for the first time",
-            "recompile": "compiled again",
-            "limit": "the recompile limit was hit",
-            "failed": "could not be compiled",
-            "backward": "backward compiled",
-        }
-        return said.get(item.kind, item.kind)
-
-    def _text(self, text: str) -> str:
-        return clean(self._places.shorten(text), limit=_FOLDED_CHARS)
+    return lines
 
 
-def _bare(where: Location) -> Location:
-    return Location(where.file, where.line)
+def frames(details: Iterable[FrameDetail]) -> list[str]:
+    """Every frame with how often it was compiled."""
+    return [
+        f"{_name(item.frame)}: compiled {_times(item.compiles)} · {_at(item.frame)}"
+        for item in details
+    ]
 
 
-def _change(pair: tuple[str | None, str | None]) -> str:
-    expected, actual = (clean(value, limit=_VALUE_CHARS) for value in pair)
-    return f"{expected} → {actual}"
+def _finding(receipt: Receipt, finding_id: str | None) -> FindingRecord | None:
+    return next((item for item in receipt.findings if item.id == finding_id), None)
+
+
+def _fix(finding: FindingRecord | None) -> list[str]:
+    if finding is None:
+        return []
+    note = [f"  note: {_text(finding.fix.caveat)}"] if finding.fix.caveat else []
+    return [f"  fix: {_text(finding.fix.summary)}", *note]
+
+
+def _name(frame: FrameName) -> str:
+    return clean(frame.function, limit=80) or "a frame"
+
+
+def _at(where: FrameName | Place) -> str:
+    return _place(where.file, where.line, where.function)
+
+
+def _place(file: str, line: int, function: str = "") -> str:
+    """`model.py:7 in forward`."""
+    shown = clean(file, limit=400) or "could not determine where"
+    return (
+        shown
+        + (f":{line}" if line else "")
+        + (f" in {clean(function, limit=80)}" if function else "")
+    )
+
+
+def _text(text: str) -> str:
+    return clean(text, limit=_TEXT_CHARS)
+
+
+def _change(expected: str | None, actual: str | None) -> str:
+    before, after = (clean(value, limit=_VALUE_CHARS) for value in (expected, actual))
+    return f"{before} → {after}"
 
 
 def _times(number: int) -> str:

@@ -40,7 +40,7 @@ class _Full(Exception):
 
 
 class WatchResult:
-    """What a `watch()` block has seen. Read it after the block, or ask for `so_far` inside."""
+    """What a `watch()` block has seen. Read it after the block, or take a `snapshot` inside."""
 
     def __init__(self, user_roots: tuple[str, ...], lane: str | None = None) -> None:
         self._events: list[Event] = []
@@ -73,7 +73,7 @@ class WatchResult:
         """Seconds since the block began, on the clock of its events: marks a moment in it."""
         return self._now()
 
-    def so_far(self) -> WatchResult:
+    def snapshot(self) -> WatchResult:
         """What has been seen until now, to be read while the block goes on. The steps that are not
         decided yet are not in it."""
         part = WatchResult(self._user_roots, self._lane)
@@ -87,6 +87,8 @@ class WatchResult:
         part._partial = True
         part.end(self._now(), None)
         return part
+
+    so_far = snapshot
 
     def end(self, wall_s: float, failure: str | None) -> None:
         """The block ended; `failure` is the text of the exception that ended it."""
@@ -183,6 +185,10 @@ class WatchResult:
         if self._wall_s is None:
             return "<watch: in progress>"
         return f"<watch: {len(self._events)} events in {self._wall_s:.3g} s>"
+
+
+Seen = WatchResult
+"""The earlier name."""
 
 
 class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.suppress)
