@@ -26,10 +26,26 @@ from compilediag.receipt.versions import version_of
 _VARYING = frozenset({"load_avg_1m"})
 """Environment facts that differ between any two runs."""
 
+_SECONDS = {
+    "wall": "goodput.wall_s",
+    "goodput": "goodput.goodput_s",
+    "compile": "compile.time_s.total",
+    "recompile": "compile.time_s.recompile",
+    "median step": "steps.median",
+    "longest step": "steps.max",
+}
 _THROUGHPUT = (
     *("steps_per_s", "samples_per_s", "tokens_per_s", "tokens_per_s_per_device"),
     *("tflops_per_s_per_device", "mfu", "loss", "grad_norm"),
 )
+_MEASUREMENTS = {
+    **{name: f"throughput.{name}" for name in _THROUGHPUT},
+    "goodput_fraction": "goodput.fraction",
+    "host_peak_bytes": "memory.host_peak_bytes",
+    "allocated_peak_bytes": "memory.allocator.allocated_peak_bytes",
+    "reserved_peak_bytes": "memory.allocator.reserved_peak_bytes",
+}
+"""Names as they are shown, and the fields of the receipt."""
 
 
 class CauseChange(Struct, frozen=True):
@@ -128,18 +144,11 @@ class Comparison(Struct, frozen=True):
     @property
     def changed(self) -> bool:
         """Whether anything but code, environment and timings differs."""
-        return bool(
-            any(item.change for item in self.counts)
-            or self.causes_new
-            or self.causes_gone
-            or any(item.before != item.after for item in (*self.causes_same, *self.breaks_same))
-            or self.breaks_new
-            or self.breaks_gone
-            or self.frames
-            or self.findings_new
-            or self.findings_gone
-            or self.verdict[0] != self.verdict[1]
-        )
+        items = (*self.counts, *self.causes_same, *self.breaks_same)
+        came = (*self.causes_new, *self.breaks_new, *self.findings_new)
+        went = (*self.causes_gone, *self.breaks_gone, *self.findings_gone)
+        same = all(item.before == item.after for item in items)
+        return bool(came or went or self.frames or not same or self.verdict[0] != self.verdict[1])
 
 
 def compare(before: Receipt, after: Receipt) -> Comparison:
@@ -178,7 +187,10 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
         environment=_field_changes(before.environment, after.environment, "environment"),
         provenance=_field_changes(before.header.provenance, after.header.provenance, "provenance"),
         checks=_field_changes(before.checks, after.checks, "checks"),
-        timings=_timings(before, after),
+        timings=tuple(
+            TimingChange(name, _value(before, path), _value(after, path))
+            for name, path in _SECONDS.items()
+        ),
         numbers=_numbers(before, after),
         tracked_lanes=tuple(
             change
@@ -221,10 +233,8 @@ def _check_budgets(before: Receipt, after: Receipt) -> None:
     left, right = before.throughput, after.throughput
     if left is None or right is None or left.callable != right.callable:
         return
-    for name, old, new in (
-        ("samples", left.samples, right.samples),
-        ("elements", left.elements, right.elements),
-    ):
+    for name in ("samples", "elements"):
+        old, new = getattr(left, name), getattr(right, name)
         if old is not None and new is not None and old != new:
             raise LanesNotComparable(
                 f"The receipts are of different budgets: {left.callable} was given {old} {name} "
@@ -297,26 +307,6 @@ def _finding_names(receipt: Receipt) -> list[str]:
     return names
 
 
-def _timings(before: Receipt, after: Receipt) -> tuple[TimingChange, ...]:
-    left, right = _seconds(before), _seconds(after)
-    return tuple(TimingChange(name, left[name], right[name]) for name in left)
-
-
-def _seconds(receipt: Receipt) -> dict[str, float | None]:
-    times, steps, goodput = receipt.compile.time_s, receipt.steps, receipt.goodput
-    return {
-        "wall": goodput.wall_s if goodput is not None else None,
-        "goodput": goodput.goodput_s if goodput is not None else None,
-        "compile": times.total,
-        "recompile": times.recompile,
-        "median step": steps.median if steps is not None else None,
-        "longest step": steps.max if steps is not None else None,
-    }
-
-
-# --- measurements ------------------------------------------------------------------------------
-
-
 def _numbers(before: Receipt, after: Receipt) -> tuple[NumberChange, ...]:
     """What one of the two measured; of tracked runs only those of one configuration."""
     left, right = _measured(before), _measured(after)
@@ -330,19 +320,18 @@ def _numbers(before: Receipt, after: Receipt) -> tuple[NumberChange, ...]:
 
 def _measured(receipt: Receipt) -> dict[str, float]:
     """What was measured of the whole run, beside its counts, with units in the names."""
-    goodput, memory, cost = receipt.goodput, receipt.memory, receipt.cost
-    found: dict[str, float | None] = {}
-    if receipt.throughput is not None:
-        found |= {name: getattr(receipt.throughput, name) for name in _THROUGHPUT}
-    if goodput is not None:
-        found["goodput_fraction"] = goodput.fraction
-    if memory is not None:
-        found["host_peak_bytes"] = memory.host_peak_bytes
-        found["allocated_peak_bytes"] = memory.allocator.allocated_peak_bytes
-        found["reserved_peak_bytes"] = memory.allocator.reserved_peak_bytes
-    if cost is not None:
-        found[f"cost_{cost.currency}"] = cost.amount
+    found = {name: _value(receipt, path) for name, path in _MEASUREMENTS.items()}
+    if receipt.cost is not None:
+        found[f"cost_{receipt.cost.currency}"] = receipt.cost.amount
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _value(receipt: Receipt, path: str) -> float | None:
+    """A field of the receipt; None where a part of the path was not measured."""
+    found: Any = receipt
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 def _tracked_metrics(run: TrackedRecord) -> dict[str, float]:

@@ -41,48 +41,28 @@ class KnownCause(Known, frozen=True):
     """A cause of recompiles that is allowed."""
 
     key: CauseKey
-    recompiles: Count
+    count: Count = field(name="recompiles")
     """In how many it had a part."""
     reason: str | None = None
     """Why it is allowed; None where nobody has given a reason."""
-
-    @property
-    def count(self) -> int:
-        """How often it is there."""
-        return self.recompiles
 
 
 class KnownBreak(Known, frozen=True):
     """Graph-break sites that are allowed."""
 
     key: BreakKey
-    sites: Count
+    count: Count = field(name="sites")
     reason: str | None = None
     """Why they are allowed; torch's own reason is in the key."""
-
-    @property
-    def count(self) -> int:
-        """How often it is there."""
-        return self.sites
 
 
 class KnownFrame(Known, frozen=True):
     """A frame and how often it is compiled."""
 
     key: FrameKey
-    compiles: Count
+    count: Count = field(name="compiles")
     recompiles: Count = 0
-    """Of these compiles."""
-
-    @property
-    def count(self) -> int:
-        """How often it is compiled."""
-        return self.compiles
-
-    @property
-    def first_compiles(self) -> int:
-        """How often it is compiled without a recompile: in another epoch or process."""
-        return max(0, self.compiles - self.recompiles)
+    """Of these compiles; the others are first ones, of another epoch or process."""
 
 
 class KnownFallback(Known, frozen=True):
@@ -93,7 +73,7 @@ class KnownFallback(Known, frozen=True):
 
     @property
     def count(self) -> int:
-        """How often it is there."""
+        """A frame is there or not."""
         return 1
 
 

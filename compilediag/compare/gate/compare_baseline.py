@@ -121,7 +121,7 @@ def _frames(run: RunBaseline, changes: RunChanges) -> _MoreFrames:
 
 
 def _firsts(frame: KnownFrame | None) -> int:
-    return frame.first_compiles if frame is not None else 0
+    return max(0, frame.count - frame.recompiles) if frame is not None else 0
 
 
 def _recordings(now: LaneBaseline, baseline: LaneBaseline) -> list[Item]:

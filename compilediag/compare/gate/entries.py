@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from compilediag.compare.gate.attribution import (
     finding_of_break,
@@ -19,13 +21,7 @@ from compilediag.compare.run_baseline import (
     KnownFrame,
     RunBaseline,
 )
-from compilediag.receipt.schema.compiles import (
-    CompileEvent,
-    EventCause,
-    FindingRecord,
-    GraphBreak,
-    Place,
-)
+from compilediag.receipt.schema.compiles import CompileEvent, EventCause, FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 
 _MAX_STEPS = 5
@@ -47,81 +43,78 @@ def _cause(receipt: Receipt, run: RunBaseline, known: KnownCause, before: int | 
     found = run.causes[known.key]
     # The occurrence that decided torch says more than one that was false beside it.
     event, cause = next((pair for pair in found if pair[1].primary), found[0])
-    finding = finding_of_cause(receipt, cause)
-    values = f" ({cause.expected} → {cause.actual})" if cause.expected or cause.actual else ""
     events = [event for event, _ in found]
+    values = f" ({cause.expected} → {cause.actual})" if cause.expected or cause.actual else ""
     message = (
         f"{_cut(cause.variable)}{_cut(values)} made torch compile "
-        f"{function_key(event.frame.function)} again: {plural(len(found), 'recompile')}"
+        f"{function_key(event.frame.function)} again: {plural(known.count, 'recompile')}"
         f"{_steps(events)}{_in_baseline(before, 'recompile')}"
     )
-    return Item(
+    measured = [event.seconds for event in events if event.seconds is not None]
+    item = Item(
         kind="cause",
         rule=known.key.rule,
         message=message,
         before=before,
-        after=len(found),
+        after=known.count,
         file=cause.file,
         line=cause.line,
         function=known.key.function,
         variable=cause.variable,
         guard=_guard(cause),
-        fix=_fix(finding),
-        cost_s=_cost(finding, events),
-        finding=finding.id if finding is not None else None,
+        cost_s=sum(measured) if measured else None,
     )
+    return _with_finding(item, finding_of_cause(receipt, cause))
 
 
 def _break(receipt: Receipt, run: RunBaseline, known: KnownBreak, before: int | None) -> Item:
-    sites = run.breaks[known.key]
-    finding = finding_of_break(receipt, sites[-1])
-    where = _line_to_change(sites[-1], finding)
+    site = run.breaks[known.key][-1]
+    finding = finding_of_break(receipt, site)
+    # torch may name a line of its own; the finding has the line to change.
+    where = finding.location if finding is not None and finding.location is not None else site
     function, title = function_key(where.function), _cut(known.key.reason)
-    at = f" at {plural(len(sites), 'place')}" if len(sites) > 1 else ""
-    return Item(
+    at = f" at {plural(known.count, 'place')}" if known.count > 1 else ""
+    item = Item(
         kind="break",
         rule=finding.rule if finding is not None else "graph_breaks",
         message=f"graph break in {function}{at}: {title or 'torch gave no reason'}"
         + _in_baseline(before, "place"),
         before=before,
-        after=len(sites),
+        after=known.count,
         file=where.file,
         line=where.line,
         function=function,
         detail=title or None,
-        fix=_fix(finding),
-        cost_s=finding.cost_s if finding is not None else None,
-        finding=finding.id if finding is not None else None,
     )
+    return _with_finding(item, finding)
 
 
 def _fallback(receipt: Receipt, run: RunBaseline, known: KnownFallback, before: int | None) -> Item:
     total, function = run.frames[known.key], known.key.function
     finding = finding_of_frame(receipt, total.file, total.line, function)
-    why = f": {_cut(_first_line(total.eager_reason))}" if total.eager_reason else ""
-    return Item(
+    reason = (total.eager_reason or "").partition("\n")[0].strip()
+    why = f": {_cut(reason)}" if total.eager_reason else ""
+    item = Item(
         kind="fallback",
         rule=finding.rule if finding is not None else "eager_fallbacks",
         message=f"{function} runs eager{why}" + ("; not in the baseline" if before == 0 else ""),
         before=before,
-        after=1,
+        after=known.count,
         file=total.file,
         line=total.line,
         function=function,
-        fix=_fix(finding),
-        cost_s=finding.cost_s if finding is not None else None,
-        finding=finding.id if finding is not None else None,
     )
+    return _with_finding(item, finding)
 
 
 def frame_item(run: RunBaseline, known: KnownFrame, before: int) -> Item:
     """A frame that is compiled for the first time more often: another epoch, process or frame."""
     in_baseline = f"the baseline has {before}" if before else "this frame is not in the baseline"
-    function, after = known.key.function, known.first_compiles
+    function, after = known.key.function, known.count - known.recompiles
     times = plural(after, "time")
     return Item(
         kind="frame",
-        rule="frames" if not before else "compiles",
+        rule="compiles" if before else "frames",
         message=f"{function} is compiled {times} without a recompile; {in_baseline}",
         before=before,
         after=after,
@@ -136,7 +129,7 @@ def finding_item(finding: FindingRecord) -> Item:
     where = finding.location
     title = finding.title or finding.slug.replace("-", " ")
     about = f": {finding.variable}" if finding.variable and finding.variable not in title else ""
-    return Item(
+    item = Item(
         kind="limit",
         rule=finding.rule,
         message=_cut(title + about),
@@ -145,10 +138,15 @@ def finding_item(finding: FindingRecord) -> Item:
         line=where.line if where is not None else None,
         function=function_key(where.function) if where is not None else None,
         variable=finding.variable,
-        fix=_fix(finding),
-        cost_s=finding.cost_s,
-        finding=finding.id,
     )
+    return _with_finding(item, finding)
+
+
+def _with_finding(item: Item, finding: FindingRecord | None) -> Item:
+    if finding is None:
+        return item
+    cost_s = finding.cost_s if finding.cost_s is not None else item.cost_s
+    return replace(item, fix=finding.fix.summary, cost_s=cost_s, finding=finding.id)
 
 
 def improvement(known: Allowed, after: int) -> Item:
@@ -179,13 +177,6 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _line_to_change(site: GraphBreak, finding: FindingRecord | None) -> Place:
-    """The finding's, where torch names a line of its own."""
-    if finding is not None and finding.location is not None:
-        return finding.location
-    return Place(file=site.file, line=site.line, function=site.function)
-
-
 def _in_baseline(before: int | None, noun: str) -> str:
     if before is None:
         return ""
@@ -208,21 +199,6 @@ def _guard(cause: EventCause) -> str:
         if value is not None
     ]
     return _cut(cause.guard) + (f" ({_cut(', '.join(values))})" if values else "")
-
-
-def _fix(finding: FindingRecord | None) -> str | None:
-    return finding.fix.summary if finding is not None else None
-
-
-def _cost(finding: FindingRecord | None, events: Iterable[CompileEvent]) -> float | None:
-    if finding is not None and finding.cost_s is not None:
-        return finding.cost_s
-    measured = [event.seconds for event in events if event.seconds is not None]
-    return sum(measured) if measured else None
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").partition("\n")[0].strip()
 
 
 def _cut(text: str) -> str:
