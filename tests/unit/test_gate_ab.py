@@ -12,7 +12,7 @@ import pytest
 from compilediag.cli import main
 from compilediag.compare.gate.ab import FEWEST_ROUNDS, ROUNDS, SLOWER, Sample, intervals, timings
 
-TRIALS = 1000
+TRIALS = 200
 
 
 def noisy_ratios(effect: float, rounds: int = ROUNDS, trials: int = TRIALS) -> Any:
@@ -52,7 +52,7 @@ def test_the_fewest_rounds_raise_no_more_false_alarms() -> None:
 def test_what_would_have_been_found_is_found() -> None:
     """The slowdown that is reported as findable, put into other noise of the same kind, is found
     about four times in five."""
-    ratios = noisy_ratios(0.0, trials=200)
+    ratios = noisy_ratios(0.0)
     low, _, error = intervals(ratios)
     middles = sorted(
         math.log1p(SLOWER) + float(sorted(row)[len(row) // 2]) - bound + 0.84162 * spread
