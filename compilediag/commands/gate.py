@@ -11,7 +11,7 @@ import click
 from compilediag.commands.help import Command
 from compilediag.commands.params import PATH
 from compilediag.commands.terminal import write
-from compilediag.compare.gate.ab import FEWEST_ROUNDS, ROUNDS
+from compilediag.compare.gate.ab import MIN_ROUNDS, ROUNDS
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ Examples:
 )
 @click.option(
     "--rounds",
-    type=click.IntRange(min=FEWEST_ROUNDS),
+    type=click.IntRange(min=MIN_ROUNDS),
     help=f"Pairs that --ab measures; default: {ROUNDS}.",
 )
 def command(receipts: tuple[str, ...], **given: Any) -> int:

@@ -1,4 +1,4 @@
-"""What a run did, in the form in which it is compared: of a receipt, or as a baseline knows it.
+"""What a run did, in the form in which it is compared: from a receipt or from a baseline.
 
 Everything that depends on the machine is taken out of the names on the way (see `keys`).
 """
@@ -82,7 +82,7 @@ Allowed: TypeAlias = KnownCause | KnownBreak | KnownFallback
 
 
 class LaneBaseline(Struct, frozen=True):
-    """What one lane does: as a baseline knows it, or as a receipt shows it."""
+    """What one lane does: as a baseline allows it, or as a receipt shows it."""
 
     name: str
     fields: Mapping[str, Scalar]

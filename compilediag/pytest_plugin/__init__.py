@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("compilediag_report", "as --compilediag-report", default="")
     parser.addini(
         "compilediag_baseline",
-        "file of the lanes of compile_baseline, seen from the configuration file",
+        "file of the lanes of compile_baseline, relative to the configuration file",
         default="compilediag.lock.json",
     )
     parser.addini(

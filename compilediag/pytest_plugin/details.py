@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from compilediag.compare.gate.attribution import finding_of_frame
 from compilediag.compare.keys import CauseKey, cause_key, function_key
 from compilediag.diagnosis.codes import info
@@ -98,28 +96,19 @@ class _Occurrence(NamedTuple):
     cause: EventCause
 
 
-def causes(receipt: Receipt, events: Iterable[CompileEvent]) -> list[str]:
-    """Every cause of these recompiles with its variable, place, guard, writers and fix."""
+def causes(
+    receipt: Receipt, events: Iterable[CompileEvent], only: tuple[str, str | None] | None = None
+) -> list[str]:
+    """Every cause of these recompiles with its variable, place, guard, writers and fix; or the one
+    of a rule and a variable `only`."""
     groups: dict[tuple[CauseKey, str | None], list[_Occurrence]] = {}
     for event in events:
         for cause in event.causes:
+            if only is not None and only != (cause.rule, cause.variable):
+                continue
             group = groups.setdefault((cause_key(cause), cause.kind), [])
             group.append(_Occurrence(event, cause))
     return [line for group in groups.values() for line in _cause(receipt, group)]
-
-
-def of_cause(
-    events: Iterable[CompileEvent], rule: str, variable: str | None
-) -> tuple[CompileEvent, ...]:
-    """The recompiles that have a cause, with that cause alone."""
-    alone = (
-        replace(
-            event,
-            causes=tuple(c for c in event.causes if (c.rule, c.variable) == (rule, variable)),
-        )
-        for event in events
-    )
-    return tuple(event for event in alone if event.causes)
 
 
 def _cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
@@ -138,14 +127,14 @@ def _cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
     cost = seconds(sum(event.seconds or 0.0 for event in events.values()))
     word = "compile" if len(events) == 1 else "compiles"
     guards = list(dict.fromkeys(item.cause.guard for item in group))
-    writers = dict.fromkeys(writer for item in group for writer in item.cause.writers)
+    writers = {(w.function, w.file, w.line): w for item in group for w in item.cause.writers}
     return [
         f"{rule} {_text(title)}: {variable}  {changed}".rstrip(),
         f"  {_line_to_change(group[0], finding)} · {when} · {cost} · {word} {ids}",
         *(f"  guard: {_text(guard)}" for guard in guards[:_MAX_CHANGES]),
         *(
             f"  written by {clean(writer.function, limit=80)}, {_place(writer.file, writer.line)}"
-            for writer in writers
+            for writer in writers.values()
         ),
         *(_fix(finding) or [f"  fix: see compilediag explain {rule}"]),
     ]

@@ -1,7 +1,7 @@
 """The judged part of a test, as if only that part had been watched.
 
 What was known before the part (the process, torch, its settings, the steps) stays. A recompile
-belongs to the part in which its compile ended, with the question torch asked before it.
+belongs to the part in which its compile ended, with the `Recompiled` event before it.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ class JudgedPart:
 
     def cause(self, rule: str, variable: str | None) -> list[str]:
         """The lines of one cause; none where no recompile has it."""
-        same = details.of_cause((*self.recompiles, *self.failed_recompiles), rule, variable)
-        return self.causes(same)
+        events = (*self.recompiles, *self.failed_recompiles)
+        return details.causes(self.receipt, events, only=(rule, variable))
 
     def _has(self, event: CompileEvent) -> bool:
         files = (cause.file for cause in event.causes if cause.file is not None)

@@ -96,7 +96,7 @@ def _problems(judgement: Judgement, run: WatchResult, *, absent: bool) -> list[P
     word = "reason to fail" if len(items) == 1 else "reasons to fail"
     if not judgement.failures:
         word = "improvement" if len(items) == 1 else "improvements"
-        word += f", to be written because of compilediag_strict_improvement: {UPDATE};"
+        against += f", not written yet (compilediag_strict_improvement): {UPDATE}"
     return [Problem(f"{about}{len(items)} {word}{against}", tuple(details))]
 
 

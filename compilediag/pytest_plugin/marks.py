@@ -119,7 +119,7 @@ def _budget(mark: pytest.Mark) -> tuple[dict[str, int], bool]:
 
 
 def checked_counts(values: Mapping[str, object], where: str) -> dict[str, int]:
-    """Counts by name, all known and none negative.
+    """Counts by name, after checking the names and that no number is negative.
 
     Raises:
         BadMark: there is no such count, or a number is negative or no whole number.

@@ -119,7 +119,7 @@ class WatchedTest:
 
     def _record(self, run: WatchResult, outcome: str) -> None:
         """The counts as user properties, which pytest-xdist and junitxml carry on, and the
-        receipt where one was asked for."""
+        receipt where --compilediag-report is set."""
         part = JudgedPart(run)
         properties: list[tuple[str, object]] = [(COUNTED, run.receipt.verdict)]
         counts = ((name, part.count(name)) for name in COUNTS)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from compilediag.cli import main
-from compilediag.compare.gate.ab import FEWEST_ROUNDS, ROUNDS, SLOWER, Sample, intervals, timings
+from compilediag.compare.gate.ab import MIN_ROUNDS, ROUNDS, SLOWER, Sample, intervals, timings
 
 TRIALS = 200
 
@@ -46,7 +46,7 @@ def test_false_alarms_and_power() -> None:
 
 def test_the_fewest_rounds_raise_no_more_false_alarms() -> None:
     """With the fewest pairs that are allowed."""
-    assert share_called_slower(0.0, FEWEST_ROUNDS) <= 0.01
+    assert share_called_slower(0.0, MIN_ROUNDS) <= 0.01
 
 
 def test_what_would_have_been_found_is_found() -> None:

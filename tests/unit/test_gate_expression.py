@@ -50,7 +50,7 @@ def test_a_limit_says_what_must_not_be(sign: str, below: bool, at: bool, above: 
         ("", "the limits are empty"),
         (" , ", "the limits are empty"),
         ("recompiles>0,,frames>1", "limit 2 of 3, '', is empty: there is a comma too many"),
-        ("recompiles", "says no number"),
+        ("recompiles", "has no number"),
         ("recompiles=0", "has '=': write '==' for equal"),
         ("recompiles>1.5", "a whole number"),
         ("recompiles>99999999999", "a whole number"),

@@ -222,7 +222,7 @@ def test_recordings() -> None:
         (lambda raw: raw.update(status="interrupted"), "the run was interrupted"),
         (lambda raw: raw.update(status="partial"), "records of the run were lost"),
         (lambda raw: raw["checks"].update(evidence_complete=False), "evidence is not complete"),
-        (lambda raw: raw["checks"].update(evidence_complete=None), "does not say whether"),
+        (lambda raw: raw["checks"].update(evidence_complete=None), "it is not recorded whether"),
         (lambda raw: raw["checks"].update(all_ranks_reported=False), "of 1 ranks only 1"),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from compilediag.errors import UsageError
 
 ROUNDS = 15
-FEWEST_ROUNDS = 8
+MIN_ROUNDS = 8
 """With fewer pairs the interval of a median promises more than it holds."""
 SLOWER = 0.01
 """B is called slower where it surely is by more than this; less is within what any change costs."""

@@ -1,4 +1,4 @@
-"""The baseline `compilediag.lock.json`: what each lane is known to do, and its text.
+"""The baseline `compilediag.lock.json`: what each lane is allowed to do, and its text.
 
 Checked in beside the code it is about: small, sorted, one item a line so that git merges it, and
 the same from every machine. It holds no line number, no time, no absolute path. Fields of newer

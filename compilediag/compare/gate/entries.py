@@ -1,4 +1,4 @@
-"""Makes the items of a judgement: what a receipt has to say of a cause, a break, a frame."""
+"""Makes the items of a judgement from the causes, breaks, frames and findings of a receipt."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def item_of(receipt: Receipt, run: RunBaseline, known: Allowed, before: int | No
 
 def _cause(receipt: Receipt, run: RunBaseline, known: KnownCause, before: int | None) -> Item:
     found = run.causes[known.key]
-    # The occurrence that decided torch says more than one that was false beside it.
+    # The guard by which torch decided is more useful than one that was false beside it.
     event, cause = next((pair for pair in found if pair[1].primary), found[0])
     events = [event for event, _ in found]
     values = f" ({cause.expected} → {cause.actual})" if cause.expected or cause.actual else ""

@@ -73,7 +73,7 @@ def _evidence(receipt: Receipt) -> Iterable[str]:
     if receipt.checks.evidence_complete is False and not _is_harmless(receipt):
         yield "the evidence is not complete" + (f" ({'; '.join(torn)})" if torn else "")
     elif receipt.checks.evidence_complete is None:
-        yield "the receipt does not say whether its evidence is complete"
+        yield "it is not recorded whether the evidence is complete"
     if receipt.checks.all_ranks_reported is False:
         yield f"of {lost.ranks_expected} ranks only {len(lost.ranks_present)} reported"
 
@@ -92,7 +92,7 @@ def harmless_losses(receipt: Receipt) -> list[str]:
 
 
 def _is_harmless(receipt: Receipt) -> bool:
-    """Whether what is said to be missing changes no count, and nothing else is missing."""
+    """Whether what is missing changes no count, and nothing else is missing."""
     lost, cost = receipt.completeness, receipt.overhead
     return (
         len(harmless_losses(receipt)) == len(lost.reasons) > 0
