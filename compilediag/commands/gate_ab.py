@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 from compilediag.commands.terminal import look
-from compilediag.compare.gate.ab import SLOWER, Sample, Timing, require_scipy, timings
+from compilediag.compare.gate.ab import SLOWER, ClockComparison, CommandRun, require_scipy, timings
 from compilediag.runs.tools.ab import measure
 
 
-def compared(a: str, b: str, rounds: int) -> tuple[Timing, ...]:
+def compared(a: str, b: str, rounds: int) -> tuple[ClockComparison, ...]:
     """Runs both and says how they compare; on a terminal each pair as it is measured.
 
     Raises:
@@ -20,7 +20,7 @@ def compared(a: str, b: str, rounds: int) -> tuple[Timing, ...]:
     return timings(*measure(a, b, rounds, progress))
 
 
-def report(a: str, b: str, rounds: int, found: tuple[Timing, ...]) -> str:
+def report(a: str, b: str, rounds: int, found: tuple[ClockComparison, ...]) -> str:
     """What was measured, as text."""
     screen = look()
     slower = [item for item in found if item.slower]
@@ -37,7 +37,7 @@ def report(a: str, b: str, rounds: int, found: tuple[Timing, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(item: Timing) -> str:
+def _line(item: ClockComparison) -> str:
     return (
         f"  {item.clock:<4} A {item.a_s:.3f} s, B {item.b_s:.3f} s: {item.change:+.1%} "
         f"[{item.low:+.1%}, {item.high:+.1%}]; a slowdown of {item.smallest:.1%} would have been "
@@ -45,5 +45,5 @@ def _line(item: Timing) -> str:
     )
 
 
-def _tell(number: int, a: Sample, b: Sample) -> None:
+def _tell(number: int, a: CommandRun, b: CommandRun) -> None:
     print(f"  pair {number}: A {a.wall_s:.3f} s, B {b.wall_s:.3f} s", file=sys.stderr)

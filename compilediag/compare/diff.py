@@ -200,17 +200,11 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
     )
 
 
-def lane_differences(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
-    """Fields of the lane that differ; a field that one receipt does not have differs as well,
-    unless the version of the format it was written in has no such field."""
-    return _lane_changes(before, after)[0]
-
-
 def _lane_changes(
     before: Receipt, after: Receipt
 ) -> tuple[tuple[FieldChange, ...], tuple[FieldChange, ...]]:
-    """What differs, and what the older of two versions had no field for: an old receipt stays
-    comparable with later ones when the lane gets more fields."""
+    """What differs (a field that one receipt does not have differs as well), and what the older of
+    two versions had no field for: old receipts stay comparable when the lane gets more fields."""
     found = _field_changes(before.header.lane, after.header.lane, "lane")
     older = min(before, after, key=lambda item: version_of(item.schema_version) or (0, 0))
     if not found or before.schema_version == after.schema_version:

@@ -116,6 +116,10 @@ class FrameTotal(Struct, frozen=True):
     eager_reason: str | None
 
 
+FileFilter: TypeAlias = Callable[[str | None], bool]
+"""Whether what is at a file counts; what has no file always does."""
+
+
 class RunBaseline(Struct, frozen=True):
     """A receipt in the form of a baseline, with the records behind each item."""
 
@@ -123,6 +127,7 @@ class RunBaseline(Struct, frozen=True):
     causes: Mapping[CauseKey, Sequence[tuple[CompileEvent, EventCause]]]
     breaks: Mapping[BreakKey, Sequence[GraphBreak]]
     frames: Mapping[FrameKey, FrameTotal]
+    counts_file: FileFilter
     own_code_only: bool = False
 
 
@@ -134,7 +139,7 @@ def run_baseline(
     With `own_code_only` it holds what happened in the user's own files, or because of them; and
     of the counts those that can be split by file.
     """
-    counted = file_filter(receipt, own_code_only=own_code_only)
+    counted = _file_filter(receipt, own_code_only=own_code_only)
     causes, breaks = _causes(receipt, counted), _breaks(receipt, counted)
     frames = _frames(receipt, counted)
     again = Counter(
@@ -153,7 +158,7 @@ def run_baseline(
         recordings=receipt.cudagraph.recordings if receipt.cudagraph is not None else None,
         torch=torch_release(receipt),
     )
-    return RunBaseline(lane, causes, breaks, frames, own_code_only)
+    return RunBaseline(lane, causes, breaks, frames, counted, own_code_only)
 
 
 def baseline_fields(receipt: Receipt) -> dict[str, Scalar]:
@@ -176,11 +181,7 @@ def is_own(file: str | None) -> bool:
     return not file.startswith(("site-packages/", "python/")) and ownership_of(file) == "user"
 
 
-FileFilter: TypeAlias = Callable[[str | None], bool]
-"""Whether what is at a file counts; what has no file always does."""
-
-
-def file_filter(receipt: Receipt, *, own_code_only: bool) -> FileFilter:
+def _file_filter(receipt: Receipt, *, own_code_only: bool) -> FileFilter:
     """All files, or the user's own: as the receipt says where it does, else by their paths."""
     if not own_code_only:
         return lambda _: True

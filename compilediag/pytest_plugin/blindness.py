@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from compilediag.diagnosis.codes import info
 from compilediag.pytest_plugin.problems import Problem
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.views.lookups import BLIND_RULES
 from compilediag.views.text import clean
 from compilediag.views.words import count
 
@@ -16,7 +16,7 @@ def blind(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) -> list[P
     it is what the test is about."""
     problems: list[Problem] = []
     for finding in receipt.findings:
-        if finding.rule not in BLIND_RULES or (may_be_quiet and finding.rule == NOTHING_COMPILED):
+        if not info(finding.rule).blinds or (may_be_quiet and finding.rule == NOTHING_COMPILED):
             continue
         details = [f"{finding.rule} {clean(finding.title or finding.slug)}"]
         if finding.rule == NOTHING_COMPILED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compilediag.compare.gate.limits import count_of
-from compilediag.compare.run_baseline import file_filter, run_baseline
+from compilediag.compare.run_baseline import run_baseline
 from compilediag.pytest_plugin import details
 from compilediag.receipt.schema.compiles import CompileEvent
 from compilediag.runs.watch import WatchResult
@@ -16,7 +16,6 @@ class JudgedPart:
     def __init__(self, run: WatchResult, *, own_code_only: bool = False) -> None:
         self.receipt = run.receipt
         self._run = run_baseline(run.receipt, own_code_only=own_code_only)
-        self._is_judged = file_filter(run.receipt, own_code_only=own_code_only)
         self.failed_recompiles = tuple(filter(self._has, details.failed_recompiles(run)))
         """Attempts to compile again that left no code: in no count of recompiles, and worse."""
 
@@ -33,7 +32,7 @@ class JudgedPart:
     def behind(self, name: str) -> list[str]:
         """What a count counts, line by line."""
         part = self.receipt.compile
-        frames = [item for item in part.frames_detail if self._is_judged(item.frame.file)]
+        frames = [item for item in part.frames_detail if self._run.counts_file(item.frame.file)]
         if name == "recompiles":
             return self.causes((*self.recompiles, *self.failed_recompiles))
         if name == "graph_breaks":
@@ -42,7 +41,7 @@ class JudgedPart:
         if name == "frames":
             return details.frames(frames)
         if name == "compiles":
-            compiled = [item for item in part.events if self._is_judged(item.frame.file)]
+            compiled = [item for item in part.events if self._run.counts_file(item.frame.file)]
             return [*details.compiles(compiled), *self.causes(self.recompiles)]
         if name == "eager_fallbacks":
             return details.eager(self.receipt, [item for item in frames if item.ran_eager])
@@ -59,4 +58,4 @@ class JudgedPart:
 
     def _has(self, event: CompileEvent) -> bool:
         files = (cause.file for cause in event.causes if cause.file is not None)
-        return self._is_judged(event.frame.file) or any(map(self._is_judged, files))
+        return self._run.counts_file(event.frame.file) or any(map(self._run.counts_file, files))

@@ -10,8 +10,6 @@ import pytest
 from compilediag.compare.gate.expression import Limit, parse_limits
 from compilediag.errors import UsageError
 
-Config = pytest.Config
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:

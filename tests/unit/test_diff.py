@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from compilediag.compare.diff import FieldChange, compare, lane_differences
+from compilediag.compare.diff import FieldChange, compare
 from compilediag.compare.keys import COUNTS, CauseKey
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt import fields
@@ -120,7 +120,6 @@ def test_more_of_the_same_is_a_change() -> None:
 )
 def test_other_lanes_are_refused(change: Callable[[dict[str, Any]], Any], path: str) -> None:
     """The message names the field that differs, also one this version does not know."""
-    assert [item.path for item in lane_differences(receipt(), receipt(change))] == [path]
     with pytest.raises(LanesNotComparable, match=path):
         compare(receipt(), receipt(change))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compilediag.compare.run_baseline import LaneBaseline, Scalar, baseline_fields
+from compilediag.diagnosis.codes import info
 from compilediag.receipt.schema.receipt import Receipt
 
-_BLINDING = ("CD901", "CD902", "CD903")
 _ENDINGS = {
     "failed": "the run failed",
     "killed": "the run was killed",
@@ -24,12 +24,8 @@ _TIMING_HOOKS = (
 
 def inconclusive_reasons(receipt: Receipt) -> list[str]:
     """Sentences, most important first; empty where the receipt can be judged."""
-    return [
-        *_ending(receipt),
-        *_blindness(receipt),
-        *_evidence(receipt),
-        *_unlisted(receipt),
-    ]
+    parts = (_ending, _blindness, _evidence, _unlisted)
+    return [reason for part in parts for reason in part(receipt)]
 
 
 def lane_mismatches(receipt: Receipt, baseline: LaneBaseline) -> list[str]:
@@ -58,7 +54,7 @@ def _blindness(receipt: Receipt) -> Iterable[str]:
         yield "the receipt has no verdict"
     if receipt.verdict != "blind":
         return
-    why = next((item for item in receipt.findings if item.rule in _BLINDING), None)
+    why = next((item for item in receipt.findings if info(item.rule).blinds), None)
     reason = f": {why.title or why.slug.replace('-', ' ')}" if why is not None else ""
     yield f"the receipt is blind{reason}"
 

@@ -9,7 +9,6 @@ from compilediag.compare.gate.expression import Limit
 from compilediag.compare.gate.judgement import Item, Kind
 from compilediag.compare.keys import COUNTS
 from compilediag.compare.run_baseline import RunBaseline
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 
@@ -84,13 +83,9 @@ def _sources(receipt: Receipt, run: RunBaseline, limit: Limit) -> Iterable[Item]
 
 def _findings(receipt: Receipt, run: RunBaseline, name: str) -> list[FindingRecord]:
     """The findings that a limit is about: those of a rule, or all that are no mere information."""
-    found = [item for item in receipt.findings if not run.own_code_only or _is_own(item)]
+    found = [
+        i for i in receipt.findings if run.counts_file(i.location.file if i.location else None)
+    ]
     if name == "findings":
         return [item for item in found if item.severity != "info"]
     return [item for item in found if name == item.rule or name in item.also]
-
-
-def _is_own(finding: FindingRecord) -> bool:
-    if finding.ownership is not None:
-        return finding.ownership == "user"
-    return finding.location is None or ownership_of(finding.location.file) == "user"
