@@ -88,7 +88,8 @@ def _problems(judgement: Judgement, run: WatchResult, *, absent: bool) -> list[P
         about = f"lane {clean(judgement.lane)!r}: "
         against = f" against {clean(judgement.baseline)}"
     items = judgement.failures or judgement.improvements
-    details = [line for item in items for line in _lines(item, run)]
+    part = JudgedPart(run)
+    details = [line for item in items for line in _lines(item, part)]
     if not judgement.judged:
         hint = [f"  {UPDATE} writes it"] if absent else []
         rest = details[1:] if len(items) == 1 else details
@@ -100,10 +101,10 @@ def _problems(judgement: Judgement, run: WatchResult, *, absent: bool) -> list[P
     return [Problem(f"{about}{len(items)} {word}{against}", tuple(details))]
 
 
-def _lines(item: Item, run: WatchResult) -> Iterable[str]:
+def _lines(item: Item, part: JudgedPart) -> Iterable[str]:
     """An item in full; a cause with everything that is behind it."""
     if item.kind == "cause":
-        lines = JudgedPart(run).cause(item.rule, item.variable)
+        lines = part.cause(item.rule, item.variable)
         if lines:
             was = "" if item.before is None else f" (the baseline has {item.before})"
             return [f"{lines[0]}{was}", *lines[1:]]
