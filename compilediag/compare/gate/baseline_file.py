@@ -18,12 +18,10 @@ MAX_BYTES = 16 * 1024 * 1024
 def find_lock(start: AnyPath) -> str | None:
     """The baseline of a folder: in it, or in one above it up to the root of its repository."""
     folder = Path(os.path.abspath(start))
-    for candidate in (folder, *folder.parents):
-        if os.path.lexists(candidate / LOCK_NAME):
-            return str(candidate / LOCK_NAME)
-        if (candidate / ".git").exists():
-            break
-    return None
+    folders = [folder, *folder.parents]
+    root = next((index for index, each in enumerate(folders) if (each / ".git").exists()), 0)
+    files = (str(each / LOCK_NAME) for each in folders[: root + 1])
+    return next((file for file in files if os.path.lexists(file)), None)
 
 
 def read_lock(path: AnyPath) -> Baseline:
