@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from compilediag.commands.terminal import render_options, write_stderr
-from compilediag.compare.gate.ab import SLOWER, Sample, Timing, require_scipy, timings
+from compilediag.compare.gate.ab import SLOWER, ClockComparison, CommandRun, require_scipy, timings
 from compilediag.runs.tools.ab import measure
 
 
@@ -16,7 +16,7 @@ def compared(a: str, b: str, rounds: int) -> tuple[Timing, ...]:
     return timings(*measure(a, b, rounds, progress))
 
 
-def report(a: str, b: str, rounds: int, found: tuple[Timing, ...]) -> str:
+def report(a: str, b: str, rounds: int, found: tuple[ClockComparison, ...]) -> str:
     """What was measured, as text."""
     screen = render_options()
     slower = [item for item in found if item.slower]
@@ -33,7 +33,7 @@ def report(a: str, b: str, rounds: int, found: tuple[Timing, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(item: Timing) -> str:
+def _line(item: ClockComparison) -> str:
     return (
         f"  {item.clock:<4} A {item.a_s:.3f} s, B {item.b_s:.3f} s: {item.change:+.1%} "
         f"[{item.low:+.1%}, {item.high:+.1%}]; a slowdown of {item.smallest:.1%} would have been "

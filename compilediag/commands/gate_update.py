@@ -48,9 +48,9 @@ def update(lanes: Sequence[Lane], path: str | None, reason: str | None) -> None:
 
 def _refuse(made: Recorded, file: str, reason: str | None) -> None:
     lane = made.lane.name
-    if made.doubts:
+    if made.inconclusive:
         raise UsageError(
-            f"the run of lane {lane!r} is not recorded, because {'; '.join(made.doubts)}; "
+            f"the run of lane {lane!r} is not recorded, because {'; '.join(made.inconclusive)}; "
             "run it again"
         )
     if made.newly_allowed and reason is None:

@@ -184,6 +184,10 @@ class WatchResult:
         return f"<watch: {len(self._events)} events in {self._wall_s:.3g} s>"
 
 
+Seen = WatchResult
+"""The earlier name."""
+
+
 class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.suppress)
     """Observes torch.compile in this process, in all of its threads, for the length of a block.
 

@@ -9,7 +9,7 @@ from timelines import FILE, attempt, process, timeline
 
 from compilediag.compare.gate.expression import parse_limits
 from compilediag.compare.gate.limits import count_of
-from compilediag.compare.gate.run_baseline import ledger_of
+from compilediag.compare.run_baseline import run_baseline
 from compilediag.diagnosis.rules import cudagraph_texts as texts
 from compilediag.diagnosis.rules import cudagraphs as rules
 from compilediag.receipt.build.running import cudagraph_section
@@ -184,9 +184,9 @@ def test_the_gate_counts_recordings_and_replays() -> None:
 
     limits = parse_limits("recordings > 1, replays < 4")
 
-    def counted(run: Timeline) -> list[int | None]:
-        made = replace(receipt(), cudagraph=cudagraph_section(run))
-        return [count_of(made, ledger_of(made), limit) for limit in limits]
+    def counted(told: Timeline) -> list[int | None]:
+        made = replace(receipt(), cudagraph=cudagraph_section(told))
+        return [count_of(made, run_baseline(made), limit.name) for limit in limits]
 
     assert counted(seen(recorded(), ran(2, 3))) == [2, 3]
     assert [limit.is_broken_by(count) for limit, count in zip(limits, (2, 3), strict=True)] == [

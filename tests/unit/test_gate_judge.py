@@ -11,11 +11,11 @@ from gate_receipts import again, branch, eager, first, receipt
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE, TORCH_FILE
 
-from compilediag.compare.gate.baseline import LaneBaseline
 from compilediag.compare.gate.expression import NAMES, parse_limits
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.update import recorded
+from compilediag.compare.run_baseline import LaneBaseline
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.receipt import Receipt
 
@@ -222,7 +222,7 @@ def test_recordings() -> None:
         (lambda raw: raw.update(status="interrupted"), "the run was interrupted"),
         (lambda raw: raw.update(status="partial"), "records of the run were lost"),
         (lambda raw: raw["checks"].update(evidence_complete=False), "evidence is not complete"),
-        (lambda raw: raw["checks"].update(evidence_complete=None), "does not say whether"),
+        (lambda raw: raw["checks"].update(evidence_complete=None), "it is not recorded whether"),
         (lambda raw: raw["checks"].update(all_ranks_reported=False), "of 1 ranks only 1"),
     ],
 )
@@ -233,7 +233,7 @@ def test_what_was_not_seen_is_no_pass(change: Change, said: str) -> None:
         assert (found.passed, found.judged) == (False, False)
         assert {item.kind for item in found.failures} == {"not_judged"}
         assert said in found.failures[0].message
-    assert said in recorded(run, None).doubts[0]
+    assert said in recorded(run, None).inconclusive[0]
 
 
 def test_a_failed_run_says_why() -> None:
@@ -374,7 +374,7 @@ def test_own_code_only() -> None:
     assert {item.name: item.after for item in own.counts}["graph_breaks"] == 1
     assert not limited(run, "graph_breaks>1").passed
     apart = limited(run, "recompile_limit_hits>0", own_code_only=True)
-    assert "cannot be told apart by whose code it is" in apart.failures[0].message
+    assert "cannot be split by whose code it is" in apart.failures[0].message
 
 
 def test_own_code_only_takes_nothing_as_better() -> None:

@@ -12,7 +12,7 @@ from gate_receipts import first, receipt
 from rank_folders import folder_of_ranks, told
 
 from compilediag import cli
-from compilediag.compare.gate.inconclusive import doubts_of
+from compilediag.compare.gate.inconclusive import inconclusive_reasons
 from compilediag.diagnosis.ranks import selection as choice
 from compilediag.diagnosis.ranks.divergence import MAX_GROUPS, compare_fingerprints, compare_ranks
 from compilediag.diagnosis.ranks.fingerprint import (
@@ -209,14 +209,14 @@ def test_missing_ranks_are_bounded(tmp_path: Path) -> None:
 def test_frames_without_room_are_counted_and_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The receipt states it, and the gate does not take a part of the frames for all."""
     many = [first(f"f{number}", number) for number in range(5)]
-    assert doubts_of(receipt(*many)) == []
+    assert inconclusive_reasons(receipt(*many)) == []
     monkeypatch.setattr("compilediag.receipt.build.compiles.FRAMES_KEPT", 3)
     monkeypatch.setattr("compilediag.receipt.build.identity.FRAMES_KEPT", 3)
     cut = receipt(*many)
     assert (cut.compile.frames, len(cut.compile.frames_detail)) == (5, 3)
     said = "compile.frames_detail: 2 more frames are counted and not listed"
     assert said in cut.completeness.reasons
-    assert "only 3 of 5 frames are listed in the receipt" in doubts_of(cut)
+    assert "only 3 of 5 frames are listed in the receipt" in inconclusive_reasons(cut)
 
 
 def test_what_no_told_rank_does_makes_the_verdict_blind(

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from compilediag.compare.gate.ab import Sample
+from compilediag.compare.gate.ab import CommandRun
 from compilediag.errors import UsageError
 
 _TAIL_CHARS = 300
@@ -18,8 +18,11 @@ _SHELL = "/bin/sh"
 
 
 def measure(
-    a: str, b: str, rounds: int, progress: Callable[[int, Sample, Sample], None] | None = None
-) -> tuple[list[Sample], list[Sample]]:
+    a: str,
+    b: str,
+    rounds: int,
+    progress: Callable[[int, CommandRun, CommandRun], None] | None = None,
+) -> tuple[list[CommandRun], list[CommandRun]]:
     """Samples of both, pair by pair: A B, B A, A B... The first pair warms caches up and is not
     counted. `progress` is called with each counted pair.
 

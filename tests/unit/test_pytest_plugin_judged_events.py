@@ -1,8 +1,8 @@
-"""The stretch of a test: events by hand, none of it needs torch."""
+"""The judged part of a test: events by hand, none of it needs torch."""
 
 from __future__ import annotations
 
-from compilediag.pytest_plugin.stretch import stretch, unfinished
+from compilediag.pytest_plugin.judged_events import events_between, unfinished
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import (
     Compiled,
@@ -42,20 +42,20 @@ def question(t: float, compile_id: str) -> Recompiled:
     return Recompiled(t, 0, compile_id, 0, FRAME, ("0/0: x",), (), 0.0)
 
 
-def test_a_compile_belongs_to_the_stretch_it_ended_in() -> None:
+def test_a_compile_belongs_to_the_part_it_ended_in() -> None:
     """With the question torch asked before; what ended before or after is left out."""
     events = (row(1, "0/0"), question(1.9, "0/1"), row(2.5, "0/1"), row(4, "1/0"))
-    inside = fold([stretch(events, 2, 3)])
+    inside = fold([events_between(events, 2, 3)])
     assert [item.compile_id for item in inside.compiles] == ["0/1"]
     assert [item.problem for item in inside.recompiles] == [None]
-    assert stretch(events, 2, 3) == events[1:3]
-    assert [item.compile_id for item in fold([stretch(events, 3, 9)]).compiles] == ["1/0"]
+    assert events_between(events, 2, 3) == events[1:3]
+    assert [item.compile_id for item in fold([events_between(events, 3, 9)]).compiles] == ["1/0"]
 
 
 def test_a_question_without_an_answer_is_kept() -> None:
-    """Another thread is still compiling at the end of the stretch: that is no quiet stretch."""
+    """Another thread is still compiling at the end of the part: it is not quiet."""
     events = (row(1, "0/0"), question(2.5, "0/1"), row(4, "0/1"))
-    inside = fold([stretch(events, 2, 3)])
+    inside = fold([events_between(events, 2, 3)])
     assert [item.compile_id for item in inside.recompiles] == ["0/1"]
 
 
@@ -64,8 +64,8 @@ def test_what_holds_for_the_whole_stays() -> None:
     steps = StepsEnded(1.5, 0, "call", (1.2,), (1.0,))
     lost = EvidenceLost(2.5, 0, "recompiles", "silenced")
     ended = ProcessEnded(9.0, {}, 0.0, 0, None)
-    assert stretch((steps, lost, ended), 2, 3) == (steps, lost)
-    assert stretch((steps, lost, ended), 3, 4) == (steps,)
+    assert events_between((steps, lost, ended), 2, 3) == (steps, lost)
+    assert events_between((steps, lost, ended), 3, 4) == (steps,)
 
 
 def test_compiles_that_have_no_row() -> None:

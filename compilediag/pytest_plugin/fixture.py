@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from compilediag.pytest_plugin.blocks import Block, judge_exact, judge_frames, judge_steady
-from compilediag.pytest_plugin.judging import Problem
 from compilediag.pytest_plugin.marks import BadMark, checked_counts
+from compilediag.pytest_plugin.problems import CompileFailure, Problem, failure_text
 from compilediag_harness.torch_internals.torch_api import stance
 
 if TYPE_CHECKING:
@@ -21,29 +21,27 @@ if TYPE_CHECKING:
     from compilediag.runs.watch import WatchResult
 
 
-class Ledger:
+class CompileFixture:
     """What torch.compile does in one test, in all of its threads.
 
-    Blocks may be nested, and may overlap in concurrent tasks: each is a stretch of time.
+    Blocks may be nested, and may overlap in concurrent tasks: each is an interval of time.
     """
 
-    def __init__(self, seen: WatchResult, fail: Callable[[Sequence[Problem], str], None]) -> None:
-        """`fail` ends the test with these problems, told under a headline."""
-        self._seen = seen
-        self._fail = fail
+    def __init__(self, run: WatchResult) -> None:
+        self._run = run
         self.warmups: list[tuple[float, float]] = []
         """The warm-up blocks that have ended: begin and end."""
         self.judged = False
-        """A block has asked for something: the test must not be blind."""
+        """A block was judged: the test must not be blind."""
 
     @contextmanager
     def warmup(self) -> Generator[None]:
         """A block in which compiling is expected: `zero_recompiles` counts nothing of it."""
-        start = self._seen.now()
+        start = self._run.now()
         try:
             yield
         finally:
-            self.warmups.append((start, self._seen.now()))
+            self.warmups.append((start, self._run.now()))
 
     @contextmanager
     def steady(self) -> Generator[None]:
@@ -52,7 +50,7 @@ class Ledger:
         a compiled callable must be called inside."""
         block = self._begin("steady()")
         yield
-        self._end(block, judge_steady(self._seen.so_far(), self._closed(block)))
+        _fail(judge_steady(self._run.snapshot(), self._closed(block)), block.title)
 
     @contextmanager
     def expect(self, **counts: int) -> Generator[None]:
@@ -61,10 +59,11 @@ class Ledger:
         Raises:
             pytest.UsageError: a count does not exist, or is no number of at least 0.
         """
-        asked = _checked("expect", counts)
+        expected = _checked("expect", counts)
         block = self._begin(f"expect({', '.join(f'{k}={v}' for k, v in counts.items())})")
         yield
-        self._end(block, judge_exact(self._seen.so_far(), self._closed(block), asked))
+        problems = judge_exact(self._run.snapshot(), self._closed(block), expected)
+        _fail(problems, block.title)
 
     def assert_frames(self, frames: Mapping[str, int], *, others: bool = False) -> None:
         """Asserts how often each function has been compiled since the test began, by its name.
@@ -73,33 +72,35 @@ class Ledger:
         """
         self.judged = True
         __tracebackhide__ = True
-        for name, number in frames.items():
-            if isinstance(number, bool) or number < 0:
+        for name, times in frames.items():
+            if isinstance(times, bool) or times < 0:
                 raise pytest.UsageError(f"assert_frames: {name!r} is compiled 0 times or more")
-        problems = judge_frames(self._seen.so_far(), frames, others=others)
-        if problems:
-            self._fail(problems, f"assert_frames() at {_caller()}")
+        problems = judge_frames(self._run.snapshot(), frames, others=others)
+        _fail(problems, f"assert_frames() at {_caller()}")
 
     @property
     def receipt(self) -> Receipt:
         """The receipt of the test so far."""
-        return self._seen.so_far().receipt
+        return self._run.snapshot().receipt
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What the rules say of the test so far, most expensive first."""
-        return self._seen.so_far().findings
+        """The findings of the test so far, most expensive first."""
+        return self._run.snapshot().findings
 
     def _begin(self, name: str) -> Block:
         self.judged = True
-        return Block(name, _caller(), self._seen.now(), self._seen.calls, stance())
+        return Block(name, _caller(), self._run.now(), self._run.calls, stance())
 
     def _closed(self, block: Block) -> Block:
-        return block.closed(self._seen.now(), self._seen.calls, stance())
+        return block.closed(self._run.now(), self._run.calls, stance())
 
-    def _end(self, block: Block, problems: Sequence[Problem]) -> None:
-        if problems:
-            self._fail(problems, f"{block.name} at {block.where}")
+
+def _fail(problems: Sequence[Problem], block: str) -> None:
+    """Ends the test if there are problems, under the name of the block."""
+    __tracebackhide__ = True
+    if problems:
+        raise CompileFailure(failure_text(problems, block))
 
 
 def _checked(what: str, counts: Mapping[str, object]) -> dict[str, int]:
