@@ -50,19 +50,19 @@ def command(
     as few rows as any choice of so many does.
     """
     from compilediag.commands.receipts import load, suffix_for
-    from compilediag.receipt.bucket_plan import Limits, plans_of
+    from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans
     from compilediag_harness.shapes.buckets import BucketsImpossible
 
     try:
-        found = plans_of(load(receipt)[1], Limits(graphs, multiple, cap, per_graph))
+        found = bucket_plans(load(receipt)[1], PlanLimits(graphs, multiple, cap, per_graph))
     except BucketsImpossible as error:
         raise UsageError(f"no plan: {error}") from error
     if as_json:
         import json
 
-        from compilediag.receipt.bucket_plan import spelled
+        from compilediag.receipt.bucket_plan import plan_json
 
-        write(json.dumps([spelled(item) for item in found], indent=1) + "\n")
+        write(json.dumps([plan_json(item) for item in found], indent=1) + "\n")
         return
     from compilediag.views.plan import render_plan
 

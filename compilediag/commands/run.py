@@ -205,9 +205,9 @@ def _live(settings: dict[str, Any]) -> LiveMode | None:
 def report(outcome: Outcome, settings: dict[str, Any]) -> None:
     """The verdict goes to stderr: stdout is the target's, byte for byte."""
     if settings.get("json") and outcome.receipt is not None:
-        from compilediag.receipt.spelling import encoded
+        from compilediag.receipt.file import to_json
 
-        sys.stdout.write(encoded(outcome.receipt).decode("utf-8"))
+        sys.stdout.write(to_json(outcome.receipt).decode("utf-8"))
         sys.stdout.flush()
     if outcome.receipt is not None and not (settings.get("quiet") or settings.get("json")):
         say(_verdict(outcome.receipt, outcome, settings))

@@ -64,14 +64,14 @@ def drawn(view: str, where: str | None) -> str:
     """One view of the receipt; only the module that draws it is imported."""
     from compilediag.commands.receipts import load, suffix_for
 
-    _, receipt = load(where)
+    path, receipt = load(where)
     if view == "as_json":
         import json
 
-        from compilediag.receipt.schema.record import as_plain
+        from compilediag.receipt.file import read_json
 
         # In ASCII: text of the target must not act on a terminal here either.
-        return json.dumps(as_plain(receipt), indent=1, allow_nan=False) + "\n"
+        return json.dumps(read_json(path), indent=1, allow_nan=False) + "\n"
     if view == "markdown":
         from compilediag.views.markdown import render_markdown
 

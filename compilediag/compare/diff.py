@@ -6,7 +6,7 @@ Pure. Timings are told and never judged: two machines, or two moments of one, ar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from compilediag.compare import figures, keys
@@ -22,9 +22,9 @@ from compilediag.compare.changes import (
 )
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import as_plain
+from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.tracked import TrackedRecord
-from compilediag.receipt.versions import version_of
+from compilediag.receipt.versions import unknown_to, version_of
 
 _VARYING = frozenset({"load_avg_1m"})
 """Environment facts that differ between any two runs."""
@@ -89,12 +89,9 @@ def _split_lanes(
     written = before.schema_version, after.schema_version
     if not found or written[0] == written[1]:
         return found, ()
-    # Read only here: the register costs as much as a receipt.
-    from compilediag.receipt.fields import unknown_to
-
     older = min(written, key=lambda text: version_of(text) or (0, 0))
     kept = before if written[0] == older else after
-    lane = dict(_flat(as_plain(kept.header.lane), "lane"))
+    lane = dict(flatten(kept.header.lane, "lane"))
     new = unknown_to(older)
     absent = {
         item.path for item in found if lane.get(item.path) is None and new(f"header.{item.path}")
@@ -123,21 +120,13 @@ def _check_budgets(before: Receipt, after: Receipt) -> None:
 
 
 def _field_changes(before: Any, after: Any, path: str) -> tuple[FieldChange, ...]:
-    left = dict(_flat(as_plain(before), path))
-    right = dict(_flat(as_plain(after), path))
+    left = dict(flatten(before, path))
+    right = dict(flatten(after, path))
     return tuple(
         FieldChange(name, left.get(name), right.get(name))
         for name in dict.fromkeys((*left, *right))
         if left.get(name) != right.get(name) and name.rpartition(".")[2] not in _VARYING
     )
-
-
-def _flat(value: Any, path: str) -> Iterable[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():  # pyright: ignore[reportUnknownVariableType]
-            yield from _flat(item, f"{path}.{key}")
-    else:
-        yield path, value
 
 
 def _causes(before: Receipt, after: Receipt) -> list[CauseChange]:

@@ -8,7 +8,7 @@ import msgspec
 
 from compilediag.fleet.measures import checks_of, values_of
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import as_plain
+from compilediag.receipt.schema.record import flatten
 
 SOFTWARE = ("python", "torch", "triton", "cuda", "driver")
 """Versions of `environment` that may explain a change."""
@@ -97,20 +97,11 @@ def entry_of(receipt: Receipt, path: str, created: str, created_s: float | None)
 
 def lane_of(receipt: Receipt) -> Lane:
     """The lane of a receipt; a field that is null is the same as one that is not there."""
-    plain = cast(dict[str, Any], as_plain(receipt.header.lane))
-    name, preset, precision = (plain.pop(key) for key in ("name", "preset", "precision"))
-    flags = {path: msgspec.json.encode(value).decode() for path, value in _leaves(plain, "")}
-    return Lane(name, preset, precision, tuple(sorted(flags.items())))
-
-
-def _leaves(value: Mapping[str, Any], prefix: str) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, item in value.items():
-        if isinstance(item, Mapping):
-            found += _leaves(cast(Mapping[str, Any], item), f"{prefix}{key}.")
-        elif item is not None:
-            found.append((f"{prefix}{key}", item))
-    return found
+    lane = dict(flatten(receipt.header.lane))
+    name, preset, precision = (lane.pop(key) for key in ("name", "preset", "precision"))
+    known = ((path, value) for path, value in lane.items() if value is not None)
+    flags = ((path, msgspec.json.encode(value).decode()) for path, value in known)
+    return Lane(name, preset, precision, tuple(sorted(flags)))
 
 
 def _machine(receipt: Receipt) -> str:

@@ -5,6 +5,8 @@ import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from compilediag.receipt.schema.receipt import Receipt
 
 Kind = Literal["noisy", "count", "share"]
@@ -72,10 +74,9 @@ def values_of(receipt: Receipt) -> dict[str, float]:
 
 
 def checks_of(receipt: Receipt) -> dict[str, bool]:
-    """Every check that was answered, those this version does not know included."""
-    names = [name for name in receipt.checks.__struct_fields__ if name != "unknown"]
-    answers = {name: getattr(receipt.checks, name) for name in names} | receipt.checks.unknown
-    return {name: answer for name, answer in answers.items() if isinstance(answer, bool)}
+    """Every check that was answered."""
+    answers = msgspec.structs.asdict(receipt.checks)
+    return {name: answer for name, answer in answers.items() if answer is not None}
 
 
 def _checks_passed(checks: Mapping[str, bool]) -> float | None:

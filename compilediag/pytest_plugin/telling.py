@@ -28,4 +28,4 @@ def tell(problems: Sequence[Problem], block: str = "") -> str:
     for problem in problems:
         lines.append(f"compilediag: {about}{problem.headline}")
         lines += [f"  {line}" for line in problem.details]
-    return Redactor(secret_values(sys.argv, os.environ)).text("\n".join(lines), place=True)
+    return Redactor(secret_values(sys.argv, os.environ)).text("\n".join(lines), is_name=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import msgspec
 
@@ -19,18 +20,27 @@ def parse(payload: bytes) -> Any:
         pass
     try:
         text = payload.decode("utf-8", "replace")
-        return _mended(json.loads(text, parse_constant=lambda _: None))
+        value = json.loads(text, parse_constant=lambda _: None)
+        return map_json(value, without_surrogates, without_surrogates)
     except (ValueError, RecursionError):
         return None
 
 
-def _mended(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode() if not value.isascii() else value
-    if isinstance(value, list):
-        items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return [_mended(item) for item in items]
-    if isinstance(value, dict):
-        fields: dict[Any, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return {_mended(key): _mended(item) for key, item in fields.items()}
+def map_json(
+    value: Any, leaf: Callable[[Any], Any], name: Callable[[str], str] | None = None
+) -> Any:
+    """A copy of JSON values, at any depth: what is neither object nor list goes through `leaf`,
+    the names of members through `name`."""
+    if isinstance(value, Mapping):
+        members = cast(Mapping[str, Any], value).items()
+        return {name(key) if name else key: map_json(item, leaf, name) for key, item in members}
+    if isinstance(value, (list, tuple)):
+        return [map_json(item, leaf, name) for item in cast(Sequence[Any], value)]
+    return leaf(value)
+
+
+def without_surrogates(value: Any) -> Any:
+    """A text that UTF-8 can encode; everything else as it is."""
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-8", "replace").decode()
     return value

@@ -120,7 +120,8 @@ class WatchResult:
     def receipt(self) -> Receipt:
         """The receipt of the block, as `compilediag run` would write it."""
         from compilediag.receipt.build.build import build
-        from compilediag.receipt.build.run_metadata import RunMetadata, facts_told_by
+        from compilediag.receipt.build.run_metadata import RunMetadata
+        from compilediag.receipt.provenance_variables import provenance_from
         from compilediag.receipt.redact import secret_values
         from compilediag.receipt.ulid import ulid
 
@@ -134,7 +135,7 @@ class WatchResult:
                 created_at_utc=stamp,
                 status=self._status(),
                 wall_s=self._wall_s,
-                provenance=facts_told_by(os.environ),
+                provenance=provenance_from(os.environ),
                 lane_name=self._lane,
                 argv=tuple(sys.argv),
                 secret_values=tuple(secret_values(sys.argv, os.environ)),

@@ -11,8 +11,7 @@ from typing import Any
 
 from bench import Bench, Benchmark, Row
 
-from compilediag.receipt.file import receipt_from
-from compilediag.receipt.spelling import encoded
+from compilediag.receipt.file import receipt_from, to_json
 from compilediag.receipt.versions import receipt_of
 from compilediag_harness.base.session import Session
 from compilediag_harness.user_api import tracker_log
@@ -46,7 +45,7 @@ def large_receipt() -> bytes:
     """The example of the design with more compiles and findings, until it has its size."""
     raw: dict[str, Any] = json.loads(EXAMPLE.read_text(encoding="utf-8"))
     events, findings = raw["compile"]["events"], raw["findings"]
-    while len(content := encoded(receipt_of(copy.deepcopy(raw), "example"))) < RECEIPT_BYTES:
+    while len(content := to_json(receipt_of(copy.deepcopy(raw), "example"))) < RECEIPT_BYTES:
         event = copy.deepcopy(events[1 + len(events) % 3])
         events.append({**event, "compile_id": f"0/{len(events)}"})
         if len(events) % 4 == 0:

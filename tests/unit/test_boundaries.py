@@ -55,8 +55,6 @@ TOUCHES_FILES = frozenset(
     {
         "compilediag.receipt.file",
         "compilediag.receipt.locate",
-        "compilediag.receipt.loose_file",
-        "compilediag.receipt.schema_page",
         "compilediag.compare.gate.baseline_file",
     }
 )
@@ -239,10 +237,8 @@ def harness_is_a_folder(source: Source) -> Iterator[str]:
 
 
 def only_writers_print(source: Source) -> Iterator[str]:
-    """Only commands, the command line and a generator of pages write to the terminal."""
+    """Only commands and the command line write to the terminal."""
     if source.name.startswith(("compilediag.commands.", "compilediag.cli")):
-        return
-    if source.name == "compilediag.receipt.schema_page":
         return
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

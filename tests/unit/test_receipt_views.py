@@ -12,7 +12,6 @@ import pytest
 
 from compilediag.compare.diff import compare
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import from_plain
 from compilediag.views.diff import render_comparison
 from compilediag.views.finding import render_finding
 from compilediag.views.frames import render_frames
@@ -28,7 +27,7 @@ CASES = ("findings", "clean", "blind", "disagree", "killed", "many", "hostile", 
 
 
 def receipt(name: str) -> Receipt:
-    return from_plain(Receipt, json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")))
+    return msgspec.convert(json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")), Receipt)
 
 
 def every_view(name: str, look: RenderOptions) -> dict[str, str]:
@@ -55,7 +54,7 @@ def test_a_comparison_says_that_only_the_code_differs() -> None:
     """Equal counts of another commit: the first line does not say that nothing changed."""
     before, raw = receipt("findings"), json.loads((DATA / "findings.json").read_text("utf-8"))
     raw["header"]["provenance"]["git_commit"] = "another"
-    text = render_comparison(compare(before, from_plain(Receipt, raw)), LOOK)
+    text = render_comparison(compare(before, msgspec.convert(raw, Receipt)), LOOK)
     assert text.startswith("the same counts; only code, environment or tracked lanes differ")
     assert "code (1)" in text
     assert render_comparison(compare(before, before), LOOK).startswith(

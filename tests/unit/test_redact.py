@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 import string
+from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag.receipt.redact import REDACTED, Redactor, redact_argv, redact_text, secret_values
+from compilediag.receipt.redact import REDACTED, Redactor, secret_values
+from compilediag.receipt.sanitize import sanitized
 
 SECRETS = {
     "hugging face": "hf_abcDEF0123456789abcdXYZ",
@@ -35,6 +38,12 @@ PLACES = (
     r"b'\n{}\x00'",
     r"\x1b[31;1m{}!",
 )
+
+
+def redact_text(text: str, known: Iterable[str] = ()) -> tuple[str, Counter[str]]:
+    """A text without its secrets, and how many were replaced by which rule."""
+    redactor = Redactor(known)
+    return redactor.text(text), redactor.counts
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -114,19 +123,18 @@ def test_most_random_strings_are_found() -> None:
 
 def test_argv() -> None:
     """Values of secret options go, in both spellings; flags without a value eat nothing."""
-    arguments, counts = redact_argv(
-        [
-            *("train.py", "--token", "abc123", "--api-key=zzz", "auth.secret=5x"),
-            *("--lr", "3e-4", "--tokenizer", "gpt2", "--pad-token", "<pad>", "--key", "--verbose"),
-            *("--num-keys", "4"),
-        ]
-    )
-    assert arguments == (
+    redactor = Redactor()
+    arguments = [
+        *("train.py", "--token", "abc123", "--api-key=zzz", "auth.secret=5x"),
+        *("--lr", "3e-4", "--tokenizer", "gpt2", "--pad-token", "<pad>", "--key", "--verbose"),
+        *("--num-keys", "4"),
+    ]
+    assert redactor.argv(arguments) == (
         *("train.py", "--token", REDACTED, f"--api-key={REDACTED}", f"auth.secret={REDACTED}"),
         *("--lr", "3e-4", "--tokenizer", "gpt2", "--pad-token", "<pad>", "--key", "--verbose"),
         *("--num-keys", "4"),
     )
-    assert sum(counts.values()) == 3
+    assert sum(redactor.counts.values()) == 3
 
 
 def test_environment() -> None:
@@ -156,17 +164,17 @@ def test_short_numbers_and_paths_are_not_known_values() -> None:
     assert secret_values(["--key", "512", "--token", "abc"], {"SSH_AUTH_SOCK": "/tmp/s"}) == ()
 
 
-def test_tree_uses_the_variable_s_name() -> None:
+def test_values_of_a_secret_variable() -> None:
     """Values of a guarded variable called like a secret go, wherever the finding shows them."""
-    redactor = Redactor()
-    found = redactor.tree(
+    found, _ = sanitized(
         {
             "variable": "cfg.api_key",
             "guard": "L['cfg'].api_key == 'first one'",
             "title": "cfg.api_key 'first one' → 'second'",
             "evidence": {"expected": "'first one'", "actual": "opaque123", "compile_ids": ["0/1"]},
             "file": "model.py",
-        }
+        },
+        Redactor(),
     )
     assert found == {
         "variable": "cfg.api_key",
@@ -177,15 +185,17 @@ def test_tree_uses_the_variable_s_name() -> None:
     }
 
 
-def test_tree_leaves_digests_and_other_values() -> None:
+def test_digests_and_other_values_stay() -> None:
     """Digests and ids of our own are no secrets; numbers and None pass through."""
     tree = {"sha256": SECRETS["random"], "git_commit": SECRETS["random"], "n": 1, "none": None}
-    assert Redactor().tree(tree) == tree
+    assert sanitized(tree, Redactor())[0] == tree
 
 
 def test_keys_are_redacted_too() -> None:
     """A map of the target's own names may have a secret among them."""
-    assert Redactor().tree({"evidence": {SECRETS["aws"]: 1}}) == {"evidence": {REDACTED: 1}}
+    assert sanitized({"evidence": {SECRETS["aws"]: 1}}, Redactor())[0] == {
+        "evidence": {REDACTED: 1}
+    }
 
 
 @given(st.text(max_size=200), st.sampled_from(sorted(SECRETS.values())))
@@ -227,4 +237,4 @@ def test_hostile_text_ends(kind: str) -> None:
     text = piece * (500_000 // len(piece))
     redactor = Redactor()
     assert isinstance(redactor.text(text), str)
-    assert isinstance(redactor.tree({"variable": "secret", "title": text}), dict)
+    assert redactor.value_at("title", text, secret=True)

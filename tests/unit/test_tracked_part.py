@@ -13,7 +13,7 @@ from compilediag.diagnosis.reconcile import Agreement
 from compilediag.readers.journal import decode_line
 from compilediag.receipt.build.build import build
 from compilediag.receipt.build.run_metadata import RunMetadata
-from compilediag.receipt.build.tracked import MOST_RUNS
+from compilediag.receipt.build.tracked import MAX_RUNS
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.fold import fold
 from compilediag.views.diff import render_comparison
@@ -126,9 +126,9 @@ def test_losses(metrics: tuple[TrackedMetric, ...], finite: bool | None) -> None
 
 def test_no_more_than_a_receipt_can_hold() -> None:
     """The newest are listed, and it is said how many are not."""
-    events: list[Event] = [told(number) for number in range(MOST_RUNS + 2)]
+    events: list[Event] = [told(number) for number in range(MAX_RUNS + 2)]
     receipt = receipt_of([*events, TrackedRunsLeftOut(1.0, 5)])
-    assert len(receipt.tracked) == MOST_RUNS
+    assert len(receipt.tracked) == MAX_RUNS
     assert "tracked: 7 more runs are not listed" in receipt.completeness.reasons
 
 

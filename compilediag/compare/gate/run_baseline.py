@@ -7,8 +7,7 @@ installed package, addresses of objects.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -25,7 +24,7 @@ from compilediag.compare.gate.baseline import (
 from compilediag.compare.keys import BreakKey, CauseKey, FrameKey, FrameTotal
 from compilediag.receipt.schema.compiles import CompileEvent, EventCause, GraphBreak
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import as_plain
+from compilediag.receipt.schema.record import flatten
 
 # Patterns that most files do not need are text: they are compiled where one does.
 _INSTALLED = r".*/(?:site|dist)-packages/"
@@ -85,7 +84,8 @@ def is_own(file: str | None) -> bool:
 
 def lane_fields(receipt: Receipt) -> dict[str, Scalar]:
     """What must be equal between a receipt and its baseline, beside the name; None: not known."""
-    found = dict(_flat(as_plain(receipt.header.lane), ""))
+    fields = flatten(receipt.header.lane)
+    found = {path: str(value) if type(value) is tuple else value for path, value in fields}
     found.pop("name", None)
     return found
 
@@ -118,16 +118,6 @@ def portable_file(file: str) -> str:
 def portable_text(text: str) -> str:
     """The text without addresses and ids of objects, which differ in every run."""
     return _ADDRESS.sub("...", text)
-
-
-def _flat(value: Any, path: str) -> Iterable[tuple[str, Scalar]]:
-    if isinstance(value, Mapping):
-        for key, item in cast(Mapping[str, Any], value).items():
-            yield from _flat(item, f"{path}.{key}" if path else key)
-    elif isinstance(value, (list, tuple)):
-        yield path, str(cast(object, value))
-    else:
-        yield path, value
 
 
 def _causes(

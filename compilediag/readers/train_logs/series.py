@@ -7,6 +7,7 @@ from array import array
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from decimal import Decimal
 from functools import lru_cache
 from statistics import median
 
@@ -26,7 +27,8 @@ _NOTED = frozenset({*LAST, *PEAKS, "nan_steps"})
 
 _ROLES = {
     **{name: (_SERIES[name], factor) for name, factor in RATES.items()},
-    **dict.fromkeys(_NOTED, (None, 1.0)),
+    **dict.fromkeys(_NOTED, (None, Decimal(1))),
+    **{name: (None, factor) for name, factor in PEAKS.items()},
 }
 """Field to the name of its series and the factor that makes it its unit; None where there is no
 series."""
@@ -85,7 +87,7 @@ class Stream:
             if role is None:
                 continue
             key, factor = role
-            value = float(spelled.replace(",", "") if "," in spelled else spelled) * factor
+            value = number_of(spelled, factor)
             if key is None:
                 if name == "grad_norm" and -math.inf < value < math.inf:
                     self.last[name] = value
@@ -103,7 +105,7 @@ class Stream:
         """What a line tells that is no series: the last loss, the highest peak."""
         for name, spelled in told.items():
             if name in _NOTED:
-                self._note(name, number_of(spelled))
+                self._note(name, number_of(spelled, PEAKS.get(name, Decimal(1))))
 
     def _note(self, name: str, value: float) -> None:
         if name in LAST:
@@ -115,9 +117,9 @@ class Stream:
             elif not -math.inf < value < math.inf:
                 self.grad_norms_not_finite += 1
         elif name in PEAKS:
-            kind, peak = _PEAK_KINDS[name], value * PEAKS[name]
-            if self.peaks.get(kind, 0.0) < peak < math.inf:
-                self.peaks[kind] = peak
+            kind = _PEAK_KINDS[name]
+            if self.peaks.get(kind, 0.0) < value < math.inf:
+                self.peaks[kind] = value
         elif value > 0:
             # Megatron leaves a loss that is NaN out of its mean, and counts such steps.
             self.losses_not_finite += 1
@@ -141,7 +143,7 @@ class Stream:
             return self._between(told.get("time"), number)
         for name, factor in SECONDS.items():
             if name in told:
-                value = number_of(told[name]) * factor
+                value = number_of(told[name], factor)
                 return value if 0 < value < math.inf else math.nan
         return math.nan
 
@@ -158,9 +160,11 @@ class Stream:
         return (stamp - before) / steps
 
 
-def number_of(spelled: str) -> float:
-    """A figure as it is printed: with commas, with an exponent, or no number at all."""
-    return float(spelled.replace(",", "") if "," in spelled else spelled)
+def number_of(spelled: str, factor: Decimal = Decimal(1)) -> float:
+    """A figure as it is printed (with commas, with an exponent, or no number at all), times a
+    factor. The product is decimal, as the figure is: 12.3 % is 0.123, not 0.12300000000000001."""
+    text = spelled.replace(",", "")
+    return float(text) if factor == 1 else float(Decimal(text) * factor)
 
 
 def timestamp(spelled: str) -> float | None:

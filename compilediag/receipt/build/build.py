@@ -4,29 +4,51 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec.structs import replace
+
 from compilediag._version import __version__
 from compilediag.diagnosis.causes import causes_of
 from compilediag.receipt.build.compiles import Causes, compile_section, finding_record
 from compilediag.receipt.build.cost import cost_section
-from compilediag.receipt.build.identity import (completeness_of, environment_of, header_of, ranks_expected)
+from compilediag.receipt.build.identity import (
+    completeness_of,
+    environment_of,
+    header_of,
+    ranks_expected,
+)
 from compilediag.receipt.build.invocations import invocations_section, throughput_section
 from compilediag.receipt.build.memory import memory_section
-from compilediag.receipt.build.pipeline import pipeline_section
-from compilediag.receipt.build.relative_paths import PathShortener
-from compilediag.receipt.build.profiles import profiles_section
 from compilediag.receipt.build.ranks import ranks_section
-from compilediag.receipt.schema.record import from_plain
-from compilediag.receipt.build.run_metadata import ArtifactFacts, RunMetadata
-from compilediag.receipt.build.running import (checks_of, cudagraph_section, goodput_section, overhead_of)
-from compilediag.receipt.sanitize import safe_tree
-from compilediag.receipt.schema.receipt import (MIN_READER_VERSION, SCHEMA, SCHEMA_VERSION, Artifact, Failure, Receipt)
+from compilediag.receipt.build.relative_paths import PathShortener
+from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.build.running import (
+    checks_of,
+    cudagraph_section,
+    goodput_section,
+    overhead_of,
+)
 from compilediag.receipt.build.shapes import shapes_section
 from compilediag.receipt.build.steps import steps_section
 from compilediag.receipt.build.syncs import syncs_section
 from compilediag.receipt.build.timings import timings_of
-from compilediag.receipt.build.tracked import ablation_artifacts, ablations_section, tracked_section
+from compilediag.receipt.build.tracked import (
+    ablation_artifacts,
+    ablations_section,
+    pipeline_section,
+    profiles_section,
+    tracked_section,
+)
 from compilediag.receipt.build.train_log import logged_steps, with_logged
 from compilediag.receipt.redact import Redactor, secret_values
+from compilediag.receipt.sanitize import sanitized
+from compilediag.receipt.schema.identity import Redactions
+from compilediag.receipt.schema.receipt import (
+    MIN_READER_VERSION,
+    SCHEMA,
+    SCHEMA_VERSION,
+    Failure,
+    Receipt,
+)
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import plain
 
@@ -40,17 +62,19 @@ TAIL_BYTES = 8 * 1024
 def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt:
     """The receipt of one run. No string in it holds a secret that `redact` recognises."""
     redactor = Redactor(_known_secrets(timeline, run))
-    # What it is made of is not kept: the same receipt three times is what memory is needed for.
-    raw, finite = safe_tree(_as_told(timeline, diagnosis, run, redactor), redactor)
-    raw["header"]["run"]["redactions"] = {
-        "count": sum(redactor.counts.values()),
-        "rules": sorted(redactor.counts),
-    }
-    raw["checks"]["values_finite"] = finite
-    return from_plain(Receipt, raw)
+    receipt, finite = sanitized(_unredacted(timeline, diagnosis, run, redactor), redactor)
+    redactions = Redactions(
+        count=sum(redactor.counts.values()), rules=tuple(sorted(redactor.counts))
+    )
+    header = receipt.header
+    return replace(
+        receipt,
+        header=replace(header, run=replace(header.run, redactions=redactions)),
+        checks=replace(receipt.checks, values_finite=finite),
+    )
 
 
-def _as_told(
+def _unredacted(
     timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata, redactor: Redactor
 ) -> Receipt:
     """The receipt before it is made safe to write."""
@@ -87,18 +111,8 @@ def _as_told(
         checks=checks_of(timeline, run),
         failure=_failure(timeline, run, redactor),
         overhead=overhead_of(timeline, run),
-        artifacts=(*ablation_artifacts(timeline), *map(_artifact, run.artifacts)),
+        artifacts=(*ablation_artifacts(timeline), *run.artifacts),
         extensions=plain(dict(run.extensions)),
-    )
-
-
-def _artifact(item: ArtifactFacts) -> Artifact:
-    return Artifact(
-        role=item.role,
-        uri=item.uri,
-        media_type=item.media_type,
-        bytes=item.bytes,
-        sha256=item.sha256,
     )
 
 
@@ -112,11 +126,8 @@ def _known_secrets(timeline: Timeline, run: RunMetadata) -> list[str]:
 
 def _failure(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Failure | None:
     """Both texts are redacted before they are cut, so that no half of a secret is left."""
-    told = next(
-        (item.ended.failure for item in timeline.processes if item.ended and item.ended.failure),
-        None,
-    )
-    reason = run.failure_reason or told
+    reported = (item.ended.failure for item in timeline.processes if item.ended is not None)
+    reason = run.failure_reason or next(filter(None, reported), None)
     if run.status == "complete" and reason is None:
         return None
     return Failure(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
-from compilediag.receipt.prices import DEVICE, MACHINE, PriceTable
-from compilediag.timeline.process_ranks import world_size
 from compilediag.receipt.build.identity import process_at
+from compilediag.receipt.prices import DEVICE, MACHINE, PriceTable
+from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.receipt.schema.tracked import CostSection
+from compilediag.timeline.process_ranks import world_size
 from compilediag.timeline.timeline import Timeline
 
 _HOUR_S = 3600.0
@@ -41,13 +41,13 @@ def cost_section(
     per_hour = price.per_hour if price is not None else None
     count = hired.count if hired is not None else None
     recompile_s = time.badput_s.get("recompile") if time is not None else None
-    return CostSection(
+    return record_from(
+        CostSection,
+        hired,
         amount=_amount(wall_s, per_hour, count),
         recompile_amount=_amount(recompile_s, per_hour, count),
         currency=table.currency,
         per_hour=per_hour,
-        unit=hired.unit if hired is not None else None,
-        name=hired.name if hired is not None else None,
         count=count,
         table=table.name,
         table_as_of=table.as_of,

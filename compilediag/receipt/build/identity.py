@@ -6,14 +6,24 @@ import os.path
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from compilediag.timeline.process_ranks import ranks_present, world_size
+import msgspec
+
 from compilediag.receipt.build.compiles import FRAMES_KEPT, events_left_out
-from compilediag.receipt.schema.identity import (Completeness, Environment, Header, Lane, NumericsFlags, Producer, Provenance, Run, Sources)
-from compilediag.receipt.schema.record import from_plain
 from compilediag.receipt.build.run_metadata import RunMetadata
-from compilediag.receipt.build.tracked import tracked_left_out
+from compilediag.receipt.build.tracked import unlisted_runs
 from compilediag.receipt.build.train_log import logged_counts
 from compilediag.receipt.redact import Redactor
+from compilediag.receipt.schema.identity import (
+    Completeness,
+    Environment,
+    Header,
+    Lane,
+    NumericsFlags,
+    Producer,
+    Run,
+    Sources,
+)
+from compilediag.timeline.process_ranks import ranks_present, world_size
 from compilediag.timeline.timeline import Process, Timeline
 from compilediag_harness.wire import plain
 
@@ -26,7 +36,7 @@ _NO_LANE = ("num_threads", "num_interop_threads", "grad")
 """Of the machine and of the moment: they do not make two receipts incomparable."""
 
 LOST_REASONS = ("bad_json", "bad_payload_hash", "too_long", "unknown_kind")
-"""Always told, in this order; a reader may add others."""
+"""Always in the receipt, in this order; a reader may add others."""
 
 
 def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Completeness:
@@ -41,12 +51,7 @@ def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) 
         records_lost=lost,
         ranks_expected=ranks_expected(timeline, run),
         ranks_present=ranks_present(timeline),
-        sources=Sources(
-            events=agreement.sources.get("events"),
-            metrics=agreement.sources.get("metrics"),
-            text_log=agreement.sources.get("text_log"),
-            agree=agreement.agree,
-        ),
+        sources=msgspec.convert({**agreement.sources, "agree": agreement.agree}, Sources),
         differences=tuple(agreement.differences),
         numbers={**agreement.numbers, **logged_counts(timeline)},
         reasons=tuple(missing_evidence(timeline)),
@@ -54,7 +59,8 @@ def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) 
 
 
 def ranks_expected(timeline: Timeline, run: RunMetadata) -> int | None:
-    """What the launcher was told, else what the processes were; None where nothing attached."""
+    """The world size given to the launcher, else that of the processes; None where nothing
+    attached."""
     if run.ranks_expected is not None:
         return run.ranks_expected
     return world_size(timeline) or (1 if timeline.processes else None)
@@ -71,8 +77,8 @@ def missing_evidence(timeline: Timeline) -> list[str]:
         found[f"{item.source}: {item.reason}"] = None
     if timeline.train_log is not None:
         found.update((f"train_log: {note}", None) for note in timeline.train_log.notes)
-    if (told := tracked_left_out(timeline)) is not None:
-        found[told] = None
+    if (unlisted := unlisted_runs(timeline)) is not None:
+        found[unlisted] = None
     left_out = events_left_out(timeline)
     if left_out:
         found[f"compile.events: {left_out} later compiles are counted and not listed"] = None
@@ -92,7 +98,7 @@ def header_of(timeline: Timeline, run: RunMetadata, version: str, redactor: Reda
     return Header(
         created_at_utc=run.created_at_utc,
         producer=Producer(name=PRODUCER, version=version),
-        provenance=_provenance(run),
+        provenance=run.provenance,
         lane=_lane(run, argv, _flags(lead)),
         run=Run(
             run_id=run.run_id,
@@ -107,24 +113,9 @@ def header_of(timeline: Timeline, run: RunMetadata, version: str, redactor: Reda
     )
 
 
-def _provenance(run: RunMetadata) -> Provenance:
-    facts = run.provenance
-    return Provenance(
-        git_commit=facts.git_commit,
-        git_branch=facts.git_branch,
-        git_dirty=facts.git_dirty,
-        git_message_short=facts.git_message_short,
-        source=facts.source,
-        source_sha256=dict(facts.source_sha256),
-    )
-
-
 def process_at(timeline: Timeline, index: int) -> Process | None:
     """The process with this index."""
-    for item in timeline.processes:
-        if item.index == index:
-            return item
-    return None
+    return next((item for item in timeline.processes if item.index == index), None)
 
 
 def _flags(lead: Process | None) -> Mapping[str, Any]:
@@ -155,7 +146,7 @@ def _requested(lead: Process | None) -> dict[str, Any]:
 
 
 def _mapping(process: Process | None, name: str) -> Mapping[str, Any]:
-    """A fact of a process that is a map; empty where it was not read."""
+    """A fact of a process that is a mapping; empty where it was not read."""
     found = process.facts.get(name) if process is not None else None
     return cast(Mapping[str, Any], found) if isinstance(found, Mapping) else {}
 
@@ -169,7 +160,7 @@ def _lane(run: RunMetadata, argv: Sequence[str], flags: Mapping[str, Any]) -> La
         name=run.lane_name or _name_from(argv),
         preset=run.preset,
         precision=_text(flags.get("precision")),
-        numerics_flags=from_plain(NumericsFlags, _typed(flags)) if flags else NumericsFlags(),
+        numerics_flags=msgspec.convert(_typed(flags), NumericsFlags),
     )
 
 
@@ -184,7 +175,7 @@ _TRUE_FLAGS = (
 
 
 def _typed(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags as text or truth; one this version has no field for stays as an unknown field."""
+    """The flags as text or truth."""
     typed = {name: plain(value) for name, value in flags.items() if name != "precision"}
     typed.update((name, _text(typed.get(name))) for name in _TEXT_FLAGS)
     typed.update((name, _truth(typed.get(name))) for name in _TRUE_FLAGS)
@@ -228,7 +219,7 @@ def environment_of(timeline: Timeline, run: RunMetadata) -> Environment:
         cpu_count=_integer(facts.get("cpu_count")),
         ram_bytes=_integer(facts.get("ram_bytes")),
         gpus=tuple(cast(Sequence[Any], plain(gpus))) if isinstance(gpus, (list, tuple)) else None,
-        load_avg_1m=_number(facts.get("load_avg_1m")),
+        load_avg_1m=_float(facts.get("load_avg_1m")),
         hooks_available=dict(seen.hooks) if seen is not None else None,
         num_threads=_integer(_mapping(lead, "numerics_flags").get("num_threads")),
         compile_flags=plain(dict(_mapping(lead, "compile"))),
@@ -247,5 +238,5 @@ def _integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _number(value: object) -> float | None:
+def _float(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) and value is not True else None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
+from compilediag.readers.lenient_json import map_json
 from compilediag.timeline.timeline import Timeline
 
 
@@ -30,15 +30,7 @@ class PathShortener:
 
     def shorten(self, value: Any) -> Any:
         """Every path inside a text, or inside the texts of a JSON-ready value."""
-        if self._inside is None:
-            return value
-        if isinstance(value, str):
-            # Most texts name no folder, which is seen much sooner than where one would begin.
-            named = any(prefix in value for prefix in self._prefixes)
-            return self._inside.sub("", value) if named else value
-        if isinstance(value, dict):
-            items = cast(dict[Any, Any], value).items()
-            return {key: self.shorten(item) for key, item in items}
-        if isinstance(value, (list, tuple)):
-            return [self.shorten(item) for item in cast(Sequence[Any], value)]
-        return value
+        return value if self._inside is None else map_json(value, self._shortened)
+
+    def _shortened(self, leaf: Any) -> Any:
+        return self._inside.sub("", leaf) if self._inside and isinstance(leaf, str) else leaf

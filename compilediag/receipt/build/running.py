@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
-from compilediag.timeline.cudagraphs import skip_reason
 from compilediag.diagnosis.figures.goodput import account
-from compilediag.timeline.process_ranks import ranks_present
 from compilediag.receipt.build.identity import process_at, ranks_expected
 from compilediag.receipt.build.memory import has_gpu
-from compilediag.receipt.schema.running import CudagraphSection, GoodputSection, Overhead
 from compilediag.receipt.build.run_metadata import RunMetadata
-from compilediag.receipt.schema.receipt import Checks
 from compilediag.receipt.build.train_log import logged_losses_finite
+from compilediag.receipt.schema.receipt import Checks
+from compilediag.receipt.schema.record import record_from
+from compilediag.receipt.schema.running import CudagraphSection, GoodputSection, Overhead
+from compilediag.timeline.cudagraphs import skip_reason
+from compilediag.timeline.process_ranks import ranks_present
 from compilediag.timeline.timeline import Timeline
 from compilediag.timeline.tracked import losses_finite
 
@@ -25,7 +27,7 @@ _OUT_OF_MEMORY = re.compile(
 def goodput_section(timeline: Timeline, run: RunMetadata) -> GoodputSection | None:
     """Wall time taken apart; None when there was neither a wall time nor an event."""
     if not timeline.tells("steps"):
-        return None  # a trace of compiles does not tell what the rest of the time went into
+        return None  # a trace of compiles does not show where the rest of the time went
     ended = process_at(timeline, timeline.lead)
     orderly = run.status == "complete" or (ended is not None and ended.ended is not None)
     found = account(timeline, run.wall_s, orderly=orderly)
@@ -65,18 +67,14 @@ def cudagraph_section(timeline: Timeline) -> CudagraphSection:
         return CudagraphSection(applicable=applicable, recordings=none, replays=none)
     if run.lost is not None:
         return CudagraphSection(applicable=applicable, pool_bytes=run.pool_bytes)
-    return CudagraphSection(
+    return record_from(
+        CudagraphSection,
+        run,
         applicable=True,
-        recordings=run.recordings,
-        replays=run.replays,
-        warmups=run.warmups,
         recordings_by_reason=run.reasons,
-        skips=run.skips,
         skips_by_reason=_skips_by_reason(timeline),
         distinct_shapes=run.distinct_sizes,
-        live_graphs=run.live_graphs,
         threads=len({item.thread for item in run.recorded}),
-        pool_bytes=run.pool_bytes,
         padding_waste_fraction=_padding_in_graphs(timeline, lead),
     )
 
@@ -90,12 +88,8 @@ def _padding_in_graphs(timeline: Timeline, process: int) -> float | None:
 
 def _skips_by_reason(timeline: Timeline) -> dict[str, int]:
     """As torch warned: it warns of most only once, and of some not at all."""
-    found: dict[str, int] = {}
-    for warning in timeline.warnings:
-        reason = skip_reason(warning.text)
-        if reason is not None:
-            found[reason] = found.get(reason, 0) + 1
-    return found
+    reasons = (skip_reason(warning.text) for warning in timeline.warnings)
+    return dict(Counter(reason for reason in reasons if reason is not None))
 
 
 def overhead_of(timeline: Timeline, run: RunMetadata) -> Overhead:
@@ -131,9 +125,9 @@ def _steps_logged(timeline: Timeline) -> bool:
 
 
 def _losses_finite(timeline: Timeline) -> bool | None:
-    """Of the losses that a tracker was given, and of those that a trainer printed."""
-    told = {losses_finite(timeline.tracked), logged_losses_finite(timeline)} - {None}
-    return all(told) if told else None
+    """Of the losses passed to a tracker, and of those that a trainer printed."""
+    known = {losses_finite(timeline.tracked), logged_losses_finite(timeline)} - {None}
+    return all(known) if known else None
 
 
 def _no_oom(timeline: Timeline, run: RunMetadata) -> bool | None:

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compilediag.diagnosis.figures.goodput import MAIN_THREAD
-from compilediag.receipt.schema.running import Timing
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.diagnosis.figures.span_seconds import spans_of
+from compilediag.receipt.build.relative_paths import PathShortener
+from compilediag.receipt.schema.running import Timing
 from compilediag.timeline.timeline import DisabledCalls, Hook, Timeline
 
-MOST = 256
+MAX_ROWS = 256
 """Rows kept: those that took longest, then those that could not be timed."""
 
 OTHER_THREAD = "other thread"
@@ -33,7 +33,7 @@ def timings_of(timeline: Timeline, places: PathShortener) -> tuple[Timing, ...]:
         *(row for hook in hooks for row in _hook(hook, calls, places)),
     ]
     rows.sort(key=lambda row: -(row.total_s or 0.0))
-    return tuple(rows[:MOST])
+    return tuple(rows[:MAX_ROWS])
 
 
 def _spans(timeline: Timeline, process: int) -> Iterator[Timing]:
@@ -55,7 +55,10 @@ def _spans(timeline: Timeline, process: int) -> Iterator[Timing]:
 
 
 def _calls(
-    item: DisabledCalls, places: PathShortener, kind: str = "disabled_function", target: str | None = None
+    item: DisabledCalls,
+    places: PathShortener,
+    kind: str = "disabled_function",
+    target: str | None = None,
 ) -> Timing:
     return Timing(
         kind=kind,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from compilediag.readers.inputs import TEXT, TRACE, TRAIN, Source
 from compilediag.readers.storage import is_uri, size_of
-from compilediag.receipt.build.run_metadata import ArtifactFacts
+from compilediag.receipt.schema.receipt import Artifact
 
 DIGEST_LIMIT_BYTES = 64 << 20
 ARTIFACT_LIMIT = 256
@@ -19,7 +19,7 @@ ARTIFACT_LIMIT = 256
 _ROLES = {TRACE: "torch_trace", TEXT: "torch_logs", TRAIN: "train_log"}
 
 
-def links_to(sources: Sequence[Source], folder: str) -> Iterator[ArtifactFacts]:
+def links_to(sources: Sequence[Source], folder: str) -> Iterator[Artifact]:
     """The traces and logs among the sources, at most `ARTIFACT_LIMIT`."""
     read = [source for source in sources if source.kind in _ROLES]
     for source in read[:ARTIFACT_LIMIT]:
@@ -28,7 +28,7 @@ def links_to(sources: Sequence[Source], folder: str) -> Iterator[ArtifactFacts]:
         except OSError:
             continue
         here = not is_uri(source.path)
-        yield ArtifactFacts(
+        yield Artifact(
             role=_ROLES[source.kind],
             uri=os.path.relpath(source.path, folder) if here else source.path,
             media_type="text/plain",

@@ -21,13 +21,9 @@ from compilediag.runs.supervised.target import Target
 from compilediag_harness.wire import Event, EvidenceLost, TorchSeen
 
 if TYPE_CHECKING:
-    from compilediag.receipt.build.run_metadata import (
-        ArtifactFacts,
-        JournalFacts,
-        ProvenanceFacts,
-        RunMetadata,
-    )
-    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.receipt.build.run_metadata import JournalFacts, RunMetadata
+    from compilediag.receipt.schema.identity import Provenance
+    from compilediag.receipt.schema.receipt import Artifact, Receipt
     from compilediag.runs.telemetry.exporter import Told
     from compilediag.timeline.timeline import Timeline
 
@@ -59,7 +55,7 @@ class RunRecord:
     run_dir: str
     started_unix: float
     ended: ExitInfo
-    provenance: ProvenanceFacts
+    provenance: Provenance
     variables: Mapping[str, str]
     notes: tuple[str, ...] = ()
     """Sentences for the user about what was done after the child had ended."""
@@ -221,7 +217,7 @@ def _joined(paths: Sequence[str]) -> Iterator[bytes]:
         yield b"\n"  # a torn end must not run into the next file
 
 
-def _artifacts(run_dir: str) -> Iterator[ArtifactFacts]:
+def _artifacts(run_dir: str) -> Iterator[Artifact]:
     for path in [*_top_files(run_dir), *_artifact_files(run_dir)][:ARTIFACT_LIMIT]:
         yield artifact_of(path, run_dir)
 
@@ -248,9 +244,9 @@ def _artifact_files(run_dir: str) -> list[str]:
     return [path for path in found if not os.path.islink(path)]
 
 
-def artifact_of(path: str, run_dir: str) -> ArtifactFacts:
+def artifact_of(path: str, run_dir: str) -> Artifact:
     """A file of the run, with its size and, unless it is very large, its digest."""
-    from compilediag.receipt.build.run_metadata import ArtifactFacts
+    from compilediag.receipt.schema.receipt import Artifact
 
     uri = os.path.relpath(path, run_dir)
     kind = "application/x-ndjson" if path.endswith(".jsonl") else mimetypes.guess_type(path)[0]
@@ -258,7 +254,7 @@ def artifact_of(path: str, run_dir: str) -> ArtifactFacts:
         size = os.path.getsize(path)
     except OSError:
         size = None
-    return ArtifactFacts(
+    return Artifact(
         role=_role(uri),
         uri=uri,
         media_type=kind or "text/plain",

@@ -7,9 +7,11 @@ import os
 import subprocess
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 
-from compilediag.receipt.build.run_metadata import ProvenanceFacts, facts_told_by
+from msgspec.structs import replace
+
+from compilediag.receipt.provenance_variables import provenance_from
+from compilediag.receipt.schema.identity import Provenance
 
 GIT_PATIENCE_S = 5.0
 DIGEST_LIMIT_BYTES = 64 << 20
@@ -21,22 +23,22 @@ class ProvenanceProbe:
     def __init__(self, folder: str, digests: Mapping[str, str]) -> None:
         self._folder = folder
         self._digests = dict(digests)
-        self._facts: ProvenanceFacts | None = None
+        self._facts: Provenance | None = None
         self._thread = threading.Thread(target=self._ask, name="compilediag-git", daemon=True)
         self._thread.start()
 
     def _ask(self) -> None:
         self._facts = read_provenance(self._folder, self._digests, os.environ)
 
-    def result(self) -> ProvenanceFacts:
+    def result(self) -> Provenance:
         """What is known; only the digests when git did not answer in time."""
         self._thread.join(GIT_PATIENCE_S)
-        return self._facts or ProvenanceFacts(source_sha256=self._digests)
+        return self._facts or Provenance(source_sha256=self._digests)
 
 
 def read_provenance(
     folder: str, digests: Mapping[str, str], variables: Mapping[str, str]
-) -> ProvenanceFacts:
+) -> Provenance:
     """The commit at `folder`; where there is no repository, what the environment says."""
     head = _git(folder, "log", "-1", "--format=%H%n%s")
     if head is None:
@@ -44,7 +46,7 @@ def read_provenance(
     commit, _, message = head.partition("\n")
     branch = _git(folder, "rev-parse", "--abbrev-ref", "HEAD")
     status = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return ProvenanceFacts(
+    return Provenance(
         git_commit=commit,
         git_branch=branch,
         git_dirty=None if status is None else bool(status),
@@ -54,8 +56,8 @@ def read_provenance(
     )
 
 
-def _from_environment(digests: Mapping[str, str], variables: Mapping[str, str]) -> ProvenanceFacts:
-    return replace(facts_told_by(variables), source_sha256=dict(digests))
+def _from_environment(digests: Mapping[str, str], variables: Mapping[str, str]) -> Provenance:
+    return replace(provenance_from(variables), source_sha256=dict(digests))
 
 
 def _git(folder: str, *arguments: str) -> str | None:

@@ -98,7 +98,7 @@ def _written(notes: str, into: str, known: Sequence[str]) -> Iterator[str]:
         identity = compile_id.replace("/", "-").replace("!", "a")
         word = _HARMLESS.sub("_", str(told.get("function")))[:60]
         path = os.path.join(into, f"{identity}-{word}.py")
-        text = Redactor(known).text(_text(compile_id, told), place=True)
+        text = Redactor(known).text(_text(compile_id, told), is_name=True)
         try:
             with open(path, "x", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from compilediag.readers.lenient_json import parse
+from compilediag.readers.lenient_json import map_json, parse
 from compilediag.receipt.redact import Redactor
 
 LARGEST_LOG_BYTES = 256 << 20
@@ -152,7 +152,7 @@ def _cleaned(record: _Record, copied: Copied, known: Sequence[str]) -> bytes | N
     if event not in EVENTS:
         copied.leave_out("no_record" if event is None else "unknown_event")
         return None
-    kept: dict[str, Any] = {event: _named(_plain(fields[event]))}
+    kept: dict[str, Any] = {event: _named(_without_markup(fields[event]))}
     for name in NUMBERS:
         number = fields.get(name)
         if number is None:
@@ -165,14 +165,14 @@ def _cleaned(record: _Record, copied: Copied, known: Sequence[str]) -> bytes | N
             return None
         kept[name] = number
     if isinstance(fields.get("stack"), list):
-        kept["stack"] = _plain(fields["stack"])
+        kept["stack"] = _without_markup(fields["stack"])
     redactor = Redactor(known)
     payload = b""
     if record.payload or "has_payload" in fields:
         payload = _payload(record.payload, redactor)
         # As torch does: the digest of the text, which was changed.
         kept["has_payload"] = hashlib.md5(payload, usedforsecurity=False).hexdigest()
-    metadata = redactor.text(json.dumps(kept, ensure_ascii=True), place=True)
+    metadata = redactor.text(json.dumps(kept, ensure_ascii=True), is_name=True)
     path = _HARMLESS.sub("_", record.head["path"].decode("ascii", "replace").replace(".py", ""))
     head = b"%s %s %s.py:%s] " % (
         record.head["when"], record.head["pid"], path.encode(), record.head["line"],
@@ -185,19 +185,16 @@ def _cleaned(record: _Record, copied: Copied, known: Sequence[str]) -> bytes | N
 
 def _payload(lines: Sequence[bytes], redactor: Redactor) -> bytes:
     text = b"\n".join(lines).decode("utf-8", "replace").translate(_CONTROLS)
-    return redactor.text(text, place=True).encode("utf-8", "replace")
+    return redactor.text(text, is_name=True).encode("utf-8", "replace")
 
 
-def _plain(value: Any) -> Any:
+def _without_markup(value: Any) -> Any:
     """Values without markup and control characters, to any depth."""
-    if isinstance(value, str):
-        return value.translate(_MARKUP)
-    if isinstance(value, list):
-        return [_plain(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        return {key.translate(_MARKUP): _plain(item) for key, item in fields.items()}
-    return value
+    return map_json(
+        value,
+        lambda leaf: leaf.translate(_MARKUP) if isinstance(leaf, str) else leaf,
+        lambda name: name.translate(_MARKUP),
+    )
 
 
 def _named(event: Any) -> Any:
