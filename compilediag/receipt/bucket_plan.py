@@ -1,4 +1,4 @@
-"""Buckets for the sizes that a receipt knows: per callable, against the usual rules of thumb.
+"""Buckets for the sizes in a receipt: per callable, beside the usual rules of thumb.
 
 The invocations in the receipt give the sizes with their counts; where there are none, the
 recompiles give the sizes alone. Pure.
@@ -257,7 +257,7 @@ class Section(NamedTuple):
 
     bucket: int
     ranges: tuple[Range, ...]
-    """Ascending, without gaps, from the smallest size that was seen."""
+    """Ascending, without gaps, from the smallest size."""
     calls: int
     waste: float
     """Padding as a share of the rows."""
@@ -275,7 +275,7 @@ def histogram(counts: Mapping[int, int], buckets: Sequence[int], max_ranges: int
     """The sizes by bucket, each bucket in equally many ranges; sizes of no rows are left out.
 
     Args:
-        counts: how often each size was seen.
+        counts: how often each size occurred.
         buckets: ascending.
         max_ranges: about how many ranges there may be.
     """
@@ -287,22 +287,22 @@ def histogram(counts: Mapping[int, int], buckets: Sequence[int], max_ranges: int
             (by_bucket[buckets[index]] if index < len(buckets) else above)[size] = count
     each = max(1, max_ranges // len(buckets))
     return Histogram(
-        tuple(_section(bucket, seen, each) for bucket, seen in by_bucket.items() if seen),
+        tuple(_section(bucket, sizes, each) for bucket, sizes in by_bucket.items() if sizes),
         Range(min(above), max(above), sum(above.values())) if above else None,
     )
 
 
-def _section(bucket: int, seen: Mapping[int, int], max_ranges: int) -> Section:
-    calls = sum(seen.values())
-    rows = sum(size * count for size, count in seen.items())
-    return Section(bucket, _ranges(seen, max_ranges), calls, bucket * calls / rows - 1.0)
+def _section(bucket: int, sizes: Mapping[int, int], max_ranges: int) -> Section:
+    calls = sum(sizes.values())
+    rows = sum(size * count for size, count in sizes.items())
+    return Section(bucket, _ranges(sizes, max_ranges), calls, bucket * calls / rows - 1.0)
 
 
-def _ranges(seen: Mapping[int, int], max_ranges: int) -> tuple[Range, ...]:
-    low, high = min(seen), max(seen)
+def _ranges(sizes: Mapping[int, int], max_ranges: int) -> tuple[Range, ...]:
+    low, high = min(sizes), max(sizes)
     width = -(-(high - low + 1) // max_ranges)
     calls = [0] * (-(-(high - low + 1) // width))
-    for size, count in seen.items():
+    for size, count in sizes.items():
         calls[(size - low) // width] += count
     return tuple(
         Range(low + index * width, min(low + (index + 1) * width - 1, high), count)

@@ -130,12 +130,12 @@ def receipt_from(content: bytes, name: str) -> Receipt:
 
 
 def _decoded(content: bytes, name: str) -> Any:
-    """The JSON value, also as other writers spell it: NaN, infinities and numbers too large for a
-    float are null, and then `checks.values_finite` is false; bytes that are not UTF-8 and lone
-    surrogates are replaced.
+    """The JSON value, also of other writers: NaN, infinities and numbers too large for a float
+    become null, and then `checks.values_finite` false; bytes that are not UTF-8 and lone surrogates
+    are replaced.
 
     Raises:
-        ReceiptUnreadable: it is not JSON; the message says so, and what to do where that is known.
+        ReceiptUnreadable: it is not JSON; the message names the reason, and what to do.
     """
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(content)

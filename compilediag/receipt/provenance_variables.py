@@ -1,6 +1,6 @@
 """Which code ran, where there is no repository: from variables of ours, else of the CI service.
 
-Pure: the caller hands in the environment.
+Pure: the caller passes the environment.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _from_service(variables: Mapping[str, str]) -> Provenance | None:
 
 
 def _provenance(values: Mapping[str, Any]) -> Provenance | None:
-    """None where no value says anything."""
+    """None where there is no usable value."""
     found = Provenance(
         git_commit=_line(values.get("commit")),
         git_branch=_line(values.get("branch")),

@@ -2,8 +2,8 @@
 
 Guard text shows live values of the user's program, argv and logs show what was typed, so every
 string passes through here. Matching is linear: no expression has nested or unbounded repetition
-that must be followed by something. What is replaced is counted by rule; what is kept is not
-judged safe, only not recognised.
+that must be followed by something. Replacements are counted by rule; what is kept is not judged
+safe, only not recognised.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REDACTED = "<redacted>"
 
 MIN_KNOWN_LENGTH = 6
 """A known secret shorter than this would be found inside innocent words; it is replaced only
-where it stands as the value of its name."""
+as the value of its name."""
 
 MAX_REMEMBERED = 500
 """Longest text, in characters, whose redacted form is remembered."""
@@ -69,7 +69,7 @@ class Redactor:
         """Rule name to how many replacements it made so far."""
 
     def text(self, text: str, *, is_name: bool = False) -> str:
-        """One string; `is_name` says that it is a path or a name."""
+        """One string; `is_name`: it is a path or a name."""
         for value in self._known:
             if value in text:
                 self.counts["known_value"] += text.count(value)
@@ -105,8 +105,8 @@ class Redactor:
         return {name: self.value_of(name, value) for name, value in variables.items()}
 
     def value_at(self, key: str, value: str, *, secret: bool) -> str:
-        """The text that stands at a key of an object; `secret` says that the object is of a
-        variable with a name like a secret's."""
+        """The text at a key of an object; `secret`: the object is about a variable with a name
+        like a secret's."""
         if secret and key not in NAMES:
             if key in SHOWN_VALUES and OPAQUE_WORD.match(value) and REDACTED not in value:
                 self.counts["secret_name"] += 1
@@ -118,9 +118,9 @@ class Redactor:
 
 @lru_cache(maxsize=4096)
 def _recognised(text: str, is_name: bool) -> tuple[str, Counter[str]]:
-    """A text without what looks like a secret, and how often which rule saw one.
+    """A text without what looks like a secret, and the replacements by rule.
 
-    Remembered: the receipts of many ranks hold the same names and sentences.
+    Cached: the receipts of many ranks hold the same names and sentences.
     """
     counts: Counter[str] = Counter()
     for rule, pattern, replacement in PLAIN_PATTERNS:
@@ -134,7 +134,7 @@ def _recognised(text: str, is_name: bool) -> tuple[str, Counter[str]]:
 
 
 def secret_values(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Values whose name says that they are secret: replaced wherever they appear later.
+    """Values whose names are those of secrets: to be replaced wherever they appear later.
 
     Paths are left out: `SSH_AUTH_SOCK` names no secret, and a path stands in many texts.
     """

@@ -42,8 +42,8 @@ class _Walk:
         self._redactor = redactor
 
     def value(self, item: Any, key: str, *, secret: bool, exempt: bool) -> Any:
-        """What stands at a key. `secret`: an object around it is of a variable with a name like a
-        secret's; `exempt`: it consists of ids and digests of our own."""
+        """The value of a key. `secret`: an object around it is about a variable with a name like a
+        secret's; `exempt`: it consists of our own ids and digests."""
         if isinstance(item, str):
             return self._text(item, key, secret=secret, exempt=exempt)
         if isinstance(item, float):

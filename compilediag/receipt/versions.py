@@ -73,7 +73,7 @@ def version_of(text: object) -> tuple[int, int] | None:
 
 
 def is_newer(receipt: Receipt) -> bool:
-    """Whether a newer minor version wrote it: then the file may say more than the receipt."""
+    """Whether a newer minor version wrote it: the file may hold more than the receipt."""
     written, ours = version_of(receipt.schema_version), version_of(SCHEMA_VERSION)
     return written is not None and ours is not None and written > ours
 

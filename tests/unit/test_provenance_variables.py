@@ -18,7 +18,7 @@ ALL = {
 
 
 def provenance(**fields: str | bool) -> Provenance:
-    return Provenance(source="environment", **fields)  # pyright: ignore[reportArgumentType]
+    return Provenance(source="environment", **fields)
 
 
 def test_our_variables() -> None:

@@ -84,8 +84,7 @@ def is_own(file: str | None) -> bool:
 
 def lane_fields(receipt: Receipt) -> dict[str, Scalar]:
     """What must be equal between a receipt and its baseline, beside the name; None: not known."""
-    fields = flatten(receipt.header.lane)
-    found = {path: str(value) if type(value) is tuple else value for path, value in fields}
+    found: dict[str, Scalar] = dict(flatten(receipt.header.lane))
     found.pop("name", None)
     return found
 

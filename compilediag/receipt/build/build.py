@@ -78,7 +78,7 @@ def _unredacted(
     timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata, redactor: Redactor
 ) -> Receipt:
     """The receipt before it is made safe to write."""
-    places = PathShortener(timeline)
+    paths = PathShortener(timeline)
     time = goodput_section(timeline, run)
     return Receipt(
         schema=SCHEMA,
@@ -90,21 +90,21 @@ def _unredacted(
         completeness=completeness_of(timeline, diagnosis, run),
         header=header_of(timeline, run, __version__, redactor),
         environment=environment_of(timeline, run),
-        compile=compile_section(timeline, Causes.of(timeline, causes_of), places),
-        findings=tuple(finding_record(item, places) for item in diagnosis.findings),
+        compile=compile_section(timeline, Causes.of(timeline, causes_of), paths),
+        findings=tuple(finding_record(item, paths) for item in diagnosis.findings),
         steps=steps_section(timeline, diagnosis.findings, run)
         or logged_steps(timeline, run.warmup),
-        timings=timings_of(timeline, places),
-        syncs=syncs_section(timeline, places),
+        timings=timings_of(timeline, paths),
+        syncs=syncs_section(timeline, paths),
         goodput=time,
         memory=memory_section(timeline),
         cudagraph=cudagraph_section(timeline),
         throughput=with_logged(throughput_section(timeline), timeline, run.warmup),
-        invocations=invocations_section(timeline, places),
-        shapes=shapes_section(timeline, places),
+        invocations=invocations_section(timeline, paths),
+        shapes=shapes_section(timeline, paths),
         pipeline=pipeline_section(timeline),
         profiles=profiles_section(timeline),
-        ranks=ranks_section(timeline, ranks_expected(timeline, run), places, run.ranks),
+        ranks=ranks_section(timeline, ranks_expected(timeline, run), paths, run.ranks),
         tracked=tracked_section(timeline),
         ablations=ablations_section(timeline),
         cost=cost_section(timeline, run.prices, run.wall_s, time),

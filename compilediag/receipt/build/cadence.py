@@ -43,7 +43,7 @@ class VariantRun:
 
     variant: Variant
     settings: Mapping[str, str]
-    """What moved the groups: variables of the environment, or arguments."""
+    """What moved the groups: environment variables or arguments."""
     exit_code: int | None
     wall_s: float | None
     evidence: Evidence
@@ -93,9 +93,9 @@ def cadence_section(facts: ProbeFacts, conclusion: Conclusion) -> CadenceSection
     plan = facts.plan
     after = plan.steps - plan.warmup if plan is not None else None
     by_variant = {run.variant: run for run in facts.runs}
-    return CadenceSection(
-        steps=plan.steps if plan is not None else None,
-        warmup=plan.warmup if plan is not None else None,
+    return record_from(
+        CadenceSection,
+        plan,
         caches="fresh" if facts.fresh_caches else "kept",
         longest_period=None if after is None else longest_period(after),
         groups=tuple(record_from(GroupRecord, group) for group in facts.groups),

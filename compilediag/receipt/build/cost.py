@@ -1,4 +1,4 @@
-"""The cost section of a receipt: from a price table that was given, or not at all."""
+"""The cost section of a receipt: by the price table of the user, or not at all."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class _Hired:
-    """What the run took up: so many devices, or machines, of one name."""
+    """What the run used: `count` devices, or machines, of one name."""
 
     unit: str
     name: str
@@ -29,7 +29,7 @@ class _Hired:
 def cost_section(
     timeline: Timeline, table: PriceTable | None, wall_s: float | None, time: GoodputSection | None
 ) -> CostSection | None:
-    """None without a table; an amount only where it is known what ran, how long, and its price."""
+    """None without a table; an amount only where hardware, wall time and price are known."""
     if table is None:
         return None
     hired, note = _hired(timeline)
@@ -64,7 +64,7 @@ def _amount(seconds: float | None, per_hour: float | None, count: int | None) ->
 
 
 def _hired(timeline: Timeline) -> tuple[_Hired | None, str | None]:
-    """What is to be paid for, or why that is not known."""
+    """What the run used, or why that cannot be determined."""
     lead = process_at(timeline, timeline.lead)
     facts = lead.facts if lead is not None else {}
     gpus = facts.get("gpus")

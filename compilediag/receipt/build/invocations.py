@@ -19,12 +19,12 @@ MAX_SIZES = 8192
 """Combinations of changing sizes of one callable: the most frequent."""
 
 
-def invocations_section(timeline: Timeline, places: PathShortener) -> tuple[Invocation, ...]:
+def invocations_section(timeline: Timeline, paths: PathShortener) -> tuple[Invocation, ...]:
     """The callables of the lead process, in the order they were first called."""
-    return tuple(_record(item, places) for item in invocations_in(timeline)[:MAX_CALLABLES])
+    return tuple(_record(item, paths) for item in invocations_in(timeline)[:MAX_CALLABLES])
 
 
-def _record(figures: InvocationFigures, places: PathShortener) -> Invocation:
+def _record(figures: InvocationFigures, paths: PathShortener) -> Invocation:
     calls = figures.calls
     named = [item for item in calls.shapes if item.shapes is not None]
     kept = tuple(named[:MAX_SHAPES])
@@ -32,7 +32,7 @@ def _record(figures: InvocationFigures, places: PathShortener) -> Invocation:
         Invocation,
         figures,
         name=calls.function.function,
-        file=places.short(calls.function.file) if calls.function.file else None,
+        file=paths.short(calls.function.file) if calls.function.file else None,
         line=calls.function.line or None,
         calls=calls.calls,
         shapes=kept,

@@ -39,7 +39,7 @@ def memory_section(timeline: Timeline) -> MemorySection:
 
 
 def has_gpu(timeline: Timeline) -> bool | None:
-    """Whether there is a CUDA device; None when not known."""
+    """Whether there is a CUDA device; None where it was not recorded."""
     lead = process_at(timeline, timeline.lead)
     if lead is None or "gpus" not in lead.facts:
         return None

@@ -25,7 +25,7 @@ MAX_NAMED_RANKS = 64
 
 
 def ranks_section(
-    timeline: Timeline, expected: int | None, places: PathShortener, found: Comparison | None = None
+    timeline: Timeline, expected: int | None, paths: PathShortener, found: Comparison | None = None
 ) -> RanksSection | None:
     """The comparison of the ranks: `found`, where the Timeline does not hold all of them, else of
     those it holds. None where a launcher started fewer than two."""
@@ -46,8 +46,8 @@ def ranks_section(
                 RankDivergence,
                 item,
                 ranks=item.ranks[:MAX_NAMED_RANKS],
-                only_here=places.shorten(item.only_here),
-                only_there=places.shorten(item.only_there),
+                only_here=paths.shorten(item.only_here),
+                only_there=paths.shorten(item.only_there),
                 count=len(item.ranks),
             )
             for item in found.divergences[:MAX_DIVERGENCES]
@@ -63,12 +63,10 @@ def ranks_section(
 
 
 def _totals(found: Comparison, *, measured: bool) -> RankTotals:
+    counts = ("frames", "compiles", "recompiles", "eager_fallbacks")
     return RankTotals(
         ranks=len(found.ranks),
-        frames=sum(item.frames for item in found.ranks),
-        compiles=sum(item.compiles for item in found.ranks),
-        recompiles=sum(item.recompiles for item in found.ranks),
-        eager_fallbacks=sum(item.eager_fallbacks for item in found.ranks),
+        **{name: sum(getattr(item, name) for item in found.ranks) for name in counts},
         compile_s=sum(item.compile_s for item in found.ranks) if measured else None,
     )
 

@@ -1,4 +1,4 @@
-"""What is known of a run from outside of its process: passed to `build` beside the events."""
+"""Metadata of a run from outside of its process: passed to `build` beside the events."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class JournalFacts:
 
 @dataclass(frozen=True, slots=True)
 class RunMetadata:
-    """One run as its parent saw it. Only the first three fields are needed: `watch()` gives them
-    and the wall time; everything else defaults to "not measured".
+    """One run, by its parent process. Only the first two fields are required: everything else
+    defaults to "not measured".
 
     Texts may hold secrets: `build` redacts every string before it becomes part of a receipt.
     """

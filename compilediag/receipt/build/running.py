@@ -48,13 +48,13 @@ def goodput_section(timeline: Timeline, run: RunMetadata) -> GoodputSection | No
 def _unseen(timeline: Timeline, run: RunMetadata) -> set[str]:
     """Categories that may hold time nobody measured: zero there would be a claim."""
     unseen = {"cudagraph_capture"} if has_gpu(timeline) is not False else set[str]()
-    # Progress lost to a restart is known to be none only in a first attempt.
+    # Only of a first attempt it is certain that no progress was lost to a restart.
     return unseen | {"wasted"} if run.attempt > 1 else unseen
 
 
 def cudagraph_section(timeline: Timeline) -> CudagraphSection:
     """Of the lead process. Not applicable without a CUDA device: torch then counts every graph as
-    left out, which says nothing."""
+    skipped."""
     applicable = has_gpu(timeline)
     lead = timeline.lead
     run = next((item for item in timeline.cudagraphs if item.process == lead), None)
@@ -131,7 +131,7 @@ def _losses_finite(timeline: Timeline) -> bool | None:
 
 
 def _no_oom(timeline: Timeline, run: RunMetadata) -> bool | None:
-    """False when the run ended for want of memory; None when killed for a reason nobody knows."""
+    """False when the run ran out of memory; None when it was killed for an unknown reason."""
     if run.status != "complete" and any(map(_OUT_OF_MEMORY.search, _last_words(timeline, run))):
         return False
     log = timeline.train_log

@@ -25,22 +25,22 @@ MAX_KEPT = 64
 HARMLESS = frozenset({"safe", "nan_leak"})
 
 
-def shapes_section(timeline: Timeline, places: PathShortener) -> ShapesSection | None:
+def shapes_section(timeline: Timeline, paths: PathShortener) -> ShapesSection | None:
     """None when the program uses no `FixedShape`."""
     lead = timeline.lead
     own = [item for item in timeline.fixed_shapes if item.process == lead]
     if not own:
         return None
-    return ShapesSection(fixed=tuple(_record(item, places) for item in own[:MAX_KEPT]))
+    return ShapesSection(fixed=tuple(_record(item, paths) for item in own[:MAX_KEPT]))
 
 
-def _record(item: FixedShapeRun, places: PathShortener) -> FixedShapeRecord:
+def _record(item: FixedShapeRun, paths: PathShortener) -> FixedShapeRecord:
     function, planned = item.function, planned_padding(item)
     return record_from(
         FixedShapeRecord,
         item,
         name=function.function,
-        file=places.short(function.file) if function.file else None,
+        file=paths.short(function.file) if function.file else None,
         line=function.line or None,
         sizes=item.sizes[:MAX_KEPT],
         padding_waste_fraction=item.padding_waste,

@@ -33,13 +33,13 @@ SHARE_EXPLAINED = 0.5
 """A cause explains a spike when it takes at least this share of what the step has too much."""
 
 _WHY = {"metrics": "metric", "data_wait": "data"}
-"""Categories that a spike's reason spells in another way."""
+"""Categories that have another name as the reason of a spike."""
 
 
 def steps_section(
     timeline: Timeline, findings: Sequence[Finding], run: RunMetadata
 ) -> StepsSection | None:
-    """Step times of the lead process; None when no step was seen."""
+    """Step times of the lead process; None without a step."""
     process = timeline.lead
     steps = [
         step for step in timeline.steps if step.process == process and math.isfinite(step.wall_s)

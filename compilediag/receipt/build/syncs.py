@@ -13,7 +13,7 @@ MAX_LINES = 256
 """Lines kept: those with most reads."""
 
 
-def syncs_section(timeline: Timeline, places: PathShortener) -> SyncsSection | None:
+def syncs_section(timeline: Timeline, paths: PathShortener) -> SyncsSection | None:
     """None when no step was sampled: zero would be a claim about the others."""
     process = timeline.lead
     samples = [sample for sample in timeline.syncs if sample.process == process]
@@ -25,16 +25,16 @@ def syncs_section(timeline: Timeline, places: PathShortener) -> SyncsSection | N
         sampled_steps=len(samples),
         on_device=any(sample.on_device for sample in samples),
         complete=all(sample.complete for sample in samples) and len(lines) <= MAX_LINES,
-        lines=tuple(_line(line, timeline, places) for line in lines[:MAX_LINES]),
+        lines=tuple(_line(line, timeline, paths) for line in lines[:MAX_LINES]),
         seconds=sum(timed) if len(timed) == len(samples) else None,
     )
 
 
-def _line(line: SyncLine, timeline: Timeline, places: PathShortener) -> SyncLineRecord:
+def _line(line: SyncLine, timeline: Timeline, paths: PathShortener) -> SyncLineRecord:
     return record_from(
         SyncLineRecord,
         line,
-        file=places.short(line.place.file),
+        file=paths.short(line.place.file),
         line=line.place.line,
         function=line.place.function,
         ownership=ownership_of(line.place.file, timeline.user_roots),

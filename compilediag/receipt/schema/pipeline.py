@@ -32,6 +32,6 @@ class PipelineRecord(Record, frozen=True, kw_only=True):
 
 
 class PipelineSection(Record, frozen=True, kw_only=True):
-    """The loops of the told process."""
+    """The loops of the lead process."""
 
     loops: tuple[PipelineRecord, ...] = ()

@@ -1,4 +1,4 @@
-"""Windows of torch.profiler that were asked for while the program ran."""
+"""Windows of torch.profiler that were requested while the program ran."""
 
 from compilediag.receipt.schema.record import Record
 

@@ -1,6 +1,6 @@
 """Receipt 1.0: the durable record of one run.
 
-The keys are fixed; their meaning stands in `fields.toml`, from which docs/receipt.md is made.
+The keys are fixed; `fields.toml` holds their meaning, and docs/receipt.md is generated from it.
 Units are in the names. None is null in JSON and means "not measured", never zero.
 
 History

@@ -56,7 +56,7 @@ class AblationRecord(Record, frozen=True, kw_only=True):
 
 
 class CostSection(Record, frozen=True, kw_only=True):
-    """What the run cost, by a price table that was given."""
+    """What the run cost, by the price table of the user."""
 
     amount: float | None = None
     recompile_amount: float | None = None
