@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import math
 import os
@@ -67,13 +68,11 @@ def write_receipt(
 
 
 def _sweep(file: Path, now_s: float) -> None:
-    start = atomic_write.temporary_start(file.name)
-    with os.scandir(file.parent) as entries:
-        found = [item for item in entries if item.name.startswith(start)]
-    for leftover in found:
+    start = glob.escape(atomic_write.temporary_start(file.name))
+    for leftover in file.parent.glob(f"{start}*.tmp"):
         with contextlib.suppress(OSError):
-            if leftover.name.endswith(".tmp") and now_s - leftover.stat().st_mtime > STALE_S:
-                os.unlink(leftover.path)
+            if now_s - leftover.stat().st_mtime > STALE_S:
+                leftover.unlink()
 
 
 def read_receipt(path: AnyPath | None = None) -> Receipt:

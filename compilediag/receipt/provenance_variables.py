@@ -22,21 +22,9 @@ BLOB = "COMPILEDIAG_PROVENANCE"
 """All of it as one JSON object with the keys of `OURS`, for pipelines that inject one value."""
 
 SERVICES: tuple[Mapping[str, str], ...] = (
-    {
-        "commit": "GITHUB_SHA",
-        "branch": "GITHUB_HEAD_REF",
-        "other_branch": "GITHUB_REF_NAME",
-    },
-    {
-        "commit": "CI_COMMIT_SHA",
-        "branch": "CI_COMMIT_REF_NAME",
-        "message": "CI_COMMIT_TITLE",
-    },
-    {
-        "commit": "BUILDKITE_COMMIT",
-        "branch": "BUILDKITE_BRANCH",
-        "message": "BUILDKITE_MESSAGE",
-    },
+    {"commit": "GITHUB_SHA", "branch": "GITHUB_HEAD_REF", "other_branch": "GITHUB_REF_NAME"},
+    {"commit": "CI_COMMIT_SHA", "branch": "CI_COMMIT_REF_NAME", "message": "CI_COMMIT_TITLE"},
+    {"commit": "BUILDKITE_COMMIT", "branch": "BUILDKITE_BRANCH", "message": "BUILDKITE_MESSAGE"},
     {
         "commit": "BUILD_SOURCEVERSION",
         "branch": "BUILD_SOURCEBRANCHNAME",

@@ -136,15 +136,13 @@ _HARMLESS_BESIDE = frozenset(_HARMLESS_WORDS.split())
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether the value of a variable, option or environment variable of this name is secret."""
-    return _is_secret(name[-256:])
-
-
 @functools.lru_cache(maxsize=1024)
-def _is_secret(name: str) -> bool:
-    """Cached: the receipts of many ranks hold the same names."""
-    parts = {part.lower() for part in _CAMEL.split(name) if part}
+def is_secret_name(name: str) -> bool:
+    """Whether the value of a variable, option or environment variable of this name is secret.
+
+    Cached: the receipts of many ranks hold the same names.
+    """
+    parts = {part.lower() for part in _CAMEL.split(name[-256:]) if part}
     if parts & _ALWAYS_SECRET:
         return True
     return bool(parts & _OFTEN_SECRET) and not parts & _HARMLESS_BESIDE

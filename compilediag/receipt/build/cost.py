@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from compilediag.receipt.build.identity import process_at
+from compilediag.receipt.build.identity import lead_process
 from compilediag.receipt.prices import DEVICE, MACHINE, PriceTable
 from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.running import GoodputSection
@@ -65,7 +65,7 @@ def _amount(seconds: float | None, per_hour: float | None, count: int | None) ->
 
 def _hired(timeline: Timeline) -> tuple[_Hired | None, str | None]:
     """What the run used, or why that cannot be determined."""
-    lead = process_at(timeline, timeline.lead)
+    lead = lead_process(timeline)
     facts = lead.facts if lead is not None else {}
     gpus = facts.get("gpus")
     ranks = world_size(timeline) or 1

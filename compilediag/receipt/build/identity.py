@@ -88,7 +88,7 @@ def missing_evidence(timeline: Timeline) -> list[str]:
 
 def header_of(timeline: Timeline, run: RunMetadata, version: str, redactor: Redactor) -> Header:
     """Who wrote the receipt, of which code, in which lane and run."""
-    lead = process_at(timeline, timeline.lead)
+    lead = lead_process(timeline)
     started = lead.started if lead is not None else None
     argv = run.argv or (started.argv if started is not None else ())
     return Header(
@@ -109,9 +109,9 @@ def header_of(timeline: Timeline, run: RunMetadata, version: str, redactor: Reda
     )
 
 
-def process_at(timeline: Timeline, index: int) -> Process | None:
-    """The process with this index."""
-    return next((item for item in timeline.processes if item.index == index), None)
+def lead_process(timeline: Timeline) -> Process | None:
+    """The process that most sections are about."""
+    return next((item for item in timeline.processes if item.index == timeline.lead), None)
 
 
 def _flags(lead: Process | None) -> Mapping[str, Any]:
@@ -184,24 +184,22 @@ def _name_from(argv: Sequence[str]) -> str:
 
 def environment_of(timeline: Timeline, run: RunMetadata) -> Environment:
     """The machine and the versions, as the lead process recorded them."""
-    lead = process_at(timeline, timeline.lead)
-    tools = run.tool_versions
-    if lead is None:
-        return Environment(tlparse=tools.get("tlparse"), depyf=tools.get("depyf"))
+    lead = lead_process(timeline)
     facts = {
-        **lead.facts,
-        **tools,
+        **(lead.facts if lead is not None else {}),
+        **run.tool_versions,
         "num_threads": _mapping(lead, "numerics_flags").get("num_threads"),
     }
-    if lead.torch is not None:
-        facts |= {"torch": lead.torch.torch, "torch_git": lead.torch.torch_git}
-    if facts.get("python") is None and lead.started is not None:
+    torch = lead.torch if lead is not None else None
+    if torch is not None:
+        facts |= {"torch": torch.torch, "torch_git": torch.torch_git}
+    if lead is not None and lead.started is not None and facts.get("python") is None:
         facts["python"] = lead.started.python
     gpus = facts.get("gpus")
     return Environment(
         **_coerced(Environment, facts),
         gpus=tuple(cast(Sequence[Any], plain(gpus))) if isinstance(gpus, (list, tuple)) else None,
-        hooks_available=dict(lead.torch.hooks) if lead.torch is not None else None,
+        hooks_available=dict(torch.hooks) if torch is not None else None,
         compile_flags=plain(dict(_mapping(lead, "compile"))),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.receipt.build.identity import process_at
+from compilediag.receipt.build.identity import lead_process
 from compilediag.receipt.build.train_log import logged_allocator
 from compilediag.receipt.schema.memory import Allocator, DeviceRecord, MemorySection
 from compilediag.receipt.schema.record import record_from
@@ -40,7 +40,7 @@ def memory_section(timeline: Timeline) -> MemorySection:
 
 def has_gpu(timeline: Timeline) -> bool | None:
     """Whether there is a CUDA device; None where it was not recorded."""
-    lead = process_at(timeline, timeline.lead)
+    lead = lead_process(timeline)
     if lead is None or "gpus" not in lead.facts:
         return None
     return bool(lead.facts["gpus"])

@@ -7,6 +7,7 @@ from typing import Any
 
 from compilediag.readers.lenient_json import map_json
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import Location
 
 
 class PathShortener:
@@ -27,6 +28,11 @@ class PathShortener:
             if file.startswith(prefix):
                 return file[len(prefix) :]
         return file
+
+    def file_and_line(self, where: Location) -> dict[str, Any]:
+        """The fields `file` and `line` of a record; None where they are not known."""
+        file = self.short(where.file) if where.file else None
+        return {"file": file, "line": where.line or None}
 
     def shorten(self, value: Any) -> Any:
         """Every path inside a text, or inside the texts of a JSON-ready value."""

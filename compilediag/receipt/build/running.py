@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 from compilediag.diagnosis.figures.goodput import account
-from compilediag.receipt.build.identity import process_at, ranks_expected
+from compilediag.receipt.build.identity import lead_process, ranks_expected
 from compilediag.receipt.build.memory import has_gpu
 from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.build.train_log import logged_losses_finite
@@ -28,7 +28,7 @@ def goodput_section(timeline: Timeline, run: RunMetadata) -> GoodputSection | No
     """Wall time taken apart; None when there was neither a wall time nor an event."""
     if not timeline.tells("steps"):
         return None  # a trace of compiles does not show where the rest of the time went
-    ended = process_at(timeline, timeline.lead)
+    ended = lead_process(timeline)
     orderly = run.status == "complete" or (ended is not None and ended.ended is not None)
     found = account(timeline, run.wall_s, orderly=orderly)
     if found is None:
@@ -62,7 +62,7 @@ def cudagraph_section(timeline: Timeline) -> CudagraphSection:
         return CudagraphSection(applicable=False)
     if run is None:
         # The trees were never imported: there was nothing to record.
-        ended = (process := process_at(timeline, lead)) is not None and process.ended is not None
+        ended = (process := lead_process(timeline)) is not None and process.ended is not None
         none = 0 if applicable and ended else None
         return CudagraphSection(applicable=applicable, recordings=none, replays=none)
     if run.lost is not None:
@@ -95,7 +95,7 @@ def _skips_by_reason(timeline: Timeline) -> dict[str, int]:
 def overhead_of(timeline: Timeline, run: RunMetadata) -> Overhead:
     """What measuring cost: seconds of the lead process, records of all."""
     ends = [process.ended for process in timeline.processes if process.ended is not None]
-    lead = process_at(timeline, timeline.lead)
+    lead = lead_process(timeline)
     lead_end = lead.ended if lead is not None else None
     return Overhead(
         collector_s=lead_end.collector_s if lead_end is not None else None,

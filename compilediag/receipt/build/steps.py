@@ -54,13 +54,16 @@ def steps_section(
         figures,
         warmup=warmup,
         clock="monotonic",
-        sketch=SketchRecord(
-            kind="log-linear", relative_error=RELATIVE_ERROR, buckets=Sketch.of(walls).spelled()
-        ),
+        sketch=sketch_record(Sketch.of(walls)),
         phases=_phases(timeline, steps, process),
         device_timing=_device_timing(timeline, process),
         spikes=_spikes(timeline, steps, warmup, findings),
     )
+
+
+def sketch_record(sketch: Sketch) -> SketchRecord:
+    """The mergeable counts of step times."""
+    return SketchRecord(kind="log-linear", relative_error=RELATIVE_ERROR, buckets=sketch.spelled())
 
 
 def _warmup(timeline: Timeline, steps: Sequence[Step], process: int) -> int:

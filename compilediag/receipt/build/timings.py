@@ -69,8 +69,7 @@ def _calls(
         mean_s=item.total_s / item.count if item.count else None,
         max_s=item.longest_s,
         target=target,
-        file=paths.short(item.function.file),
-        line=item.function.line,
+        **paths.file_and_line(item.function),
     )
 
 
@@ -91,6 +90,5 @@ def _hook(hook: Hook, calls: list[DisabledCalls], paths: PathShortener) -> Itera
         name=hook.function.function,
         target=hook.target,
         note=note,
-        file=paths.short(hook.function.file),
-        line=hook.function.line,
+        **paths.file_and_line(hook.function),
     )

@@ -6,11 +6,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compilediag.diagnosis.figures.pipelines import pipelines_of
-from compilediag.receipt.schema.pipeline import PipelineRecord, PipelineSection
-from compilediag.receipt.schema.profiles import Profile
 from compilediag.receipt.schema.receipt import Artifact
 from compilediag.receipt.schema.record import record_from
-from compilediag.receipt.schema.tracked import AblationRecord, MetricRecord, TrackedRecord
+from compilediag.receipt.schema.tracked import (
+    AblationRecord,
+    MetricRecord,
+    PipelineRecord,
+    PipelineSection,
+    Profile,
+    TrackedRecord,
+)
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import AblationWritten, RunTracked, plain
 

@@ -10,14 +10,14 @@ import msgspec
 from msgspec.structs import replace
 
 from compilediag.diagnosis.figures.step_stats import (
-    RELATIVE_ERROR,
     Sketch,
     bucket_of,
     spike_positions,
 )
+from compilediag.receipt.build.steps import UNEXPLAINED, sketch_record
 from compilediag.receipt.schema.invocations import Throughput
 from compilediag.receipt.schema.memory import Allocator
-from compilediag.receipt.schema.running import SketchRecord, Spike, StepsSection
+from compilediag.receipt.schema.running import Spike, StepsSection
 from compilediag.timeline.timeline import Timeline
 from compilediag.timeline.train_log import (
     TrainLog,
@@ -27,8 +27,6 @@ from compilediag.timeline.train_log import (
     timed,
     warmup_lines,
 )
-
-UNEXPLAINED = "unexplained"
 
 
 def logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | None:
@@ -55,9 +53,7 @@ def logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | None:
         max=ordered[-1][0],
         p90=at_share(ordered, 0.9),
         p99=at_share(ordered, 0.99),
-        sketch=SketchRecord(
-            kind="log-linear", relative_error=RELATIVE_ERROR, buckets=_sketch(steps).spelled()
-        ),
+        sketch=sketch_record(_sketch(steps)),
         spikes=_spikes(log, warmup_lines(log, warmup)),
     )
 
