@@ -99,7 +99,7 @@ def bucket_plans(receipt: Receipt, limits: PlanLimits) -> tuple[CallablePlan, ..
     """
     found = [*_from_fixed(receipt, limits), *_from_calls(receipt, limits)]
     if not found and receipt.shapes is None:
-        found = list(_from_recompiles(receipt, limits))
+        found = [*_from_recompiles(receipt, limits)]
     return tuple(sorted(found, key=lambda item: -sum(item.varying.counts)))
 
 

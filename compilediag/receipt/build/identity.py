@@ -23,7 +23,7 @@ from compilediag.receipt.schema.identity import (
     Run,
     Sources,
 )
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import Record, record_from
 from compilediag.timeline.process_ranks import ranks_present, world_size
 from compilediag.timeline.timeline import Process, Timeline
 from compilediag_harness.wire import plain
@@ -96,15 +96,13 @@ def header_of(timeline: Timeline, run: RunMetadata, version: str, redactor: Reda
         producer=Producer(name=PRODUCER, version=version),
         provenance=run.provenance,
         lane=_lane(run, argv, _flags(lead)),
-        run=Run(
-            run_id=run.run_id,
-            attempt=run.attempt,
-            parent_run_id=run.parent_run_id,
+        run=record_from(
+            Run,
+            run,
             rank=(lead.rank or 0) if lead is not None else None,
             world_size=world_size(timeline) or (1 if timeline.processes else None),
             argv_redacted=redactor.argv(argv),
             env_allowlisted=redactor.environment(run.environment or _variables(lead)),
-            exit_code=run.exit_code,
         ),
     )
 

@@ -33,23 +33,23 @@ def goodput_section(timeline: Timeline, run: RunMetadata) -> GoodputSection | No
     found = account(timeline, run.wall_s, orderly=orderly)
     if found is None:
         return None
-    unseen = _unseen(timeline, run)
+    unmeasured = _unmeasured(timeline, run)
     return GoodputSection(
         wall_s=found.wall_ns / 1e9,
         goodput_s=None if found.goodput_ns is None else found.goodput_ns / 1e9,
         badput_s={
-            name: None if taken is None or (not taken and name in unseen) else taken / 1e9
+            name: None if taken is None or (not taken and name in unmeasured) else taken / 1e9
             for name, taken in found.badput_ns.items()
         },
         fraction=found.fraction,
     )
 
 
-def _unseen(timeline: Timeline, run: RunMetadata) -> set[str]:
+def _unmeasured(timeline: Timeline, run: RunMetadata) -> set[str]:
     """Categories that may hold time nobody measured: zero there would be a claim."""
-    unseen = {"cudagraph_capture"} if has_gpu(timeline) is not False else set[str]()
+    unmeasured = {"cudagraph_capture"} if has_gpu(timeline) is not False else set[str]()
     # Only of a first attempt it is certain that no progress was lost to a restart.
-    return unseen | {"wasted"} if run.attempt > 1 else unseen
+    return unmeasured | {"wasted"} if run.attempt > 1 else unmeasured
 
 
 def cudagraph_section(timeline: Timeline) -> CudagraphSection:
@@ -96,9 +96,9 @@ def overhead_of(timeline: Timeline, run: RunMetadata) -> Overhead:
     """What measuring cost: seconds of the lead process, records of all."""
     ends = [process.ended for process in timeline.processes if process.ended is not None]
     lead = lead_process(timeline)
-    lead_end = lead.ended if lead is not None else None
-    return Overhead(
-        collector_s=lead_end.collector_s if lead_end is not None else None,
+    return record_from(
+        Overhead,
+        lead.ended if lead is not None else None,
         bytes_written=run.bytes_written,
         records_dropped=sum(end.records_dropped for end in ends) if ends else None,
     )

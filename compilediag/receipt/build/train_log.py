@@ -118,13 +118,13 @@ def _printed(log: TrainLog, warmup: int) -> dict[str, float | None]:
     batch = steady_rate(log, "samples_per_step", warmup)
     if samples_per_s is None and batch is not None and step_s:
         samples_per_s = batch / step_s
+    own = ("tokens_per_s", "tokens_per_s_per_device", "tflops_per_s_per_device", "mfu")
+    found = {name: steady_rate(log, name, warmup) for name in own}
     return {
+        **found,
         "steps_per_s": steps_per_s,
         "samples_per_s": samples_per_s or _of_run(log, "samples_per_s"),
-        "tokens_per_s": steady_rate(log, "tokens_per_s", warmup) or _of_run(log, "tokens_per_s"),
-        "tokens_per_s_per_device": steady_rate(log, "tokens_per_s_per_device", warmup),
-        "tflops_per_s_per_device": steady_rate(log, "tflops_per_s_per_device", warmup),
-        "mfu": steady_rate(log, "mfu", warmup),
+        "tokens_per_s": found["tokens_per_s"] or _of_run(log, "tokens_per_s"),
         "loss": _finite(log.last.get("loss")),
         "grad_norm": _finite(log.last.get("grad_norm")),
         "train_s": _of_run(log, "train_s"),
