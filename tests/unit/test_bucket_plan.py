@@ -242,7 +242,7 @@ def found_by_rule(sizes: Mapping[int, int], recompiles: int) -> Any:
 
 
 def test_the_finding_names_sizes_calls_and_buckets() -> None:
-    """A size compiled more than once is told with what was called, how often, and the fewest
+    """A size compiled more than once is listed with what was called, how often, and the fewest
     buckets that pad little."""
     found = found_by_rule(SIZES, 4)
     assert found.evidence["sizes"] == [5, 7, 30, 8, 32]
@@ -252,7 +252,7 @@ def test_the_finding_names_sizes_calls_and_buckets() -> None:
 
 
 def test_one_recompile_needs_no_plan() -> None:
-    """The default of torch: one recompile, then dynamic. The sizes are told, buckets are not."""
+    """The default of torch: one recompile, then dynamic. The sizes are listed, buckets are not."""
     found = found_by_rule(SIZES, 1)
     assert found.evidence["distinct_sizes"] == 5
     assert "buckets" not in found.evidence
@@ -263,7 +263,7 @@ def test_one_recompile_needs_no_plan() -> None:
 
 
 def test_ranges_lie_between_the_edges() -> None:
-    """Every size is in one range, of its bucket; a batch above all buckets is told apart."""
+    """Every size is in one range, of its bucket; a batch above all buckets stands apart."""
     found = histogram({0: 9, 1: 2, 5: 30, 7: 10, 8: 2, 30: 4, 32: 1, 70: 3}, [8, 32], 8)
     assert [section.bucket for section in found.sections] == [8, 32]
     assert [tuple(item) for item in found.sections[0].ranges] == [
@@ -305,7 +305,7 @@ def test_the_screen() -> None:
 
 
 def test_calls_that_were_not_seen_are_said() -> None:
-    """Where not every call was looked at, or shapes were not told apart, the plan says so."""
+    """Where not every call was looked at, or shapes were not distinguished, the plan says so."""
     seen = receipt_with(called({"[2]": 3, "[4]": 1, None: 6}, ("x",)))
     (found,) = bucket_plans(seen, PlanLimits())
     drawn = render_plan((found._replace(complete=False),), RenderOptions(width=200))
@@ -367,8 +367,8 @@ def test_the_command_prints_the_plan(saved: str, capsys: pytest.CaptureFixture[s
     assert cli.main(["plan", saved, "-k", "2"]) == 0
     assert "buckets=[8, 32])" in capsys.readouterr().out
     assert cli.main(["plan", saved, "-k", "2", "--json"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)
-    assert (told["buckets"], told["counts"]) == ([8, 32], [30, 10, 2, 4, 1])
+    (plan,) = json.loads(capsys.readouterr().out)
+    assert (plan["buckets"], plan["counts"]) == ([8, 32], [30, 10, 2, 4, 1])
 
 
 def test_limits_that_leave_nothing_are_a_usage_error(

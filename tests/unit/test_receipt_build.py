@@ -29,8 +29,8 @@ from receipt_schema import json_schema
 
 from compilediag.diagnosis.diagnose import Diagnosis, diagnose
 from compilediag.diagnosis.reconcile import Agreement
+from compilediag.receipt.build import compiles
 from compilediag.receipt.build.build import TAIL_BYTES, build
-from compilediag.receipt.build.compiles import EVENTS_KEPT
 from compilediag.receipt.build.run_metadata import (
     JournalFacts,
     RunMetadata,
@@ -285,7 +285,7 @@ def test_failures(run: RunMetadata, no_oom: bool | None) -> None:
 
 
 def test_the_process_s_own_account_is_used() -> None:
-    """Without a reason from the parent the exception the process told is the reason."""
+    """Without a reason from the parent the exception that the process reported is the reason."""
     failing = [*events()[:-1], ended(failure="ZeroDivisionError: division by zero")]
     receipt = built(failing, replace(RUN, status="failed", exit_code=1))
     assert receipt.failure is not None
@@ -320,12 +320,13 @@ def test_without_a_parent() -> None:
     assert receipt.checks.evidence_complete is True
 
 
-def test_many_compiles_are_counted_and_not_all_listed() -> None:
+def test_many_compiles_are_counted_and_not_all_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The list is bounded, the counts are not, and the receipt says so."""
-    rows: list[Event] = [compiled(f"{number}/0", 0.5, 0, 0.0) for number in range(EVENTS_KEPT + 3)]
+    monkeypatch.setattr(compiles, "EVENTS_KEPT", 20)
+    rows: list[Event] = [compiled(f"{number}/0", 0.5, 0, 0.0) for number in range(23)]
     receipt = built([started(), torch_seen(), *rows, ended()])
-    assert receipt.compile.compiles == EVENTS_KEPT + 3
-    assert len(receipt.compile.events) == EVENTS_KEPT
+    assert receipt.compile.compiles == 23
+    assert len(receipt.compile.events) == 20
     assert receipt.completeness.reasons == (
         "compile.events: 3 later compiles are counted and not listed",
     )
@@ -377,13 +378,13 @@ def test_no_canary_is_in_the_receipt() -> None:
     question = replace(
         recompiled("0/1", 2.6, 3, guard), reasons=(f"0/0: L['u'] == '{planted['reason']}'",)
     )
-    told = [
+    planned = [
         item for item in events() if not isinstance(item, (Recompiled, GraphBroke, ProcessEnded))
     ]
-    told += [question, GraphBroke(2.0, 0, "0/0", 0, BREAK.replace("Data-dep", planted["break"]))]
-    told += [ended(failure=f"Error: {planted['failure']}")]
+    planned += [question, GraphBroke(2.0, 0, "0/0", 0, BREAK.replace("Data-dep", planted["break"]))]
+    planned += [ended(failure=f"Error: {planted['failure']}")]
     argv = ("model.py", planted["argv"], "--password", planted["argv value"])
-    told[0] = replace(started(), argv=argv)
+    planned[0] = replace(started(), argv=argv)
     run = replace(
         RUN,
         status="failed",
@@ -395,7 +396,7 @@ def test_no_canary_is_in_the_receipt() -> None:
         + planted["random"],
         extensions={"note": planted["random"]},
     )
-    timeline = fold([sorted(told, key=lambda item: item.t)], None, (CWD,))
+    timeline = fold([sorted(planned, key=lambda item: item.t)], None, (CWD,))
     diagnosis = diagnose(timeline)
     extra = finding(evidence={"reasons": [f"x == '{planted['evidence']}'", planted["known"]]})
     diagnosis = replace(diagnosis, findings=(*diagnosis.findings, extra))

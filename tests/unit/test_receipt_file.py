@@ -41,7 +41,7 @@ def receipt() -> Receipt:
 
 
 def test_written_and_read(tmp_path: Path) -> None:
-    """What is read is what was written, and the size told is the size of the file."""
+    """What is read is what was written, and the returned size is the size of the file."""
     path = tmp_path / "run" / "receipt.json"
     assert write_receipt(receipt(), path) == path.stat().st_size
     assert read_receipt(path) == receipt()
@@ -88,7 +88,7 @@ def test_stale_temporaries_are_swept(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
-    """An output directory that cannot be made is told in a sentence."""
+    """An output directory that cannot be made is an error of one sentence."""
     (tmp_path / "run").write_text("mine")
     with pytest.raises(OutputUnwritable, match="cannot be written"):
         write_receipt(receipt(), tmp_path / "run" / "receipt.json")
@@ -137,7 +137,7 @@ def test_a_newer_major_is_refused(tmp_path: Path) -> None:
 
 
 def test_not_a_number_is_null(tmp_path: Path) -> None:
-    """Python's own JSON writer spells NaN and infinities: they are read as not measured."""
+    """Python's own JSON writer writes NaN and infinities: they are read as not measured."""
     raw = example()
     raw["steps"]["mean"], raw["goodput"]["fraction"] = float("nan"), float("-inf")
     path = tmp_path / "receipt.json"
@@ -146,12 +146,12 @@ def test_not_a_number_is_null(tmp_path: Path) -> None:
     assert read.steps is not None
     assert read.goodput is not None
     assert (read.steps.mean, read.goodput.fraction) == (None, None)
-    assert read.checks.values_finite is False, "the loss is told"
+    assert read.checks.values_finite is False, "the loss is reported"
 
 
 def test_spellings_of_other_writers(tmp_path: Path) -> None:
-    """A number beyond the largest float is null and told; a byte-order mark, lone surrogates and
-    integers of any length cost nothing, and what is read can be written again."""
+    """A number beyond the largest float is null, which is reported; a byte-order mark, lone
+    surrogates and integers of any length cost nothing; what is read can be written again."""
     content = json.dumps({**example(), "later": {"n": 2**80, "s": "a\ud800b"}})
     content = content.replace('"fraction": 0.00', '"fraction": 1e999, "was": 0.00', 1)
     path = tmp_path / "receipt.json"
@@ -291,7 +291,7 @@ def test_latest_run_without_receipt(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may read all files")
 def test_no_permission(tmp_path: Path) -> None:
-    """A file that may not be read is told in a sentence."""
+    """A file that may not be read is an error of one sentence."""
     path = tmp_path / "receipt.json"
     write_receipt(receipt(), path)
     path.chmod(0)

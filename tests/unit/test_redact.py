@@ -78,7 +78,7 @@ def test_shapes(kind: str, place: str) -> None:
     ],
 )
 def test_names_and_surroundings(before: str, after: str) -> None:
-    """What only its name or place tells to be secret is replaced; name and place stay."""
+    """What is secret only by its name or surroundings is replaced; those stay."""
     assert redact_text(before)[0] == after
 
 
@@ -122,7 +122,7 @@ def test_most_random_strings_are_found() -> None:
 
 
 def test_argv() -> None:
-    """Values of secret options go, in both spellings; flags without a value eat nothing."""
+    """Values of secret options go, in both forms; flags without a value take nothing with them."""
     redactor = Redactor()
     arguments = [
         *("train.py", "--token", "abc123", "--api-key=zzz", "auth.secret=5x"),
@@ -229,12 +229,10 @@ HOSTILE = {
 }
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_text_ends(kind: str) -> None:
-    """Half a megabyte of what makes a pattern backtrack ends: a quadratic one takes hours."""
+    """A hundred kilobytes of what makes a pattern backtrack: a quadratic one takes minutes."""
     piece = HOSTILE[kind]
-    text = piece * (500_000 // len(piece))
-    redactor = Redactor()
-    assert isinstance(redactor.text(text), str)
-    assert redactor.value_at("title", text, secret=True)
+    text = piece * (100_000 // len(piece))
+    assert Redactor().value_at("title", text, secret=True)
