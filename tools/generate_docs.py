@@ -12,11 +12,11 @@ from importlib import import_module
 from pathlib import Path
 
 import click
+import schema_page
 
 from compilediag.cli import COMMANDS
 from compilediag.commands import explain
 from compilediag.diagnosis.codes import REGISTER
-from compilediag.receipt import schema_page
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 96

@@ -6,8 +6,12 @@ import shlex
 from typing import TYPE_CHECKING
 
 from compilediag.errors import UsageError
+import click
+
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
+from compilediag.receipt.schema.receipt import SCHEMA_VERSION
+from compilediag.receipt.versions import is_newer
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import FindingRecord
@@ -16,14 +20,22 @@ if TYPE_CHECKING:
 
 
 def load(where: str | None) -> tuple[str, Receipt]:
-    """The receipt of a file, of a run's folder, or (None) of the latest run, with its path.
+    """The receipt of a file, of a run's folder, or (None) of the latest run, with its path. A note
+    on stderr names the version of a file that may say more.
 
     Raises:
         ReceiptNotFound: there is none.
         ReceiptUnreadable: the file is no receipt, or of a newer major version.
     """
     path = find_receipt(where)
-    return path, read_receipt(path)
+    receipt = read_receipt(path)
+    if is_newer(receipt):
+        click.echo(
+            f"note: {path} has schema version {receipt.schema_version}, this compilediag reads "
+            f"{SCHEMA_VERSION}: fields that are new in it are not shown",
+            err=True,
+        )
+    return path, receipt
 
 
 def load_finding(index: int, where: str | None) -> tuple[Receipt, FindingRecord]:

@@ -20,9 +20,9 @@ from compilediag.receipt.lane import flatten
 from compilediag.receipt import fields
 from compilediag.receipt.lane import flatten, lane_fields
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import as_plain
+from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.tracked import TrackedRecord
-from compilediag.receipt.versions import version_of
+from compilediag.receipt.versions import unknown_to, version_of
 
 _VARYING = frozenset({"load_avg_1m"})
 """Environment facts that differ between any two runs."""

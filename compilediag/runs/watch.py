@@ -138,7 +138,7 @@ class WatchResult:
                 *receipt_identity(self._started_unix),
                 status="partial" if self._partial else status,
                 wall_s=self._wall_s,
-                provenance=facts_told_by(os.environ),
+                provenance=provenance_from(os.environ),
                 lane_name=self._lane,
                 argv=tuple(sys.argv),
                 secret_values=secret_values(sys.argv, os.environ),

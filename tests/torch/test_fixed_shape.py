@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from compilediag.receipt.bucket_plan import Limits, plans_of  # noqa: E402
+from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans  # noqa: E402
 from compilediag.runs.watch import watch  # noqa: E402
 from compilediag.timeline.fixed_shapes import fixed_shapes_of  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
@@ -566,7 +566,7 @@ def test_a_run_at_fixed_sizes_is_planned_by_what_came(counted: Any) -> None:
             other(batch(rows))
     padded, plain = seen.receipt.invocations
     assert (padded.padded_calls, plain.padded_calls) == (padded.calls, 0)
-    planned, unpadded = plans_of(seen.receipt, Limits(graphs=3))
+    planned, unpadded = bucket_plans(seen.receipt, PlanLimits(graphs=3))
     assert planned.counts == dict.fromkeys(sorted(sizes), 1)
     assert planned.fixed is not None
     assert planned.fixed.buckets == ((64, 512),)

@@ -55,8 +55,6 @@ TOUCHES_FILES = frozenset(
     {
         "compilediag.receipt.file",
         "compilediag.receipt.locate",
-        "compilediag.receipt.loose_file",
-        "compilediag.receipt.schema_page",
         "compilediag.compare.gate.baseline_file",
     }
 )
@@ -239,8 +237,8 @@ def harness_is_a_folder(source: Source) -> Iterator[str]:
 
 
 def only_writers_print(source: Source) -> Iterator[str]:
-    """Only the terminal of the commands and a generator of pages write to stdout and stderr."""
-    if source.name in {"compilediag.commands.terminal", "compilediag.receipt.schema_page"}:
+    """Only the terminal of the commands writes to stdout and stderr."""
+    if source.name == "compilediag.commands.terminal":
         return
     writes = {"print", "click.echo", "sys.stdout.write", "sys.stderr.write"}
     for node in ast.walk(source.tree):

@@ -8,14 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from compilediag.compare.diff import FieldChange, compare
 from compilediag.compare.keys import COUNTS, CauseKey
+from compilediag.compare import diff
 from compilediag.errors import LanesNotComparable
-from compilediag.receipt import fields
+from compilediag.receipt import versions
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import from_plain
 
 EXAMPLE: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "data" / "receipt-example.json").read_text(encoding="utf-8")
@@ -26,7 +27,7 @@ def receipt(change: Callable[[dict[str, Any]], Any] = lambda raw: None) -> Recei
     """The example, changed by a function that gets it as JSON."""
     raw = copy.deepcopy(EXAMPLE)
     change(raw)
-    return from_plain(Receipt, raw)
+    return msgspec.convert(raw, Receipt)
 
 
 def without_the_last(raw: dict[str, Any]) -> None:
@@ -195,7 +196,7 @@ def test_what_an_older_version_could_not_tell_does_not_part_lanes(
 
     path = "lane.numerics_flags.matmul_precision"
     new_in_1_0 = {f"header.{path}"}
-    monkeypatch.setattr(fields, "unknown_to", lambda _: new_in_1_0.__contains__)
+    monkeypatch.setattr(diff, "unknown_to", lambda _: new_in_1_0.__contains__)
     found = compare(receipt(older), receipt(flag))
     assert found.lane_not_recorded == (FieldChange(path, None, "high"),)
     assert not compare(receipt(flag), receipt(flag)).lane_not_recorded
@@ -212,10 +213,10 @@ def test_what_an_older_version_could_not_tell_does_not_part_lanes(
 
 def test_what_a_version_did_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the version that brought each field; what no register knows is of a later one."""
-    known = (fields.Field("a", 1, "A."), fields.Field("b", 2, "B.", since="1.3"))
-    monkeypatch.setattr(fields, "registered", lambda: known)
+    known = (versions.Field("a", 1, "A."), versions.Field("b", 2, "B.", since="1.3"))
+    monkeypatch.setattr(versions, "registered_fields", lambda: known)
     for version, unknown in (("1.0", ["b", "c"]), ("1.3", ["c"]), ("1.10", ["c"])):
-        assert [path for path in "abc" if fields.unknown_to(version)(path)] == unknown
+        assert [path for path in "abc" if versions.unknown_to(version)(path)] == unknown
 
 
 def tracked(name: str = "eval/copy", **changes: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from timelines import process, timeline
 
 from compilediag.diagnosis.figures.pipelines import figures_of, pipelines_of
 from compilediag.diagnosis.rules.pipeline import pipeline_bottleneck
-from compilediag.receipt.build.pipeline import pipeline_section
+from compilediag.receipt.build.tracked import pipeline_section
 from compilediag.timeline.fold import fold
 from compilediag.timeline.pipelines import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Step

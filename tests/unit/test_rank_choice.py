@@ -23,7 +23,7 @@ from compilediag.diagnosis.ranks.fingerprint import (
 )
 from compilediag.diagnosis.ranks.selection import lead_of, select_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary
-from compilediag.receipt.build.ranks import MISSING_KEPT
+from compilediag.receipt.build.ranks import MAX_MISSING
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.many_ranks import ReceiptOptions
 from compilediag.runs.offline.receipts import merged_receipt
@@ -201,9 +201,9 @@ def test_ranks_are_numbers_with_commas(tmp_path: Path) -> None:
 def test_missing_ranks_are_bounded(tmp_path: Path) -> None:
     """Any world size may be given; the receipt can be read back all the same."""
     record = read_record([str(folder_of_ranks(tmp_path / "in"))])
-    section = merged_receipt(record, "lane", MISSING_KEPT + 10).ranks
+    section = merged_receipt(record, "lane", MAX_MISSING + 10).ranks
     assert section is not None
-    assert (len(section.missing), section.missing_count) == (MISSING_KEPT, MISSING_KEPT + 6)
+    assert (len(section.missing), section.missing_count) == (MAX_MISSING, MAX_MISSING + 6)
 
 
 def test_frames_without_room_are_counted_and_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,12 @@ import os
 import subprocess
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 
-from compilediag.receipt.build.run_metadata import ProvenanceFacts, facts_told_by
 from compilediag.runs.artifacts import DIGEST_LIMIT_BYTES, sha256_of
+from msgspec.structs import replace
+
+from compilediag.receipt.provenance_variables import provenance_from
+from compilediag.receipt.schema.identity import Provenance
 
 GIT_TIMEOUT_S = 5.0
 
@@ -42,7 +44,7 @@ def read_provenance(
         return replace(facts_told_by(variables), source_sha256=dict(digests))
     commit, _, message = head.partition("\n")
     status = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return ProvenanceFacts(
+    return Provenance(
         git_commit=commit,
         git_branch=_git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
         git_dirty=None if status is None else bool(status),

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from compilediag.readers.lenient_json import parse
+from compilediag.readers.lenient_json import map_json, parse
 from compilediag.receipt.redact import Redactor
 
 MAX_LOG_BYTES = 256 << 20
@@ -171,16 +171,13 @@ def _cleaned(record: _Record, copied: Copied, redactor: Redactor) -> bytes | Non
     return b"\n".join([prefix + metadata.encode("ascii", "replace"), *lines, b""])
 
 
-def _plain(value: Any) -> Any:
+def _without_markup(value: Any) -> Any:
     """Values without markup and control characters, to any depth."""
-    if isinstance(value, str):
-        return value.translate(_MARKUP)
-    if isinstance(value, list):
-        return [_plain(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        return {key.translate(_MARKUP): _plain(item) for key, item in fields.items()}
-    return value
+    return map_json(
+        value,
+        lambda leaf: leaf.translate(_MARKUP) if isinstance(leaf, str) else leaf,
+        lambda name: name.translate(_MARKUP),
+    )
 
 
 def _with_plain_names(event: Any) -> Any:

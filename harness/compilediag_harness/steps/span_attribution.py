@@ -41,7 +41,7 @@ def _count(source: StepSource, noting: StepSampling | None, rows: Sequence[Row])
     if noting is not None:
         noting.fold()
     measured = source.clock.phases
-    spans = [(row[2].phase, row[0] * 1e-9, row[1] * 1e-9) for row in rows]
+    spans = [(row[2].phase, row[0] / 1e9, row[1] / 1e9) for row in rows]
     if measured.nested or source.optimizing_since is not None or measured.some_ended:
         names: Sequence[str] = [
             measured.holding(began, ended) or phase_at(source, began) for _, began, ended in spans

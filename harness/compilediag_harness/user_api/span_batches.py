@@ -71,7 +71,7 @@ class SpanBatches:
             part = slice(first, first + BATCH_SPANS)
             self.session.emit(
                 SpansEnded(
-                    t=(at_ns - self._origin_ns) * 1e-9,
+                    t=(at_ns - self._origin_ns) / 1e9,
                     names=tuple(name for name, _, _, _ in told),
                     depths=tuple(depth for _, depth, _, _ in told),
                     threads=tuple(

@@ -13,14 +13,13 @@ from timelines import FILE, attempt, false_guard, recompile, timeline
 
 from compilediag import cli
 from compilediag.diagnosis.rules.recompile_fixes import RULES
-from compilediag.receipt.bucket_plan import Limits, plans_of
-from compilediag.receipt.build.invocations import SIZES_KEPT, invocations_section
+from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, histogram
+from compilediag.receipt.build.invocations import MAX_SIZES, invocations_section
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection, SizeRecord
-from compilediag.receipt.size_histogram import histogram
 from compilediag.timeline.invocations import Invocations, ShapeCount
 from compilediag.views.plan import render_plan
 from compilediag.views.style import RenderOptions
@@ -63,7 +62,7 @@ def receipt_with(*invocations: Invocations) -> Receipt:
 
 def test_the_ledger_gives_sizes_counts_and_names() -> None:
     """Two buckets for sizes around 6 and 31, compared with the rules of thumb over these calls."""
-    (found,) = plans_of(receipt_with(batches()), Limits(graphs=2))
+    (found,) = bucket_plans(receipt_with(batches()), PlanLimits(graphs=2))
     assert found.counts == SIZES
     assert found.varying.dims == (("obs:0", "mask:0"),)
     assert found.counted
@@ -83,7 +82,7 @@ def test_limits_reach_the_planner() -> None:
     seen = receipt_with(batches())
 
     def chosen(**limits: Any) -> tuple[int, ...]:
-        (found,) = plans_of(seen, Limits(**limits))
+        (found,) = bucket_plans(seen, PlanLimits(**limits))
         assert found.buckets is not None
         return found.buckets.buckets
 
@@ -97,18 +96,18 @@ def test_most_called_first() -> None:
     """A callable whose sizes never change has no plan; the others stand by their calls."""
     rare = called({"[3]": 1, "[4]": 1}, ("x",), Location(FILE, 50, "rare"))
     fixed = called({"[8]": 900}, ("x",), Location(FILE, 60, "fixed"))
-    found = plans_of(receipt_with(rare, fixed, batches()), Limits())
+    found = bucket_plans(receipt_with(rare, fixed, batches()), PlanLimits())
     assert [item.name for item in found] == ["score", "rare"]
 
 
 def test_two_sizes_make_a_grid_and_three_no_plan() -> None:
     """A graph for each combination of three sizes would be too many: nothing is proposed."""
     pairs = called({"[2, 7]": 9, "[2, 9]": 1, "[4, 7]": 2, "[4, 9]": 5}, ("ids",))
-    (found,) = plans_of(receipt_with(pairs), Limits(graphs=4))
+    (found,) = bucket_plans(receipt_with(pairs), PlanLimits(graphs=4))
     assert found.grid is not None
     assert (found.grid.first, found.grid.second, found.grid.graphs) == ((2, 4), (7, 9), 4)
     three = called({"[1, 2, 3]": 1, "[2, 2, 9]": 1, "[2, 5, 3]": 1}, ("ids",))
-    (found,) = plans_of(receipt_with(three), Limits())
+    (found,) = bucket_plans(receipt_with(three), PlanLimits())
     assert (found.buckets, found.grid, found.alternatives) == (None, None, ())
 
 
@@ -125,17 +124,17 @@ def test_recompiles_tell_sizes_where_no_call_was_counted() -> None:
         )
         cause = recompile(f"0/{number}", where=SCORE, guards=[guard])
         compiles.append(attempt(f"0/{number}", kind="recompile", cause=cause, where=SCORE))
-    (found,) = plans_of(receipt(*compiles), Limits())
+    (found,) = bucket_plans(receipt(*compiles), PlanLimits())
     assert (found.name, found.counted, found.counts) == ("score", False, {5: 1, 8: 1, 16: 1})
     assert found.varying.dims == (("x:0",),)
 
 
 def test_the_receipt_keeps_what_a_plan_needs() -> None:
     """More shapes than are shown are kept as sizes; of more than that, the calls are counted."""
-    many = batches(dict.fromkeys(range(1, SIZES_KEPT + 4), 2))
+    many = batches(dict.fromkeys(range(1, MAX_SIZES + 4), 2))
     (item,) = receipt_with(many).invocations
     assert item.varying is not None
-    assert len(item.varying.sizes) == SIZES_KEPT
+    assert len(item.varying.sizes) == MAX_SIZES
     assert item.varying.other_calls == 3 * 2
     assert len(item.shapes) < 20
 
@@ -179,7 +178,7 @@ def test_what_pads_already_is_planned_by_what_it_was_given() -> None:
     The comparison has the padding that was measured, and the code names what to write instead."""
     asked = {(size,): number for size, number in SIZES.items()}
     calls = called({"[64, 4]": 40, "[512, 4]": 7}, ("obs",), padded=47)
-    (found,) = plans_of(padding(fixed_shape(asked), calls), Limits(graphs=2))
+    (found,) = bucket_plans(padding(fixed_shape(asked), calls), PlanLimits(graphs=2))
     assert (found.counts, found.fixed is not None) == (SIZES, True)
     assert [row.name for row in found.alternatives[:2]] == ["planned", "as it ran"]
     assert found.alternatives[1][1:] == (1, 3.0)
@@ -189,7 +188,7 @@ def test_what_pads_already_is_planned_by_what_it_was_given() -> None:
     assert "cd.FixedShape" not in drawn
     as_planned = fixed_shape(asked, buckets=((8, 32),))
     drawn = render_plan(
-        plans_of(padding(as_planned, calls), Limits(graphs=2)), RenderOptions(width=100)
+        bucket_plans(padding(as_planned, calls), PlanLimits(graphs=2)), RenderOptions(width=100)
     )
     assert drawn.rstrip().endswith("pads to [8, 32] now: as planned")
 
@@ -198,7 +197,9 @@ def test_two_axes_keep_their_names() -> None:
     """A FixedShape of two axes is planned as a grid, with the names that it was given."""
     asked = {(2, 7): 9, (2, 9): 1, (4, 7): 2, (4, 9): 5, (3, 0): 1}
     record = fixed_shape(asked, ((8,), (16,)), ("B", "T"))
-    drawn = render_plan(plans_of(padding(record), Limits(graphs=4)), RenderOptions(width=100))
+    drawn = render_plan(
+        bucket_plans(padding(record), PlanLimits(graphs=4)), RenderOptions(width=100)
+    )
     assert '{"B": [8], "T": [16]} now; write instead' in drawn
     assert drawn.rstrip().endswith('buckets={"B": [2, 4], "T": [7, 9]}')
 
@@ -206,7 +207,7 @@ def test_two_axes_keep_their_names() -> None:
 def test_calls_from_both_sides_are_said() -> None:
     """A function that is called with and without padding: which sizes were needed is not known."""
     calls = called({"[64, 4]": 4, "[5, 4]": 3}, ("obs",), padded=4)
-    (found,) = plans_of(receipt_with(calls), Limits())
+    (found,) = bucket_plans(receipt_with(calls), PlanLimits())
     assert found.padded_calls == 4
     drawn = render_plan((found,), RenderOptions(width=200))
     assert "4 calls of these came from a FixedShape, at sizes that it had padded to" in drawn
@@ -217,7 +218,7 @@ def test_nothing_is_planned_of_a_fixed_shape_that_was_only_warmed_up() -> None:
     from msgspec.structs import replace
 
     record = replace(fixed_shape({}), asked=None)
-    assert plans_of(padding(record), Limits()) == ()
+    assert bucket_plans(padding(record), PlanLimits()) == ()
 
 
 # --- the finding ---
@@ -242,7 +243,7 @@ def found_by_rule(sizes: Mapping[int, int], recompiles: int) -> Any:
 
 
 def test_the_finding_names_sizes_calls_and_buckets() -> None:
-    """A size compiled more than once is reported with what was called, how often, and the fewest
+    """A size compiled more than once is listed with what was called, how often, and the fewest
     buckets that pad little."""
     found = found_by_rule(SIZES, 4)
     assert found.evidence["sizes"] == [5, 7, 30, 8, 32]
@@ -252,7 +253,7 @@ def test_the_finding_names_sizes_calls_and_buckets() -> None:
 
 
 def test_one_recompile_needs_no_plan() -> None:
-    """The default of torch: one recompile, then dynamic. The sizes are shown, buckets are not."""
+    """The default of torch: one recompile, then dynamic. The sizes are listed, buckets are not."""
     found = found_by_rule(SIZES, 1)
     assert found.evidence["distinct_sizes"] == 5
     assert "buckets" not in found.evidence
@@ -263,7 +264,7 @@ def test_one_recompile_needs_no_plan() -> None:
 
 
 def test_ranges_lie_between_the_edges() -> None:
-    """Every size is in one range, of its bucket; a batch above all buckets is kept apart."""
+    """Every size is in one range, of its bucket; a batch above all buckets stands apart."""
     found = histogram({0: 9, 1: 2, 5: 30, 7: 10, 8: 2, 30: 4, 32: 1, 70: 3}, [8, 32], 8)
     assert [section.bucket for section in found.sections] == [8, 32]
     assert [tuple(item) for item in found.sections[0].ranges] == [
@@ -285,7 +286,7 @@ def test_ranges_lie_between_the_edges() -> None:
 def test_the_screen() -> None:
     """Ranges with bars, an edge under each bucket, the comparison, and code to copy."""
     drawn = render_plan(
-        plans_of(receipt_with(batches()), Limits(graphs=2)), RenderOptions(width=60)
+        bucket_plans(receipt_with(batches()), PlanLimits(graphs=2)), RenderOptions(width=60)
     )
     lines = drawn.splitlines()
     assert lines[0].endswith("47 calls · 5 sizes")
@@ -305,9 +306,9 @@ def test_the_screen() -> None:
 
 
 def test_calls_that_were_not_seen_are_said() -> None:
-    """Where not every call was looked at, or shapes were not distinguished, the plan states it."""
+    """Where not every call was looked at, or shapes were not distinguished, the plan says so."""
     seen = receipt_with(called({"[2]": 3, "[4]": 1, None: 6}, ("x",)))
-    (found,) = plans_of(seen, Limits())
+    (found,) = bucket_plans(seen, PlanLimits())
     drawn = render_plan((found._replace(complete=False),), RenderOptions(width=200))
     assert "6 calls had sizes that are not known" in drawn
     assert "COMPILEDIAG_EVERY_STEP=1 looks at all" in drawn
@@ -319,7 +320,9 @@ def test_the_code_of_a_grid_names_both_sizes() -> None:
     pairs = called(
         {"[2, 7]": 9, "[2, 9]": 1, "[4, 7]": 2}, ("ids",), Location(FILE, 3, "Net.forward")
     )
-    drawn = render_plan(plans_of(receipt_with(pairs), Limits(graphs=4)), RenderOptions(width=100))
+    drawn = render_plan(
+        bucket_plans(receipt_with(pairs), PlanLimits(graphs=4)), RenderOptions(width=100)
+    )
     assert (
         'net = cd.FixedShape(net, dims={"ids": {"rows": 0, "length": 1}}, '
         'buckets={"rows": [2, 4], "length": [7, 9]})'
@@ -331,7 +334,7 @@ def test_what_cannot_be_planned_is_said() -> None:
     assert "holds no sizes that change" in render_plan((), RenderOptions())
     three = called({"[1, 2, 3]": 1, "[2, 2, 9]": 1, "[2, 5, 3]": 1}, ("ids",))
     twice = called({"[4, 4]": 1, "[5, 5]": 1}, ("mask",), Location(FILE, 3, "f"))
-    drawn = render_plan(plans_of(receipt_with(three, twice), Limits()), RenderOptions())
+    drawn = render_plan(bucket_plans(receipt_with(three, twice), PlanLimits()), RenderOptions())
     assert "3 sizes change independently" in drawn
     assert "one tensor has this size in two dims" in drawn
     assert "FixedShape(" not in drawn
@@ -341,7 +344,7 @@ def test_names_of_the_target_are_escaped() -> None:
     """A key of a dict may hold anything: no control character reaches the screen as it is."""
     shapes: dict[str | None, int] = {'a\x1b"b=[2]': 1, 'a\x1b"b=[3]': 1}
     drawn = render_plan(
-        plans_of(receipt_with(called(shapes)), Limits()), RenderOptions(ascii_only=True)
+        bucket_plans(receipt_with(called(shapes)), PlanLimits()), RenderOptions(ascii_only=True)
     )
     assert "\x1b" not in drawn
     assert drawn.isascii()
@@ -365,8 +368,8 @@ def test_the_command_prints_the_plan(saved: str, capsys: pytest.CaptureFixture[s
     assert cli.main(["plan", saved, "-k", "2"]) == 0
     assert "buckets=[8, 32])" in capsys.readouterr().out
     assert cli.main(["plan", saved, "-k", "2", "--json"]) == 0
-    (printed,) = json.loads(capsys.readouterr().out)
-    assert (printed["buckets"], printed["counts"]) == ([8, 32], [30, 10, 2, 4, 1])
+    (plan,) = json.loads(capsys.readouterr().out)
+    assert (plan["buckets"], plan["counts"]) == ([8, 32], [30, 10, 2, 4, 1])
 
 
 def test_limits_that_leave_nothing_are_a_usage_error(
