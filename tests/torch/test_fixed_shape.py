@@ -20,7 +20,7 @@ from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.shapes import shape_log  # noqa: E402
 from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
 from compilediag_harness.shapes.shape_errors import CompiledAfterWarmup, ShapeUnusable  # noqa: E402
-from compilediag_harness.shapes.side_effects import unnoticed  # noqa: E402
+from compilediag_harness.shapes.side_effects import restored_eager  # noqa: E402
 from compilediag_harness.torch_internals import torch_api  # noqa: E402
 from compilediag_harness.wire import FixedShapeUsed  # noqa: E402
 
@@ -194,7 +194,7 @@ def test_trials_in_two_threads_leave_compiling_as_it_was() -> None:
     import torch._dynamo
 
     before = torch_api.stance()
-    first, second = unnoticed(torch, torch.sin), unnoticed(torch, torch.cos)
+    first, second = restored_eager(torch, torch.sin), restored_eager(torch, torch.cos)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -501,7 +501,7 @@ def test_sessions_are_told_the_real_sizes_and_whether_calls_have_a_price() -> No
     """Checks and warm-ups are not among the calls; a split batch is several."""
     events: list[Any] = []
     session = Session(events.append, origin=0.0)
-    shape_log.install(session)
+    shape_log.sinks.install(session)
     try:
         plain = FixedShape(torch.sin, {"0": 0}, [4, 8])
         priced = FixedShape(torch.sin, {"0": 0}, [4, 8], cost=lambda size: size)
@@ -512,9 +512,9 @@ def test_sessions_are_told_the_real_sizes_and_whether_calls_have_a_price() -> No
             fixed.warmup(batch(2))
             fixed(batch(3))
         plain(batch(11))
-        shape_log.finish(session)
+        shape_log.sinks.finish(session)
     finally:
-        shape_log.uninstall(session)
+        shape_log.sinks.uninstall(session)
     used = [event for event in events if isinstance(event, FixedShapeUsed)]
     first, second, third = sorted({event.number for event in used})
     told = {(event.number, event.priced) for event in used}

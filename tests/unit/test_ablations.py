@@ -43,9 +43,9 @@ def told() -> Iterator[list[Event]]:
     """What a session is told."""
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
-    tracker_log.install(session)
+    tracker_log.sinks.install(session)
     yield events
-    tracker_log.uninstall(session)
+    tracker_log.sinks.uninstall(session)
 
 
 def test_written_and_read(tmp_path: Path, told: list[Event]) -> None:
@@ -173,7 +173,7 @@ def test_files_that_are_no_report(tmp_path: Path, content: bytes, says: str) -> 
 
 def test_a_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What can be no report is not decoded."""
-    monkeypatch.setattr(user_json, "LARGEST_BYTES", 10)
+    monkeypatch.setattr(user_json, "MAX_BYTES", 10)
     path = tmp_path / "ablation.json"
     path.write_bytes(b" " * 11)
     with pytest.raises(ValueError, match="is larger than"):

@@ -34,9 +34,9 @@ def listening(clock: list[float]) -> Iterator[Listening]:
     """A session that is told of pipelines."""
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
-    pipeline_log.install(session)
+    pipeline_log.sinks.install(session)
     yield session, events
-    pipeline_log.uninstall(session)
+    pipeline_log.sinks.uninstall(session)
 
 
 def stretches(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
@@ -84,7 +84,7 @@ def test_nothing_happens_without_a_session(monkeypatch: pytest.MonkeyPatch) -> N
     """No clock is read, no stretch made, nothing told, no event, no thread, and `line` is empty."""
     loop = pipeline("rollout", slots=2)
     for owner, name in (
-        *((module, "_monotonic"), (pipeline_log, "tell"), (module, "Stretch")),
+        *((module, "_monotonic"), (pipeline_log, "add"), (module, "Measured")),
         *((spans.span, "__enter__"), (threading.Thread, "start")),
     ):
         monkeypatch.setattr(owner, name, lambda *_: pytest.fail("something is measured"))
@@ -95,7 +95,7 @@ def test_nothing_happens_without_a_session(monkeypatch: pytest.MonkeyPatch) -> N
         "dispatch_wait",
         "pool",
         "samples",
-        "_checked",
+        "_to_count",
         "__enter__",
         "__exit__",
     }
@@ -113,9 +113,9 @@ def test_what_was_before_a_session_is_not_told() -> None:
     events: list[Event] = []
     session = Session(events.append)
     with loop.train():
-        pipeline_log.install(session)
-    pipeline_log.finish(session)
-    pipeline_log.uninstall(session)
+        pipeline_log.sinks.install(session)
+    pipeline_log.sinks.finish(session)
+    pipeline_log.sinks.uninstall(session)
     assert events == []
 
 
@@ -133,7 +133,7 @@ def test_stretches_are_told(listening: Listening, clock: list[float]) -> None:
     with loop.train(samples=4):
         clock[0] = 4.5
     loop.pool(7)
-    pipeline_log.finish(session)
+    pipeline_log.sinks.finish(session)
     assert stretches(events) == [
         ("wait", 0.0, 1.0, 0, -1),
         ("infer", 1.0, 2.0, 6, 0),
@@ -153,9 +153,9 @@ def test_they_are_told_in_batches(listening: Listening) -> None:
         with loop.train():
             pass
     assert len(events) == 2
-    pipeline_log.finish(session)
+    pipeline_log.sinks.finish(session)
     assert len(stretches(events)) == 1025
-    pipeline_log.finish(session)
+    pipeline_log.sinks.finish(session)
     assert len(events) == 3, "nothing is told twice"
 
 
@@ -176,7 +176,7 @@ def test_work_that_raises_is_no_work(listening: Listening) -> None:
     for enter in (loop.train, loop.infer, loop.dispatch_wait):
         with pytest.raises(TimeoutError), enter():
             raise TimeoutError
-    pipeline_log.finish(session)
+    pipeline_log.sinks.finish(session)
     assert [row[0] for row in stretches(events)] == ["wait"]
 
 
@@ -221,7 +221,7 @@ def test_tasks_and_threads_share_a_loop(listening: Listening) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    pipeline_log.finish(session)
+    pipeline_log.sinks.finish(session)
     assert [row[0] for row in stretches(events)] == ["infer"] * 6
 
 
@@ -229,11 +229,11 @@ def test_a_signal_handler_may_measure_too(listening: Listening) -> None:
     """One that runs while a batch is written neither waits for ever nor loses anything."""
     session, events = listening
     loop = pipeline()
-    writer = pipeline_log.writers[-1]
+    writer = pipeline_log.sinks.all[-1]
     lock: Any = writer._lock
     with lock, loop.train():
         pass
-    pipeline_log.finish(session)
+    pipeline_log.sinks.finish(session)
     assert len(stretches(events)) == 1
 
 
@@ -277,7 +277,7 @@ def test_bad_numbers_raise_with_and_without_a_session(installed: bool) -> None:
     """What a program does must not depend on whether it is observed."""
     session = Session(lambda _: None)
     if installed:
-        pipeline_log.install(session)
+        pipeline_log.sinks.install(session)
     try:
         loop = pipeline()
         with pytest.raises(TypeError, match="must be an integer, not float"):
@@ -291,7 +291,7 @@ def test_bad_numbers_raise_with_and_without_a_session(installed: bool) -> None:
         with pytest.raises(ValueError, match="slots must be 1 or more"):
             pipeline(slots=0)
     finally:
-        pipeline_log.uninstall(session)
+        pipeline_log.sinks.uninstall(session)
 
 
 def test_the_real_clock_is_monotonic() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from compilediag.timeline.batches import apart
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps.phases import DATA_WAIT, FORWARD, HOLDS_PHASES, SPANS
+from compilediag_harness.base.session_sinks import BATCH_ROWS
+from compilediag_harness.base.step_phases import DATA_WAIT, FORWARD, HOLDS_PHASES, SPANS
 from compilediag_harness.user_api import spans
-from compilediag_harness.user_api.span_batches import BATCH_SPANS, MAIN_THREAD, Row
+from compilediag_harness.user_api.span_batches import MAIN_THREAD, Row
 from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import Event, SpanEnded, SpansEnded
 
@@ -155,10 +156,10 @@ def test_memory_is_bounded(listening: tuple[Session, list[Event]], clock: list[f
     """However many spans end within a quarter of a second, a full batch is written."""
     _, events = listening
     clock[0] = 1.0
-    for _ in range(BATCH_SPANS + 1):
+    for _ in range(BATCH_ROWS + 1):
         with span("flood"):
             pass
-    assert [len(told([event])) for event in events] == [1, BATCH_SPANS]
+    assert [len(told([event])) for event in events] == [1, BATCH_ROWS]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ def test_spans_are_told_to_the_steps(
         heard.extend((row[2].phase, row[0], row[1], row[4]) for row in rows)
         return ["backward"] * len(rows)
 
-    monkeypatch.setattr(spans, "_place", None)
+    monkeypatch.setattr(spans, "_attribute", spans._unknown)
     session = Session(events.append, origin=0.0)
     spans.install(session, None, place)
     with span(name):
@@ -203,7 +204,7 @@ def test_spans_of_a_thread_that_steps_wait_for_it(
         mine = threading.get_ident() == stepping or ending
         return ["forward" if mine else None if row[4] == stepping else "" for row in rows]
 
-    monkeypatch.setattr(spans, "_place", place)
+    monkeypatch.setattr(spans, "_attribute", place)
     with span("mine"):
         pass
     other = threading.Thread(target=lambda: [span("other").__enter__().__exit__(), write()])

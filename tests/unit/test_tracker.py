@@ -37,10 +37,10 @@ def told() -> Iterator[list[Event]]:
     """What a session is told."""
     events: list[Event] = []
     session = Session(events.append, origin=100.0)
-    tracker_log.install(session)
+    tracker_log.sinks.install(session)
     yield events
-    tracker_log.finish(session)
-    tracker_log.uninstall(session)
+    tracker_log.sinks.finish(session)
+    tracker_log.sinks.uninstall(session)
 
 
 def runs(events: list[Event]) -> list[RunTracked]:
@@ -178,7 +178,7 @@ def test_as_a_block(told: list[Event]) -> None:
 def test_names_without_end() -> None:
     """A program that makes up names does not fill its memory; what is left out is counted."""
     lane = tracker().start_run()
-    most = tracked_run.NAMES_LIMIT
+    most = tracked_run.MAX_NAMES
     for number in range(most + 3):
         lane.record_step(number, {f"m{number}": 1.0}, **{f"c{number}": 1.0})
     found = lane.finish_run()
@@ -214,11 +214,11 @@ def test_a_run_in_progress_when_the_process_ends(clock: list[float]) -> None:
     """It is told as it is, median included, and as not finished."""
     events: list[Event] = []
     session = Session(events.append)
-    tracker_log.install(session)
+    tracker_log.sinks.install(session)
     lane = tracker().start_run()
     lane.record_step(0, {"loss": 1.0})
-    tracker_log.finish(session)
-    tracker_log.uninstall(session)
+    tracker_log.sinks.finish(session)
+    tracker_log.sinks.uninstall(session)
     (found,) = [run for run in runs(events) if run.steps]
     assert (found.state, found.metrics[1].median) == ("running", 1.0)
     lane.finish_run()
@@ -235,15 +235,15 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> 
 def test_many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the tracker nor the session keeps more than so many; the session says how many more
     there were."""
-    monkeypatch.setattr(tracker_log, "RUN_LIMIT", 3)
+    monkeypatch.setattr(tracker_log, "MAX_RUNS", 3)
     events: list[Event] = []
     session = Session(events.append)
-    tracker_log.install(session)
+    tracker_log.sinks.install(session)
     lane = tracker()
     for _ in range(5):
         lane.start_run().finish_run()
-    tracker_log.finish(session)
-    tracker_log.uninstall(session)
+    tracker_log.sinks.finish(session)
+    tracker_log.sinks.uninstall(session)
     mine = [run for run in runs(events) if run.state == "finished"]
     assert len(mine) == 3
     assert [event.count for event in events if isinstance(event, TrackedRunsLeftOut)] == [2]
@@ -254,10 +254,10 @@ def test_a_fault_of_ours_is_not_the_program_s(
 ) -> None:
     """The run ends as it would have, and the fault is written down."""
 
-    def broken(*_: object) -> RunTracked:
+    def broken(*_: object, **__: object) -> RunTracked:
         raise ValueError("no")
 
-    monkeypatch.setattr(tracker_log, "_retimed", broken)
+    monkeypatch.setattr(tracker_log, "replace", broken)
     assert tracker().start_run().finish_run().state == "finished"
     assert [type(event).__name__ for event in told] == ["FaultOccurred"]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from compilediag_harness.shapes.dims import AxisDims
-
 COARSE = 1e-4
 """Precisions above this are coarse (16 bit): a few roundings are already much of a value."""
 
@@ -63,14 +61,13 @@ def _tolerance(torch: Any, one: Any, values: Any, noise: float) -> float:
     eps = float(torch.finfo(one.dtype).eps)
     finite = values[values.isfinite()].abs()
     scale = float(finite.max()) if finite.numel() else 0.0
-    least = _ROUNDINGS[eps > COARSE] * eps * scale
-    # Bounded: what two sizes differ by may be the very dependence that is looked for.
-    return min(max(least, 4.0 * noise), 8.0 * least)
+    lowest = _ROUNDINGS[eps > COARSE] * eps * scale
+    # Bounded: the difference of two sizes may be the very dependence to be found.
+    return min(max(lowest, 4.0 * noise), 8.0 * lowest)
 
 
-def noise_of(torch: Any, all_rows: Any, one_less: Any, dims: AxisDims) -> float:
-    """Largest difference of the rows that both results have; 0 where that cannot be told."""
-    row_dim = next((dim for axis, dim in dims if axis == 0), None)
+def noise_of(all_rows: Any, one_less: Any, row_dim: int | None) -> float:
+    """Largest difference of the rows that both results have; 0 where they cannot be compared."""
     if one_less is None or row_dim is None or not all_rows.is_floating_point():
         return 0.0
     common = all_rows.narrow(row_dim, 0, one_less.shape[row_dim])

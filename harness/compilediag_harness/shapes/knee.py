@@ -1,8 +1,8 @@
 """The batch size from which on more rows a call bring no more rows a second, measured.
 
 Sizes are measured in turn, so that a machine that is busy for a while slows all of them and not
-one. A sudden loss is measured again before it is believed. Where the noise is larger than what is
-gained, no size is named. Measuring is the caller's; here is only arithmetic, standard library only.
+one. A sudden loss is measured again before it is believed. Where the noise is larger than the
+gain, no size is named. The caller measures; here is only arithmetic, standard library only.
 """
 
 from __future__ import annotations
@@ -137,20 +137,18 @@ def _decided(
     measured: Sequence[SizeMeasured], stopped: Sequence[SizeMeasured], within: float
 ) -> Knee:
     best = max(item.rows_per_s for item in measured)
-    place = next(
-        index for index, item in enumerate(measured) if item.rows_per_s >= (1.0 - within) * best
-    )
-    knee = measured[place]
-    below = measured[place - 1] if place else None
+    index = next(i for i, item in enumerate(measured) if item.rows_per_s >= (1.0 - within) * best)
+    knee = measured[index]
+    below = measured[index - 1] if index else None
     gain = None if below is None else knee.rows_per_s / below.rows_per_s - 1.0
     fastest = max(measured, key=lambda item: item.rows_per_s)
     noise = max(item.spread for item in (knee, below or knee, fastest))
-    told = (*measured, *stopped)
+    tried = (*measured, *stopped)
     # Of the smallest size it is only claimed that no other gains more than `within`.
     if noise > (within if gain is None else gain):
         reason = f"calls differ by {noise:.0%} at one size: more than what a size gains"
-        return Knee(None, told, gain, noise, reason)
-    return Knee(knee.size, told, gain, noise)
+        return Knee(None, tried, gain, noise, reason)
+    return Knee(knee.size, tried, gain, noise)
 
 
 def _quartiles(seconds: Sequence[float]) -> tuple[float, float]:

@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.shapes import shape_log
+from compilediag_harness.shapes.gradients import backward
 from compilediag_harness.shapes.knee import Knee, SizeMeasured, find_knee
 from compilediag_harness.shapes.padded_calls import PaddedCalls
 from compilediag_harness.shapes.shape_errors import ShapeUnusable
-from compilediag_harness.shapes.side_effects import ModuleState, RandomStates, modules_of
-from compilediag_harness.shapes.warming import backward, repeated, times_to_warm
+from compilediag_harness.shapes.side_effects import restored
+from compilediag_harness.shapes.warming import calls_to_warm, repeated
 from compilediag_harness.wire import KneeMeasured
 
 LONG_ENOUGH_S = 0.005
-"""Brief calls are measured together until they take so many seconds."""
+"""Brief calls are repeated and measured as one until they take so many seconds."""
 
 
 def knee_of(
@@ -31,7 +31,7 @@ def knee_of(
     cap: int | None,
     rounds: int,
 ) -> Knee:
-    """The knee among the sizes of a callable, measured with rows of the example and told.
+    """The knee among the sizes of a callable, measured with rows of the example.
 
     Raises:
         ShapeUnusable: the example has no rows, or there are several axes.
@@ -40,29 +40,35 @@ def knee_of(
     sizes, *others = settings.buckets
     if others:
         raise ShapeUnusable("knee measures the sizes of one axis: measure others by hand")
-    call = calls.read(args, kwargs)
-    if 0 in call.sizes:
-        raise ShapeUnusable("knee needs an example with at least one row: its rows are repeated")
-    modules = modules_of(settings.function, torch.nn.Module)
-    state, random_states = ModuleState(torch, modules), RandomStates.now(torch)
+    call = calls.read_example(args, kwargs, "knee", ": its rows are repeated")
     frozen, calls.frozen = calls.frozen, None
-    ready: dict[int, Callable[[], float]] = {}
+    timers: dict[int, Callable[[], float]] = {}
 
     def seconds(size: int) -> float:
-        if size not in ready:
-            ready[size] = _timer(calls, *repeated(calls, call, (size,)), times_to_warm(torch, call))
-        return ready[size]()
+        if size not in timers:
+            timers[size] = _timer(
+                calls, *repeated(calls, call, (size,)), calls_to_warm(torch, call)
+            )
+        return timers[size]()
 
     def fits(size: int) -> bool:
         return cap is None or size <= cap
 
     try:
-        knee = find_knee(seconds, sizes, fits=fits, rounds=rounds)
+        with restored(torch, settings.function):
+            knee = find_knee(seconds, sizes, fits=fits, rounds=rounds)
     finally:
         calls.frozen = frozen
-        state.put_back()
-        random_states.put_back(torch)
-    _tell(calls, knee, torch.is_grad_enabled())
+    calls.emit(
+        KneeMeasured,
+        sizes=tuple(item.size for item in knee.measured),
+        call_s=tuple(item.call_s if item.seconds else None for item in knee.measured),
+        slow_call_s=tuple(_slow(item) for item in knee.measured),
+        problems=tuple(item.problem for item in knee.measured),
+        knee=knee.size,
+        reason=knee.reason,
+        backward=torch.is_grad_enabled(),
+    )
     return knee
 
 
@@ -71,36 +77,17 @@ def _timer(calls: PaddedCalls, args: Any, kwargs: Any, times: int) -> Callable[[
     torch = calls.torch
     wait = torch.cuda.synchronize if torch.cuda.is_initialized() else lambda: None
 
-    def seconds(number: int) -> float:
+    def seconds(count: int) -> float:
         wait()
         began = time.perf_counter()
-        for _ in range(number):
+        for _ in range(count):
             backward(torch, calls.run(args, kwargs, counted=False))
         wait()
-        return (time.perf_counter() - began) / number
+        return (time.perf_counter() - began) / count
 
     seconds(times)
-    number = max(1, math.ceil(LONG_ENOUGH_S / max(seconds(1), 1e-9)))
-    return lambda: seconds(number)
-
-
-def _tell(calls: PaddedCalls, knee: Knee, grad: bool) -> None:
-    of = calls.declared
-    shape_log.tell(
-        lambda t, step: KneeMeasured(
-            t,
-            step,
-            of.number,
-            of.function,
-            sizes=tuple(item.size for item in knee.measured),
-            call_s=tuple(item.call_s if item.seconds else None for item in knee.measured),
-            slow_call_s=tuple(_slow(item) for item in knee.measured),
-            problems=tuple(item.problem for item in knee.measured),
-            knee=knee.size,
-            reason=knee.reason,
-            backward=grad,
-        )
-    )
+    count = max(1, math.ceil(LONG_ENOUGH_S / max(seconds(1), 1e-9)))
+    return lambda: seconds(count)
 
 
 def _slow(item: SizeMeasured) -> float | None:

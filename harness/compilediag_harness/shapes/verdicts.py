@@ -9,9 +9,10 @@ from typing import Any
 
 from compilediag_harness.shapes import probes
 from compilediag_harness.shapes.comparing import Comparison, compared, noise_of
+from compilediag_harness.shapes.dims import row_dim_of
+from compilediag_harness.shapes.outputs import Outputs
 from compilediag_harness.shapes.padding_report import HARMFUL, Verdict
 from compilediag_harness.shapes.side_effects import ModuleState
-from compilediag_harness.shapes.unpadding import Outputs
 
 UNPADDED = "unpadded"
 ONE_LESS = "one row less"
@@ -32,12 +33,16 @@ class Run:
 def verdicts_of(
     torch: Any, outputs: Outputs, runs: Mapping[str, Run], state: ModuleState
 ) -> dict[str, Verdict]:
-    """One for each output; for buffers, arguments and gradients where there is something to say."""
+    """One for each output; for buffers, arguments and gradients only where they change."""
     rng = draws(runs)
     found: dict[str, Verdict] = {}
-    for place, path in enumerate(outputs.paths):
-        if isinstance(runs[UNPADDED].leaves[place], torch.Tensor):
-            found[path] = _of_output(torch, outputs, runs, place, rng)
+    for index, path in enumerate(outputs.paths):
+        if isinstance(runs[UNPADDED].leaves[index], torch.Tensor):
+            values = {name: run.leaves[index] for name, run in runs.items()}
+            row_dim = row_dim_of(outputs.dims[index])
+            noise = noise_of(values[UNPADDED], values.get(ONE_LESS), row_dim)
+            has_rows = bool(outputs.dims[index])
+            found[path] = _judged(torch, values, noise, row_dim, rng, has_rows=has_rows)
     found.update(_of_state(torch, runs, state, rng))
     found.update(_of_gradients(torch, runs, rng))
     return found
@@ -46,16 +51,6 @@ def verdicts_of(
 def draws(runs: Mapping[str, Run]) -> bool:
     """Whether random numbers were drawn."""
     return runs[UNPADDED].rng_consumed or runs[probes.ZEROS].rng_consumed
-
-
-def _of_output(
-    torch: Any, outputs: Outputs, runs: Mapping[str, Run], place: int, rng: bool
-) -> Verdict:
-    values = {name: run.leaves[place] for name, run in runs.items()}
-    dims = outputs.dims[place]
-    noise = noise_of(torch, values[UNPADDED], values.get(ONE_LESS), dims)
-    row_dim = next((dim for axis, dim in dims if axis == 0), None)
-    return _judged(torch, values, noise, row_dim, rng, has_rows=bool(dims))
 
 
 def _judged(

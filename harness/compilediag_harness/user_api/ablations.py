@@ -1,8 +1,8 @@
-"""Reports of ablations: curves of a model, whole and by layer, that fit what they say they are of.
+"""Reports of ablations: curves of a model, whole and by layer, that fit the model they name.
 
 A report is validated before it is written: every curve is as long as `steps`, the layer keys are
-those of a model of that depth, the architecture is named. Two reports of different weeks are then
-opened by the same reader, and compared without a look at the program that made them.
+those of a model of that depth, the architecture is named. Reports of different weeks can
+then be compared without a look at the program that made them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import math
 import os
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, cast
 
 from compilediag_harness.base import user_json
 from compilediag_harness.user_api import tracker_log
-from compilediag_harness.user_api.to_jsonable import config_of, name_of, number_of, whole_number
+from compilediag_harness.user_api.to_jsonable import to_config, to_count, to_float, to_name
 from compilediag_harness.wire import AblationWritten
 
 SCHEMA, SCHEMA_VERSION, MAJOR = "compilediag.ablation", "1.0", 1
@@ -30,13 +29,13 @@ FIELDS = (
     *("steps", "curves", "layers", "not_finite"),
 )
 
-LONGEST = 1_000_000
-"""Most steps of a report."""
+MAX_STEPS = 1_000_000
+"""Steps of a report."""
 
-NUMBERS = 4_000_000
-"""Most numbers of all its curves together."""
+MAX_NUMBERS = 4_000_000
+"""Numbers of all curves of a report together."""
 
-PROBLEMS_SHOWN = 20
+MAX_PROBLEMS = 20
 
 _INDEX = re.compile(r"\d+\Z")
 
@@ -44,7 +43,7 @@ Curve = Sequence[float | None]
 
 
 class AblationInvalid(ValueError):
-    """A report does not fit what it says it is of; the message names every problem."""
+    """A report does not fit the model it names; the message lists every problem."""
 
 
 class Ablation:
@@ -60,10 +59,10 @@ class Ablation:
         self.name = _text(given.get("name"), "name", problems)
         self.architecture = _text(given.get("architecture"), "architecture", problems)
         self.depth = _depth(given.get("depth"), problems)
-        self.config: dict[str, Any] = config_of(given.get("config"))
+        self.config: dict[str, Any] = to_config(given.get("config"))
         """What else identifies the model and the run."""
         baseline = given.get("baseline")
-        self.baseline = None if baseline is None else name_of(baseline)
+        self.baseline = None if baseline is None else to_name(baseline)
         """The report this one is to be held against, by its name."""
         self.steps = _steps(given.get("steps"), problems)
         lost = [int(given.get("not_finite") or 0)]
@@ -79,8 +78,8 @@ class Ablation:
         held = len(self.steps) * (
             len(self.curves) + sum(len(item) for item in self.layers.values())
         )
-        if held > NUMBERS:
-            problems.append(f"the curves hold {held:,} numbers, and {NUMBERS:,} are the most")
+        if held > MAX_NUMBERS:
+            problems.append(f"the curves hold {held:,} numbers, and {MAX_NUMBERS:,} are the most")
         _refuse(problems)
 
     def _layers(
@@ -94,7 +93,7 @@ class Ablation:
         layers = cast("Mapping[Any, Any]", given)
         problems += key_problems([str(key) for key in layers], self.depth)
         return {
-            name_of(key): _curves(item, f"layers[{str(key)!r}]", len(self.steps), problems, lost)
+            to_name(key): _curves(item, f"layers[{str(key)!r}]", len(self.steps), problems, lost)
             for key, item in layers.items()
         }
 
@@ -113,9 +112,8 @@ class Ablation:
             OSError: the disk does not take it; an older file is left as it was.
         """
         checked = Ablation(self.document())
-        content = user_json.encoded(checked.document())
-        user_json.write(path, content)
-        _tell(checked, Path(os.path.abspath(path)).as_uri(), content)
+        content = user_json.write(path, checked.document())
+        _emit(checked, Path(os.path.abspath(path)).as_uri(), content)
         return os.fspath(path)
 
     def __repr__(self) -> str:
@@ -185,7 +183,7 @@ def key_problems(keys: Sequence[str], depth: int) -> list[str]:
             )
         else:
             found.add(numbers[0])
-    missing = [str(index) for index in range(min(depth, LONGEST)) if index not in found]
+    missing = [str(index) for index in range(min(depth, MAX_STEPS)) if index not in found]
     if missing:
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         problems.append(f"depth is {depth}, and there is no layer {', '.join(missing[:8])}{more}")
@@ -196,11 +194,11 @@ def _text(value: Any, what: str, problems: list[str]) -> str:
     if not isinstance(value, str) or not value.strip():
         problems.append(f"{what} must name {'it' if what == 'name' else 'the model under test'}")
         return ""
-    return name_of(value)
+    return to_name(value)
 
 
 def _depth(value: Any, problems: list[str]) -> int:
-    depth = whole_number(value, "depth")
+    depth = to_count(value, "depth")
     if depth == 0:
         problems.append("depth must be 1 or more")
     return depth
@@ -211,10 +209,10 @@ def _steps(value: Any, problems: list[str]) -> list[int]:
         problems.append("steps must be a list of integers")
         return []
     given = cast("Sequence[Any]", value)
-    if not 0 < len(given) <= LONGEST:
-        problems.append(f"steps must hold 1 to {LONGEST:,} integers, not {len(given):,}")
+    if not 0 < len(given) <= MAX_STEPS:
+        problems.append(f"steps must hold 1 to {MAX_STEPS:,} integers, not {len(given):,}")
         return []
-    steps = [whole_number(item, "a step") for item in given]
+    steps = [to_count(item, "a step") for item in given]
     for before, after in pairwise(steps):
         if after <= before:
             problems.append(f"steps must ascend: {after} follows {before}")
@@ -234,15 +232,15 @@ def _curves(
     curves = cast("Mapping[Any, Any]", value)
     found: dict[str, list[float | None]] = {}
     for name, curve in curves.items():
-        told = f"{where}[{str(name)[:80]!r}]"
+        curve_path = f"{where}[{str(name)[:80]!r}]"
         if not isinstance(curve, Sequence) or isinstance(curve, (str, bytes)):
-            problems.append(f"{told} must be a list of numbers")
+            problems.append(f"{curve_path} must be a list of numbers")
             continue
         numbers = cast("Sequence[Any]", curve)
         if length and len(numbers) != length:
-            problems.append(f"{told} has {len(numbers):,} numbers for {length:,} steps")
+            problems.append(f"{curve_path} has {len(numbers):,} numbers for {length:,} steps")
             continue
-        found[name_of(name)] = [_finite(number_of(item, told), lost) for item in numbers]
+        found[to_name(name)] = [_finite(to_float(item, curve_path), lost) for item in numbers]
     return found
 
 
@@ -256,28 +254,25 @@ def _finite(number: float | None, lost: list[int]) -> float | None:
 def _refuse(problems: list[str]) -> None:
     if not problems:
         return
-    shown = "; ".join(problems[:PROBLEMS_SHOWN])
-    more = len(problems) - PROBLEMS_SHOWN
+    shown = "; ".join(problems[:MAX_PROBLEMS])
+    more = len(problems) - MAX_PROBLEMS
     raise AblationInvalid(shown + (f"; and {more} more problems" if more > 0 else ""))
 
 
-def _tell(report: Ablation, uri: str, content: bytes) -> None:
+def _emit(report: Ablation, uri: str, content: bytes) -> None:
     digest = hashlib.sha256(content).hexdigest()
-    at = time.monotonic()
-    for teller in tracker_log.tellers:
-        session = teller.session
-        session.emit(
-            AblationWritten(
-                t=session.at(at),
-                name=report.name,
-                architecture=report.architecture,
-                depth=report.depth,
-                steps=len(report.steps),
-                curves=len(report.curves),
-                layers=len(report.layers),
-                baseline=report.baseline,
-                uri=uri,
-                bytes=len(content),
-                sha256=digest,
-            )
+    tracker_log.sinks.emit(
+        lambda t, _: AblationWritten(
+            t=t,
+            name=report.name,
+            architecture=report.architecture,
+            depth=report.depth,
+            steps=len(report.steps),
+            curves=len(report.curves),
+            layers=len(report.layers),
+            baseline=report.baseline,
+            uri=uri,
+            bytes=len(content),
+            sha256=digest,
         )
+    )

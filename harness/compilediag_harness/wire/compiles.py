@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from compilediag_harness.wire.event import Event, event
 from compilediag_harness.wire.quoted import Location
 
 
-@dataclass(frozen=True, slots=True)
-class CompileStarted:
+@event
+class CompileStarted(Event):
     """Dynamo, a lazy backward or a CUDA-graph recording began to compile."""
 
-    t: float
     step: int
     trigger: str
     compile_id: str
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+@event
+class Compiled(Event):
     """One compilation metrics row of torch: an attempt to compile one frame ended."""
 
-    t: float
     step: int
     compile_id: str
     """As torch spells it: "0/1", "0/0_1" for a restart, "!1/1/0" under compiled autograd."""
@@ -51,20 +48,18 @@ class Compiled:
     cache_misses: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DynamoReset:
+@event
+class DynamoReset(Event):
     """`torch._dynamo.reset()` was called: ids restart, the epoch advances to `epoch`."""
 
-    t: float
     step: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class GraphBroke:
+@event
+class GraphBroke(Event):
     """torch reported a graph break; `text` is torch's whole report of it."""
 
-    t: float
     step: int
     compile_id: str
     epoch: int
@@ -73,44 +68,40 @@ class GraphBroke:
     """torch suppressed the stack because it had printed this break before."""
 
 
-@dataclass(frozen=True, slots=True)
-class CollectivesPlanned:
+@event
+class CollectivesPlanned(Event):
     """The collectives that inductor put into one compiled graph, in the order in which every rank
     must run them; only a trace tells of them."""
 
-    t: float
     step: int
     compile_id: str
     epoch: int
     operations: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FrameSkipped:
+@event
+class FrameSkipped(Event):
     """Dynamo decided not to compile a frame it was asked to, without a metrics row."""
 
-    t: float
     step: int
     frame: Location
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class WarningSeen:
+@event
+class WarningSeen(Event):
     """A warning of torch's compile loggers (recompile limit, suppressed errors, CUDA graphs...)."""
 
-    t: float
     step: int
     compile_id: str
     logger: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CudagraphRecorded:
+@event
+class CudagraphRecorded(Event):
     """torch recorded a CUDA graph; after the first so many of a process they are only counted."""
 
-    t: float
     step: int
     epoch: int
     compile_id: str
@@ -134,11 +125,10 @@ class CudagraphRecorded:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class CudagraphsRan:
+@event
+class CudagraphsRan(Event):
     """What CUDA graphs did since the last such record; the first tuples are parallel."""
 
-    t: float
     compile_ids: tuple[str, ...]
     recordings: tuple[int, ...]
     replays: tuple[int, ...]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from compilediag_harness.wire.event import Event, event
 from compilediag_harness.wire.quoted import Location
 
 
-@dataclass(frozen=True, slots=True)
-class FixedShapeUsed:
+@event
+class FixedShapeUsed(Event):
     """Calls that a `FixedShape` made since its last such record; one batch may be several calls."""
 
-    t: float
     number: int
     """The `FixedShape`, by a number that it has in all records of the process."""
     function: Location
@@ -35,11 +33,10 @@ class FixedShapeUsed:
     """Dimensions of each axis by the arguments that have it: "obs:0"; parallel to `axes`."""
 
 
-@dataclass(frozen=True, slots=True)
-class FixedShapeWarmed:
+@event
+class FixedShapeWarmed(Event):
     """A `FixedShape` called what it wraps at every size; from here on nothing should compile."""
 
-    t: float
     step: int
     number: int
     function: Location
@@ -52,11 +49,10 @@ class FixedShapeWarmed:
     """When the warm-up began, in seconds; `t` is its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class FixedShapeCompiled:
+@event
+class FixedShapeCompiled(Event):
     """Something was compiled or recorded in a call of a `FixedShape` that had been warmed up."""
 
-    t: float
     step: int
     number: int
     function: Location
@@ -66,11 +62,10 @@ class FixedShapeCompiled:
     """torch's trigger and compile id of each: "DYNAMO 0/1"."""
 
 
-@dataclass(frozen=True, slots=True)
-class PaddingChecked:
+@event
+class PaddingChecked(Event):
     """What `FixedShape.check` found out; tuples from `outputs` to `bitwise` are parallel."""
 
-    t: float
     step: int
     number: int
     function: Location
@@ -89,11 +84,10 @@ class PaddingChecked:
     bitwise: tuple[bool, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RowsRun:
+@event
+class RowsRun(Event):
     """A loop over rows that are done one after the other has ended."""
 
-    t: float
     step: int
     number: int
     function: Location
@@ -109,11 +103,10 @@ class RowsRun:
     """False: it was switched off, or what was called has no fixed sizes."""
 
 
-@dataclass(frozen=True, slots=True)
-class KneeMeasured:
+@event
+class KneeMeasured(Event):
     """A `FixedShape` was measured at its sizes, for the knee of its throughput."""
 
-    t: float
     step: int
     number: int
     function: Location

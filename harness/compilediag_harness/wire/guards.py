@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from compilediag_harness.wire.event import Event, event
 from compilediag_harness.wire.quoted import Location
 
 
@@ -63,11 +64,10 @@ class EntryDiff:
     """Leaf guards that could not be evaluated from Python."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recompiled:
+@event
+class Recompiled(Event):
     """torch asked why no cache entry of a frame fits: the attempt to compile it again begins."""
 
-    t: float
     step: int
     compile_id: str
     epoch: int
@@ -81,11 +81,10 @@ class Recompiled:
     """Why the entries could not be analysed, if so."""
 
 
-@dataclass(frozen=True, slots=True)
-class HazardsChecked:
+@event
+class HazardsChecked(Event):
     """After a step in which something compiled, guards already false were looked for."""
 
-    t: float
     step: int
     frame: Location
     guards: tuple[FalseGuard, ...]
@@ -97,11 +96,10 @@ class HazardsChecked:
     """Why the check was not made or not finished ("over 50 ms"), if so."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnguardedChanged:
+@event
+class UnguardedChanged(Event):
     """Hooks or methods of a compiled module changed after its compile; no guard sees it."""
 
-    t: float
     step: int
     frame: Location
     what: str

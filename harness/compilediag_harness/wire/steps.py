@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from compilediag_harness.wire.event import Event, event
 
 
-@dataclass(frozen=True, slots=True)
-class StepsEnded:
+@event
+class StepsEnded(Event):
     """A batch of finished steps, in order; tuples are parallel, in seconds."""
 
-    t: float
     first: int
     source: str
     """What marked the steps: "step()", "optimizer", "call" (outermost compiled call)."""
@@ -40,12 +41,11 @@ class StepsEnded:
         return tuple(end - began for began, end in zip(begins, self.ends, strict=False))
 
 
-@dataclass(frozen=True, slots=True)
-class SpanEnded:
+@event
+class SpanEnded(Event):
     """A named stretch of the run ended. Nested spans carry their depth; inner time is not the
     outer's when goodput is added up. Old journals hold one record a span, new ones `SpansEnded`."""
 
-    t: float
     step: int
     name: str
     start: float
@@ -56,13 +56,12 @@ class SpanEnded:
     """The phase of the step it began in ("forward", "rest"...); None where not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpansEnded:
+@event
+class SpansEnded(Event):
     """A batch of finished spans, in the order they ended, in whole nanoseconds. What spans have in
     common is said once: `names`, `depths`, `threads` and `phases` are parallel, one place a kind of
     span; the tuples after them are parallel too, one place a span."""
 
-    t: float
     names: tuple[str, ...]
     depths: tuple[int, ...]
     threads: tuple[int, ...]
@@ -75,11 +74,10 @@ class SpansEnded:
     walls_ns: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceStepsTimed:
+@event
+class DeviceStepsTimed(Event):
     """Device time of steps, known some time after they ended; tuples are parallel, in seconds."""
 
-    t: float
     steps: tuple[int, ...]
     step_s: tuple[float, ...]
     forward_s: tuple[float | None, ...]
@@ -89,11 +87,10 @@ class DeviceStepsTimed:
     """Steps since the last record whose events were never waited for."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceMemoryRead:
+@event
+class DeviceMemoryRead(Event):
     """What the allocator of one CUDA device held at a moment."""
 
-    t: float
     step: int
     device: int
     current: dict[str, int]
@@ -105,11 +102,10 @@ class DeviceMemoryRead:
     """"num_alloc_retries", "num_ooms", "num_device_alloc"..."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileEnded:
+@event
+class ProfileEnded(Event):
     """A window of torch.profiler that a signal asked for has ended, or did not begin."""
 
-    t: float
     first_step: int
     last_step: int
     file: str | None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from compilediag_harness.wire.event import Event, event
 
-@dataclass(frozen=True, slots=True)
-class CadenceDeclared:
+
+@event
+class CadenceDeclared(Event):
     """The program made a group of periodic work; a later one of the same name takes its place."""
 
-    t: float
     step: int
     name: str
     every: int
@@ -20,22 +21,20 @@ class CadenceDeclared:
     """The program's own period."""
 
 
-@dataclass(frozen=True, slots=True)
-class CadenceAsked:
+@event
+class CadenceAsked(Event):
     """A group was asked for the first time whether it is due; one that never is can never fire."""
 
-    t: float
     step: int
     name: str
     number: int
     """The step as the program counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class CadenceFired:
+@event
+class CadenceFired(Event):
     """A batch of firings, in order; all tuples but `names` are parallel."""
 
-    t: float
     names: tuple[str, ...]
     """The groups that occur, each once."""
     name: tuple[int, ...]
@@ -45,13 +44,12 @@ class CadenceFired:
     steps: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineWorked:
+@event
+class PipelineWorked(Event):
     """A batch of finished stretches of one producer-consumer loop, in the order they ended, and of
     sizes of its pool. The tuples from `stages` to `infer_slots` are parallel, and so are the two
     of the pool."""
 
-    t: float
     name: str
     slots: int | None
     """Inference calls that can be in progress at a time, as the program declared."""
@@ -82,12 +80,11 @@ class TrackedMetric:
     not_finite: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RunTracked:
+@event
+class RunTracked(Event):
     """A run of a `tracker()`, as it is now: told when it ends, and now and then before, for
     programs that are killed. The last record of a `number` counts."""
 
-    t: float
     number: int
     """The run, by a number that it has in all records of the process."""
     name: str
@@ -118,19 +115,17 @@ class RunTracked:
     """Names of metrics and counts beyond the most that are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrackedRunsLeftOut:
+@event
+class TrackedRunsLeftOut(Event):
     """More runs were tracked than are told one by one; told at the end of the process."""
 
-    t: float
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class AblationWritten:
+@event
+class AblationWritten(Event):
     """A validated report of an ablation was written to a file."""
 
-    t: float
     name: str
     architecture: str
     depth: int
