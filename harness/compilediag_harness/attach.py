@@ -61,7 +61,7 @@ class Attachment:
             (torch_api.DISTRIBUTED_SAVER, self._saver_imported),
             (torch_cudagraphs.TREES, self._collectors.trees_imported),
         ):
-            self._imports.want(module, self._shielded(module, action))
+            self._imports.on_import(module, self._shielded(module, action))
 
     def _shielded(
         self, where: str, action: Callable[[], None]
@@ -193,7 +193,7 @@ class Attachment:
     def uninstall(self) -> None:
         """Puts torch back as it was."""
         session = self.session
-        self._imports.forget()
+        self._imports.withdraw()
         while self._undo:
             self._undo.pop()()
         self._collectors.uninstall()

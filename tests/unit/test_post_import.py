@@ -26,14 +26,14 @@ def test_two_sessions_wait_for_one_module(module: str) -> None:
     finders = [PostImport(), PostImport(), PostImport()]
     try:
         for number, finder in enumerate(finders):
-            finder.want(module, lambda seen, n=number: told.append(f"{n} {seen.ready}"))
+            finder.on_import(module, lambda seen, n=number: told.append(f"{n} {seen.ready}"))
         assert told == []
         found = importlib.import_module(module)
         assert sorted(told) == ["0 True", "1 True", "2 True"]
         assert "exec_module" not in vars(found.__spec__.loader)
     finally:
         for finder in finders:
-            finder.forget()
+            finder.withdraw()
         sys.modules.pop(module, None)
     assert not [finder for finder in sys.meta_path if isinstance(finder, PostImport)]
 
@@ -43,11 +43,11 @@ def test_one_session_leaves_before_the_import(module: str) -> None:
     told: list[str] = []
     first, second = PostImport(), PostImport()
     try:
-        first.want(module, lambda seen: told.append("first"))
-        second.want(module, lambda seen: told.append("second"))
-        second.forget()
+        first.on_import(module, lambda seen: told.append("first"))
+        second.on_import(module, lambda seen: told.append("second"))
+        second.withdraw()
         importlib.import_module(module)
     finally:
-        first.forget()
+        first.withdraw()
         sys.modules.pop(module, None)
     assert told == ["first"]

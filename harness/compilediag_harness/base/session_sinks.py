@@ -52,7 +52,7 @@ class SessionSinks(Generic[Sink]):
     def __init__(self, make: Callable[[Session], Sink]) -> None:
         self._make = make
         self.all: tuple[Sink, ...] = ()
-        """Empty while nobody listens; replaced, never changed, so that any thread may read it."""
+        """Empty without a session; replaced, never changed, so that any thread may read it."""
         _discards.append(self.discard)
 
     def install(self, session: Session) -> None:

@@ -53,9 +53,9 @@ class Experiments:
 
     def arm(self) -> None:
         """Waits for the program to import one of them."""
-        self._imports.want("wandb", lambda module: self._begin("wandb", _log_wandb))
-        self._imports.want("mlflow", lambda module: self._begin("mlflow", _log_mlflow))
-        self._imports.want(WRITER, self._writer_imported)
+        self._imports.on_import("wandb", lambda module: self._begin("wandb", _log_wandb))
+        self._imports.on_import("mlflow", lambda module: self._begin("mlflow", _log_mlflow))
+        self._imports.on_import(WRITER, self._writer_imported)
 
     def _writer_imported(self, module: Any) -> None:
         _remember_instances(module.SummaryWriter, self._writers)
@@ -179,7 +179,7 @@ def _mlflow_run() -> Any:
 
 
 def install(run_dir: str) -> None:
-    """Begins, if this run was asked to."""
+    """Begins, where `run` has set a period."""
     period = os.environ.get(VARIABLE)
     if period:
         Experiments(run_dir, float(period)).arm()

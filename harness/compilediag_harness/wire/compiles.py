@@ -1,4 +1,4 @@
-"""What torch compiled or recorded, what it gave up, and what its compile loggers said of that."""
+"""What torch compiled or recorded, what it gave up, and what its compile loggers reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Compiled(Event):
 
     step: int
     compile_id: str
-    """As torch spells it: "0/1", "0/0_1" for a restart, "!1/1/0" under compiled autograd."""
+    """As torch prints it: "0/1", "0/0_1" for a restart, "!1/1/0" under compiled autograd."""
     epoch: int
     """Advanced by `torch._dynamo.reset()`, after which ids start again at 0/0."""
     frame: Location
@@ -71,7 +71,7 @@ class GraphBroke(Event):
 @event
 class CollectivesPlanned(Event):
     """The collectives that inductor put into one compiled graph, in the order in which every rank
-    must run them; only a trace tells of them."""
+    must run them; only a trace has them."""
 
     step: int
     compile_id: str
@@ -135,8 +135,8 @@ class CudagraphsRan(Event):
     warmups: tuple[int, ...]
     """Runs without a graph, before the recording."""
     skips: int | None = None
-    """torch's own count of graphs it left out, since the process attached; told at the end, and not
-    where the count was cleared meanwhile."""
+    """torch's own count of graphs it left out, since the process attached; recorded at the end,
+    and not where the count was cleared meanwhile."""
     live_graphs: int | None = None
     pool_bytes: int | None = None
     lost: str | None = None

@@ -14,7 +14,7 @@ KINDS: dict[str, type[Event]] = {}
 """Every event by its name, the `k` of its line."""
 
 _TEXT_LIMIT, _ITEM_LIMIT = 512, 64
-"""Longest text, in characters, and most items of a list in a shortened line."""
+"""Characters of a text and items of a list in a shortened line."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ def _field_names(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _by_field(value: Any) -> Any:
-    """What JSON does not know: a dataclass by field, of anything else its text."""
+    """What has no type of JSON: a dataclass by field, of anything else its text."""
     if not dataclasses.is_dataclass(value):
         return str(value)
     return {name: getattr(value, name) for name in _field_names(type(value))}
 
 
-# A float that is not finite is written as Python spells it, and the reader takes it for null:
+# A float that is not finite is written as Python spells it, and read as null:
 # `allow_nan=False` would lose the record.
 _encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=_by_field)
 
@@ -70,13 +70,13 @@ def encode(event: Event, *, shortened: bool = False) -> bytes:
             record["problem"] = "the record was over 1 MiB; its texts and lists were cut"
     try:
         text = _encoder.encode(record)
-    except (TypeError, ValueError):  # a key that JSON does not know
+    except (TypeError, ValueError):  # a key that is no text
         text = _encoder.encode(plain(record))
     return text.encode("utf-8", "backslashreplace")
 
 
 def plain(value: Any, *, clip_to: int | None = None, items: int | None = None) -> Any:
-    """A value as what JSON knows, with keys that are text, and optionally cut."""
+    """A value of the types of JSON, its keys texts, optionally with long texts and lists cut."""
     if isinstance(value, str):
         return value if clip_to is None else clip(value, clip_to)
     if value is None or isinstance(value, (int, float)):

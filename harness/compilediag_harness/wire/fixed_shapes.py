@@ -23,7 +23,7 @@ class FixedShapeUsed(Event):
     """The sizes it ran at."""
     counts: tuple[int, ...]
     priced: bool = False
-    """The program said what a call at a size costs, so padding is not what counts."""
+    """The program gave the cost of a call at a size, so padding is not what counts."""
     asked: tuple[tuple[int, ...], ...] = ()
     """Sizes of the batch, as it came, that a call is the first of: `sizes`, unless the batch was
     split. () for the later calls of a batch; parallel to `sizes`, as the next one."""

@@ -10,7 +10,7 @@ from compilediag_harness.wire.quoted import Location
 
 @dataclass(frozen=True, slots=True)
 class GuardFacts:
-    """What only the live process could know about a false guard; None where it could not tell."""
+    """What only the live process shows about a false guard; None where it could not be found."""
 
     root: str | None = None
     """Where the source starts: "argument", "global", "free_variable" (of the compiled function)."""
@@ -37,10 +37,10 @@ class FalseGuard:
     """One guard of a cache entry that was false, or about to be."""
 
     source: str
-    """The guarded value as Python source in the scope {L, G}; "" when torch did not tell."""
+    """The guarded value as Python source in the scope {L, G}; "" where torch reports none."""
     leaf: str
     """Class of the leaf guard ("TENSOR_MATCH"), "SHAPE" for a symbolic shape condition, or
-    "PRINTED" for a failure that only torch's printed reason tells."""
+    "PRINTED" for a failure that is only in torch's printed reason."""
     text: str
     """The guard as torch prints it, without the trailing comments."""
     expected: str | None = None

@@ -59,7 +59,7 @@ class ProcessEnded(Event):
 
 @event
 class EvidenceLost(Event):
-    """A source of evidence stopped telling: a silenced logger, a removed handler, a lost hook."""
+    """A source of evidence was lost: a silenced logger, a removed handler, a missing hook."""
 
     step: int
     source: str

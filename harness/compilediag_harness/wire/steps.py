@@ -26,15 +26,15 @@ class StepsEnded(Event):
     partial: dict[str, str] = field(default_factory=dict[str, str])
     """Phases that are measured in part, each with what is missing."""
     noted: bool = False
-    """Only the ends of these steps were noted: no calls of compiled callables are told of them, and
-    no phases but `data_wait` and `spans`. Then `walls` is empty, each step beginning with the end
-    of the one before it, and the first at `began`."""
+    """Only the ends of these steps were noted: no calls of compiled callables are recorded, and no
+    phases but `data_wait` and `spans`. Then `walls` is empty, each step beginning with the end of
+    the one before it, and the first at `began`."""
     began: float | None = None
     measuring_s: float = 0.0
     """Seconds that our own work took out of the first of these steps."""
 
     def every_wall(self) -> tuple[float, ...]:
-        """Wall seconds of each step; of steps that were only noted, their ends tell them."""
+        """Wall seconds of each step; of steps that were only noted, from their ends."""
         if self.walls or self.began is None:
             return self.walls
         begins = (self.began, *self.ends)
@@ -43,7 +43,7 @@ class StepsEnded(Event):
 
 @event
 class SpanEnded(Event):
-    """A named stretch of the run ended. Nested spans carry their depth; inner time is not the
+    """A named span of the run ended. Nested spans carry their depth; inner time is not the
     outer's when goodput is added up. Old journals hold one record a span, new ones `SpansEnded`."""
 
     step: int
@@ -59,8 +59,8 @@ class SpanEnded(Event):
 @event
 class SpansEnded(Event):
     """A batch of finished spans, in the order they ended, in whole nanoseconds. What spans have in
-    common is said once: `names`, `depths`, `threads` and `phases` are parallel, one place a kind of
-    span; the tuples after them are parallel too, one place a span."""
+    common is stored once: `names`, `depths`, `threads` and `phases` are parallel, one entry a kind
+    of span; the tuples after them are parallel too, one entry a span."""
 
     names: tuple[str, ...]
     depths: tuple[int, ...]
@@ -68,7 +68,7 @@ class SpansEnded(Event):
     phases: tuple[str, ...]
     """The phase of the step a span began in ("forward", "rest"...); "" where not known."""
     kinds: tuple[int, ...]
-    """Place in the tuples above of each span's kind."""
+    """Index in the tuples above of each span's kind."""
     steps: tuple[int, ...]
     starts_ns: tuple[int, ...]
     walls_ns: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What the program tells us of itself: periodic work, pipelines, tracked runs, ablations."""
+"""What the program reports of itself: periodic work, pipelines, tracked runs, ablations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compilediag_harness.wire.event import Event, event
 
 @event
 class CadenceDeclared(Event):
-    """The program made a group of periodic work; a later one of the same name takes its place."""
+    """The program made a group of periodic work; a later one of the same name replaces it."""
 
     step: int
     name: str
@@ -46,7 +46,7 @@ class CadenceFired(Event):
 
 @event
 class PipelineWorked(Event):
-    """A batch of finished stretches of one producer-consumer loop, in the order they ended, and of
+    """A batch of finished blocks of one producer-consumer loop, in the order they ended, and of
     sizes of its pool. The tuples from `stages` to `infer_slots` are parallel, and so are the two
     of the pool."""
 
@@ -67,7 +67,7 @@ class PipelineWorked(Event):
 
 @dataclass(frozen=True, slots=True)
 class TrackedMetric:
-    """One metric of a tracked run, summed up; see `number_series.SeriesSummary`."""
+    """One metric of a tracked run, summed up; see `running_stats.Series`."""
 
     name: str
     count: int
@@ -82,7 +82,7 @@ class TrackedMetric:
 
 @event
 class RunTracked(Event):
-    """A run of a `tracker()`, as it is now: told when it ends, and now and then before, for
+    """A run of a `tracker()`, as it is now: recorded when it ends, and now and then before, for
     programs that are killed. The last record of a `number` counts."""
 
     number: int
@@ -112,12 +112,12 @@ class RunTracked(Event):
     """The same by second of `steps_s`, without the warm-up's."""
     metrics: tuple[TrackedMetric, ...] = ()
     left_out: int = 0
-    """Names of metrics and counts beyond the most that are kept."""
+    """Names of metrics and counts beyond the limit."""
 
 
 @event
 class TrackedRunsLeftOut(Event):
-    """More runs were tracked than are told one by one; told at the end of the process."""
+    """More runs were tracked than are recorded one by one; recorded at the end of the process."""
 
     count: int
 
