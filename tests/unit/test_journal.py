@@ -172,12 +172,12 @@ def test_an_event_that_cannot_be_encoded_is_a_drop(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["plain", 'quo"te', "back\\slash", "é\n\x00", "\udc80"])
 def test_hand_written_records_equal_the_encoder(text: str, monkeypatch) -> None:
-    """`process` spells its two records without the json package, byte for byte as `wire` does."""
+    """`process` writes its two records without the json package, byte for byte as `wire` does."""
     from compilediag_harness import process
 
     monkeypatch.setattr(sys, "orig_argv", ["python", text])
     fields = process._identity()
-    line = process._json_line("ProcessStarted", {"t": 0.25, **fields}).encode("ascii")
+    line = process._json_line("ProcessStarted", t=0.25, **fields)
     fields["argv"] = tuple(fields["argv"])
     assert line == encode(ProcessStarted(t=0.25, **fields))
     assert json.loads(line)["argv"][1] == text

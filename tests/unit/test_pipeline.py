@@ -230,7 +230,7 @@ def test_a_signal_handler_may_measure_too(listening: Listening) -> None:
     session, events = listening
     loop = pipeline()
     writer = pipeline_log.sinks.all[-1]
-    lock: Any = writer._lock
+    lock = writer.lock
     with lock, loop.train():
         pass
     pipeline_log.sinks.finish(session)
