@@ -173,13 +173,13 @@ def test_a_count_on_a_device_is_never_waited_for() -> None:
     """It is read only when its event has passed, one is on its way at a time; it never grows."""
     device = _Device()
     count = ActiveCount(device, 9)
-    count.look(_OnDevice(7))
-    count.look(_OnDevice(6))
+    count.update(_OnDevice(7))
+    count.update(_OnDevice(6))
     assert (count.bound, device.events) == (9, ["copy", "record"])
     device.landing.arrived = True
-    count.look(_OnDevice(5))
+    count.update(_OnDevice(5))
     assert count.bound == 7
-    count.look(_OnDevice(4))
+    count.update(_OnDevice(4))
     assert count.bound == 5
 
 

@@ -126,12 +126,7 @@ def run_until_done(
     *,
     compaction: bool,
 ) -> Loop:
-    """Calls `state = callable(state)` until every row is done, at most `steps` times.
-
-    Raises:
-        ShapeUnusable: the callable gives back another structure than it takes, or `done` is not one
-            flag a row.
-    """
+    """Calls `state = callable(state)` until every row is done, at most `steps` times."""
     call = calls.read((state,), {})
     rows = _Rows(calls.torch, call.layout, list(call.leaves), call.sizes[0])
     count = ActiveCount(calls.torch, call.sizes[0])

@@ -50,11 +50,7 @@ def closest(paths: Iterable[str], path: str) -> str | None:
 
 
 def read_dims(given: Any, what: str = "dims") -> Dims:
-    """The user's dims, checked.
-
-    Raises:
-        ShapeUnusable: it names nothing, or not as it should.
-    """
+    """The user's dims, checked."""
     how = f'{what}={{"obs": 0}} or {what}={{"tokens": {{"B": 0, "T": 1}}}}'
     if not isinstance(given, Mapping) or not given:
         raise ShapeUnusable(f"{what} must name at least one argument and its dimension: {how}")
@@ -76,11 +72,7 @@ def _named(path: str, dims: Any, how: str) -> dict[str, int]:
 def dims_of_leaves(
     dims: Dims, paths: Sequence[str], leaves: Sequence[Any], tensor: type
 ) -> list[AxisDims]:
-    """For each leaf of a call the axes it has; () for one that is passed as it is.
-
-    Raises:
-        ShapeUnusable: a named path does not exist, is no tensor, or has no such dimension.
-    """
+    """For each leaf of a call the axes it has; () for one that is passed as it is."""
     met: set[str] = set()
     found: list[AxisDims] = []
     for path, leaf in zip(paths, leaves, strict=True):

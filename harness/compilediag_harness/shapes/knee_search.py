@@ -31,11 +31,7 @@ def knee_of(
     cap: int | None,
     rounds: int,
 ) -> Knee:
-    """The knee among the sizes of a callable, measured with rows of the example.
-
-    Raises:
-        ShapeUnusable: the example has no rows, or there are several axes.
-    """
+    """The knee among the sizes of a callable, measured with rows of the example."""
     torch, settings = calls.torch, calls.settings
     sizes, *others = settings.buckets
     if others:

@@ -73,11 +73,7 @@ def layout_of(
     parameters: Sequence[str],
     tensor: type,
 ) -> Layout:
-    """The layout of calls of this structure.
-
-    Raises:
-        ShapeUnusable: `dims` does not fit it.
-    """
+    """The layout of calls of this structure."""
     args, kwargs = structure
     paths: list[str] = []
     for index, child in enumerate(args[2] if args else ()):
@@ -98,11 +94,7 @@ def layout_of(
 
 
 def sizes_of(layout: Layout, leaves: Sequence[Any], axes: Sequence[str]) -> Sizes:
-    """The real size of each axis; 0 for one that no leaf has.
-
-    Raises:
-        ShapeUnusable: two tensors disagree.
-    """
+    """The real size of each axis; 0 for one that no leaf has."""
     first: list[tuple[int, str] | None] = [None] * len(axes)
     for leaf in layout.padded:
         shape = leaves[leaf.index].shape
@@ -152,11 +144,7 @@ class Facts:
         self._known: dict[int, list[_Known]] = {}
 
     def check(self, layout: Layout, leaves: Sequence[Any], tensor: type) -> None:
-        """Remembers the first call; compares every other with it.
-
-        Raises:
-            ShapeUnusable: a leaf is another than it was.
-        """
+        """Remembers the first call; compares every other with it."""
         known = self._known.get(id(layout))
         if known is None:
             known = self._known[id(layout)] = self._learn(layout, leaves, tensor)

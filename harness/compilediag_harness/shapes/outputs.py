@@ -32,11 +32,7 @@ class Outputs:
 def infer_outputs(
     run: Callable[[Sizes], Any], axes: Sequence[str], base: Sizes, other: Sizes, tensor: type
 ) -> Outputs:
-    """Runs at `base`, and once for each axis with `other`'s size of it, and compares the shapes.
-
-    Raises:
-        ShapeUnusable: an output changes with an axis, but is not of its size.
-    """
+    """Runs at `base`, and once for each axis with `other`'s size of it, and compares the shapes."""
     first = run(base)
     leaves: list[Any] = []
     structure = flatten(first, leaves)
@@ -57,11 +53,7 @@ def infer_outputs(
 
 
 def given_outputs(dims: Dims, axes: Sequence[str], outputs: Any, tensor: type) -> Outputs:
-    """As the user gives them, checked against the outputs of one call.
-
-    Raises:
-        ShapeUnusable: a named output does not exist, or has no such dimension.
-    """
+    """As the user gives them, checked against the outputs of one call."""
     leaves: list[Any] = []
     structure = flatten(outputs, leaves)
     found: list[list[tuple[int, int]]] = []

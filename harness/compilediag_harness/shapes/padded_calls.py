@@ -100,11 +100,7 @@ class PaddedCalls:
     def read_example(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], user: str, why: str = ""
     ) -> Call:
-        """The same for an example that `user` needs rows of.
-
-        Raises:
-            ShapeUnusable: it has none.
-        """
+        """The same for an example that `user` needs rows of."""
         call = self.read(args, kwargs)
         if 0 in call.sizes:
             raise ShapeUnusable(f"{user} needs an example with at least one row{why}")
@@ -242,11 +238,7 @@ class PaddedCalls:
     # --- its outputs -------------------------------------------------------------------------
 
     def outputs_of(self, call: Call) -> Outputs:
-        """The outputs of the callable; remembered.
-
-        Raises:
-            ShapeUnusable: they do not follow the axes, or it cannot run at one of the sizes.
-        """
+        """The outputs of the callable; remembered."""
         if self._outputs is not None:
             return self._outputs
         pairs = [_two_sizes(sizes) for sizes in self.settings.buckets]

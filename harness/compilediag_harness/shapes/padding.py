@@ -25,11 +25,7 @@ Pad = float | int | bool | str
 
 
 def read_pad(given: Any) -> dict[str, Pad]:
-    """Padding by path; "" is that of every other leaf.
-
-    Raises:
-        ShapeUnusable: a value is neither a number nor "repeat".
-    """
+    """Padding by path; "" is that of every other leaf."""
     by_path: dict[Any, Any] = (
         dict(cast(Mapping[Any, Any], given)) if isinstance(given, Mapping) else {"": given}
     )

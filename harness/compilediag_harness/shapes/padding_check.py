@@ -26,11 +26,7 @@ from compilediag_harness.wire import PaddingChecked
 def check_padding(
     calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any], *, gradients: bool
 ) -> PaddingReport:
-    """Runs the callable with the example padded in different ways.
-
-    Raises:
-        ShapeUnusable: the example has no rows, or cannot be padded.
-    """
+    """Runs the callable with the example padded in different ways."""
     torch = calls.torch
     call = calls.read_example(args, kwargs, "check")
     size, bucket = _sizes(calls, call)

@@ -51,11 +51,7 @@ class Planner:
         self._splitter: Splitter | None = None
 
     def plan(self, sizes: Sizes) -> list[Part]:
-        """The calls of a batch.
-
-        Raises:
-            ShapeUnusable: it is too large, and may not be split.
-        """
+        """The calls of a batch."""
         rows, *rest = sizes
         others = [self._holding(axis, size) for axis, size in enumerate(rest, 1)]
         row_sizes = self._buckets[0]

@@ -27,11 +27,7 @@ _RULE = re.compile(r"(?:(powers_of_two)|multiples_of_(\d+)):(\d+)")
 
 
 def read_buckets(given: Any, axes: Sequence[str]) -> tuple[tuple[int, ...], ...] | None:
-    """The sizes of each axis, ascending; None for "auto".
-
-    Raises:
-        ShapeUnusable: an axis has no usable list.
-    """
+    """The sizes of each axis, ascending; None for "auto"."""
     if isinstance(given, str) and given == AUTO:
         return None
     if isinstance(given, Mapping):

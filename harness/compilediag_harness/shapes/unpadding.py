@@ -18,11 +18,7 @@ def cut(
     bucket: Sizes,
     must_copy: Callable[[Any], bool],
 ) -> list[Any]:
-    """The leaves without padding, copied where `must_copy`.
-
-    Raises:
-        ShapeUnusable: an output has another shape than it had when its axes were found.
-    """
+    """The leaves without padding, copied where `must_copy`."""
     result: list[Any] = []
     for index, (leaf, dims) in enumerate(zip(leaves, outputs.dims, strict=True)):
         kept = leaf
@@ -40,11 +36,7 @@ def cut(
 
 
 def joined(torch: Any, outputs: Outputs, parts: Sequence[Sequence[Any]]) -> list[Any]:
-    """The leaves of the parts of a split batch put together along the first axis.
-
-    Raises:
-        ShapeUnusable: an output has no rows, and so no value for the whole batch.
-    """
+    """The leaves of the parts of a split batch put together along the first axis."""
     result: list[Any] = []
     for index, column in enumerate(zip(*parts, strict=True)):
         row_dim = row_dim_of(outputs.dims[index])
@@ -62,11 +54,7 @@ def joined(torch: Any, outputs: Outputs, parts: Sequence[Sequence[Any]]) -> list
 
 
 def without_rows(outputs: Outputs, sizes: Sizes, tensor: type, *, grad: bool) -> Any:
-    """The outputs for an empty batch: each with no rows.
-
-    Raises:
-        ShapeUnusable: an output has no rows, and so no value for none.
-    """
+    """The outputs for an empty batch: each with no rows."""
     leaves: list[Any] = []
     flatten(outputs.template, leaves)
     for index, (leaf, dims) in enumerate(zip(leaves, outputs.dims, strict=True)):

@@ -29,11 +29,7 @@ CUDA_CALLS = 3
 
 
 def warm(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Calls at every size with rows of the example; how many compiles and recordings began.
-
-    Raises:
-        ShapeUnusable: the example has no rows, or torch would not compile for so many sizes.
-    """
+    """Calls at every size with rows of the example; how many compiles and recordings began."""
     torch, settings = calls.torch, calls.settings
     call = calls.read_example(args, kwargs, "warmup", ": its rows are repeated")
     graphs = math.prod(len(sizes) for sizes in settings.buckets)
