@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from compilediag_harness.shapes import compile_watch, shape_log, unpadding
+from compilediag_harness.shapes import compile_watch, shape_log
 from compilediag_harness.shapes.dims import Sizes
 from compilediag_harness.shapes.layouts import (
     Call,
@@ -75,13 +75,13 @@ class PaddedCalls:
         outputs = self.outputs_of(call)
         if call.sizes[0] == 0:
             grad = self.torch.is_grad_enabled()
-            return unpadding.without_rows(outputs, call.sizes, self._tensor, grad=grad)
+            return outputs.without_rows(call.sizes, self._tensor, grad=grad)
         parts: list[list[Any]] = []
         template: Any = None
         for index, part in enumerate(self.plan(call.sizes)):
             template, leaves = self._seeded(call, part, outputs, index, counted=counted)
             parts.append(leaves)
-        leaves = parts[0] if len(parts) == 1 else unpadding.joined(self.torch, outputs, parts)
+        leaves = parts[0] if len(parts) == 1 else outputs.joined(self.torch, parts)
         return leaves[0] if outputs.structure is None else rebuilt(template, iter(leaves))
 
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
@@ -148,7 +148,7 @@ class PaddedCalls:
                 "the outputs have another structure than at first: return the same containers in "
                 "every call"
             )
-        return result, unpadding.cut(outputs, leaves, sizes, bucket, self._must_copy)
+        return result, outputs.cut(leaves, sizes, bucket, self._must_copy)
 
     # --- its parts ---------------------------------------------------------------------------
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from compilediag_harness.shapes import probes, unpadding
+from compilediag_harness.shapes import probes
 from compilediag_harness.shapes.dims import Sizes
 from compilediag_harness.shapes.gradients import gradients_of
 from compilediag_harness.shapes.layouts import Call, PaddedLeaf
 from compilediag_harness.shapes.padded_calls import PaddedCalls, cut_leaves
 from compilediag_harness.shapes.padding import REPEAT, padded
 from compilediag_harness.shapes.padding_report import PaddingReport
-from compilediag_harness.shapes.side_effects import ModuleState, RandomStates, restored_eager
+from compilediag_harness.shapes.side_effects import SavedState, restored_eager
 from compilediag_harness.shapes.trees import flatten
 from compilediag_harness.shapes.verdicts import ONE_LESS, UNPADDED, Run, draws, verdicts_of
 from compilediag_harness.wire import PaddingChecked
@@ -34,12 +34,10 @@ def check_padding(
     runs: dict[str, Run] = {}
     grad = gradients and torch.is_grad_enabled()
     with restored_eager(torch, calls.settings.function) as state:
-        states = RandomStates.now(torch)
         for name, run_at, real in _runs(size, bucket):
             state.put_back()
-            states.put_back(torch)
             try:
-                runs[name] = _run(calls, call, state, states, (name, run_at, real), grad)
+                runs[name] = _run(calls, call, state, (name, run_at, real), grad)
             except Exception:
                 if name in (UNPADDED, probes.ZEROS):
                     raise  # other probes that raise are in `PaddingReport.refused`
@@ -81,8 +79,7 @@ def _runs(size: Sizes, bucket: Sizes) -> Iterator[tuple[str, Sizes, Sizes]]:
 def _run(
     calls: PaddedCalls,
     call: Call,
-    state: ModuleState,
-    states: RandomStates,
+    state: SavedState,
     how: tuple[str, Sizes, Sizes],
     grad: bool,
 ) -> Run:
@@ -101,7 +98,7 @@ def _run(
         result = calls.run_eagerly(call, leaves, real, run_at)
         found: list[Any] = []
         flatten(result, found)
-        cut = unpadding.cut(calls.outputs_of(call), found, real, run_at, lambda _: False)
+        cut = calls.outputs_of(call).cut(found, real, run_at, lambda _: False)
         # Gradients of NaN are NaN for every function that multiplies: they show nothing.
         wanted = grad and name not in (probes.NAN, ONE_LESS)
         gradients = gradients_of(torch, cut, calls.settings.function) if wanted else {}
@@ -110,8 +107,7 @@ def _run(
         for leaf in call.layout.padded
         if not _equal(torch, before[leaf.index], leaves[leaf.index])
     )
-    consumed = not RandomStates.now(torch).same(torch, states)
-    return Run(_copies(torch, cut), state.now(), changed, consumed, gradients)
+    return Run(_copies(torch, cut), state.changed(), changed, state.random_used(), gradients)
 
 
 def _copies(torch: Any, leaves: list[Any]) -> list[Any]:

@@ -79,11 +79,12 @@ def _is_filled(cell: types.CellType) -> bool:
     return True
 
 
-class ModuleState:
-    """The buffers and parameters of some modules, as they are."""
+class SavedState:
+    """The buffers and parameters of some modules and the random states, as they are."""
 
     def __init__(self, torch: Any, modules: Iterable[Any]) -> None:
         self._torch = torch
+        self._random = RandomStates.now(torch)
         self._held: dict[str, tuple[Any, Any]] = {}
         for module in modules:
             for name, tensor in (*module.named_buffers(), *module.named_parameters()):
@@ -95,8 +96,13 @@ class ModuleState:
             for tensor, value in self._held.values():
                 if not self._same(tensor, value):
                     tensor.copy_(value)
+        self._random.put_back(self._torch)
 
-    def now(self) -> dict[str, Any]:
+    def random_used(self) -> bool:
+        """Random numbers were drawn since."""
+        return not RandomStates.now(self._torch).same(self._torch, self._random)
+
+    def changed(self) -> dict[str, Any]:
         """The tensors that are not as they were, as they are now."""
         return {
             name: tensor.detach().clone()
@@ -114,20 +120,18 @@ class ModuleState:
 
 
 @contextmanager
-def restored(torch: Any, function: Any) -> Generator[ModuleState]:
+def restored(torch: Any, function: Any) -> Generator[SavedState]:
     """A block whose calls of `function` leave modules and random states as they were. What they
     write elsewhere (attributes, files) stays."""
-    state = ModuleState(torch, modules_of(function, torch.nn.Module))
-    states = RandomStates.now(torch)
+    state = SavedState(torch, modules_of(function, torch.nn.Module))
     try:
         yield state
     finally:
         state.put_back()
-        states.put_back(torch)
 
 
 @contextmanager
-def restored_eager(torch: Any, function: Any) -> Generator[ModuleState]:
+def restored_eager(torch: Any, function: Any) -> Generator[SavedState]:
     """The same, and compiled callables run as they were written."""
     with restored(torch, function) as state:
         if torch_names.loaded(torch_names.EVAL_FRAME) is None:

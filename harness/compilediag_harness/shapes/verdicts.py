@@ -11,7 +11,7 @@ from compilediag_harness.shapes import probes
 from compilediag_harness.shapes.dims import row_dim_of
 from compilediag_harness.shapes.outputs import Outputs
 from compilediag_harness.shapes.padding_report import HARMFUL, Verdict
-from compilediag_harness.shapes.side_effects import ModuleState
+from compilediag_harness.shapes.side_effects import SavedState
 
 UNPADDED = "unpadded"
 ONE_LESS = "one row less"
@@ -36,7 +36,7 @@ class Run:
 
 
 def verdicts_of(
-    torch: Any, outputs: Outputs, runs: Mapping[str, Run], state: ModuleState
+    torch: Any, outputs: Outputs, runs: Mapping[str, Run], state: SavedState
 ) -> dict[str, Verdict]:
     """One for each output; for buffers, arguments and gradients only where they change."""
     rng = draws(runs)
@@ -105,7 +105,7 @@ def _changes(item: Comparison, probe: str) -> str:
 
 
 def _of_state(
-    torch: Any, runs: Mapping[str, Run], state: ModuleState, rng: bool
+    torch: Any, runs: Mapping[str, Run], state: SavedState, rng: bool
 ) -> Iterator[tuple[str, Verdict]]:
     for name in dict.fromkeys(name for run in runs.values() for name in run.changed):
         values = {run: its.changed.get(name, state.before(name)) for run, its in runs.items()}
@@ -126,9 +126,6 @@ def _of_gradients(torch: Any, runs: Mapping[str, Run], rng: bool) -> Iterator[tu
             verdict = _judged(torch, values, math.inf, None, rng, has_rows=True)
             if verdict.kind != "rng":
                 yield f"gradient {name}", verdict
-
-
-# --- comparing ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """The only contract between the halves: every event, and its line of JSON.
 
-An event records what happened in one process, in torch's own words; `step` is the step in progress,
-0 for the first. Text of the target is stored as it is, bounded in length; the outside redacts and
-escapes it.
+An event records what happened in one process, in torch's own words. Text of the target is stored as
+it is, bounded in length; the outside redacts and escapes it.
 """
 
 from __future__ import annotations

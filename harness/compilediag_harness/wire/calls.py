@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from compilediag_harness.wire.event import Event, event
+from compilediag_harness.wire.event import Event, StepEvent, event
 from compilediag_harness.wire.quoted import Location
 
 
@@ -89,12 +89,11 @@ class PackedBuffer:
 
 
 @event
-class SyncsSampled(Event):
+class SyncsSampled(StepEvent):
     """Where the program made the host wait for tensor data, in one whole step; sampled, and only in
     steps in which nothing compiled. Inside of compiled callables only the program's functions
     behind `torch.compiler.disable` are seen."""
 
-    step: int
     on_device: bool
     """Only tensors on a device were counted. False: the program uses none, and what is counted are
     the reads that would wait for a device if the tensors were there."""

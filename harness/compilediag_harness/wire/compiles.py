@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from compilediag_harness.wire.event import Event, event
+from compilediag_harness.wire.event import Event, StepEvent, event
 from compilediag_harness.wire.quoted import Location
 
 
 @event
-class CompileStarted(Event):
+class CompileStarted(StepEvent):
     """Dynamo, a lazy backward or a CUDA-graph recording began to compile."""
 
-    step: int
     trigger: str
     compile_id: str
     epoch: int
 
 
 @event
-class Compiled(Event):
+class Compiled(StepEvent):
     """One compilation metrics row of torch: an attempt to compile one frame ended."""
 
-    step: int
     compile_id: str
     """As torch prints it: "0/1", "0/0_1" for a restart, "!1/1/0" under compiled autograd."""
     epoch: int
@@ -49,18 +47,16 @@ class Compiled(Event):
 
 
 @event
-class DynamoReset(Event):
+class DynamoReset(StepEvent):
     """`torch._dynamo.reset()` was called: ids restart, the epoch advances to `epoch`."""
 
-    step: int
     epoch: int
 
 
 @event
-class GraphBroke(Event):
+class GraphBroke(StepEvent):
     """torch reported a graph break; `text` is torch's whole report of it."""
 
-    step: int
     compile_id: str
     epoch: int
     text: str
@@ -69,40 +65,36 @@ class GraphBroke(Event):
 
 
 @event
-class CollectivesPlanned(Event):
+class CollectivesPlanned(StepEvent):
     """The collectives that inductor put into one compiled graph, in the order in which every rank
     must run them; only a trace has them."""
 
-    step: int
     compile_id: str
     epoch: int
     operations: tuple[str, ...]
 
 
 @event
-class FrameSkipped(Event):
+class FrameSkipped(StepEvent):
     """Dynamo decided not to compile a frame it was asked to, without a metrics row."""
 
-    step: int
     frame: Location
     reason: str
 
 
 @event
-class WarningSeen(Event):
+class WarningSeen(StepEvent):
     """A warning of torch's compile loggers (recompile limit, suppressed errors, CUDA graphs...)."""
 
-    step: int
     compile_id: str
     logger: str
     text: str
 
 
 @event
-class CudagraphRecorded(Event):
+class CudagraphRecorded(StepEvent):
     """torch recorded a CUDA graph; after the first so many of a process they are only counted."""
 
-    step: int
     epoch: int
     compile_id: str
     mode: str

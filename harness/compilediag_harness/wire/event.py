@@ -25,6 +25,14 @@ class Event:
     """In seconds since the process attached, on the monotonic clock."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class StepEvent(Event):
+    """What happened in a step."""
+
+    step: int
+    """The step in progress, 0 for the first."""
+
+
 AnyEvent = TypeVar("AnyEvent", bound=Event)
 
 

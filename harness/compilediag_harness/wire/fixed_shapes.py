@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from compilediag_harness.wire.event import Event, event
+from dataclasses import dataclass
+
+from compilediag_harness.wire.event import Event, StepEvent, event
 from compilediag_harness.wire.quoted import Location
 
 
@@ -33,13 +35,18 @@ class FixedShapeUsed(Event):
     """Dimensions of each axis by the arguments that have it: "obs:0"; parallel to `axes`."""
 
 
-@event
-class FixedShapeWarmed(Event):
-    """A `FixedShape` called what it wraps at every size; from here on nothing should compile."""
+@dataclass(frozen=True, slots=True)
+class FixedShapeEvent(StepEvent):
+    """What a `FixedShape` did in a step."""
 
-    step: int
     number: int
     function: Location
+
+
+@event
+class FixedShapeWarmed(FixedShapeEvent):
+    """A `FixedShape` called what it wraps at every size; from here on nothing should compile."""
+
     graphs: int
     """Combinations of sizes."""
     compiles: int
@@ -50,12 +57,9 @@ class FixedShapeWarmed(Event):
 
 
 @event
-class FixedShapeCompiled(Event):
+class FixedShapeCompiled(FixedShapeEvent):
     """Something was compiled or recorded in a call of a `FixedShape` that had been warmed up."""
 
-    step: int
-    number: int
-    function: Location
     size: tuple[int, ...]
     run: tuple[int, ...]
     begun: tuple[str, ...]
@@ -63,12 +67,9 @@ class FixedShapeCompiled(Event):
 
 
 @event
-class PaddingChecked(Event):
+class PaddingChecked(FixedShapeEvent):
     """What `FixedShape.check` found out; tuples from `outputs` to `bitwise` are parallel."""
 
-    step: int
-    number: int
-    function: Location
     size: tuple[int, ...]
     run: tuple[int, ...]
     probes: tuple[str, ...]
@@ -85,12 +86,9 @@ class PaddingChecked(Event):
 
 
 @event
-class RowsRun(Event):
+class RowsRun(FixedShapeEvent):
     """A loop over rows that are done one after the other has ended."""
 
-    step: int
-    number: int
-    function: Location
     steps: int
     rows: int
     row_steps: int
@@ -104,12 +102,9 @@ class RowsRun(Event):
 
 
 @event
-class KneeMeasured(Event):
+class KneeMeasured(FixedShapeEvent):
     """A `FixedShape` was measured at its sizes, for the knee of its throughput."""
 
-    step: int
-    number: int
-    function: Location
     sizes: tuple[int, ...]
     """Ascending; the others are parallel to it."""
     call_s: tuple[float | None, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from compilediag_harness.wire.event import Event, event
+from compilediag_harness.wire.event import StepEvent, event
 from compilediag_harness.wire.quoted import Location
 
 
@@ -65,10 +65,9 @@ class EntryDiff:
 
 
 @event
-class Recompiled(Event):
+class Recompiled(StepEvent):
     """torch asked why no cache entry of a frame fits: the attempt to compile it again begins."""
 
-    step: int
     compile_id: str
     epoch: int
     frame: Location
@@ -82,10 +81,9 @@ class Recompiled(Event):
 
 
 @event
-class HazardsChecked(Event):
+class HazardsChecked(StepEvent):
     """After a step in which something compiled, guards already false were looked for."""
 
-    step: int
     frame: Location
     guards: tuple[FalseGuard, ...]
     """Guards of the most recently used entry that are false now: armed causes."""
@@ -97,10 +95,9 @@ class HazardsChecked(Event):
 
 
 @event
-class UnguardedChanged(Event):
+class UnguardedChanged(StepEvent):
     """Hooks or methods of a compiled module changed after its compile; no guard sees it."""
 
-    step: int
     frame: Location
     what: str
     """"forward_hook", "forward_pre_hook", "class_method", "instance_method"."""

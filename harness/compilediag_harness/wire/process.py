@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from compilediag_harness.wire.event import Event, event
+from compilediag_harness.wire.event import Event, StepEvent, event
 
 
 @event
@@ -58,10 +58,9 @@ class ProcessEnded(Event):
 
 
 @event
-class EvidenceLost(Event):
+class EvidenceLost(StepEvent):
     """A source of evidence was lost: a silenced logger, a removed handler, a missing hook."""
 
-    step: int
     source: str
     reason: str
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from compilediag_harness.wire.event import Event, event
+from compilediag_harness.wire.event import Event, StepEvent, event
 
 
 @event
@@ -42,11 +42,10 @@ class StepsEnded(Event):
 
 
 @event
-class SpanEnded(Event):
+class SpanEnded(StepEvent):
     """A named span of the run ended. Nested spans carry their depth; inner time is not the
     outer's when goodput is added up. Old journals hold one record a span, new ones `SpansEnded`."""
 
-    step: int
     name: str
     start: float
     wall_s: float
@@ -88,10 +87,9 @@ class DeviceStepsTimed(Event):
 
 
 @event
-class DeviceMemoryRead(Event):
+class DeviceMemoryRead(StepEvent):
     """What the allocator of one CUDA device held at a moment."""
 
-    step: int
     device: int
     current: dict[str, int]
     """torch's counters "allocated_bytes", "reserved_bytes", "active_bytes" and

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from compilediag_harness.wire.event import Event, event
+from compilediag_harness.wire.event import Event, StepEvent, event
 
 
 @event
-class CadenceDeclared(Event):
+class CadenceDeclared(StepEvent):
     """The program made a group of periodic work; a later one of the same name replaces it."""
 
-    step: int
     name: str
     every: int
     """The period in force, in steps; 0 when a probe has switched the group off."""
@@ -22,10 +21,9 @@ class CadenceDeclared(Event):
 
 
 @event
-class CadenceAsked(Event):
+class CadenceAsked(StepEvent):
     """A group was asked for the first time whether it is due; one that never is can never fire."""
 
-    step: int
     name: str
     number: int
     """The step as the program counts."""
