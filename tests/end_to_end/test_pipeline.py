@@ -1,4 +1,4 @@
-"""`cd.pipeline`: stretches, threads, tasks, the progress line, and silence when nobody listens."""
+"""`cd.pipeline`: blocks, threads, tasks, the progress line, and nothing without a session."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def listening(clock: list[float]) -> Iterator[Listening]:
-    """A session that is told of pipelines."""
+    """A session that receives pipelines."""
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
     pipeline_log.sinks.install(session)
@@ -34,8 +34,8 @@ def listening(clock: list[float]) -> Iterator[Listening]:
     pipeline_log.sinks.uninstall(session)
 
 
-def stretches(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
-    """Stage, start, seconds, samples and slot of every stretch, in their order."""
+def blocks(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
+    """Stage, start, seconds, samples and slot of every block, in their order."""
     return [
         row
         for event in events

@@ -13,7 +13,7 @@ from compilediag_harness.wire import Event, RunTracked
 
 
 def test_a_fork_does_not_tell_of_its_parent_s_run() -> None:
-    """A child that ends says nothing of a run that goes on elsewhere, and holds no lock of a thread
+    """A child that ends reports no run that goes on elsewhere, and holds no lock of a thread
     that it does not have."""
     lane = tracker().start_run()
     lane.record_step(0)

@@ -79,7 +79,12 @@ class Source:
 
     @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text)
+        return _parsed(self.text)
+
+
+@functools.cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 @dataclass(frozen=True)

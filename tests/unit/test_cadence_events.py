@@ -1,4 +1,4 @@
-"""Every session is received of the groups and of the steps in which they fired; nobody else is."""
+"""Every session receives the groups and the steps in which they fired."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_over_the_limit_only_essential_kinds_are_written(tmp_path: Path) -> None
 
 
 def test_a_giant_record_is_shortened(tmp_path: Path) -> None:
-    """A record that fits into no line is written with its texts cut, and says so."""
+    """A record that fits into no line is written with its texts cut, and is marked."""
     guard = FalseGuard("L['x']", "EQUALS_MATCH", "y" * 10_000, "1", "2")
     where = Location("model.py", 3, "forward")
     giant = Recompiled(

@@ -1,4 +1,4 @@
-"""Spans: nesting, threads, batches, and silence when nobody listens."""
+"""Spans: nesting, threads, batches, and nothing without a session."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def listening(clock: list[float]) -> Iterator[tuple[Session, list[Event]]]:
     spans.uninstall(session)
 
 
-def told(events: list[Event]) -> list[SpanEnded]:
+def spans_in(events: list[Event]) -> list[SpanEnded]:
     """The spans of the batches, in the order they ended."""
     found = [event for event in apart(events) if isinstance(event, SpanEnded)]
     assert not any(isinstance(event, SpanEnded) for event in events)
@@ -44,7 +44,7 @@ def told(events: list[Event]) -> list[SpanEnded]:
 
 
 def rows(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
-    found = told(events)
+    found = spans_in(events)
     return [(one.name, one.start, one.wall_s, one.depth, one.step) for one in found]
 
 
@@ -63,7 +63,7 @@ def test_nothing_is_kept_without_a_session(clock: list[float]) -> None:
 def test_nested_spans_know_their_depth(
     listening: tuple[Session, list[Event]], clock: list[float]
 ) -> None:
-    """The inner one ends first; both tell the step in which they end."""
+    """The inner one ends first; both have the step in which they end."""
     session, events = listening
     session.step = 7
     with span("outer"):
@@ -120,7 +120,7 @@ def test_threads_are_kept_apart(listening: tuple[Session, list[Event]]) -> None:
         other.start()
         other.join()
     spans.finish(session)
-    found = {one.name: one for one in told(events)}
+    found = {one.name: one for one in spans_in(events)}
     assert found["other"].depth == found["main"].depth == 0
     assert found["main"].thread == MAIN_THREAD != found["other"].thread
 
@@ -149,7 +149,7 @@ def test_spans_are_written_in_batches(
     for _ in range(4):
         with span("short"):
             clock[0] += 0.125
-    assert [len(told([event])) for event in events] == [1, 2]
+    assert [len(spans_in([event])) for event in events] == [1, 2]
 
 
 def test_memory_is_bounded(listening: tuple[Session, list[Event]], clock: list[float]) -> None:
@@ -159,7 +159,7 @@ def test_memory_is_bounded(listening: tuple[Session, list[Event]], clock: list[f
     for _ in range(BATCH_ROWS + 1):
         with span("flood"):
             pass
-    assert [len(told([event])) for event in events] == [1, BATCH_ROWS]
+    assert [len(spans_in([event])) for event in events] == [1, BATCH_ROWS]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_memory_is_bounded(listening: tuple[Session, list[Event]], clock: list[f
 def test_spans_are_told_to_the_steps(
     clock: list[float], monkeypatch: pytest.MonkeyPatch, name: str, phase: int
 ) -> None:
-    """A span has the phase that its name says, and tells the phase of the step it was in."""
+    """A span has the phase of its name, and carries the phase of the step it was in."""
     heard: list[tuple[int, int, int, int]] = []
     events: list[Event] = []
 
@@ -190,13 +190,13 @@ def test_spans_are_told_to_the_steps(
     spans.finish(session)
     spans.uninstall(session)
     assert heard == [(phase, 0, 2_000_000_000, threading.get_ident())]
-    assert [one.phase for one in told(events)] == ["backward"]
+    assert [one.phase for one in spans_in(events)] == ["backward"]
 
 
 def test_spans_of_a_thread_that_steps_wait_for_it(
     listening: tuple[Session, list[Event]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only that thread knows its step; those of others go by. At the end all are told."""
+    """Only that thread decides its step; those of others go by. At the end all are written."""
     session, events = listening
     stepping = threading.get_ident()
 
@@ -211,11 +211,13 @@ def test_spans_of_a_thread_that_steps_wait_for_it(
     write = lambda: spans._write(1)  # pyright: ignore[reportPrivateUsage]
     other.start()
     other.join()
-    assert [one.name for one in told(events)] == ["other"]
+    assert [one.name for one in spans_in(events)] == ["other"]
     spans.catch_up()
     session.step = 1
     spans.finish(session)
-    assert [(one.name, one.phase, one.step) for one in told(events)][1:] == [("mine", "forward", 0)]
+    assert [(one.name, one.phase, one.step) for one in spans_in(events)][1:] == [
+        ("mine", "forward", 0)
+    ]
 
 
 def test_a_span_belongs_to_the_step_that_is_ended_next(
@@ -228,9 +230,9 @@ def test_a_span_belongs_to_the_step_that_is_ended_next(
         with span("work"):
             pass
         spans.catch_up()
-    assert told(events) == []
+    assert spans_in(events) == []
     spans.finish(session)
-    assert [one.step for one in told(events)] == [0, 1, 2]
+    assert [one.step for one in spans_in(events)] == [0, 1, 2]
 
 
 def test_what_spans_have_in_common_is_written_once(
@@ -244,8 +246,8 @@ def test_what_spans_have_in_common_is_written_once(
             clock[0] += 1e-4
     spans.finish(session)
     assert all(isinstance(event, SpansEnded) and len(event.names) == 1 for event in events)
-    assert sum(one.wall_s for one in told(events)) == pytest.approx(0.1)
-    assert len(told(events)) == 1000
+    assert sum(one.wall_s for one in spans_in(events)) == pytest.approx(0.1)
+    assert len(spans_in(events)) == 1000
 
 
 def test_a_fork_tells_no_span_of_its_parent(listening: tuple[Session, list[Event]]) -> None:
@@ -257,7 +259,7 @@ def test_a_fork_tells_no_span_of_its_parent(listening: tuple[Session, list[Event
     with span("child's"):
         pass
     spans.finish(session)
-    assert [one.name for one in told(events)] == ["child's"]
+    assert [one.name for one in spans_in(events)] == ["child's"]
 
 
 def test_open_spans_are_known(listening: tuple[Session, list[Event]]) -> None:
@@ -270,7 +272,7 @@ def test_open_spans_are_known(listening: tuple[Session, list[Event]]) -> None:
 def test_two_sessions_see_the_same_spans(
     listening: tuple[Session, list[Event]], clock: list[float]
 ) -> None:
-    """`watch()` inside of a run: both are told."""
+    """`watch()` inside of a run: both receive it."""
     _, events = listening
     inner_events: list[Event] = []
     inner = Session(inner_events.append, origin=0.0)

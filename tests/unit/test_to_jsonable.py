@@ -59,7 +59,7 @@ def test_what_is_no_number(value: object) -> None:
 
 
 def test_a_tensor_is_refused_and_not_read() -> None:
-    """The message says how the program reads it, and what that costs; ours never does."""
+    """The message names how the program reads it, and what that costs; ours never does."""
     with pytest.raises(TypeError, match=r"item\(\) reads it, and waits for the device"):
         to_float(Tensor(), "metric 'loss'")
     with pytest.raises(TypeError, match=r"step must be an integer.*item\(\)"):

@@ -177,7 +177,7 @@ class FixedShape:
         Raises:
             ShapeUnusable: the example has no rows, or there are several axes.
         """
-        from compilediag_harness.shapes.knee_search import knee_of
+        from compilediag_harness.shapes.knee import knee_of
 
         return knee_of(self._ready(), args, kwargs, cap=cap, rounds=rounds)
 

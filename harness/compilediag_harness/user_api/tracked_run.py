@@ -56,8 +56,11 @@ class TrackedRun:
             self._first_step = step
         self._last_step = step
         for name, value in metrics.items():
-            if name in self._metrics or self._has_room(name, self._metrics):
-                self._metrics.setdefault(name, Series()).add(value)
+            series = self._metrics.get(name)
+            if series is None and self._has_room(name, self._metrics):
+                series = self._metrics[name] = Series()
+            if series is not None:
+                series.add(value)
         for name, count in counts.items():
             if name in self._totals or self._has_room(name, self._totals):
                 self._totals[name] = min(self._totals.get(name, 0.0) + count, LARGEST)
