@@ -103,7 +103,7 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
         self.phase = _PHASES.get(self.name, SPANS)
 
     def __enter__(self) -> span:
-        if sinks.all and not dynamo_skip.is_traced():
+        if _ever and sinks.all and not dynamo_skip.is_traced():
             _nesting.open.append((self, _monotonic_ns()))
         return self
 
