@@ -67,7 +67,7 @@ def test_the_collectors_are_there_before_torch_runs(tmp_path: Path) -> None:
 
 
 def test_a_torch_we_do_not_know_is_a_fault_of_ours_alone(tmp_path: Path) -> None:
-    """A module named torch without any of torch's names: the program runs, the journal has the fault."""
+    """A module named torch with none of torch's names: the program runs; the fault is recorded."""
     folder = fake_torch(tmp_path / "path", "answer = 42")
     done = attached("import torch; print(torch.answer)", tmp_path, folder)
     assert (done.stdout, done.stderr, done.returncode) == ("42\n", "", 0)
