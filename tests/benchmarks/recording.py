@@ -54,9 +54,9 @@ def tracking(bench: Bench) -> Iterator[Row]:
     """`record_step` with three metrics and one count; the end of the run is shared among steps."""
     alone = bench.median(tracked_step)
     session = Session(lambda event: None)
-    tracker_log.install(session)
+    tracker_log.sinks.install(session)
     told = bench.median(tracked_step)
-    tracker_log.uninstall(session)
+    tracker_log.sinks.uninstall(session)
     for what, used in (("nobody listening", alone), ("a session listening", told)):
         yield Row(
             f"tracked step, 3 metrics and a count, {what}",

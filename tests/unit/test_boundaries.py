@@ -39,15 +39,15 @@ INSIDE_ROOMS = (
     {"base"},
     {"torch_internals"},
     {"source"},
-    {"user_api", "steps"},
+    {"user_api"},
+    {"steps"},
     {"shapes"},
     {"collectors"},
     {"attach"},
     {"process"},
     {"bootstrap", ""},
 )
-"""The same for the inside. `user_api` and `steps` may import each other: a span ends in a step, and
-a loop that is driven counts steps."""
+"""The same for the inside."""
 
 PURE_ROOMS = frozenset({"timeline", "diagnosis", "receipt", "compare", "views"})
 """No files, no clock, no processes, no torch; but for what follows."""
@@ -77,7 +77,12 @@ class Source:
 
     @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text)
+        return _parsed(self.text)
+
+
+@functools.cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 @dataclass(frozen=True)
@@ -183,8 +188,7 @@ def rooms_go_down(source: Source) -> Iterator[str]:
         if floor_of(other, floors) is None:  # a name of the package itself
             other = room_of(item.base)
         below = floor_of(other, floors)
-        one_circle = is_inside(source) and {own, other} == {"user_api", "steps"}
-        if other != own and not one_circle and (below is None or below >= floor):
+        if other != own and (below is None or below >= floor):
             yield f"line {item.line}: {own or package} imports {item.name}"
 
 

@@ -297,16 +297,16 @@ def test_sessions_are_told_in_batches_and_at_the_end() -> None:
     events: list[Any] = []
     declared = shape_log.Declared(3, PLACE, ("rows",), ((4, 8),))
     session = Session(events.append, origin=0.0)
-    shape_log.install(session)
+    shape_log.sinks.install(session)
     try:
         # The first is written at once.
         shape_log.called(declared, (3,), (4,), (3,), in_graphs=False)
         for number in range(5):
             shape_log.called(declared, (2,), (4,), (2,), in_graphs=number > 2)
-        shape_log.finish(session)
+        shape_log.sinks.finish(session)
     finally:
-        shape_log.uninstall(session)
+        shape_log.sinks.uninstall(session)
     assert (events[0].number, events[0].counts) == (3, (1,))
     assert sum(sum(event.counts) for event in events) == 6
     assert (events[-1].asked, events[-1].in_graphs) == (((2,),), (2,))
-    assert not shape_log.writers
+    assert not shape_log.sinks.all

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from compilediag_harness.steps import phases
+from compilediag_harness.base import step_phases as phases
 from compilediag_harness.steps.step_detection import StepSource
 from compilediag_harness.steps.step_sampling import StepSampling
 from compilediag_harness.user_api.span_batches import Row

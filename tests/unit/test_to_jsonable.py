@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from compilediag_harness.user_api.to_jsonable import (
-    CONFIG_LIMIT,
-    config_of,
-    number_of,
-    whole_number,
+    MAX_VALUES,
+    to_config,
+    to_count,
+    to_float,
 )
 
 
@@ -46,36 +46,36 @@ class Settings:
 
 def test_numbers() -> None:
     """Whatever is a real number is one; None is "not measured"; nothing is too large."""
-    assert number_of(None, "x") is None
-    assert [number_of(value, "x") for value in (1, 0.5, True, Fraction(1, 4))] == [1, 0.5, 1, 0.25]
-    assert (number_of(10**400, "x"), number_of(-(10**400), "x")) == (math.inf, -math.inf)
+    assert to_float(None, "x") is None
+    assert [to_float(value, "x") for value in (1, 0.5, True, Fraction(1, 4))] == [1, 0.5, 1, 0.25]
+    assert (to_float(10**400, "x"), to_float(-(10**400), "x")) == (math.inf, -math.inf)
 
 
 @pytest.mark.parametrize("value", ["1", [1.0], Decimal(1), 1j, object()])
 def test_what_is_no_number(value: object) -> None:
     """A text that looks like one is none."""
     with pytest.raises(TypeError, match=r"metric 'loss' must be a number, not a "):
-        number_of(value, "metric 'loss'")
+        to_float(value, "metric 'loss'")
 
 
 def test_a_tensor_is_refused_and_not_read() -> None:
-    """The message says how the program reads it, and what that costs; ours never does."""
+    """The message names how the program reads it, and what that costs; ours never does."""
     with pytest.raises(TypeError, match=r"item\(\) reads it, and waits for the device"):
-        number_of(Tensor(), "metric 'loss'")
+        to_float(Tensor(), "metric 'loss'")
     with pytest.raises(TypeError, match=r"step must be an integer.*item\(\)"):
-        whole_number(Tensor(), "step")
+        to_count(Tensor(), "step")
     with pytest.raises(TypeError, match=r"config\['x'\] is a .*Tensor"):
-        config_of({"x": Tensor()})
+        to_config({"x": Tensor()})
 
 
-def test_whole_numbers() -> None:
+def test_to_counts() -> None:
     """Steps are integers from 0 on."""
-    assert whole_number(7, "step") == 7
+    assert to_count(7, "step") == 7
     with pytest.raises(ValueError, match="step must be 0 or more, not -1"):
-        whole_number(-1, "step")
+        to_count(-1, "step")
     for value in (1.5, True, None, "3"):
         with pytest.raises(TypeError, match="step must be an integer"):
-            whole_number(value, "step")
+            to_count(value, "step")
 
 
 @pytest.mark.parametrize(
@@ -93,22 +93,22 @@ def test_whole_numbers() -> None:
 )
 def test_configurations(given: Any, plain: dict[str, Any]) -> None:
     """What programs keep theirs in becomes plain values that are the same in every run."""
-    assert config_of(given) == plain
+    assert to_config(given) == plain
 
 
 @pytest.mark.parametrize("given", [5, "text", [("a", 1)], Settings, {"f": lambda: 1}, {"b": b"x"}])
 def test_what_is_no_configuration(given: object) -> None:
     """An object's address would make every run a lane of its own."""
     with pytest.raises(TypeError, match="config"):
-        config_of(given)
+        to_config(given)
 
 
 def test_configurations_are_bounded() -> None:
     """Wide, deep and endless ones are refused; long texts are cut."""
     endless: dict[str, Any] = {}
     endless["self"] = endless
-    wide = {str(number): number for number in range(CONFIG_LIMIT + 1)}
+    wide = {str(number): number for number in range(MAX_VALUES + 1)}
     for given in (endless, wide):
         with pytest.raises(ValueError, match="config is too large"):
-            config_of(given)
-    assert len(config_of({"text": "x" * 10_000})["text"]) < 600
+            to_config(given)
+    assert len(to_config({"text": "x" * 10_000})["text"]) < 600

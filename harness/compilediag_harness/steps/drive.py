@@ -20,16 +20,12 @@ def drive(train: Callable[[int], object], steps: int = 60) -> int:
     if steps < 0:
         raise ValueError(f"drive: steps must be 0 or more, not {steps}")
     step_limit.own_the_loop()
-    count = _wanted(steps)
-    for number in range(count):
+    limit = os.environ.get(step_limit.STEPS_VARIABLE, "")
+    if limit.isdecimal() and int(limit) > 0:
+        steps = int(limit)
+    for index in range(steps):
         before = step_hooks.marks()
-        train(number)
+        train(index)
         if step_hooks.marks() == before:
             step_hooks.step()
-    return count
-
-
-def _wanted(steps: int) -> int:
-    """The number that `compilediag run` asks for, else the program's own."""
-    text = os.environ.get(step_limit.STEPS_VARIABLE, "")
-    return int(text) if text.isdecimal() and int(text) > 0 else steps
+    return steps

@@ -12,7 +12,7 @@ from compilediag_harness.base import atomic_write
 
 
 def test_pieces_take_the_place_of_the_file(tmp_path: Path) -> None:
-    """The size told is that of the file, and nothing else is left in the folder."""
+    """The size returned is that of the file, and nothing else is left in the folder."""
     path = tmp_path / "a.json"
     path.write_bytes(b"old, and longer than what is new")
     assert atomic_write.write(path, (b"new", b"", b" content")) == len(b"new content")
