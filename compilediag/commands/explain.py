@@ -13,7 +13,7 @@ from pathlib import Path
 from compilediag.commands.subcommand import argument, flag, receipt_argument, subcommand
 from compilediag.commands.terminal import render_options, write
 from compilediag.errors import UsageError
-from compilediag.views.text import clean, hanging_indent
+from compilediag.views.text import clean
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _PAGES = next(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from compilediag.commands.terminal import render_options, write_stderr
-from compilediag.compare.gate.ab import SLOWER, ClockComparison, CommandRun, require_scipy, timings
+from compilediag.compare.gate.ab import SLOWER, ClockComparison, require_scipy, timings
 from compilediag.runs.tools.ab import measure
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from compilediag.errors import UsageError
 import click
 
+from compilediag.errors import UsageError
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION

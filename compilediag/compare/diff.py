@@ -16,13 +16,12 @@ from compilediag.compare.changes import Change, CountChange, RunChanges, changes
 from compilediag.compare.keys import BreakKey, CauseKey
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.errors import LanesNotComparable
-from compilediag.receipt.lane import flatten
 from compilediag.receipt import fields
 from compilediag.receipt.lane import flatten, lane_fields
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.tracked import TrackedRecord
-from compilediag.receipt.versions import unknown_to, version_of
+from compilediag.receipt.versions import version_of
 
 _VARYING = frozenset({"load_avg_1m"})
 """Environment facts that differ between any two runs."""

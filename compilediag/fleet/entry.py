@@ -11,7 +11,6 @@ import msgspec
 from compilediag.fleet.measures import checks_of, values_of
 from compilediag.receipt.lane import lane_fields
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import flatten
 
 SOFTWARE = ("python", "torch", "triton", "cuda", "driver")
 """Versions of `environment` that may explain a change."""

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from compilediag.receipt.schema.receipt import Receipt
 
 Kind = Literal["noisy", "count", "share"]

@@ -15,8 +15,8 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from compilediag.fleet.change_points import counts, noisy
-from compilediag.fleet.changes import Change, FactChange, LaneTrend, Series, mark_of
 from compilediag.fleet.change_points.rank_scan import min_values
+from compilediag.fleet.changes import Change, FactChange, LaneTrend, Series, mark_of
 from compilediag.fleet.entry import SOFTWARE, Entry, Lane
 from compilediag.fleet.lanes import by_lane, labels_of, throughput_of
 from compilediag.fleet.measures import CHECKS, MEASURES, THROUGHPUTS, Measure

@@ -8,8 +8,8 @@ from typing import Any
 from compilediag.pytest_plugin import COUNTED
 from compilediag.pytest_plugin.lanes import UPDATE, update_messages
 from compilediag.pytest_plugin.marks import COUNTS
-from compilediag.views.format import count
 from compilediag.pytest_plugin.problems import counted
+from compilediag.views.format import count
 from compilediag.views.text import clean
 
 _ALWAYS = ("frames", "compiles", "recompiles", "graph_breaks")

@@ -126,7 +126,7 @@ class WatchResult:
     @cached_property
     def _reported(self) -> Reported:
         """Made when it is first read, and not before: the block may still go on."""
-        from compilediag.receipt.build.run_metadata import RunMetadata, facts_told_by
+        from compilediag.receipt.build.run_metadata import RunMetadata
         from compilediag.receipt.redact import secret_values
         from compilediag.runs.metadata import receipt_identity
         from compilediag.runs.pipeline import RunEvents, receipt_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import keyword
 from collections.abc import Mapping, Sequence
 
-from compilediag.views.format import count
 from compilediag.receipt.bucket_plan import CallablePlan, FixedSizes, Histogram, Range, histogram
+from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 from compilediag.views.text import hanging_indent

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from compilediag.compare import diff
 from compilediag.compare.diff import FieldChange, compare
 from compilediag.compare.keys import COUNTS, CauseKey
-from compilediag.compare import diff
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt import versions
 from compilediag.receipt.schema.receipt import Receipt

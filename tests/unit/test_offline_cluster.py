@@ -17,10 +17,10 @@ from rank_folders import folder_of_ranks, receipts, told
 from compilediag import cli
 from compilediag.errors import UsageError
 from compilediag.readers.inputs import Source
+from compilediag.runs.offline.cluster import JOINED, connected, receipts_on
 from compilediag.runs.offline.many_ranks import ReceiptOptions, options_here
 from compilediag.runs.offline.receipts import merged_receipt
 from compilediag.runs.offline.sources import find_sources, read_record, read_source
-from compilediag.runs.offline.cluster import JOINED, connected, receipts_on
 
 needs_dask = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="dask is not installed"

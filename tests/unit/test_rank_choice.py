@@ -25,10 +25,10 @@ from compilediag.diagnosis.ranks.selection import lead_of, select_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.receipt.build.ranks import MAX_MISSING
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.offline.cluster import receipts_on
 from compilediag.runs.offline.many_ranks import ReceiptOptions
 from compilediag.runs.offline.receipts import merged_receipt
 from compilediag.runs.offline.sources import find_sources, read_record
-from compilediag.runs.offline.cluster import receipts_on
 from compilediag.views.ranks import render_ranks
 from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import pairwise
-from decimal import Decimal
 from statistics import median
 
 from compilediag.readers.train_logs.patterns import LAST, PEAKS, RATES, SECONDS, LinePattern

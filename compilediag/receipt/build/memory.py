@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from compilediag.receipt.build.identity import lead_process
 from compilediag.receipt.build.train_log import logged_allocator
-from compilediag.receipt.schema.memory import Allocator, DeviceRecord, GrowingBucket, MemorySection
 from compilediag.receipt.schema.memory import Allocator, DeviceRecord, MemorySection
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.memory import DeviceMemory

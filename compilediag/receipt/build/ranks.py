@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from compilediag.diagnosis.diagnose import Diagnosis
+from compilediag.diagnosis.ranks.divergence import compare_ranks
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
-from compilediag.diagnosis.ranks.divergence import RankComparison, compare_ranks
 from compilediag.diagnosis.ranks.summary import summaries_of
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.ranks import (
@@ -14,9 +13,9 @@ from compilediag.receipt.schema.ranks import (
     RankStraggler,
     RankTotals,
 )
-from compilediag.timeline.timeline import Timeline, ranks_present
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.process_ranks import ranks_present
+from compilediag.timeline.timeline import Timeline, ranks_present
 
 MAX_ROWS = 4096
 MAX_DIVERGENCES = 200

@@ -11,7 +11,7 @@ from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Artifact, Status
 
 if TYPE_CHECKING:
-    from compilediag.diagnosis.ranks.divergence import RankComparison
+    pass
 
 
 @dataclass(frozen=True, slots=True)

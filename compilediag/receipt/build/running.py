@@ -11,11 +11,11 @@ from compilediag.receipt.build.memory import has_gpu
 from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.build.train_log import logged_losses_finite
 from compilediag.receipt.schema.receipt import Checks
+from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.running import CudagraphSection, GoodputSection, Overhead
 from compilediag.timeline.cudagraphs import skip_reason
-from compilediag.timeline.timeline import Timeline, ranks_present
-from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.process_ranks import ranks_present
+from compilediag.timeline.timeline import Timeline, ranks_present
 from compilediag.timeline.tracked import losses_finite
 
 _OUT_OF_MEMORY = re.compile(

@@ -19,7 +19,6 @@ from compilediag.diagnosis.ranks.selection import MAX_EVENTS, MAX_RANKS, MIN_RAN
 from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal
-from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import receipt_in
 from compilediag.receipt.schema.receipt import Receipt

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.ranks.divergence import RankComparison, SummaryOf, compare_fingerprints
+from compilediag.diagnosis.ranks.divergence import SummaryOf, compare_fingerprints
 from compilediag.diagnosis.ranks.fingerprint import (
     RankFingerprint,
     digest,
@@ -18,7 +18,6 @@ from compilediag.diagnosis.ranks.fingerprint import (
     first_losses,
 )
 from compilediag.diagnosis.ranks.selection import select_ranks
-from compilediag.diagnosis.ranks.selection import RankSelection, select_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.selection import has_room
 from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Source
-from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.build.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt, Status
 from compilediag.runs.artifacts import source_artifacts

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from compilediag.errors import UsageError
 from compilediag.readers.inputs import NOTHING, RUN, TEXT, TRACE, Source, sources_of
 from compilediag.readers.journal import Journal, read_run
+from compilediag.readers.parallel import cores
 from compilediag.readers.storage import is_uri, local_path, size_of
-from compilediag.readers.parallel import cores, map_ordered
-from compilediag.readers.storage import is_uri, join, local_path, names_in, size_of
 from compilediag.readers.torch_logs.counts import read_text_log
 from compilediag.readers.torch_logs.events import read_text_events
 from compilediag.readers.torch_trace.read import rank_in_name, read_trace

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from compilediag.diagnosis.cadence.conclude import Conclusion, conclude
 from compilediag.diagnosis.cadence.groups import GroupSelection, ProbeGroup, all_groups
 from compilediag.diagnosis.cadence.plan import (
-    DEFAULT_STEPS,
     Plan,
     Variant,
     make_plan,

@@ -9,9 +9,9 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compilediag.diagnosis.cadence.groups import ProbeGroup, variable_of, with_argument
+from compilediag.diagnosis.cadence.groups import variable_of, with_argument
 from compilediag.diagnosis.cadence.plan import OFF_TEMPLATE, Plan, Variant
-from compilediag.diagnosis.cadence.samples import VariantEvidence, evidence_of
+from compilediag.diagnosis.cadence.samples import evidence_of
 from compilediag.receipt.build.cadence import VariantRun
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options, Outcome

@@ -7,11 +7,10 @@ import subprocess
 import threading
 from collections.abc import Mapping
 
-from compilediag.runs.artifacts import DIGEST_LIMIT_BYTES, sha256_of
 from msgspec.structs import replace
 
-from compilediag.receipt.provenance_variables import provenance_from
 from compilediag.receipt.schema.identity import Provenance
+from compilediag.runs.artifacts import DIGEST_LIMIT_BYTES, sha256_of
 
 GIT_TIMEOUT_S = 5.0
 
