@@ -30,7 +30,7 @@ _PACKAGES = ("torch", "tlparse", "depyf", "triton", "rich", "rich-click", "click
 _PROBE = """
 import json, sys
 import torch
-from compilediag_harness import torch_names
+from compilediag_harness.torch_internals import torch_names
 answer = {
     "torch": torch.__version__,
     "git": torch.version.git_version,
