@@ -1,0 +1,204 @@
+"""The checks of `compilediag doctor`: each tries the thing itself and says what to do.
+
+torch is imported in a child process only: importing it here would cost seconds in every check that
+fails before it, and a torch that crashes must not take the doctor with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from compilediag._version import __version__
+from compilediag.views.checkup import Check, Checkup, Hook
+
+OLDEST_TORCH = (2, 7)
+CHILD_TIMEOUT_S = 120
+LEAST_FREE_BYTES = 100_000_000
+NEEDED_HOOK = "metrics_rows"
+"""Without it compiles cannot be counted at all; the other hooks only lower the evidence."""
+
+_PACKAGES = ("torch", "tlparse", "depyf", "triton", "rich", "rich-click", "click", "msgspec")
+_PROBE = """
+import json, sys
+import torch
+from compilediag_harness.torch_internals import torch_names
+answer = {
+    "torch": torch.__version__,
+    "git": torch.version.git_version,
+    "cuda": torch.version.cuda,
+    "devices": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+    "hooks": torch_names.probe(),
+}
+print("\\ncompilediag-probe " + json.dumps(answer))
+"""
+_DISABLING = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
+
+
+def examine(output: Path) -> Checkup:
+    """Runs every check; `output` is where runs would be kept."""
+    torch_check, answer = _torch()
+    hooks = tuple(Hook(*item) for item in answer.get("hooks", ()))
+    checks = [torch_check, *_hooks_check(hooks), _injection(), _output(output)]
+    checks += [_compiler(), _tool("git", "the receipt cannot name the commit that ran")]
+    checks += [_tool("tlparse", "`compilediag run --tlparse` cannot be used"), *_environment()]
+    return Checkup(_versions(answer), hooks, tuple(checks))
+
+
+def _versions(answer: dict[str, Any]) -> dict[str, str | None]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found: dict[str, str | None] = {
+        "compilediag": __version__,
+        "Python": f"{platform.python_version()} ({sys.executable})",
+    }
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    if answer:
+        # The torch that is really imported, which need not be the one the metadata names.
+        found["torch"] = f"{answer['torch']} (git {str(answer['git'])[:12]})"
+        devices = f"{answer['cuda']}, {answer['devices']} devices"
+        found["CUDA"] = devices if answer["cuda"] else "none: this torch is built for CPUs"
+    return found
+
+
+def _torch() -> tuple[Check, dict[str, Any]]:
+    """Starts a child that imports torch and asks the harness what it can hook."""
+    done = _child(["-c", _PROBE])
+    if isinstance(done, str):
+        return Check("torch", "failed", done, "start `python -c 'import torch'` by hand"), {}
+    for line in reversed(done.stdout.splitlines()):
+        if line.startswith("compilediag-probe "):
+            answer = json.loads(line.partition(" ")[2])
+            return _torch_version(str(answer["torch"])), answer
+    if "No module named 'torch'" in done.stderr:
+        remedy = "install compilediag into the environment of your program: it needs its torch"
+        return Check("torch", "failed", "torch is not installed here", remedy), {}
+    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return Check("torch", "failed", f"torch did not start: {last}", "repair torch first"), {}
+
+
+def _torch_version(version: str) -> Check:
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST_TORCH:
+        said = f"torch {version} is older than 2.7, the oldest that can be observed"
+        return Check("torch", "failed", said, "pip install 'torch>=2.7'")
+    return Check("torch", "ok", f"torch {version}")
+
+
+def _hooks_check(hooks: tuple[Hook, ...]) -> list[Check]:
+    missing = [hook.name for hook in hooks if not hook.available]
+    if not missing:
+        return []
+    said = f"this torch lacks {', '.join(missing)}"
+    if NEEDED_HOOK in missing:
+        return [Check("hooks", "failed", said, "use a torch that compilediag knows, see README")]
+    return [Check("hooks", "warning", said, "see below what cannot be observed")]
+
+
+def _injection() -> Check:
+    """Starts a child as `compilediag run` does and looks whether it wrote its journal."""
+    import compilediag_harness
+
+    bootstrap = Path(compilediag_harness.__file__).parent / "bootstrap"
+    with tempfile.TemporaryDirectory(prefix="compilediag-doctor-") as folder:
+        inherited = os.environ.get("PYTHONPATH")
+        paths = [str(bootstrap), *([inherited] if inherited else [])]
+        environment = {
+            **os.environ,
+            "COMPILEDIAG_RUN_DIR": folder,
+            "PYTHONPATH": os.pathsep.join(paths),
+        }
+        done = _child(["-c", "pass"], environment)
+        if isinstance(done, str):
+            return Check("attaching", "failed", done, None)
+        if any(path.stat().st_size for path in Path(folder).glob("journal-*.jsonl")):
+            return Check("attaching", "ok", "a child process attaches and keeps its journal")
+        faults = [path.read_text(errors="replace") for path in Path(folder).glob("attach-fault-*")]
+    said = faults[0] if faults else "a child process does not attach: it wrote no journal"
+    remedy = "is another sitecustomize imported first? see docs/doctor.md"
+    return Check("attaching", "failed", said, remedy)
+
+
+def _output(folder: Path) -> Check:
+    """Writes and removes a file where the runs would go; creates nothing that stays."""
+    parent = folder
+    while not parent.exists() and parent != parent.parent:
+        parent = parent.parent
+    remedy = "run elsewhere, or use `compilediag run --output DIR`"
+    try:
+        with tempfile.NamedTemporaryFile(dir=parent, prefix=".compilediag-doctor-") as file:
+            file.write(b"x" * 4096)
+            file.flush()
+        free = shutil.disk_usage(parent).free
+    except OSError as error:
+        said = f"{folder} cannot be written: {error.strerror or error}"
+        return Check("output folder", "failed", said, remedy)
+    if free < LEAST_FREE_BYTES:
+        said = f"{folder} has only {free // 1_000_000} MB left on its disk"
+        return Check("output folder", "warning", said, remedy)
+    return Check("output folder", "ok", f"{folder} can be written")
+
+
+def _compiler() -> Check:
+    """Inductor compiles C++ on a CPU; torch reads CXX before it looks for g++."""
+    name = os.environ.get("CXX") or "g++"
+    found = shutil.which(name)
+    if found:
+        return Check("C++ compiler", "ok", found)
+    said = f"{name} was not found: the inductor backend cannot compile for a CPU"
+    remedy = 'install g++, or use torch.compile(backend="eager")'
+    return Check("C++ compiler", "warning", said, remedy)
+
+
+def _tool(name: str, without: str) -> Check:
+    beside = Path(sys.executable).parent / name
+    found = shutil.which(name) or (str(beside) if beside.exists() else None)
+    if found:
+        return Check(name, "ok", found)
+    return Check(name, "warning", f"not found: {without}", f"install {name}")
+
+
+def _environment() -> list[Check]:
+    """Variables of this shell under which a run says nothing, or something else."""
+    checks: list[Check] = []
+    for name in _DISABLING:
+        if os.environ.get(name) == "1":
+            said = f"{name}=1 switches torch.compile off: nothing will be compiled"
+            checks.append(Check(name, "warning", said, f"unset {name}"))
+    if os.environ.get("TORCH_COMPILE_JOB_ID"):
+        said = "TORCH_COMPILE_JOB_ID is set: stored profiles change what is compiled (CD905)"
+        checks.append(Check("stored profiles", "warning", said, "unset TORCH_COMPILE_JOB_ID"))
+    return checks
+
+
+def _child(
+    arguments: list[str], environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str] | str:
+    """A Python child that has ended, or the sentence that says why there is none."""
+    try:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=environment,
+            timeout=CHILD_TIMEOUT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return f"a child process did not end within {CHILD_TIMEOUT_S} s"
+    except OSError as error:
+        return f"a child process could not be started: {error}"
