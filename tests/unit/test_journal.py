@@ -176,7 +176,7 @@ def test_hand_written_records_equal_the_encoder(text: str, monkeypatch) -> None:
     from compilediag_harness import process
 
     monkeypatch.setattr(sys, "orig_argv", ["python", text])
-    fields = process._identity()
+    fields = process.identity()
     line = process._json_line("ProcessStarted", {"t": 0.25, **fields}).encode("ascii")
     fields["argv"] = tuple(fields["argv"])
     assert line == encode(ProcessStarted(t=0.25, **fields))
