@@ -18,11 +18,12 @@ from compilediag.commands.terminal import write, write_message
 from compilediag.errors import UsageError
 from compilediag.readers.inputs import TRACE, Source
 from compilediag.readers.parallel import pool_of
-from compilediag.readers.train_logs.patterns import LinePattern, shapes_with
+from compilediag.readers.train_logs.patterns import LinePattern, patterns_with
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import point_latest, receipt_in
 from compilediag.receipt.redact import secret_values
 from compilediag.receipt.schema.receipt import Artifact, Receipt
+from compilediag.runs.artifacts import artifact_of, report_files
 from compilediag.runs.offline import (
     find_sources,
     merged_receipt,
@@ -31,11 +32,15 @@ from compilediag.runs.offline import (
     workers_worth,
 )
 from compilediag.runs.offline.cluster import connected, receipts_on
-from compilediag.runs.offline.many_ranks import Asked, are_many, asked_here, receipt_of_many
+from compilediag.runs.offline.many_ranks import (
+    ReceiptOptions,
+    are_many,
+    options_here,
+    receipt_of_many,
+)
 from compilediag.runs.offline.sources import LoadedSources
 from compilediag.runs.run_directory import make_run_dir
-from compilediag.runs.supervised.assemble import artifact_of
-from compilediag.runs.supervised.reports import link_reports, linked_files
+from compilediag.runs.supervised.reports import link_reports
 from compilediag.timeline.fold import fold
 
 
@@ -107,7 +112,7 @@ def command(options: AnalyzeOptions) -> None:
             "--cluster reads elsewhere, --jobs, --tlparse, --patterns and --warmup work here; "
             "give one"
         )
-    shapes = None if options.patterns is None else shapes_with(options.patterns)
+    shapes = None if options.patterns is None else patterns_with(options.patterns)
     sources = find_sources(options.paths, shapes)
     folder = (_here if options.cluster is None else _on_cluster)(options, sources, shapes)
     if options.output is None:
@@ -115,11 +120,11 @@ def command(options: AnalyzeOptions) -> None:
     write(drawn(view, folder if options.output is not None else None))
 
 
-def _receipt_options(options: ReadOptions) -> Asked:
+def _receipt_options(options: ReadOptions) -> ReceiptOptions:
     """What the receipts are to contain; makes their folder."""
     folder = make_run_dir(options.output, "analyze", now=time.time(), pid=os.getpid())
     lane = options.name or os.path.basename(os.path.abspath(options.paths[0])) or "analyze"
-    return asked_here(lane, options.world_size, folder, options.warmup)
+    return options_here(lane, options.world_size, folder, options.warmup)
 
 
 def _here(
@@ -162,7 +167,7 @@ def _with_reports(receipt: Receipt, record: LoadedSources, folder: str) -> Recei
     linked = link_reports(logs, folder, timeline, secret_values((), os.environ))
     for note in linked.notes:
         write_message(note)
-    links = [artifact_of(path, folder) for path in linked_files(folder)]
+    links = [artifact_of(path, folder) for path in report_files(folder)]
     return changed(
         receipt,
         artifacts=(

@@ -13,7 +13,7 @@ from pathlib import Path
 from compilediag.commands.subcommand import argument, flag, receipt_argument, subcommand
 from compilediag.commands.terminal import render_options, write
 from compilediag.errors import UsageError
-from compilediag.views.text import clean
+from compilediag.views.text import clean, hanging_indent
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _PAGES = next(
@@ -93,7 +93,7 @@ def _list() -> str:
     lines: list[str] = []
     for code, entry in sorted(REGISTER.items()):
         text = screen.text(f"{entry.slug}: {entry.sentence}")
-        lines += hang(text, screen.width, f"  {code}  ", " " * 9)
+        lines += hanging_indent(text, screen.width, f"  {code}  ", " " * 9)
     return "\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n"
 
 

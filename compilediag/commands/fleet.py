@@ -16,9 +16,8 @@ import click
 from compilediag.commands.subcommand import argument, flag, option
 from compilediag.commands.terminal import render_options, write_stderr
 from compilediag.errors import UsageError
-from compilediag.fleet.folder import Fleet, Progress, newest
+from compilediag.fleet.folder import Fleet, Progress, fleet_at, newest
 from compilediag.fleet.lanes import Choice
-from compilediag.fleet.places import fleet_at
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.views.fleet import notes
 

@@ -12,7 +12,7 @@ import click
 from compilediag.commands.receipts import load, suffix_for
 from compilediag.commands.subcommand import argument, flag, option, subcommand
 from compilediag.commands.terminal import write, write_stderr
-from compilediag.compare.gate.ab import ROUNDS
+from compilediag.compare.gate.ab import MIN_ROUNDS, ROUNDS
 from compilediag.compare.gate.baseline_file import find_lock, read_lock
 from compilediag.compare.gate.expression import Limit, parse_limits
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
@@ -55,7 +55,7 @@ class GateOptions:
     rounds: int | None = option(
         "--rounds",
         f"Pairs that --ab measures; default: {ROUNDS}.",
-        type=click.IntRange(min=FEWEST_ROUNDS),
+        type=click.IntRange(min=MIN_ROUNDS),
     )
 
     def refuse_contradictions(self) -> None:

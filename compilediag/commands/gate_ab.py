@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 from compilediag.commands.terminal import render_options, write_stderr
-from compilediag.compare.gate.ab import SLOWER, ClockComparison, require_scipy, timings
+from compilediag.compare.gate.ab import SLOWER, ClockComparison, CommandRun, require_scipy, timings
 from compilediag.runs.tools.ab import measure
 
 
-def compared(a: str, b: str, rounds: int) -> tuple[Timing, ...]:
+def compared(a: str, b: str, rounds: int) -> tuple[ClockComparison, ...]:
     """Runs both and compares them; on a terminal each pair is shown as it is measured."""
     require_scipy()
     progress = _progress if sys.stderr.isatty() else None
@@ -41,5 +41,5 @@ def _line(item: ClockComparison) -> str:
     )
 
 
-def _progress(index: int, a: Sample, b: Sample) -> None:
+def _progress(index: int, a: CommandRun, b: CommandRun) -> None:
     write_stderr(f"  pair {index}: A {a.wall_s:.3f} s, B {b.wall_s:.3f} s\n")

@@ -10,7 +10,7 @@ from compilediag.commands.receipts import load, suffix_for
 from compilediag.commands.subcommand import flag, option, receipt_argument, subcommand
 from compilediag.commands.terminal import render_options, write, write_json
 from compilediag.errors import UsageError
-from compilediag.receipt.bucket_plan import Limits, plans_of, spelled
+from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, plan_json
 from compilediag.views.plan import render_plan
 from compilediag_harness.shapes.buckets import BucketsImpossible
 
@@ -53,13 +53,13 @@ def command(options: PlanOptions) -> None:
     RECEIPT is a receipt file or the folder of a run; the default is the latest run. The buckets pad
     as few rows as any choice of so many does.
     """
-    limits = Limits(options.graphs, options.multiple, options.cap, options.per_graph)
+    limits = PlanLimits(options.graphs, options.multiple, options.cap, options.per_graph)
     try:
-        found = plans_of(load(options.receipt)[1], limits)
+        found = bucket_plans(load(options.receipt)[1], limits)
     except BucketsImpossible as error:
         raise UsageError(f"no plan: {error}") from error
     if options.as_json:
-        write_json([spelled(item) for item in found])
+        write_json([plan_json(item) for item in found])
         return
     following = f"show{suffix_for(options.receipt)}" if found else "run"
     write(render_plan(found, render_options()) + f"\n  next: compilediag {following}\n")

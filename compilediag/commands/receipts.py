@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-import click
-
+from compilediag.commands.terminal import write_message
 from compilediag.errors import UsageError
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
@@ -30,10 +29,9 @@ def load(where: str | None) -> tuple[str, Receipt]:
     path = find_receipt(where)
     receipt = read_receipt(path)
     if is_newer(receipt):
-        click.echo(
+        write_message(
             f"note: {path} has schema version {receipt.schema_version}, this compilediag reads "
-            f"{SCHEMA_VERSION}: fields that are new in it are not shown",
-            err=True,
+            f"{SCHEMA_VERSION}: fields that are new in it are not shown"
         )
     return path, receipt
 

@@ -11,7 +11,7 @@ from compilediag.commands.receipts import load_finding, suffix_for
 from compilediag.commands.subcommand import argument, option, receipt_argument, subcommand
 from compilediag.commands.terminal import render_options, write
 from compilediag.errors import OutputUnwritable, ReproImpossible, UsageError
-from compilediag.readers.journal import open_regular
+from compilediag.readers.storage import open_regular
 from compilediag.receipt.redact import Redactor, secret_values
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt

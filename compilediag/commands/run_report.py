@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
+import msgspec
+
 from compilediag.commands.options import RunOptions
 from compilediag.commands.receipts import suffix_for, verdict
 from compilediag.commands.terminal import render_options, write_json, write_message, write_stderr
 from compilediag.errors import EXIT_GATE, EXIT_INTERNAL, OutputUnwritable
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import as_plain
 from compilediag.runs.supervised.options import Outcome
 
 
@@ -35,7 +36,7 @@ def _report(outcome: Outcome, options: RunOptions) -> int:
     code = 0
     if outcome.receipt is not None and options.as_json:
         try:
-            write_json(as_plain(outcome.receipt))
+            write_json(msgspec.to_builtins(outcome.receipt))
         except OutputUnwritable as error:
             write_message(str(error))
             code = EXIT_INTERNAL

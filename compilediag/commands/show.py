@@ -8,6 +8,7 @@ from compilediag.commands.receipts import load, suffix_for, verdict
 from compilediag.commands.subcommand import flag, option, receipt_argument, subcommand
 from compilediag.commands.terminal import json_text, render_options, write
 from compilediag.errors import UsageError
+from compilediag.receipt.file import read_json
 
 _VIEWS = ("complete", "frames", "timeline", "steps", "ranks", "markdown", "as_json", "perfetto")
 
@@ -71,12 +72,10 @@ def command(options: ShowOptions) -> None:
 
 def drawn(view: str, where: str | None) -> str:
     """One view of a receipt; only the module that draws it is imported."""
-    _, receipt = load(where)
+    path, receipt = load(where)
     suffix, screen = suffix_for(where), render_options()
     if view == "as_json":
-        from compilediag.receipt.schema.record import as_plain
-
-        return json_text(as_plain(receipt))
+        return json_text(read_json(path))
     if view == "markdown":
         from compilediag.views.markdown import render_markdown
 

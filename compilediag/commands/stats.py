@@ -13,8 +13,8 @@ from compilediag.commands.subcommand import flag, option, subcommand
 from compilediag.commands.terminal import json_text, render_options, write, write_json
 from compilediag.errors import UsageError
 from compilediag.fleet.entry import Entry
+from compilediag.fleet.folder import TABLE_SUFFIX
 from compilediag.fleet.lanes import as_presets
-from compilediag.fleet.places import TABLE_SUFFIX
 from compilediag.fleet.stats import stats_of
 from compilediag.fleet.table import query, require_duckdb, write_table
 from compilediag.views.stats import render_stats

@@ -16,12 +16,11 @@ from compilediag.compare.changes import Change, CountChange, RunChanges, changes
 from compilediag.compare.keys import BreakKey, CauseKey
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.errors import LanesNotComparable
-from compilediag.receipt import fields
-from compilediag.receipt.lane import flatten, lane_fields
+from compilediag.receipt.lane import lane_fields
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.tracked import TrackedRecord
-from compilediag.receipt.versions import version_of
+from compilediag.receipt.versions import unknown_to, version_of
 
 _VARYING = frozenset({"load_avg_1m"})
 """Environment facts that differ between any two runs."""
@@ -209,7 +208,7 @@ def _lane_changes(
     older = min(before, after, key=lambda item: version_of(item.schema_version) or (0, 0))
     if not found or before.schema_version == after.schema_version:
         return found, ()
-    lane, is_new = lane_fields(older), fields.unknown_to(older.schema_version)
+    lane, is_new = lane_fields(older), unknown_to(older.schema_version)
     absent = {
         item.path
         for item in found
@@ -237,7 +236,7 @@ def _check_budgets(before: Receipt, after: Receipt) -> None:
 
 
 def _field_changes(before: object, after: object, path: str) -> tuple[FieldChange, ...]:
-    left, right = (dict(flatten(as_plain(value), path)) for value in (before, after))
+    left, right = (dict(flatten(value, path)) for value in (before, after))
     return tuple(
         FieldChange(name, left.get(name), right.get(name))
         for name in dict.fromkeys((*left, *right))

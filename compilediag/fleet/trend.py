@@ -171,7 +171,7 @@ def _noisy_changes(
     """The steps of a noisy series, the level behind the last one, and the noise around it."""
     values, shares = part.values, part.measure.kind == "share"
     least = part.measure.min_change if rules.at_least is None else rules.at_least
-    found: tuple[noisy.Step, ...] = ()
+    found: tuple[noisy.LevelStep, ...] = ()
     if _is_tested(part):
         ties = [_tie(entry.receipt_id) for entry in part.entries]
         found = noisy.steps(values, ties, noisy.StepRule(chance, least, shares))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from compilediag.diagnosis.codes import info
 from compilediag.pytest_plugin.problems import Problem
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.format import count
 from compilediag.views.text import clean
-from compilediag.views.words import count
 
 NOTHING_COMPILED = "CD901"
 

@@ -25,8 +25,8 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.watch import WatchResult
+from compilediag.views.format import seconds, steps
 from compilediag.views.text import clean
-from compilediag.views.words import seconds, steps
 
 _MAX_CHANGES = 8
 _VALUE_CHARS = 120

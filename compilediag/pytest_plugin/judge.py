@@ -11,7 +11,7 @@ from compilediag.pytest_plugin.marks import Requirements
 from compilediag.pytest_plugin.problems import Problem, counted
 from compilediag.receipt.schema.compiles import CompileEvent
 from compilediag.runs.watch import WatchResult
-from compilediag.views.words import count
+from compilediag.views.format import count
 
 Intervals = Sequence[tuple[float, float]]
 """In which compiling is expected: begin and end of each."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from compilediag.receipt.redact import Redactor, secret_values
-from compilediag.views.words import count
+from compilediag.views.format import count
 
 _NOUNS = {
     "recompiles": "recompile",
@@ -60,7 +60,7 @@ def failure_text(problems: Sequence[Problem], block: str = "") -> str:
     for problem in problems:
         lines.append(f"compilediag: {about}{problem.headline}")
         lines += [f"  {line}" for line in problem.details]
-    return Redactor(secret_values(sys.argv, os.environ)).text("\n".join(lines), place=True)
+    return Redactor(secret_values(sys.argv, os.environ)).text("\n".join(lines), is_name=True)
 
 
 def counted(name: str, number: int) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from compilediag.receipt.provenance_variables import provenance_from
 from compilediag_harness.base.session import Session
 from compilediag_harness.wire import Event, ProcessEnded, ProcessStarted, clip
 

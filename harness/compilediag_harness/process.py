@@ -54,7 +54,7 @@ class Attached:
     def _opening(self) -> bytes:
         forked = hasattr(self, "_pid")
         t = time.monotonic() - self.origin if forked else 0.0
-        return _json_line("ProcessStarted", t=t, **_identity())
+        return _json_line("ProcessStarted", t=t, **identity())
 
     def activate(self) -> None:
         """Installs the collectors, when torch is about to be imported."""

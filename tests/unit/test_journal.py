@@ -177,7 +177,7 @@ def test_hand_written_records_equal_the_encoder(text: str, monkeypatch) -> None:
 
     monkeypatch.setattr(sys, "orig_argv", ["python", text])
     fields = process.identity()
-    line = process._json_line("ProcessStarted", {"t": 0.25, **fields}).encode("ascii")
+    line = process._json_line("ProcessStarted", t=0.25, **fields)
     fields["argv"] = tuple(fields["argv"])
     assert line == encode(ProcessStarted(t=0.25, **fields))
     assert json.loads(line)["argv"][1] == text

@@ -89,7 +89,7 @@ def _unredacted(
         completeness=completeness_of(timeline, diagnosis, run),
         header=header_of(timeline, run, __version__, redactor),
         environment=environment_of(timeline, run),
-        compile=compile_section(timeline, Causes.of(timeline, causes_of), paths),
+        compile=compile_section(timeline, diagnosis, paths),
         findings=tuple(finding_record(item, paths) for item in diagnosis.findings),
         steps=steps_section(timeline, diagnosis.findings, run)
         or logged_steps(timeline, run.warmup),
@@ -103,7 +103,9 @@ def _unredacted(
         shapes=shapes_section(timeline, paths),
         pipeline=pipeline_section(timeline),
         profiles=profiles_section(timeline),
-        ranks=ranks_section(timeline, ranks_expected(timeline, run), paths, run.ranks),
+        ranks=ranks_section(
+            timeline, diagnosis.causes, ranks_expected(timeline, run), paths, run.ranks
+        ),
         tracked=tracked_section(timeline),
         ablations=ablations_section(timeline),
         cost=cost_section(timeline, run.prices, run.wall_s, time),

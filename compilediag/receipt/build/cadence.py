@@ -15,7 +15,7 @@ from compilediag.diagnosis.cadence.extra_compiles import recompiles_among
 from compilediag.diagnosis.cadence.groups import ProbeGroup
 from compilediag.diagnosis.cadence.periods import longest_period
 from compilediag.diagnosis.cadence.plan import Plan, Variant
-from compilediag.diagnosis.cadence.samples import Evidence
+from compilediag.diagnosis.cadence.samples import VariantEvidence
 from compilediag.receipt.redact import Redactor
 from compilediag.receipt.sanitize import sanitized
 from compilediag.receipt.schema.cadence import (
@@ -147,7 +147,7 @@ def _steps(evidence: VariantEvidence, warmup: int) -> VariantSteps | None:
     )
 
 
-def _picture(evidence: Evidence, warmup: int) -> Picture | None:
+def _picture(evidence: VariantEvidence, warmup: int) -> Picture | None:
     after = [sample for sample in evidence.samples if sample.number >= warmup]
     if not after:
         return None

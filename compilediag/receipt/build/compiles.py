@@ -96,6 +96,7 @@ def _times(timeline: Timeline) -> CompileTime:
 
 
 def frame_name(where: Location, places: PathShortener) -> FrameName:
+    """The frame, with its file as the receipt names it."""
     return FrameName(function=where.function, file=places.short(where.file), line=where.line)
 
 
@@ -123,6 +124,7 @@ def _events(
 
 
 def cause_record(found: BlamedCause, ids: FindingIds, places: PathShortener) -> EventCause:
+    """The cause, with the id of the finding that reports it."""
     cause, where = found.cause, found.cause.location
     return EventCause(
         family=cause.family,

@@ -11,7 +11,6 @@ from compilediag.receipt.prices import DEVICE, MACHINE, PriceTable
 from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.receipt.schema.tracked import CostSection
-from compilediag.timeline.process_ranks import world_size
 from compilediag.timeline.timeline import Timeline, world_size
 
 _HOUR_S = 3600.0

@@ -24,8 +24,7 @@ from compilediag.receipt.schema.identity import (
     Sources,
 )
 from compilediag.receipt.schema.record import Record, record_from
-from compilediag.timeline.process_ranks import ranks_present, world_size
-from compilediag.timeline.timeline import Process, Timeline
+from compilediag.timeline.timeline import Process, Timeline, ranks_present, world_size
 from compilediag_harness.wire import plain
 
 if TYPE_CHECKING:

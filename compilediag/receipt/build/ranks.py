@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from compilediag.diagnosis.ranks.divergence import compare_ranks
+from compilediag.diagnosis.causes.of_run import RunCauses
+from compilediag.diagnosis.ranks.divergence import RankComparison, compare_ranks
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.summary import summaries_of
 from compilediag.receipt.build.relative_paths import PathShortener
@@ -14,7 +15,6 @@ from compilediag.receipt.schema.ranks import (
     RankTotals,
 )
 from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.process_ranks import ranks_present
 from compilediag.timeline.timeline import Timeline, ranks_present
 
 MAX_ROWS = 4096
@@ -25,7 +25,11 @@ MAX_NAMED_RANKS = 64
 
 
 def ranks_section(
-    timeline: Timeline, expected: int | None, paths: PathShortener, found: Comparison | None = None
+    timeline: Timeline,
+    causes: RunCauses,
+    expected: int | None,
+    paths: PathShortener,
+    found: RankComparison | None = None,
 ) -> RanksSection | None:
     """The comparison of the ranks: `found`, where the Timeline does not hold all of them, else of
     those it holds. None where a launcher started fewer than two."""
@@ -33,7 +37,7 @@ def ranks_section(
         ranks = {process.rank for process in timeline.processes} - {None}
         if len(ranks) < 2 and (expected or 1) < 2:
             return None
-        found = compare_ranks(summaries_of(timeline, diagnosis.causes), expected)
+        found = compare_ranks(summaries_of(timeline, causes), expected)
     measured = timeline.observes("metrics_rows")
     counted = len(timeline.counted_ranks)
     return RanksSection(
@@ -62,7 +66,7 @@ def ranks_section(
     )
 
 
-def _totals(found: Comparison, *, measured: bool) -> RankTotals:
+def _totals(found: RankComparison, *, measured: bool) -> RankTotals:
     counts = ("frames", "compiles", "recompiles", "eager_fallbacks")
     return RankTotals(
         ranks=len(found.ranks),

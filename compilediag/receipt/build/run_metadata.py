@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from compilediag.diagnosis.ranks.divergence import RankComparison
 from compilediag.receipt.prices import PriceTable
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Artifact, Status
@@ -55,7 +56,7 @@ class RunMetadata:
     parent_run_id: str | None = None
     ranks_expected: int | None = None
     """None: the world size that the processes report."""
-    ranks: Comparison | None = None
+    ranks: RankComparison | None = None
     """Of all ranks, where the events are not those of all; None: compared by the events."""
     journal: JournalFacts | None = None
     """None: the events never passed through a journal."""

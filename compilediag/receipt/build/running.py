@@ -14,7 +14,6 @@ from compilediag.receipt.schema.receipt import Checks
 from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.running import CudagraphSection, GoodputSection, Overhead
 from compilediag.timeline.cudagraphs import skip_reason
-from compilediag.timeline.process_ranks import ranks_present
 from compilediag.timeline.timeline import Timeline, ranks_present
 from compilediag.timeline.tracked import losses_finite
 
@@ -26,7 +25,7 @@ _OUT_OF_MEMORY = re.compile(
 
 def goodput_section(timeline: Timeline, run: RunMetadata) -> GoodputSection | None:
     """Wall time taken apart; None when there was neither a wall time nor an event."""
-    if not timeline.tells("steps"):
+    if not timeline.observes("steps"):
         return None  # a trace of compiles does not show where the rest of the time went
     ended = lead_process(timeline)
     orderly = run.status == "complete" or (ended is not None and ended.ended is not None)

@@ -10,8 +10,8 @@ from compilediag.diagnosis.figures.goodput import PRODUCTIVE
 from compilediag.diagnosis.figures.span_seconds import by_step, spans_of
 from compilediag.diagnosis.figures.step_stats import (
     RELATIVE_ERROR,
-    Sketch,
     figures_of,
+    sketch_of,
     spike_positions,
     warmup_of,
 )
@@ -54,16 +54,16 @@ def steps_section(
         figures,
         warmup=warmup,
         clock="monotonic",
-        sketch=sketch_record(Sketch.of(walls)),
+        sketch=sketch_record(sketch_of((wall_s, 1) for wall_s in walls)),
         phases=_phases(timeline, steps, process),
         device_timing=_device_timing(timeline, process),
         spikes=_spikes(timeline, steps, warmup, findings),
     )
 
 
-def sketch_record(sketch: Sketch) -> SketchRecord:
+def sketch_record(buckets: dict[str, int]) -> SketchRecord:
     """The mergeable counts of step times."""
-    return SketchRecord(kind="log-linear", relative_error=RELATIVE_ERROR, buckets=sketch.spelled())
+    return SketchRecord(kind="log-linear", relative_error=RELATIVE_ERROR, buckets=buckets)
 
 
 def _warmup(timeline: Timeline, steps: Sequence[Step], process: int) -> int:
@@ -78,7 +78,7 @@ def _warmup(timeline: Timeline, steps: Sequence[Step], process: int) -> int:
 
 def _phases(timeline: Timeline, every: Sequence[Step], process: int) -> Phases:
     """Of the steps that were watched in detail: unknown time of the others is not their rest."""
-    steps = [step for step in every if not step.noted]
+    steps = [step for step in every if not step.unsampled]
     measured: dict[str, float | None] = {
         name: _measured(getattr(step, f"{name}_s") for step in steps)
         for name in ("data_wait", "forward", "backward", "optimizer", "spans")

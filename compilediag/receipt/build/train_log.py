@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import msgspec
 from msgspec.structs import replace
 
-from compilediag.diagnosis.figures.step_stats import (
-    Sketch,
-    bucket_of,
-    spike_positions,
-)
+from compilediag.diagnosis.figures.step_stats import sketch_of, spike_positions
 from compilediag.receipt.build.steps import UNEXPLAINED, sketch_record
 from compilediag.receipt.schema.invocations import Throughput
 from compilediag.receipt.schema.memory import Allocator
@@ -52,7 +47,7 @@ def logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | None:
         max=ordered[-1][0],
         p90=at_share(ordered, 0.9),
         p99=at_share(ordered, 0.99),
-        sketch=sketch_record(_sketch(steps)),
+        sketch=sketch_record(sketch_of((seconds, int(covered)) for seconds, covered in steps)),
         spikes=_spikes(log, warmup_lines(log, warmup)),
     )
 
@@ -66,14 +61,6 @@ def _warmup_steps(log: TrainLog, lines: int) -> int:
         before = log.covered[0] if log.clock != "timestamps" else 1
         return max(1, int(numbers[lines] - log.covered[lines] - numbers[0] + before))
     return max(1, int(sum(log.covered[:lines])))
-
-
-def _sketch(steps: Sequence[tuple[float, float]]) -> Sketch:
-    """Of (seconds, how many steps took them)."""
-    counts: Counter[int] = Counter()
-    for seconds, covered in steps:
-        counts[bucket_of(seconds)] += int(covered)
-    return Sketch(counts)
 
 
 def _spikes(log: TrainLog, warmup: int) -> tuple[Spike, ...]:

@@ -19,6 +19,7 @@ from compilediag.diagnosis.ranks.selection import MAX_EVENTS, MAX_RANKS, MIN_RAN
 from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal
+from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import receipt_in
 from compilediag.receipt.schema.receipt import Receipt
@@ -103,7 +104,7 @@ def receipt_of_many(
 
     def merge(spread: Sequence[RankPart]) -> Iterable[RankFingerprint]:
         tasks = ((part, sources_of(part)) for part in spread)
-        return each(partial(_merge_sources, options=options), tasks, executor)
+        return map_ordered(partial(_merge_sources, options=options), tasks, executor)
 
     parts, fingerprints = parts_in([item.fingerprints for item in held], merge)
     by_rank = {part.rank: part for part in parts if part.rank is not None}
@@ -118,7 +119,11 @@ def receipt_of_many(
     read = {index: held[index].journals for part in listed for index in part.sources}
     again = sorted(index for index, journals in read.items() if not journals)
     read.update(
-        zip(again, each(read_source, [readable[index] for index in again], executor), strict=True)
+        zip(
+            again,
+            map_ordered(read_source, [readable[index] for index in again], executor),
+            strict=True,
+        )
     )
     loaded = load(sources, list(journals_of_parts(listed, read)), options.root, patterns)
     return receipt_of_chosen(replace(loaded, warmup=options.warmup), options, choice)
@@ -142,7 +147,7 @@ def _read_all(
         numbered[begin : begin + SOURCES_PER_TASK]
         for begin in range(0, len(numbered), SOURCES_PER_TASK)
     )
-    for found in each(partial(_read_some, options=options), tasks, executor):
+    for found in map_ordered(partial(_read_some, options=options), tasks, executor):
         yield from found
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.ranks.divergence import SummaryOf, compare_fingerprints
+from compilediag.diagnosis.ranks.divergence import RankComparison, SummaryOf, compare_fingerprints
 from compilediag.diagnosis.ranks.fingerprint import (
     RankFingerprint,
     digest,
@@ -123,7 +123,7 @@ def fingerprint_from(
         events=sum(len(item.events) for item in journals),
         world_size=max((size for size in sizes if size is not None), default=None),
         torn=any(item.torn_tail for item in journals),
-        lost=counted(sum_losses(item.lost for item in journals)),
+        lost=sum_losses(item.lost for item in journals),
         losses=first_losses((item.source, item.reason) for item in timeline.lost),
     )
 
@@ -169,7 +169,7 @@ def _standing(timeline: Timeline) -> int:
 class UnlistedRanks:
     """What a receipt contains of ranks whose events it is not made of."""
 
-    comparison: Comparison
+    comparison: RankComparison
     """Of all ranks."""
     ranks: tuple[int, ...]
     journal: JournalFacts
@@ -208,7 +208,7 @@ def choice_of(
     if selection is None:
         return RankChoice(expected)
     comparison = compare_fingerprints(fingerprints, expected, summary_of)
-    left = [item for index, item in enumerate(fingerprints) if index not in selection.places]
+    left = [item for index, item in enumerate(fingerprints) if index not in selection.indexes]
     unlisted = UnlistedRanks(
         comparison=comparison,
         ranks=tuple(item.rank for item in left if item.rank is not None),
@@ -217,9 +217,9 @@ def choice_of(
             torn_tail=any(item.torn for item in left),
             records_lost=sum_losses(dict(item.lost) for item in left),
         ),
-        losses=tuple(_losses(left, selection.otherwise)),
+        losses=tuple(_losses(left, selection.unlike)),
     )
-    return RankChoice(expected, selection.places, unlisted)
+    return RankChoice(expected, selection.indexes, unlisted)
 
 
 def expected_ranks(

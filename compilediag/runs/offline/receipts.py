@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.selection import has_room
 from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Source
+from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.build.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt, Status
 from compilediag.runs.artifacts import source_artifacts
@@ -65,7 +66,7 @@ def rank_receipts(
     """A receipt of each rank alone, ascending, made one at a time or one task a rank."""
     parts = [part for part in parts_of(loaded.journals) if rank_of(part[0]) is not None]
     each_alone = (LoadedSources(tuple(part), root=loaded.root) for part in parts)
-    receipts = each(partial(rank_receipt, name=name), each_alone, executor)
+    receipts = map_ordered(partial(rank_receipt, name=name), each_alone, executor)
     yield from zip(loaded.ranks, receipts, strict=True)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from compilediag.diagnosis.cadence.conclude import Conclusion, conclude
 from compilediag.diagnosis.cadence.groups import GroupSelection, ProbeGroup, all_groups
 from compilediag.diagnosis.cadence.plan import (
+    DEFAULT_STEPS,
     Plan,
     Variant,
     make_plan,
@@ -62,7 +63,7 @@ class _Probe:
     announce: Announce
     started_unix: float
     plan: Plan | None = None
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ProbeGroup, ...] = ()
     runs: list[VariantRun] = field(default_factory=list[VariantRun])
     problems: list[str] = field(default_factory=list[str])
     """What the probe could not do: exit code 2, after everything else is reported."""
@@ -97,7 +98,7 @@ def probe(
     started_unix = time.time()
     name = options.name or target.name
     folder = make_run_dir(options.output, name, now=started_unix, pid=os.getpid())
-    options = replace(options, name=name, steps=options.steps or STEPS)
+    options = replace(options, name=name, steps=options.steps or DEFAULT_STEPS)
     keep_caches = probe_options.keep_caches
     environment = ProbeEnvironment(tuple(words), options, variables, folder, keep_caches)
     running = _Probe(environment, probe_options.wanted, announce, started_unix)

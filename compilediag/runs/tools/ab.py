@@ -29,8 +29,8 @@ def measure(
     Raises:
         UsageError: a command failed; the message has its exit code and the end of its output.
     """
-    left: list[Sample] = []
-    right: list[Sample] = []
+    left: list[CommandRun] = []
+    right: list[CommandRun] = []
     for index in range(rounds + 1):
         if index % 2:
             second = _sample("B", b, index)
@@ -46,7 +46,7 @@ def measure(
     return left, right
 
 
-def _sample(name: str, line: str, index: int) -> Sample:
+def _sample(name: str, line: str, index: int) -> CommandRun:
     with tempfile.TemporaryFile() as errors:
         began = time.perf_counter()
         # A session of its own: all that it leaves behind can be killed at once.
@@ -69,7 +69,7 @@ def _sample(name: str, line: str, index: int) -> Sample:
         if child.returncode:
             errors.seek(0)
             raise UsageError(_failure(name, line, index, child.returncode, errors.read()))
-    return Sample(used.ru_utime + used.ru_stime, wall_s)
+    return CommandRun(used.ru_utime + used.ru_stime, wall_s)
 
 
 def _failure(name: str, line: str, index: int, code: int, errors: bytes) -> str:

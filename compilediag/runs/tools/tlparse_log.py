@@ -154,17 +154,17 @@ def _cleaned(record: _Record, copied: Copied, redactor: Redactor) -> bytes | Non
     if any(type(value) is not int or not 0 <= value <= MAX_ID for value in ids.values()):
         copied.left_out["bad_number"] += 1
         return None
-    kept: dict[str, Any] = {event: _with_plain_names(_plain(fields[event])), **ids}
+    kept: dict[str, Any] = {event: _with_plain_names(_without_markup(fields[event])), **ids}
     if isinstance(fields.get("stack"), list):
-        kept["stack"] = _plain(fields["stack"])
+        kept["stack"] = _without_markup(fields["stack"])
     lines: list[bytes] = []
     if record.payload or "has_payload" in fields:
         text = b"\n".join(record.payload).decode("utf-8", "replace").translate(_CONTROLS)
-        payload = redactor.text(text, place=True).encode("utf-8", "replace")
+        payload = redactor.text(text, is_name=True).encode("utf-8", "replace")
         # As torch does: the digest of the text, which was changed.
         kept["has_payload"] = hashlib.md5(payload, usedforsecurity=False).hexdigest()
         lines = [b"\t" + line for line in payload.split(b"\n")]
-    metadata = redactor.text(json.dumps(kept, ensure_ascii=True), place=True)
+    metadata = redactor.text(json.dumps(kept, ensure_ascii=True), is_name=True)
     head = record.head
     path = _HARMLESS.sub("_", head["path"].decode("ascii", "replace").replace(".py", ""))
     prefix = b"%s %s %s.py:%s] " % (head["when"], head["pid"], path.encode(), head["line"])
