@@ -166,7 +166,7 @@ def test_lanes(capsys: Any) -> None:
     assert "has no lane 'z'" in capsys.readouterr().out
 
 
-def test_a_failure_is_told_before_what_cannot_be_judged() -> None:
+def test_a_failure_comes_before_what_cannot_be_judged() -> None:
     """One lane fails and another is blind: the exit code is 3; the blind one alone gives 2."""
     blind = saved(receipt(name="b", change=lambda raw: raw.update(verdict="blind")), "b.json")
     assert gate(blind, "--fail-on", "recompiles>0") == 2
@@ -183,7 +183,7 @@ def test_another_lane_is_refused(capsys: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("none.json",), "There is no receipt at none.json"),
         (("r.json", "--baseline", "none.lock"), "there is no baseline none.lock"),
@@ -199,7 +199,7 @@ def test_another_lane_is_refused(capsys: Any) -> None:
         (("r.json", "--rounds", "9"), "--rounds goes with --ab"),
     ],
 )
-def test_mistakes(arguments: tuple[str, ...], said: str, capsys: Any) -> None:
+def test_mistakes(arguments: tuple[str, ...], message: str, capsys: Any) -> None:
     """Exit code 2, one sentence, nothing written."""
     saved(CLEAN)
     limits = (
@@ -207,7 +207,7 @@ def test_mistakes(arguments: tuple[str, ...], said: str, capsys: Any) -> None:
     )
     assert gate(*arguments, *limits) == 2
     told = capsys.readouterr().err
-    assert said in told
+    assert message in told
     assert told.count("\n") == 1
     assert sorted(path.name for path in Path().iterdir()) == [".git", "r.json"]
 
