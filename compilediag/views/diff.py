@@ -90,7 +90,10 @@ def _lists(found: Comparison, look: RenderOptions) -> list[tuple[str, list[str]]
         ("checks", [_field(item, look) for item in found.checks]),
         ("environment", [_field(item, look) for item in found.environment]),
         ("tracked runs of other lanes", [_field(item, look) for item in found.tracked_lanes]),
-        ("lane, not in the older receipt", [_field(item, look) for item in found.lane_not_recorded]),
+        (
+            "lane, not in the older receipt",
+            [_field(item, look) for item in found.lane_not_recorded],
+        ),
         ("code", [_field(item, look) for item in found.provenance]),
     ]
 
