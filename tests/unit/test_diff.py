@@ -125,7 +125,7 @@ def test_other_lanes_are_refused(change: Callable[[dict[str, Any]], Any], path: 
         compare(receipt(), receipt(change))
 
 
-def test_environment_is_told_and_does_not_refuse() -> None:
+def test_environment_is_shown_and_does_not_refuse() -> None:
     """Another torch is what one compares for; the load average differs always and says nothing."""
 
     def upgrade(raw: dict[str, Any]) -> None:
@@ -185,7 +185,7 @@ def older(raw: dict[str, Any]) -> None:
     raw["header"]["lane"]["numerics_flags"]["matmul_precision"] = None
 
 
-def test_what_an_older_version_could_not_tell_does_not_part_lanes(
+def test_a_field_that_an_older_version_lacks_does_not_separate_lanes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """When the lane learns to tell a flag, receipts from before stay comparable, and it is said
@@ -226,7 +226,7 @@ def tracked(name: str = "eval/copy", **changes: Any) -> dict[str, Any]:
     return {**run, "per_s": {"tokens": 8.0}, "peak_bytes": 5, "peak_at_start_bytes": 4, **changes}
 
 
-def test_numbers_are_told_and_change_nothing() -> None:
+def test_numbers_are_shown_and_change_nothing() -> None:
     """Peaks, rates and the means of tracked runs stand side by side; one that only one measured is
     there too."""
 
@@ -250,7 +250,7 @@ def test_numbers_are_told_and_change_nothing() -> None:
 
 
 def test_tracked_runs_of_other_lanes_are_not_compared() -> None:
-    """Another configuration is another lane: it is said in what it differs, and no figure is set
+    """Another configuration is another lane: the difference is named, and no figure is set
     against one of it. Runs that did not end well have none."""
 
     def runs(*items: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
@@ -276,7 +276,7 @@ def test_the_code_that_changed_is_named() -> None:
     }
 
 
-def test_timings_are_told_and_change_nothing() -> None:
+def test_timings_are_shown_and_change_nothing() -> None:
     """Seconds stand side by side; a slower run is not a changed one, an unmeasured one is null."""
 
     def slower(raw: dict[str, Any]) -> None:

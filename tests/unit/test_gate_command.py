@@ -140,8 +140,7 @@ def test_what_was_not_seen_is_not_recorded(change: dict[str, str], capsys: Any) 
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "{}", "<<<<<<< ours\n", '{"schema": "compilediag.lock", "lanes": 1}']
-)
+    "content", ["{", "{}", ")
 def test_a_file_that_is_no_baseline_stays_as_it_is(content: str, capsys: Any) -> None:
     """Judging and updating are refused with exit code 2, and the message names the file."""
     Path(LOCK_NAME).write_text(content)
@@ -183,7 +182,7 @@ def test_another_lane_is_refused(capsys: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("none.json",), "There is no receipt at none.json"),
         (("r.json", "--baseline", "none.lock"), "there is no baseline none.lock"),
@@ -199,13 +198,14 @@ def test_another_lane_is_refused(capsys: Any) -> None:
         (("r.json", "--rounds", "9"), "--rounds goes with --ab"),
     ],
 )
-def test_mistakes(arguments: tuple[str, ...], said: str, capsys: Any) -> None:
+def test_mistakes(arguments: tuple[str, ...], message: str, capsys: Any) -> None:
     """Exit code 2, one sentence, nothing written."""
     saved(CLEAN)
     limits = (
         () if {"--update", "--fail-on", "--reason"} & set(arguments) else ("--fail-on", "frames>9")
     )
     assert gate(*arguments, *limits) == 2
+<<<<<<< HEAD
     printed = capsys.readouterr().err
     assert said in printed
     assert printed.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Limits as they are typed: what parses, what each means, and what is said of those that do not."""
+"""Limits as they are typed: what parses, what each means, and what is wrong with the others."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_limit_says_what_must_not_be(sign: str, below: bool, at: bool, above: 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "the limits are empty"),
         (" , ", "the limits are empty"),
@@ -68,11 +68,11 @@ def test_a_limit_says_what_must_not_be(sign: str, below: bool, at: bool, above: 
         ("CD099>0", "there is no rule CD099"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, said: str) -> None:
+def test_the_message_names_what_is_wrong(text: str, message: str) -> None:
     """The message names the part, what is wrong with it, and what could be meant."""
     with pytest.raises(UsageError) as caught:
         parse_limits(text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["wall_s", "step_time", "compile_seconds", "median", "p99"])

@@ -226,7 +226,7 @@ def test_recordings() -> None:
         (lambda raw: raw["checks"].update(all_ranks_reported=False), "of 1 ranks only 1"),
     ],
 )
-def test_what_was_not_seen_is_no_pass(change: Change, said: str) -> None:
+def test_what_was_not_observed_is_no_pass(change: Change, said: str) -> None:
     """With a baseline and with limits alone; the run is not recorded either."""
     run = receipt(change=change)
     for found in (against(CLEAN, run), limited(run, "recompiles>0")):
@@ -321,12 +321,12 @@ def test_limits_alone_show_where_the_count_comes_from() -> None:
     assert limited(ONE_CAUSE, "recompiles>1").passed
 
 
-def test_a_limit_that_wants_more_blames_nothing() -> None:
+def test_a_lower_limit_blames_nothing() -> None:
     """Too few compiles: what was compiled is not at fault."""
     assert failing(limited(ONE_CAUSE, "compiles<3")) == [("limit", "compiles", None)]
 
 
-def test_a_limit_beside_a_baseline_tells_a_fault_once() -> None:
+def test_a_limit_beside_a_baseline_reports_a_fault_once() -> None:
     """The new cause is one failure although the limit shows it too."""
     found = against(CLEAN, ONE_CAUSE, limits=parse_limits("recompiles>0,CD107>0,findings>0"))
     assert failing(found) == [

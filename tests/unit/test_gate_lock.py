@@ -86,7 +86,7 @@ def test_unknown_fields_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda raw: raw.update(schema="other"), "is not a compilediag baseline"),
         (lambda raw: raw.pop("schema"), "is not a compilediag baseline"),
@@ -109,17 +109,17 @@ def test_unknown_fields_are_kept() -> None:
         (lambda raw: raw["lanes"]["a"].update(recordings="2"), "recordings must be a whole"),
     ],
 )
-def test_a_damaged_file_is_an_error(change: Any, said: str) -> None:
+def test_a_damaged_file_is_an_error(change: Any, message: str) -> None:
     """The message names the file and the field."""
     raw = json.loads(text_of(Baseline((lane("a", "n"),))))
     change(raw)
-    with pytest.raises(BaselineUnreadable, match=said) as caught:
+    with pytest.raises(BaselineUnreadable, match=message) as caught:
         read(json.dumps(raw), "x.json")
     assert "x.json" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "not readable as JSON"),
         ("{", "not readable as JSON"),
@@ -129,9 +129,9 @@ def test_a_damaged_file_is_an_error(change: Any, said: str) -> None:
         ('{"a": 1, "a": 2}', "two entries named 'a'"),
     ],
 )
-def test_no_baseline_at_all(text: str, said: str) -> None:
+def test_no_baseline_at_all(text: str, message: str) -> None:
     """Foreign and cut files are told apart from merges that went wrong."""
-    with pytest.raises(BaselineUnreadable, match=said):
+    with pytest.raises(BaselineUnreadable, match=message):
         read(text)
 
 
@@ -259,7 +259,7 @@ def test_reasons_stay_and_new_ones_are_asked_for() -> None:
     assert recorded(receipt(), new.lane).lane.causes == ()
 
 
-def test_a_missing_reason_is_told_and_can_be_given_later() -> None:
+def test_a_missing_reason_is_reported_and_can_be_added_later() -> None:
     """An entry without a reason, made by hand, is filled in by the next update with one."""
     made = recorded(receipt(first(), again("n")), None, reason="warm-up").lane
     bare = replace(made, causes=tuple(replace(item, reason=None) for item in made.causes))

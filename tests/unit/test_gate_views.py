@@ -157,7 +157,7 @@ def many(number: int, chars: int) -> Judgement:
 # --- goldens -------------------------------------------------------------------------------------
 
 
-def told(name: str) -> str:
+def golden_text(name: str) -> str:
     """One failed lane alone, then three lanes."""
     return f"{render(name, FAILED, look=ROOTED)}---\n{render(name, *ALL)}"
 
@@ -165,7 +165,7 @@ def told(name: str) -> str:
 @pytest.mark.parametrize("name", FORMATS)
 def test_golden(name: str) -> None:
     """The formats are exactly those that were read and approved."""
-    assert told(name) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+    assert golden_text(name) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
 # --- terminal ------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_terminal_starts_with_the_verdict_and_its_lane() -> None:
     assert first == ("✗ gate failed: 2 new causes   lane nano/train against compilediag.lock.json")
 
 
-def test_terminal_tells_all_of_a_failure() -> None:
+def test_terminal_shows_all_of_a_failure() -> None:
     """Code, variable, place, how often, seconds, guard, fix and the next command."""
     text = render("terminal", FAILED)
     facts = ("CD103 new cause: pos.pe", "model.py:7 in forward", "0 → 2", "cost 0.31 s")
@@ -322,7 +322,7 @@ def test_files_of_a_folder_are_marked_from_the_root() -> None:
 # --- gitlab --------------------------------------------------------------------------------------
 
 
-def test_gitlab_has_the_fields_gitlab_asks_for() -> None:
+def test_gitlab_has_the_fields_gitlab_requires() -> None:
     """Description, check name, fingerprint, severity, path and line; a count has the lock's."""
     entries = json.loads(render("gitlab", *ALL, look=ROOTED))
     assert [item["location"]["path"] for item in entries] == [
@@ -339,7 +339,7 @@ def test_gitlab_has_the_fields_gitlab_asks_for() -> None:
 
 
 @pytest.mark.parametrize("name", ["gitlab", "sarif"])
-def test_fingerprints_survive_moved_lines_and_tell_twins_apart(name: str) -> None:
+def test_fingerprints_survive_moved_lines_and_distinguish_twins(name: str) -> None:
     """The same cause on another line is the same; two alike, or in two lanes, are not."""
     before = fingerprints(name, FAILED)
     moved = fingerprints(name, replace(FAILED, failures=(replace(CAUSE, line=99), BREAK, COUNT)))
@@ -375,7 +375,7 @@ def test_the_schema_of_sarif_can_fail() -> None:
         SARIF.validate(read)
 
 
-def test_sarif_tells_rules_places_and_success() -> None:
+def test_sarif_has_rules_locations_and_success() -> None:
     """Rules link to their pages, results to their rules, and a blind run is no success."""
     run = json.loads(render("sarif", *ALL, look=ROOTED))["runs"][0]
     rules = run["tool"]["driver"]["rules"]
@@ -454,7 +454,7 @@ def tokens(text: str) -> list[Token]:
     return [inner for token in parser.parse(text) for inner in (token, *(token.children or ()))]
 
 
-def test_markdown_tells_counts_and_every_failure() -> None:
+def test_markdown_lists_counts_and_every_failure() -> None:
     """A table of each, under the verdict."""
     text = render("md", FAILED)
     assert text.startswith("### ❌ gate failed: 1 new cause, 1 graph break at more sites, 1 count")
@@ -724,4 +724,4 @@ def test_hostile_documents_are_valid() -> None:
 
 if __name__ == "__main__":
     for made in FORMATS:
-        (GOLDEN / f"{made}.txt").write_text(told(made), encoding="utf-8")
+        (GOLDEN / f"{made}.txt").write_text(golden_text(made), encoding="utf-8")
