@@ -205,9 +205,8 @@ def test_mistakes(arguments: tuple[str, ...], message: str, capsys: Any) -> None
         () if {"--update", "--fail-on", "--reason"} & set(arguments) else ("--fail-on", "frames>9")
     )
     assert gate(*arguments, *limits) == 2
-<<<<<<< HEAD
     printed = capsys.readouterr().err
-    assert said in printed
+    assert message in printed
     assert printed.count("\n") == 1
     assert sorted(path.name for path in Path().iterdir()) == [".git", "r.json"]
 

@@ -123,7 +123,7 @@ def fingerprint_from(
         events=sum(len(item.events) for item in journals),
         world_size=max((size for size in sizes if size is not None), default=None),
         torn=any(item.torn_tail for item in journals),
-        lost=sum_losses(item.lost for item in journals),
+        lost=tuple(sorted(sum_losses(item.lost for item in journals).items())),
         losses=first_losses((item.source, item.reason) for item in timeline.lost),
     )
 
