@@ -140,7 +140,8 @@ def test_what_was_not_seen_is_not_recorded(change: dict[str, str], capsys: Any) 
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "{}", ")
+    "content", ["{", "{}", "<<<<<<< ours\n", '{"schema": "compilediag.lock", "lanes": 1}']
+)
 def test_a_file_that_is_no_baseline_stays_as_it_is(content: str, capsys: Any) -> None:
     """Judging and updating are refused with exit code 2, and the message names the file."""
     Path(LOCK_NAME).write_text(content)
