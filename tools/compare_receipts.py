@@ -58,7 +58,7 @@ def main() -> int:
 def collect(checkout: Path, out: Path, only: str) -> None:
     """Writes one `NAME.json` for each program and record into `out`."""
     out.mkdir(parents=True, exist_ok=True)
-    program = [str(checkout / ".venv" / "bin" / "python"), "-m", "compilediag"]
+    program = [str(checkout / ".venv" / "bin" / "compilediag")]
     for path in sorted((ROOT / "scenarios").glob("*/*.py")):
         name = f"{path.parent.name}-{path.stem}"
         if path.stem in {"broken", "fixed"} and only in name:
