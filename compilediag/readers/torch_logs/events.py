@@ -58,7 +58,7 @@ def read_text_events(path: str) -> tuple[Journal, ...]:
 
 
 def events_of_text(chunks: Iterable[bytes], name: str) -> tuple[Journal, ...]:
-    """The same for a log's bytes. Processes that share one log are told apart by rank and id."""
+    """The same for a log's bytes. Processes that share one log are distinguished by rank and id."""
     processes: dict[tuple[str | None, str], _Process] = {}
     torn = False
     for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):

@@ -18,7 +18,7 @@ from compilediag.readers.torch_trace.metadata import ARTIFACTS, WANTED, decode
 from compilediag.readers.torch_trace.scan import Losses, TraceRecord, TraceScanner
 
 PROCESS_LIMIT = 1024
-"""Most process ids told apart in one file; torch 2.7 lets forked children write into it."""
+"""Most process ids distinguished in one file; torch 2.7 lets forked children write into it."""
 
 _RANK = re.compile(r"rank[_-]?(\d{1,7})(?!\d)")
 

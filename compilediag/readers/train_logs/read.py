@@ -25,7 +25,7 @@ LINE_LIMIT = 16_384
 """Longest line read, in bytes; the rest of a longer one is dropped, and the line counted."""
 
 STREAMS_LIMIT = 10_000
-"""Most ranks and trainers told apart."""
+"""Most ranks and trainers that are distinguished."""
 
 MIN_STEP_LINES = 2
 """Step lines by which a file that nobody named is recognised as the output of a trainer."""

@@ -1,7 +1,7 @@
 """`analyze --cluster`: one task a trace on the workers of a Dask cluster, merged by a tree.
 
 Events stay on the workers that read them. What the tree brings here is each rank in some hundred
-bytes; by them is chosen which ranks the receipt of all tells, and only the events of these go to
+bytes; they decide which ranks the receipt of all lists, and only the events of these go to
 one worker. Then the receipts of single ranks come, a few at a time.
 """
 
@@ -103,13 +103,13 @@ def receipts_on(
         return client.submit(_summary, part, _of(part, found), pure=False).result()
 
     chosen = choice_of(briefs, asked.world_size, ranks_named(sources), cache(summary_of))
-    told = chosen.of(parts)
-    at = sorted({place for part in told for place in part.sources})
+    listed = chosen.of(parts)
+    at = sorted({place for part in listed for place in part.sources})
     wanted = [found[place] for place in at]
     with warnings.catch_warnings():
         # The briefs of very many ranks are some megabytes, sent once.
         warnings.filterwarnings("ignore", message="Sending large graph")
-        merged = client.submit(_merged, sources, at, wanted, told, asked, chosen, pure=False)
+        merged = client.submit(_merged, sources, at, wanted, listed, asked, chosen, pure=False)
     yield None, merged.result()
     del merged
     if len(by_rank) > 1:
@@ -173,13 +173,13 @@ def _merged(
     sources: tuple[Source, ...],
     at: Sequence[int],
     found: Sequence[Journals],
-    told: Sequence[RankPart],
+    listed: Sequence[RankPart],
     asked: ReceiptOptions,
     chosen: RankChoice,
 ) -> Receipt:
     """The receipt of all ranks; `at` are the places of the sources of which `found` was read."""
     read = dict(zip(at, found, strict=True))
-    record = load(sources, list(journals_of_parts(told, read)), asked.root)
+    record = load(sources, list(journals_of_parts(listed, read)), asked.root)
     return receipt_of_chosen(record, asked, chosen)
 
 

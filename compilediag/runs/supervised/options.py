@@ -41,7 +41,7 @@ class Options:
     live: LiveMode | None = "title"
     """Where progress is shown, on a terminal; None: nowhere."""
     telemetry: TelemetrySettings | None = None
-    """Who is told of the run while it goes on."""
+    """Where metrics of the run are sent while it goes on."""
     label: str = ""
     """What progress says first, for one run of several."""
 
