@@ -129,7 +129,7 @@ class Bars:
 
 @dataclass(slots=True)
 class NamelessBars:
-    """Bars without a name, distinguished by their totals. That of training is the one which is drawn
+    """Bars without a name, distinguished by totals. That of training is the one which is drawn
     again right after a step was logged: an evaluation within it has a bar of its own."""
 
     mean_rate: bool

@@ -231,7 +231,7 @@ class PaddedCalls:
         if not isinstance(leaf, self._tensor):
             return False
         output: Any = leaf
-        # torch's private state aside, a pool of CUDA graphs cannot be distinguished from other memory.
+        # Without torch's private state a pool of CUDA graphs looks like any other memory.
         in_pool = output.is_cuda and self.settings.clone in (None, True)
         return in_pool or output.untyped_storage().data_ptr() in self._buffers.storages
 
