@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any, cast
 
 import msgspec
@@ -36,6 +35,8 @@ class Field:
 
 def registered_fields() -> tuple[Field, ...]:
     """Every field of `fields.toml`, in the order of the file."""
+    from importlib.resources import files
+
     if sys.version_info >= (3, 11):
         import tomllib
     else:

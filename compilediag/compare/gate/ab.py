@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from importlib import import_module
-from statistics import NormalDist, median
 from typing import Any, NamedTuple
 
 from compilediag.errors import UsageError
@@ -24,8 +23,8 @@ LEVEL = 0.98
 RESAMPLES = 999
 _SEED = 20_261_121
 """The same timings get the same verdict."""
-_POWER = NormalDist().inv_cdf(0.8)
-"""Standard errors beyond the bound for a slowdown to be found four times in five."""
+POWER = 0.8
+"""The share of slowdowns of the size `found` that this many pairs find."""
 
 
 class CommandRun(NamedTuple):
@@ -71,11 +70,13 @@ def timings(a: Sequence[CommandRun], b: Sequence[CommandRun]) -> tuple[ClockComp
 
 
 def _timing(clock: str, a: list[float], b: list[float]) -> ClockComparison:
+    from statistics import NormalDist, median
+
     ratios = [math.log(right / left) for left, right in zip(a, b, strict=True)]
     (low,), (high,), (error,) = intervals([ratios])
     middle = median(ratios)
     # Moving every ratio moves the interval with it: the bound lies this far below the median.
-    found = math.log1p(SLOWER) + (middle - low) + _POWER * error
+    found = math.log1p(SLOWER) + (middle - low) + NormalDist().inv_cdf(POWER) * error
     return ClockComparison(
         clock,
         median(a),
