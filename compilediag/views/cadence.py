@@ -9,7 +9,7 @@ from compilediag.views.cadence_variants import NAME_CHARS, variant_rows
 from compilediag.views.format import NOT_MEASURED, count, ordinal, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import display_width, hanging_indent, wrap_items
+from compilediag.views.text import display_width
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.cadence import (
@@ -78,15 +78,13 @@ def _head(section: CadenceSection, options: RenderOptions) -> list[str]:
         sentence, sign = "whose the compiles are could not be told", "warn"
     else:
         sentence = "no group makes torch compile again: what they cost is the metric itself"
-    lines = hanging_indent(
-        f"cadence probe: {sentence}", options.width, options.sign(sign) + " ", "  "
-    )
+    lines = options.wrap(f"cadence probe: {sentence}", options.sign(sign) + " ", "  ")
     style = {"bad": "red", "good": "green", "warn": "yellow"}[sign]
     facts = [count(len(section.variants), "variant")]
     if section.steps is not None:
         facts.append(f"{section.steps} steps each, {section.warmup} of them warm-up")
     fresh = "empty caches for each variant" if section.caches == "fresh" else "caches kept"
-    below = wrap_items([*facts, fresh], options.dot, options.width, "  ", "  ")
+    below = options.wrap_items([*facts, fresh], "  ")
     return [options.styled(line, style) for line in lines] + [
         options.styled(i, "dim") for i in below
     ]
@@ -164,7 +162,7 @@ def _remarks(section: CadenceSection, options: RenderOptions) -> list[str]:
     for item in section.attribution:
         parts = [_periods_of(item, section), *_remarks_of(item, options), *_slower(item, section)]
         name = options.truncate(options.text(item.group), NAME_CHARS)
-        lines += wrap_items(parts, options.dot, options.width, f"  {name}: ", "    ")
+        lines += options.wrap_items(parts, f"  {name}: ", "    ")
     return [
         *lines,
         *_collision_remark(section, options),
@@ -185,7 +183,7 @@ def _remarks_of(item: Attribution, options: RenderOptions) -> Iterable[str]:
     if item.recompiles:
         yield f"{count(item.recompiles, 'recompile')} that the control does not have"
     for cause in item.causes:
-        place = f" {options.path(cause.file, 60)}:{cause.line}" if cause.file else ""
+        place = f" {options.place(cause.file, cause.line)}" if cause.file else ""
         code = f"{options.text(cause.rule, 8)} " if cause.rule else ""
         yield f"{code}{options.text(cause.variable, 60)}{place}"
     if item.between_s is not None:
@@ -226,7 +224,7 @@ def _collision_remark(section: CadenceSection, options: RenderOptions) -> list[s
     costs = ", ".join(parts) or "nothing beyond the noise"
     several = "both groups" if len(found.groups) == 2 else f"all {len(found.groups)} groups"
     line = f"collision: {several} in one step cost, against their sum: {costs}"
-    return hanging_indent(line, options.width, "  ", "    ")
+    return options.wrap(line, "  ", "    ")
 
 
 def _control_remark(section: CadenceSection, options: RenderOptions) -> list[str]:
@@ -238,7 +236,7 @@ def _control_remark(section: CadenceSection, options: RenderOptions) -> list[str
     line = f"control: {number} with every group off, so not because of a period"
     if any(group.origin != "code" for group in section.groups):
         line += "; or a group fires at step 0 whatever its period is"
-    return hanging_indent(line, options.width, "  ", "    ")
+    return options.wrap(line, "  ", "    ")
 
 
 def _unmeasured(section: CadenceSection, options: RenderOptions) -> list[str]:
@@ -248,7 +246,7 @@ def _unmeasured(section: CadenceSection, options: RenderOptions) -> list[str]:
     line = f"sync: {NOT_MEASURED}; synchronising is part of the metric"
     parts = [line, "<: within the noise, not resolved"]
     bounded = any(split.noise_s is not None and split.metric_s is None for split in splits)
-    lines = wrap_items(parts[: 1 + bounded], options.dot, options.width, "  ", "  ")
+    lines = options.wrap_items(parts[: 1 + bounded], "  ")
     return [options.styled(line, "dim") for line in lines]
 
 
@@ -260,13 +258,13 @@ def _periods(section: CadenceSection, options: RenderOptions) -> list[str]:
         where = "with every group off" if section.groups else "in the step times"
         lines: list[str] = []
         for item in section.periods:
-            lines += hanging_indent(f"{where}: {_rhythm(item)}", options.width, "  ", "    ")
+            lines += options.wrap(f"{where}: {_rhythm(item)}", "  ", "    ")
         return lines
     if section.groups or section.longest_period is None:
         return []
     sentence = f"no rhythm in the step times; among {section.steps} steps, periods up to "
     sentence += f"{section.longest_period} can be found: --steps N for longer ones"
-    return hanging_indent(sentence, options.width, "  ", "    ")
+    return options.wrap(sentence, "  ", "    ")
 
 
 def _rhythm(item: PeriodRecord) -> str:
@@ -280,9 +278,7 @@ def _rhythm(item: PeriodRecord) -> str:
 def _notes(section: CadenceSection, options: RenderOptions) -> list[str]:
     lines: list[str] = []
     for note in section.notes:
-        lines += hanging_indent(
-            options.text(note, 1000), options.width, options.sign("warn") + " ", "  "
-        )
+        lines += options.wrap(options.text(note, 1000), options.sign("warn") + " ", "  ")
     return [options.styled(line, "yellow") for line in lines]
 
 
@@ -293,4 +289,4 @@ def _next(section: CadenceSection, options: RenderOptions, suffix: str) -> list[
         commands.insert(0, f"compilediag explain {options.text(costly.causes[0].rule, 8)}")
     elif not section.groups:
         commands.insert(0, "compilediag run --cadence-probe --group 'NAME=--its-option {n}' ...")
-    return wrap_items(commands, options.dot, options.width, "  next: ", "        ")
+    return options.wrap_items(commands, "  next: ")

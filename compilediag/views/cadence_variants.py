@@ -9,7 +9,7 @@ from compilediag.views.format import seconds
 from compilediag.views.sparkline import sparkline
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import clean, display_width, hanging_indent
+from compilediag.views.text import clean, display_width
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.cadence import CadenceSection, VariantRecord
@@ -39,16 +39,11 @@ def variant_rows(section: CadenceSection, options: RenderOptions) -> list[str]:
     )
     if high > 0:
         scale = f"steps: those after warm-up, from {seconds(low)} to {seconds(high)}, logarithmic"
-        lines += [
-            options.styled(i, "dim") for i in hanging_indent(scale, options.width, "  ", "    ")
-        ]
+        lines += options.wrap(scale, "  ", "    ", style="dim")
     for item in section.variants:
         if item.problem is not None:
             sentence = f"{options.text(item.name, NAME_CHARS)}: {options.text(item.problem)}"
-            lines += [
-                options.styled(i, "yellow")
-                for i in hanging_indent(sentence, options.width, "  ! ", "    ")
-            ]
+            lines += options.wrap(sentence, "  ! ", style="yellow")
     return lines
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import hanging_indent, pad
+from compilediag.views.text import pad
 
 State = Literal["ok", "warning", "failed"]
 
@@ -97,14 +97,10 @@ def _check(check: Check, options: RenderOptions) -> list[str]:
     kinds = {"ok": ("good", "green"), "warning": ("warn", "yellow"), "failed": ("bad", "red")}
     kind, style = kinds[check.state]
     sign = pad(options.sign(kind), 2)
-    lines = hanging_indent(
-        f"{check.name}: {options.text(check.said)}", options.width, f"  {sign} ", " " * 5
-    )
+    lines = options.wrap(f"{check.name}: {options.text(check.said)}", f"  {sign} ", " " * 5)
     lines[0] = lines[0].replace(sign, options.styled(sign, style), 1)
     if check.remedy and check.state != "ok":
-        remedy = hanging_indent(
-            options.text(check.remedy), options.width, " " * 5 + "fix: ", " " * 10
-        )
+        remedy = options.wrap(options.text(check.remedy), " " * 5 + "fix: ")
         lines += [options.styled(line, "cyan") for line in remedy]
     return lines
 
@@ -114,4 +110,4 @@ def _hook(hook: Hook, options: RenderOptions) -> list[str]:
     if hook.available:
         return [f"  {options.styled(pad(options.sign('good'), 2), 'green')} {name}"]
     lost = f"{name} is missing; lost: {options.text(hook.lost)}"
-    return hanging_indent(lost, options.width, f"  {pad(options.sign('warn'), 2)} ", " " * 5)
+    return options.wrap(lost, f"  {pad(options.sign('warn'), 2)} ", " " * 5)

@@ -17,7 +17,6 @@ from compilediag.compare.diff import (
 from compilediag.views.format import measured, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hanging_indent, wrap_items
 
 MOST_ITEMS = 30
 """Of one list; `diff --json` has them all."""
@@ -42,7 +41,7 @@ def render_comparison(found: Comparison, options: RenderOptions) -> str:
     timings = [_timing(item) for item in found.timings if _measured(item)]
     if timings:
         note = "seconds (for information: another machine or moment changes them)"
-        lines += ["", *hanging_indent(note, options.width, "", "  ")]
+        lines += ["", *options.wrap(note, "", "  ")]
         lines += table(("", "before", "after"), timings, options, right=("before", "after"))
     return "\n".join(lines) + "\n"
 
@@ -55,10 +54,7 @@ def _summary(found: Comparison, options: RenderOptions) -> list[str]:
         parts.insert(0, f"{options.text(before)} {options.arrow} {options.text(after)}")
     if not parts:
         return [options.styled(f"the same counts; {_other_changes(found)}", "bold")]
-    return [
-        options.styled(line, "bold")
-        for line in wrap_items(parts, options.dot, options.width, "", "")
-    ]
+    return options.wrap_items(parts, style="bold")
 
 
 def _other_changes(found: Comparison) -> str:
@@ -105,7 +101,7 @@ def _list(title: str, parts: Sequence[str], options: RenderOptions) -> list[str]
         return []
     lines = ["", options.styled(f"{title} ({len(parts)})", "bold")]
     for text in parts[:MOST_ITEMS]:
-        lines += hanging_indent(text, options.width, "  ", "    ")
+        lines += options.wrap(text, "  ", "    ")
     if len(parts) > MOST_ITEMS:
         lines.append(f"  +{len(parts) - MOST_ITEMS} more: compilediag diff --json")
     return lines
@@ -129,7 +125,7 @@ def _cause(item: CauseChange, options: RenderOptions) -> str:
 
 def _break(item: BreakChange, options: RenderOptions) -> str:
     category = f"{options.text(item.category, 60)} " if item.category else ""
-    where = f"{options.path(item.file, 60)}:{item.line} in {options.text(item.function, 60)}"
+    where = f"{options.place(item.file, item.line)} in {options.text(item.function, 60)}"
     sites = f"{options.dot}sites {item.before} {options.arrow} {item.after}"
     return f"{category}{where}{sites}: {options.text(item.reason, 160)}"
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from compilediag.fleet.entry import KINDS, Problem
 from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import hanging_indent
 
 SHOWN_PROBLEMS = 3
 """Files named of each kind; `--json` has them all."""
@@ -34,11 +33,11 @@ def notes(problems: Sequence[Problem], parts: Sequence[str], options: RenderOpti
     for kind, words in KINDS.items():
         found = [item for item in problems if item.kind == kind]
         if found:
-            lines += hanging_indent(_named(found, words, options), options.width, "  ", "    ")
+            lines += options.wrap(_named(found, words, options), "  ", "    ")
     if lines:
         lines.insert(0, options.styled(f"not counted: {count(len(problems), 'file')}", "bold"))
     for note in parts:
-        lines += hanging_indent(f"note: {options.text(note)}", options.width, "", "  ")
+        lines += options.wrap(f"note: {options.text(note)}", "", "  ")
     return lines
 
 

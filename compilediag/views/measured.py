@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from compilediag.views.format import count, figure, measured, quantity, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hanging_indent, wrap_items
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
@@ -32,9 +31,9 @@ def measured_lines(
             lines += _metrics(run, options)
     if not complete and len(runs) > MOST_RUNS:
         more = f"+{len(runs) - MOST_RUNS} more tracked: compilediag show --all{suffix}"
-        lines += hanging_indent(more, options.width, "  ", "    ")
+        lines += options.wrap(more, "  ", "    ")
     if receipt.cost is not None:
-        lines += hanging_indent(_cost(receipt.cost, options), options.width, "  cost: ", "        ")
+        lines += options.wrap(_cost(receipt.cost, options), "  cost: ")
     return lines
 
 
@@ -55,7 +54,7 @@ def _run(run: TrackedRecord, options: RenderOptions) -> list[str]:
     ]
     if run.peak_bytes is not None and run.peak_bytes != run.peak_at_start_bytes:
         parts.append(f"peak {quantity(run.peak_bytes, 'bytes')}")
-    return wrap_items(parts, options.dot, options.width, "  ", "    ")
+    return options.wrap_items(parts, "  ", "    ")
 
 
 def _time(run: TrackedRecord) -> str:

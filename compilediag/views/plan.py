@@ -10,7 +10,6 @@ from compilediag.receipt.size_histogram import Histogram, Range, histogram
 from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hanging_indent
 
 MOST_RANGES = 24
 """Lines of the histogram, about."""
@@ -29,7 +28,7 @@ NOTHING_KNOWN = (
 def render_plan(plans: Sequence[SizePlan], options: RenderOptions) -> str:
     """One block a callable, those called most first."""
     if not plans:
-        return "\n".join(hanging_indent(NOTHING_KNOWN, options.width, "", "  ")) + "\n"
+        return "\n".join(options.wrap(NOTHING_KNOWN, "", "  ")) + "\n"
     blocks = [_block(item, options) for item in plans[:MOST_PLANS]]
     if len(plans) > MOST_PLANS:
         blocks.append([f"and {count(len(plans) - MOST_PLANS, 'callable')} more: --json has them"])
@@ -44,7 +43,7 @@ def _block(item: SizePlan, options: RenderOptions) -> list[str]:
             "would be too many. Pad all but one or two of them to their largest size, and plan "
             "again"
         )
-        return [*lines, *hanging_indent(said, options.width, "  ", "  ")]
+        return [*lines, *options.wrap(said, "  ")]
     if item.buckets is not None:
         lines += _drawn(histogram(item.counts, item.buckets.buckets, MOST_RANGES), options)
     else:
@@ -62,9 +61,9 @@ def _head(item: SizePlan, options: RenderOptions) -> list[str]:
     said = options.dot.join(part for part in (place, calls, distinct) if part)
     lines = [f"{name}  {said}"]
     for dims in varying.dims:
-        lines += hanging_indent(f"changes: {_places(dims, options)}", options.width, "  ", "    ")
+        lines += options.wrap(f"changes: {_places(dims, options)}", "  ", "    ")
     for sentence in _missing(item):
-        lines += hanging_indent(sentence, options.width, "  ", "    ")
+        lines += options.wrap(sentence, "  ", "    ")
     return lines
 
 
@@ -155,7 +154,7 @@ def _axes(item: SizePlan, options: RenderOptions) -> list[str]:
     lines: list[str] = []
     for dims, sizes in zip(item.varying.dims, (item.grid.first, item.grid.second), strict=True):
         sentence = f"{_places(dims, options)}: {', '.join(map(str, sizes))}"
-        lines += hanging_indent(sentence, options.width, "  ", "    ")
+        lines += options.wrap(sentence, "  ", "    ")
     return lines
 
 
@@ -170,7 +169,7 @@ def _code(item: SizePlan, options: RenderOptions) -> list[str]:
     axes = [_arguments(dims) for dims in item.varying.dims]
     if any(len(tensors) < len(dims) for tensors, dims in zip(axes, item.varying.dims, strict=True)):
         sentence = "one tensor has this size in two dims: name one of them in FixedShape by hand"
-        return hanging_indent(sentence, options.width, "  ", "  ")
+        return options.wrap(sentence, "  ")
     if item.fixed is not None:
         return _changed(item, item.fixed, options)
     name = _variable(item.name)
@@ -200,9 +199,9 @@ def _changed(item: SizePlan, fixed: FixedSizes, options: RenderOptions) -> list[
         now = _listed(fixed.buckets[0])
     said = f"FixedShape({_variable(item.name)}, ...) pads to {now} now"
     if new == now:
-        return hanging_indent(f"{said}: as planned", options.width, "  ", "    ")
+        return options.wrap(f"{said}: as planned", "  ", "    ")
     return [
-        *hanging_indent(f"{said}; write instead", options.width, "  ", "    "),
+        *options.wrap(f"{said}; write instead", "  ", "    "),
         "",
         f"  {options.text(f'buckets={new}', 4000)}",
     ]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from compilediag.views.format import NOT_MEASURED, count
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hanging_indent
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection, RankTotals
@@ -33,9 +32,7 @@ def render_ranks(receipt: Receipt, options: RenderOptions) -> str:
     shown = section.rows[:ROWS_SHOWN]
     lines = [headline(section), "", *table(HEAD, [_row(row) for row in shown], options, right=HEAD)]
     if section.totals is not None and section.told is not None:
-        lines[1:1] = hanging_indent(
-            _counted(section.told, section.totals), options.width, "  ", "  "
-        )
+        lines[1:1] = options.wrap(_counted(section.told, section.totals), "  ")
     if _ranks(section) > ROWS_SHOWN:
         lines.append(f"  … {_ranks(section) - ROWS_SHOWN} more ranks: compilediag show --json")
     for item in section.divergences:
@@ -115,17 +112,14 @@ def _divergence(item: RankDivergence, options: RenderOptions) -> list[str]:
     who = "rank" if len(item.ranks) == 1 else "ranks"
     what = _ASPECTS.get(item.aspect, options.text(item.aspect, 60))
     more = "" if item.count in {None, len(item.ranks)} else f" ({item.count} in all)"
-    lines = hanging_indent(
+    lines = options.wrap(
         f"{who} {ranks_named(item.ranks)}{more} {what}, compared with rank {item.like_rank}",
-        options.width,
         options.sign("warn") + " ",
         "  ",
     )
     for label, texts in (("only there", item.only_here), ("lacks", item.only_there)):
         for each in texts:
-            lines += hanging_indent(
-                f"{label}: {options.text(each, 200)}", options.width, "     ", "       "
-            )
+            lines += options.wrap(f"{label}: {options.text(each, 200)}", "     ", "       ")
     if item.more:
         lines.append(f"     and {count(item.more, 'more difference')}")
     return lines
@@ -137,4 +131,4 @@ def _stragglers(section: RanksSection, options: RenderOptions) -> list[str]:
         for item in section.stragglers[:5]
     ]
     what = "a step" if section.stragglers[0].what == "step" else "compiling"
-    return hanging_indent(f"slowest in {what}: {', '.join(parts)}", options.width, "  ", "    ")
+    return options.wrap(f"slowest in {what}: {', '.join(parts)}", "  ", "    ")

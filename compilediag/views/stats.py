@@ -10,7 +10,6 @@ from compilediag.views.fleet import counted, day
 from compilediag.views.format import count, quantity
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hanging_indent
 
 MOST_LANES = 30
 """Lines of the table; `--json` has all lanes."""
@@ -39,7 +38,7 @@ def render_stats(lanes: Sequence[LaneStats], options: RenderOptions) -> str:
     if remarks:
         lines.append("")
     for remark in remarks:
-        lines += hanging_indent(remark, options.width, "  ", "    ")
+        lines += options.wrap(remark, "  ", "    ")
     return "\n".join(lines) + "\n"
 
 
@@ -66,7 +65,7 @@ def _table(lanes: Sequence[LaneStats], options: RenderOptions) -> list[str]:
     lines = table(head, rows, options, right=head[1:], shrink="lane")
     return [
         *lines,
-        *(options.styled(line, "dim") for line in hanging_indent(note, options.width, "  ", "  ")),
+        *options.wrap(note, "  ", style="dim"),
     ]
 
 

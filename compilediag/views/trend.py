@@ -11,7 +11,7 @@ from compilediag.views.fleet import counted, day, moment
 from compilediag.views.format import count, pair, quantity
 from compilediag.views.sparkline import sparkline
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import display_width, hanging_indent, pad, wrap_items
+from compilediag.views.text import display_width, pad
 
 MOST_EVENTS = 6
 """Of one screen; `--all` shows the others, and what was undone."""
@@ -65,7 +65,7 @@ def _headline(
         said = options.styled(f"{options.sign('good')} nothing got worse and stayed so", "green")
     else:
         said = options.styled(f"{options.sign('blind')} too few receipts to tell", "yellow")
-    return [*wrap_items([said, about], options.dot, options.width, "", "  ")]
+    return [*options.wrap_items([said, about], "", "  ")]
 
 
 def _event(event: Event, options: RenderOptions) -> list[str]:
@@ -73,11 +73,11 @@ def _event(event: Event, options: RenderOptions) -> list[str]:
     title = (
         f"{options.sign(sign)} {options.text(event.lane.label, 80)}: {_when(event.surest, options)}"
     )
-    head, *rest = hanging_indent(title, options.width, "", "    ")
+    head, *rest = options.wrap(title, "", "    ")
     lines = [options.styled(head, color), *rest]
     lines += _rows(event, options)
     for text in _circumstances(event, options):
-        lines += hanging_indent(text, options.width, "    ", "      ")
+        lines += options.wrap(text, "    ", "      ")
     return lines
 
 
@@ -183,20 +183,20 @@ def _quiet(lane: LaneTrend, options: RenderOptions, *, complete: bool) -> list[s
     about = f"{count(lane.receipts, 'receipt')}"
     if lane.older:
         about += f", the newest of {lane.receipts + lane.older:,}"
-    lines = hanging_indent(f"{label}: {about}", options.width, "", "    ")
+    lines = options.wrap(f"{label}: {about}", "", "    ")
     steady = [item for item in lane.series if item.enough and not _standing(item)]
     parts = [_level(item, lane, options, complete) for item in steady if item.level or complete]
     if parts:
-        lines += hanging_indent(f"unchanged: {', '.join(parts)}", options.width, "  ", "    ")
+        lines += options.wrap(f"unchanged: {', '.join(parts)}", "  ", "    ")
     few = [item for item in lane.series if not item.enough]
     if few:
         names = dict.fromkeys(BY_NAME[item.measure].label for item in few)
         text = f"too few receipts to tell ({max(item.receipts for item in few)}, "
         text += f"of {lane.needed} on one machine): {', '.join(names)}"
-        lines += hanging_indent(text, options.width, "  ", "    ")
+        lines += options.wrap(text, "  ", "    ")
     if lane.left_out:
         text = f"left out: {counted(lane.left_out, options)}"
-        lines += hanging_indent(text, options.width, "  ", "    ")
+        lines += options.wrap(text, "  ", "    ")
     return lines
 
 

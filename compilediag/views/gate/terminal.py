@@ -20,7 +20,7 @@ from compilediag.views.gate.messages import (
     title,
 )
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import display_width, hanging_indent, wrap_items
+from compilediag.views.text import display_width
 
 MOST_IN_FULL = 5
 """Failures of a lane that are shown with every detail; the others get a line each."""
@@ -68,9 +68,7 @@ def _lane(judgement: Judgement, options: RenderOptions) -> list[str]:
     lines += _known(judgement.known, options)
     lines += _improvements(judgement, options)
     for notice in judgement.notices[:MOST_NOTICES]:
-        lines += hanging_indent(
-            options.text(notice), options.width, f"  {options.sign('warn')} ", "    "
-        )
+        lines += options.wrap(options.text(notice), f"  {options.sign('warn')} ", "    ")
     if len(judgement.notices) > MOST_NOTICES:
         lines.append(f"    +{len(judgement.notices) - MOST_NOTICES} more notices: --format json")
     return lines
@@ -79,9 +77,7 @@ def _lane(judgement: Judgement, options: RenderOptions) -> list[str]:
 def _head(judgement: Judgement, options: RenderOptions) -> list[str]:
     kind = outcome(judgement)
     sign = options.sign(kind) + " "
-    parts = hanging_indent(
-        _plain(headline(judgement), options), options.width, sign, " " * len(sign)
-    )
+    parts = options.wrap(_plain(headline(judgement), options), sign)
     whom = f"lane {options.text(judgement.lane, 120)}"
     standard = against(judgement)
     if standard:
@@ -90,12 +86,9 @@ def _head(judgement: Judgement, options: RenderOptions) -> list[str]:
     if len(parts) == 1 and display_width(parts[0]) + 3 + display_width(whom) <= options.width:
         lines = [f"{lines[0]}   {options.styled(whom, 'dim')}"]
     else:
-        lines += [
-            options.styled(line, "dim")
-            for line in hanging_indent(whom, options.width, "  ", "    ")
-        ]
+        lines += options.wrap(whom, "  ", "    ", style="dim")
     changed = [_plain(item, options) for item in changed_counts(judgement, options.arrow)]
-    below = wrap_items(changed, options.dot, options.width, "  ", "  ") if changed else []
+    below = options.wrap_items(changed, "  ") if changed else []
     return [*lines, *(options.styled(line, "dim") for line in below)]
 
 
@@ -121,20 +114,16 @@ def _in_full(number: int, item: Item, options: RenderOptions) -> list[str]:
     """What failed; what is so; where, how often and its seconds; the guard; what to change."""
     head = options.truncate(f"{number:>3}  {options.text(title(item), 200)}", options.width)
     lines = [options.styled(head, "bold")]
-    lines += hanging_indent(options.text(item.message), options.width, INDENT, INDENT)
+    lines += options.wrap(options.text(item.message), INDENT)
     facts = [place(item, options, 60), often(item, options.arrow)]
     facts.append(f"cost {seconds(item.cost_s)}" if item.cost_s is not None else "")
     facts.append(explain(item))
     parts = [_plain(fact, options) for fact in facts if fact]
-    lines += wrap_items(parts, options.dot, options.width, INDENT, INDENT) if parts else []
+    lines += options.wrap_items(parts, INDENT) if parts else []
     if item.guard and item.guard not in item.message:
-        lines += hanging_indent(
-            options.text(item.guard), options.width, f"{INDENT}guard: ", f"{INDENT}       "
-        )
+        lines += options.wrap(options.text(item.guard), f"{INDENT}guard: ")
     if item.fix:
-        fix = hanging_indent(
-            options.text(item.fix), options.width, f"{INDENT}fix: ", f"{INDENT}     "
-        )
+        fix = options.wrap(options.text(item.fix), f"{INDENT}fix: ")
         lines += [options.styled(line, "cyan") for line in fix]
     return lines
 
@@ -156,13 +145,13 @@ def _improvements(judgement: Judgement, options: RenderOptions) -> list[str]:
     lines = ["", options.styled(title_line, "green")]
     for item in better[:MOST_IMPROVEMENTS]:
         sentence = options.text(item.message, 300)
-        lines += hanging_indent(sentence, options.width, "    ", "      ")
+        lines += options.wrap(sentence, "    ", "      ")
     if len(better) > MOST_IMPROVEMENTS:
         lines.append(f"    +{len(better) - MOST_IMPROVEMENTS:,} more")
     hint = f"keep it: {UPDATE}"
     if judgement.strict:
         hint = f"a strict gate fails until the baseline holds it: {UPDATE}"
-    return [*lines, *hanging_indent(hint, options.width, "    ", "      ")]
+    return [*lines, *options.wrap(hint, "    ", "      ")]
 
 
 def _plain(text: str, options: RenderOptions) -> str:
