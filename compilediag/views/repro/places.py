@@ -15,13 +15,22 @@ from compilediag.errors import ReproImpossible
 Owner = Literal["argument", "module", "object", "closure", "global"]
 
 RESERVED = frozenset(
-    (
-        "torch", "nn", "enum", "Holder", "Model", "repeated", "captures", "set_captured",
-        "new_value", "_module", "_inputs",
-    )
-)  # fmt: skip
+    [
+        "torch",
+        "nn",
+        "enum",
+        "Holder",
+        "Model",
+        "repeated",
+        "captures",
+        "set_captured",
+        "new_value",
+        "_module",
+        "_inputs",
+    ]
+)
 """Names that scripts use themselves where a variable could hide them."""
-LONGEST_INDEX = 64
+MAX_INDEX = 64
 _SELF = ("self", "fn")
 _REGISTRIES = ("_modules", "_buffers", "_parameters")
 
@@ -120,7 +129,7 @@ def _parsed(variable: str) -> tuple[str, tuple[Hop, ...]]:
 def _subscript(value: object, unusable: ReproImpossible) -> Hop:
     if isinstance(value, str):
         return Hop("key", repr(value))
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LONGEST_INDEX:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_INDEX:
         return Hop("index", str(value))
     raise unusable
 
