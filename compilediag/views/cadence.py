@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans", "rest")
 HEAD = ("group", "firing", "total", "compile", "metric", "sync", "by phase")
-MOST_PHASES = 2
-MOST_NAMES = 3
-LEAST_ROOM = 8
+MAX_PHASES = 2
+MAX_NAMES = 3
+MIN_ROOM = 8
 SLOWER = 1.5
 """A variant whose quiet steps are longer than the control's by this factor is named."""
 
@@ -68,8 +68,8 @@ def _head(section: CadenceSection, options: RenderOptions) -> list[str]:
         sentence, sign = "the probe is not complete", "warn"
     elif worst.recompiles:
         guilty = [item for item in section.attribution if item.recompiles]
-        names = ", ".join(options.text(item.group, NAME_CHARS) for item in guilty[:MOST_NAMES])
-        names += ", ..." if guilty[MOST_NAMES:] else ""
+        names = ", ".join(options.text(item.group, NAME_CHARS) for item in guilty[:MAX_NAMES])
+        names += ", ..." if guilty[MAX_NAMES:] else ""
         number = count(sum(item.recompiles or 0 for item in guilty), "recompile")
         total = seconds(sum(item.compile_s or 0.0 for item in guilty))
         sentence = f"{names} {'makes' if len(guilty) == 1 else 'make'} torch compile again: "
@@ -104,7 +104,7 @@ def _costs(section: CadenceSection, options: RenderOptions) -> list[str]:
     if not rows:
         return []
     widths = [max(display_width(row[place]) for row in (HEAD, *rows)) + 2 for place in range(6)]
-    room = max(options.width - sum(widths) - 2, LEAST_ROOM)
+    room = max(options.width - sum(widths) - 2, MIN_ROOM)
     fitted = [(*row[:6], options.truncate(row[6], room)) for row in rows]
     return table(HEAD, fitted, options, right=("total", "compile", "metric", "sync"))
 
@@ -147,7 +147,7 @@ def _by_phase(phases: ExtraByPhase, options: RenderOptions) -> str:
     parts = [(name, value) for name, value in known.items() if value is not None]
     parts.sort(key=lambda pair: -abs(pair[1]))
     return options.dot.join(
-        f"{name.replace('_', ' ')} {_signed(value)}" for name, value in parts[:MOST_PHASES]
+        f"{name.replace('_', ' ')} {_signed(value)}" for name, value in parts[:MAX_PHASES]
     )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NAME_CHARS = 24
 PICTURE_COLUMNS = 32
-LEAST_PICTURE = 8
+MIN_PICTURE = 8
 
 
 def variant_rows(section: CadenceSection, options: RenderOptions) -> list[str]:
@@ -26,7 +26,7 @@ def variant_rows(section: CadenceSection, options: RenderOptions) -> list[str]:
     head = ("variant", "median", "longest", "frames", "recompiles", "breaks", "exit", "steps")
     rows = [_variant_row(item, options) for item in section.variants]
     taken = sum(max(display_width(row[i]) for row in (head[:-1], *rows)) + 2 for i in range(7)) + 4
-    width = min(PICTURE_COLUMNS, max(LEAST_PICTURE, options.width - taken))
+    width = min(PICTURE_COLUMNS, max(MIN_PICTURE, options.width - taken))
     pictures = [
         sparkline(item.picture.cells_s, low, high, width, ascii_only=options.ascii_only)
         if item.picture is not None

@@ -18,7 +18,7 @@ from compilediag.views.format import measured, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 
-MOST_ITEMS = 30
+MAX_ITEMS = 30
 """Of one list; `diff --json` has them all."""
 
 
@@ -100,10 +100,10 @@ def _list(title: str, parts: Sequence[str], options: RenderOptions) -> list[str]
     if not parts:
         return []
     lines = ["", options.styled(f"{title} ({len(parts)})", "bold")]
-    for text in parts[:MOST_ITEMS]:
+    for text in parts[:MAX_ITEMS]:
         lines += options.wrap(text, "  ", "    ")
-    if len(parts) > MOST_ITEMS:
-        lines.append(f"  +{len(parts) - MOST_ITEMS} more: compilediag diff --json")
+    if len(parts) > MAX_ITEMS:
+        lines.append(f"  +{len(parts) - MAX_ITEMS} more: compilediag diff --json")
     return lines
 
 

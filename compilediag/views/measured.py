@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.receipt.schema.tracked import CostSection, MetricRecord, TrackedRecord
 
-MOST_RUNS = 2
-MOST_METRICS = 3
+MAX_RUNS = 2
+MAX_METRICS = 3
 STEP_S = "step_s"
 FIGURES = ("mean", "median", "min", "max", "last")
 WIDE = 90
@@ -25,12 +25,12 @@ def measured_lines(
     """The newest tracked runs in a line each, with `complete` all of them as tables; the cost."""
     runs = receipt.tracked
     lines: list[str] = []
-    for run in runs if complete else runs[-MOST_RUNS:]:
+    for run in runs if complete else runs[-MAX_RUNS:]:
         lines += _run(run, options)
         if complete:
             lines += _metrics(run, options)
-    if not complete and len(runs) > MOST_RUNS:
-        more = f"+{len(runs) - MOST_RUNS} more tracked: compilediag show --all{suffix}"
+    if not complete and len(runs) > MAX_RUNS:
+        more = f"+{len(runs) - MAX_RUNS} more tracked: compilediag show --all{suffix}"
         lines += options.wrap(more, "  ", "    ")
     if receipt.cost is not None:
         lines += options.wrap(_cost(receipt.cost, options), "  cost: ")
@@ -44,12 +44,12 @@ def _run(run: TrackedRecord, options: RenderOptions) -> list[str]:
             f" ({'not finished' if run.state == 'running' else options.text(run.state, 20)})"
         )
     given = [item for item in run.metrics if item.name != STEP_S]
-    parts += [_metric(item, options) for item in given[:MOST_METRICS]]
-    if len(given) > MOST_METRICS:
-        parts.append(f"+{count(len(given) - MOST_METRICS, 'metric')}")
+    parts += [_metric(item, options) for item in given[:MAX_METRICS]]
+    if len(given) > MAX_METRICS:
+        parts.append(f"+{count(len(given) - MAX_METRICS, 'metric')}")
     parts += [
         f"{options.text(name, 40)} {figure(value)}/s"
-        for name, value in list(run.per_s.items())[:MOST_METRICS]
+        for name, value in list(run.per_s.items())[:MAX_METRICS]
         if value is not None
     ]
     if run.peak_bytes is not None and run.peak_bytes != run.peak_at_start_bytes:

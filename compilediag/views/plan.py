@@ -11,9 +11,9 @@ from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 
-MOST_RANGES = 24
+MAX_RANGES = 24
 """Lines of the histogram, about."""
-MOST_PLANS = 8
+MAX_PLANS = 8
 """Callables drawn; `--json` has the others."""
 _AXES = ("rows", "length")
 """Names that the code gives to two sizes that change independently."""
@@ -29,9 +29,9 @@ def render_plan(plans: Sequence[SizePlan], options: RenderOptions) -> str:
     """One block a callable, those called most first."""
     if not plans:
         return "\n".join(options.wrap(NOTHING_KNOWN, "", "  ")) + "\n"
-    blocks = [_block(item, options) for item in plans[:MOST_PLANS]]
-    if len(plans) > MOST_PLANS:
-        blocks.append([f"and {count(len(plans) - MOST_PLANS, 'callable')} more: --json has them"])
+    blocks = [_block(item, options) for item in plans[:MAX_PLANS]]
+    if len(plans) > MAX_PLANS:
+        blocks.append([f"and {count(len(plans) - MAX_PLANS, 'callable')} more: --json has them"])
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
@@ -45,7 +45,7 @@ def _block(item: SizePlan, options: RenderOptions) -> list[str]:
         )
         return [*lines, *options.wrap(said, "  ")]
     if item.buckets is not None:
-        lines += _drawn(histogram(item.counts, item.buckets.buckets, MOST_RANGES), options)
+        lines += _drawn(histogram(item.counts, item.buckets.buckets, MAX_RANGES), options)
     else:
         lines += _axes(item, options)
     lines += ["", *_compared(item, options), "", *_code(item, options)]

@@ -11,7 +11,7 @@ from compilediag.views.format import count, quantity
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 
-MOST_LANES = 30
+MAX_LANES = 30
 """Lines of the table; `--json` has all lanes."""
 
 _MISSING = "-"
@@ -26,7 +26,7 @@ _COLUMNS = (
 
 def render_stats(lanes: Sequence[LaneStats], options: RenderOptions) -> str:
     """The table as text, with what the numbers leave out below it."""
-    shown = lanes[:MOST_LANES]
+    shown = lanes[:MAX_LANES]
     total = sum(lane.receipts for lane in lanes)
     first, last = min(lane.first for lane in lanes), max(lane.last for lane in lanes)
     head = f"{count(total, 'receipt')} of {count(len(lanes), 'lane')}"

@@ -13,9 +13,9 @@ from compilediag.views.sparkline import sparkline
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
 
-MOST_EVENTS = 6
+MAX_EVENTS = 6
 """Of one screen; `--all` shows the others, and what was undone."""
-MOST_LANES = 8
+MAX_LANES = 8
 _COMMIT = 10
 _SIGNS = {
     "worse": ("bad", "red"),
@@ -31,7 +31,7 @@ def render_trend(
     """The trend as text: a headline, the changes by when they began, then what did not change."""
     events = sorted(chain.from_iterable(map(events_of, lanes)), key=order_of)
     shown = [event for event in events if complete or event.state != "undone"]
-    listed = shown if complete else shown[:MOST_EVENTS]
+    listed = shown if complete else shown[:MAX_EVENTS]
     lines = _headline(lanes, events, options)
     for event in listed:
         lines += ["", *_event(event, options)]
@@ -39,10 +39,10 @@ def render_trend(
     if hidden:
         lines += ["", f"+{count(hidden, 'more change')}, undone or older: --all"]
     lines.append("")
-    for lane in lanes if complete else lanes[:MOST_LANES]:
+    for lane in lanes if complete else lanes[:MAX_LANES]:
         lines += _quiet(lane, options, complete=complete)
-    if not complete and len(lanes) > MOST_LANES:
-        lines.append(f"  +{len(lanes) - MOST_LANES} more lanes: --all, or --lane NAME")
+    if not complete and len(lanes) > MAX_LANES:
+        lines.append(f"  +{len(lanes) - MAX_LANES} more lanes: --all, or --lane NAME")
     return "\n".join(lines) + "\n"
 
 

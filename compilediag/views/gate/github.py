@@ -21,8 +21,8 @@ from compilediag.views.gate.messages import (
 )
 from compilediag.views.style import RenderOptions
 
-MOST_ERRORS = 9
-MOST_NOTICES = 9
+MAX_ERRORS = 9
+MAX_NOTICES = 9
 TITLE_CHARS = 200
 TEXT_CHARS = 600
 """Of each of message, guard and fix: an annotation's message may have 64 KiB."""
@@ -31,18 +31,18 @@ TEXT_CHARS = 600
 def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """At most nine errors and ten notices, over all lanes."""
     failures = in_turn(judgements)
-    lines = [_error(judgement, item, options) for judgement, item in failures[:MOST_ERRORS]]
+    lines = [_error(judgement, item, options) for judgement, item in failures[:MAX_ERRORS]]
     notices: list[str] = []
-    if len(failures) > MOST_ERRORS:
-        more = count(len(failures) - MOST_ERRORS, "more failure")
+    if len(failures) > MAX_ERRORS:
+        more = count(len(failures) - MAX_ERRORS, "more failure")
         notices.append(
             _command("notice", "compilediag gate", f"{more}: see the job summary or the log")
         )
     for judgement in judgements:
         notices += _notices(judgement, options)
-    if len(notices) > MOST_NOTICES:
-        left = count(len(notices) - MOST_NOTICES, "more notice")
-        notices[MOST_NOTICES:] = [_command("notice", "compilediag gate", f"{left}: see the log")]
+    if len(notices) > MAX_NOTICES:
+        left = count(len(notices) - MAX_NOTICES, "more notice")
+        notices[MAX_NOTICES:] = [_command("notice", "compilediag gate", f"{left}: see the log")]
     if not judgements:
         lines.append(_command("error", "compilediag gate", "nothing was judged, which is no pass"))
     return "\n".join([*lines, *notices]) + "\n"

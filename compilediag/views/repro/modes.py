@@ -43,7 +43,7 @@ _MODES: Mapping[str, tuple[str, str]] = {
 _DUPLICATES = re.compile(r"Duplicate tensors found: \[(?P<names>.{1,400})\]\Z", re.DOTALL)
 _QUOTED = re.compile(r"\"(?P<name>[A-Za-z_]\w*)\"")
 _HOOKS = re.compile(r"(?P<module>.+)\._forward_(?P<pre>pre_)?hooks\Z")
-_AT_LEAST_TWO = re.compile(r"2 <= L\['(?P<name>[A-Za-z_]\w*)'\]\.size\(\)\[(?P<dimension>\d)\]\Z")
+_AT_MIN_TWO = re.compile(r"2 <= L\['(?P<name>[A-Za-z_]\w*)'\]\.size\(\)\[(?P<dimension>\d)\]\Z")
 
 
 def mode_program(kind: str | None) -> tuple[Lines, tuple[str, ...]]:
@@ -104,7 +104,7 @@ def hooks_program(variable: str) -> Lines:
 
 def size_one_program(guard: str) -> Lines:
     """A dynamic size that becomes 1."""
-    found = _AT_LEAST_TWO.match(guard)
+    found = _AT_MIN_TWO.match(guard)
     if found is None or found["name"] in RESERVED:
         raise ReproImpossible(
             "the condition on the size comes from the operations of the frame: "

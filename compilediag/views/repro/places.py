@@ -16,17 +16,8 @@ Owner = Literal["argument", "module", "object", "closure", "global"]
 
 RESERVED = frozenset(
     [
-        "torch",
-        "nn",
-        "enum",
-        "Holder",
-        "Model",
-        "repeated",
-        "captures",
-        "set_captured",
-        "new_value",
-        "_module",
-        "_inputs",
+        *("torch", "nn", "enum", "Holder", "Model", "repeated"),
+        *("captures", "set_captured", "new_value", "_module", "_inputs"),
     ]
 )
 """Names that scripts use themselves where a variable could hide them."""

@@ -17,18 +17,8 @@ from compilediag.receipt.redact import REDACTED
 
 DTYPES = frozenset(
     [
-        "float64",
-        "float32",
-        "float16",
-        "bfloat16",
-        "int64",
-        "int32",
-        "int16",
-        "int8",
-        "uint8",
-        "bool",
-        "complex64",
-        "complex128",
+        *("float64", "float32", "float16", "bfloat16", "complex64", "complex128"),
+        *("int64", "int32", "int16", "int8", "uint8", "bool"),
     ]
 )
 MAX_ELEMENTS = 1 << 24
