@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema.cadence import (
         Attribution,
         CadenceSection,
+        CollisionRecord,
         CostSplit,
         ExtraByPhase,
         PeriodRecord,
+        VariantRecord,
     )
     from compilediag.receipt.schema.receipt import Receipt
 
@@ -26,6 +28,7 @@ HEAD = ("group", "firing", "total", "compile", "metric", "sync", "by phase")
 MAX_PHASES = 2
 MAX_NAMES = 3
 MIN_ROOM = 8
+_STYLE = {"bad": "red", "good": "green", "warn": "yellow"}
 SLOWER = 1.5
 """A variant whose quiet steps are longer than the control's by this factor is named."""
 
@@ -58,74 +61,74 @@ def render_cadence(
 
 
 def _head(section: CadenceSection, options: RenderOptions) -> list[str]:
-    worst = max(section.attribution, key=lambda item: item.compile_s or 0.0, default=None)
-    sign = "bad" if worst is not None and worst.recompiles else "good"
-    if not section.groups:
-        sentence, sign = "no group of periodic work was moved", "warn"
-        if section.periods:
-            sentence, sign = _rhythm(section.periods[0]), "bad"
-    elif worst is None or not section.variants[1:]:
-        sentence, sign = "the probe is not complete", "warn"
-    elif worst.recompiles:
-        guilty = [item for item in section.attribution if item.recompiles]
-        names = ", ".join(options.text(item.group, NAME_CHARS) for item in guilty[:MAX_NAMES])
-        names += ", ..." if guilty[MAX_NAMES:] else ""
-        number = count(sum(item.recompiles or 0 for item in guilty), "recompile")
-        total = seconds(sum(item.compile_s or 0.0 for item in guilty))
-        sentence = f"{names} {'makes' if len(guilty) == 1 else 'make'} torch compile again: "
-        sentence += f"{number}, {total}"
-    elif any(item.compile_s is None for item in section.attribution):
-        sentence, sign = "whose the compiles are could not be told", "warn"
-    else:
-        sentence = "no group makes torch compile again: what they cost is the metric itself"
-    lines = options.wrap(f"cadence probe: {sentence}", options.sign(sign) + " ", "  ")
-    style = {"bad": "red", "good": "green", "warn": "yellow"}[sign]
+    sign, sentence = _conclusion(section, options)
+    lines = options.wrap(
+        f"cadence probe: {sentence}", options.sign(sign) + " ", "  ", style=_STYLE[sign]
+    )
     facts = [count(len(section.variants), "variant")]
     if section.steps is not None:
         facts.append(f"{section.steps} steps each, {section.warmup} of them warm-up")
     fresh = "empty caches for each variant" if section.caches == "fresh" else "caches kept"
-    below = options.wrap_items([*facts, fresh], "  ")
-    return [options.styled(line, style) for line in lines] + [
-        options.styled(i, "dim") for i in below
-    ]
+    return lines + options.wrap_items([*facts, fresh], "  ", style="dim")
+
+
+def _conclusion(section: CadenceSection, options: RenderOptions) -> tuple[str, str]:
+    """The sign of the headline and its sentence."""
+    costs = section.attribution
+    if not section.groups:
+        if section.periods:
+            return "bad", _rhythm(section.periods[0])
+        return "warn", "no group of periodic work was moved"
+    worst = _costliest(section)
+    if worst is None or not section.variants[1:]:
+        return "warn", "the probe is not complete"
+    if worst.recompiles:
+        guilty = [item for item in costs if item.recompiles]
+        names = ", ".join(options.text(item.group, NAME_CHARS) for item in guilty[:MAX_NAMES])
+        names += ", ..." if guilty[MAX_NAMES:] else ""
+        recompiles = count(sum(item.recompiles or 0 for item in guilty), "recompile")
+        total = seconds(sum(item.compile_s or 0.0 for item in guilty))
+        verb = "makes" if len(guilty) == 1 else "make"
+        return "bad", f"{names} {verb} torch compile again: {recompiles}, {total}"
+    if any(item.compile_s is None for item in costs):
+        return "warn", "which group the compiles belong to could not be determined"
+    return "good", "no group makes torch compile again: what they cost is the metric itself"
+
+
+def _costliest(section: CadenceSection) -> Attribution | None:
+    return max(section.attribution, key=lambda item: item.compile_s or 0.0, default=None)
 
 
 # --- what groups cost --------------------------------------------------------------------------
 
 
 def _costs(section: CadenceSection, options: RenderOptions) -> list[str]:
-    rows: list[tuple[str, ...]] = []
-    for item in section.attribution:
-        name = options.truncate(options.text(item.group), NAME_CHARS)
-        rows += _cost_rows(name, item.fires, item.first_hit, item.recurring, options)
-    found = section.collision
-    if found is not None:
-        rows += _cost_rows("(collision)", found.fires, found.first_hit, found.recurring, options)
+    costs = [(options.text(item.group), item) for item in section.attribution]
+    rows = [row for name, item in costs for row in _cost_rows(name, item, options)]
+    if section.collision is not None:
+        rows += _cost_rows("(collision)", section.collision, options)
     if not rows:
         return []
-    widths = [max(display_width(row[place]) for row in (HEAD, *rows)) + 2 for place in range(6)]
+    widths = [max(display_width(row[index]) for row in (HEAD, *rows)) + 2 for index in range(6)]
     room = max(options.width - sum(widths) - 2, MIN_ROOM)
     fitted = [(*row[:6], options.truncate(row[6], room)) for row in rows]
     return table(HEAD, fitted, options, right=("total", "compile", "metric", "sync"))
 
 
 def _cost_rows(
-    name: str,
-    fires: int,
-    first: CostSplit | None,
-    later: CostSplit | None,
-    options: RenderOptions,
+    name: str, costs: Attribution | CollisionRecord, options: RenderOptions
 ) -> list[tuple[str, ...]]:
+    name, fires = options.truncate(name, NAME_CHARS), costs.fires
+    first, later = costs.first_hit, costs.recurring
     if first is None and later is None:
         return [(name, "none seen", "-", "-", "-", "-", "")]
     rows: list[tuple[str, ...]] = []
     if first is not None:
         rows.append((name, "first hit", *_cells(first), _by_phase(first.by_phase, options)))
     if later is not None:
-        times = max(fires - 1, 1)
-        label = f"{times} more, each" if first is not None else f"{fires}, each"
-        shown = "" if first is not None else name
-        rows.append((shown, label, *_cells(later), _by_phase(later.by_phase, options)))
+        label = f"{fires}, each" if first is None else f"{max(fires - 1, 1)} more, each"
+        group = name if first is None else ""
+        rows.append((group, label, *_cells(later), _by_phase(later.by_phase, options)))
     return rows
 
 
@@ -157,7 +160,7 @@ def _signed(value: float) -> str:
 
 def _remarks(section: CadenceSection, options: RenderOptions) -> list[str]:
     """Per group: its periods, why it compiles, what it costs between its firings, what could not
-    be told."""
+    be determined."""
     lines: list[str] = []
     for item in section.attribution:
         parts = [_periods_of(item, section), *_remarks_of(item, options), *_slower(item, section)]
@@ -196,10 +199,8 @@ def _remarks_of(item: Attribution, options: RenderOptions) -> Iterable[str]:
 
 def _slower(item: Attribution, section: CadenceSection) -> Iterable[str]:
     """Quiet steps that were longer than the control's: then its costs may be too."""
-    control = next(
-        (variant.steps for variant in section.variants if variant.kind == "control"), None
-    )
-    usual = control.median if control is not None else None
+    control = _control(section)
+    usual = control.steps.median if control is not None and control.steps is not None else None
     if usual and item.quiet_s and item.between_s is None and item.quiet_s > SLOWER * usual:
         yield (
             f"its quiet steps took {seconds(item.quiet_s)}, the control's {seconds(usual)}: the "
@@ -222,14 +223,14 @@ def _collision_remark(section: CadenceSection, options: RenderOptions) -> list[s
         more = "more" if found.extra_recompiles > 0 else "fewer"
         parts.append(f"{count(abs(found.extra_recompiles), 'recompile')} {more}")
     costs = ", ".join(parts) or "nothing beyond the noise"
-    several = "both groups" if len(found.groups) == 2 else f"all {len(found.groups)} groups"
-    line = f"collision: {several} in one step cost, against their sum: {costs}"
+    groups = "both groups" if len(found.groups) == 2 else f"all {len(found.groups)} groups"
+    line = f"collision: {groups} in one step cost, against their sum: {costs}"
     return options.wrap(line, "  ", "    ")
 
 
 def _control_remark(section: CadenceSection, options: RenderOptions) -> list[str]:
     """Recompiles that no period explains."""
-    control = next((item for item in section.variants if item.kind == "control"), None)
+    control = _control(section)
     if control is None or control.counts is None or not control.counts.recompiles:
         return []
     number = count(control.counts.recompiles, "recompile")
@@ -239,6 +240,10 @@ def _control_remark(section: CadenceSection, options: RenderOptions) -> list[str
     return options.wrap(line, "  ", "    ")
 
 
+def _control(section: CadenceSection) -> VariantRecord | None:
+    return next((item for item in section.variants if item.kind == "control"), None)
+
+
 def _unmeasured(section: CadenceSection, options: RenderOptions) -> list[str]:
     splits = [s for item in section.attribution for s in (item.first_hit, item.recurring) if s]
     if not splits or any(split.sync_s is not None for split in splits):
@@ -246,8 +251,7 @@ def _unmeasured(section: CadenceSection, options: RenderOptions) -> list[str]:
     line = f"sync: {NOT_MEASURED}; synchronising is part of the metric"
     parts = [line, "<: within the noise, not resolved"]
     bounded = any(split.noise_s is not None and split.metric_s is None for split in splits)
-    lines = options.wrap_items(parts[: 1 + bounded], "  ")
-    return [options.styled(line, "dim") for line in lines]
+    return options.wrap_items(parts[: 1 + bounded], "  ", style="dim")
 
 
 # --- periods -----------------------------------------------------------------------------------
@@ -276,17 +280,14 @@ def _rhythm(item: PeriodRecord) -> str:
 
 
 def _notes(section: CadenceSection, options: RenderOptions) -> list[str]:
-    lines: list[str] = []
-    for note in section.notes:
-        lines += options.wrap(options.text(note, 1000), options.sign("warn") + " ", "  ")
-    return [options.styled(line, "yellow") for line in lines]
+    return [line for note in section.notes for line in options.warning(options.text(note, 1000))]
 
 
 def _next(section: CadenceSection, options: RenderOptions, suffix: str) -> list[str]:
-    commands = [f"compilediag show{suffix}"]
-    costly = max(section.attribution, key=lambda item: item.compile_s or 0.0, default=None)
-    if costly is not None and costly.causes and costly.causes[0].rule:
-        commands.insert(0, f"compilediag explain {options.text(costly.causes[0].rule, 8)}")
+    commands = [f"show{suffix}"]
+    worst = _costliest(section)
+    if worst is not None and worst.causes and worst.causes[0].rule:
+        commands.insert(0, f"explain {options.text(worst.causes[0].rule, 8)}")
     elif not section.groups:
-        commands.insert(0, "compilediag run --cadence-probe --group 'NAME=--its-option {n}' ...")
-    return options.wrap_items(commands, "  next: ")
+        commands.insert(0, "run --cadence-probe --group 'NAME=--its-option {n}' ...")
+    return options.next_commands(commands)

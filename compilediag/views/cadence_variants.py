@@ -27,16 +27,14 @@ def variant_rows(section: CadenceSection, options: RenderOptions) -> list[str]:
     rows = [_variant_row(item, options) for item in section.variants]
     taken = sum(max(display_width(row[i]) for row in (head[:-1], *rows)) + 2 for i in range(7)) + 4
     width = min(PICTURE_COLUMNS, max(MIN_PICTURE, options.width - taken))
-    pictures = [
-        sparkline(item.picture.cells_s, low, high, width, ascii_only=options.ascii_only)
-        if item.picture is not None
-        else "no step"
-        for item in section.variants
-    ]
-    full = [(*row, picture) for row, picture in zip(rows, pictures, strict=True)]
-    lines = table(
-        head, full, options, right=("median", "longest", "frames", "recompiles", "breaks")
-    )
+    full: list[tuple[str, ...]] = []
+    for item, row in zip(section.variants, rows, strict=True):
+        values = item.picture.cells_s if item.picture is not None else None
+        bars = "no step"
+        if values is not None:
+            bars = sparkline(values, low, high, width, ascii_only=options.ascii_only)
+        full.append((*row, bars))
+    lines = table(head, full, options, right=head[1:6])
     if high > 0:
         scale = f"steps: those after warm-up, from {seconds(low)} to {seconds(high)}, logarithmic"
         lines += options.wrap(scale, "  ", "    ", style="dim")
@@ -62,7 +60,7 @@ def _variant_row(item: VariantRecord, options: RenderOptions) -> tuple[str, ...]
 
 
 def variant_sentence(number: int, total: int | None, kind: str, names: Sequence[str]) -> str:
-    """What is told before a variant starts."""
+    """What is printed before a variant starts."""
     description = {
         "configured": "configured, as the code says",
         "control": "control, every group off",

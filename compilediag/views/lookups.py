@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from compilediag.receipt.schema.compiles import Writer
 
@@ -61,11 +61,13 @@ def writers(finding: FindingRecord, receipt: Receipt) -> list[Writer]:
 
 
 def _writer(value: object) -> Writer:
-    """From evidence, which may hold no more than a name: then file and line are empty."""
-    fields = cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
+    """From evidence, which may hold no more than a name: then the file is empty."""
+    if not isinstance(value, Mapping):
+        return Writer(function=str(value), file="", line=0)
+    fields = cast("Mapping[str, Any]", value)
     line = fields.get("line")
     return Writer(
-        function=str(fields.get("function") if fields else value),
+        function=str(fields.get("function")),
         file=str(fields.get("file") or ""),
         line=line if isinstance(line, int) else 0,
     )
