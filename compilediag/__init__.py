@@ -14,6 +14,7 @@ from compilediag._version import __version__
 if TYPE_CHECKING:
     from compilediag.runs.watch import watch
     from compilediag_harness.shapes.fixed import FixedShape
+    from compilediag_harness.steps.drive import drive
     from compilediag_harness.steps.steps import step
     from compilediag_harness.user_api.ablations import (
         Ablation,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         read_ablation,
     )
     from compilediag_harness.user_api.cadence import Cadence, cadence
-    from compilediag_harness.user_api.drive import drive
     from compilediag_harness.user_api.pipeline import Pipeline, pipeline
     from compilediag_harness.user_api.spans import span
     from compilediag_harness.user_api.tracker import Tracker, tracker
@@ -56,7 +56,7 @@ _HOMES = {
     "Tracker": "compilediag_harness.user_api.tracker",
     "ablation": "compilediag_harness.user_api.ablations",
     "cadence": "compilediag_harness.user_api.cadence",
-    "drive": "compilediag_harness.user_api.drive",
+    "drive": "compilediag_harness.steps.drive",
     "pipeline": "compilediag_harness.user_api.pipeline",
     "read_ablation": "compilediag_harness.user_api.ablations",
     "span": "compilediag_harness.user_api.spans",

@@ -15,17 +15,16 @@ from typing import Any
 import click
 
 from compilediag._version import __version__
-from compilediag.commands.help import Group
+from compilediag.commands.subcommand import Group
+from compilediag.commands.terminal import abandon_stdout, write, write_message
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, CompilediagError
 from compilediag.views.text import clean
 
 EXIT_INTERRUPTED = 130
 """128 + SIGINT, as a shell would report it."""
 EXIT_BROKEN_PIPE = 141
-"""128 + SIGPIPE: whoever read the output went away."""
+"""128 + SIGPIPE: the reader of stdout went away."""
 
-LONGEST_LINE = 2000
-"""Of an error message, in characters."""
 ISSUES_URL = "https://github.com/compilediag/compilediag/issues"
 COMPLETE_VARIABLE = "_COMPILEDIAG_COMPLETE"
 
@@ -71,22 +70,16 @@ class LazyGroup(Group):
 
 
 def _unknown(name: str) -> str:
-    """Says which command was probably meant: a neighbour in spelling, or `run` for a program."""
+    """Names the command that was probably meant: one with a similar name, or `run`."""
     from difflib import get_close_matches
 
-    said = f"there is no command {clean(name, limit=60)!r}"
+    sentence = f"there is no command {clean(name, limit=60)!r}"
     close = get_close_matches(name, COMMANDS, n=1)
     if close:
-        return f"{said}; did you mean `compilediag {close[0]}`?"
+        return f"{sentence}; did you mean `compilediag {close[0]}`?"
     if name.endswith(".py") or os.path.exists(name):
-        return f"{said}; to run a program: `compilediag run {clean(name, limit=60)}`"
-    return f"{said}; the commands are {', '.join(COMMANDS)}"
-
-
-def _print_version(ctx: click.Context, param: click.Parameter, value: object) -> None:
-    if value and not ctx.resilient_parsing:
-        click.echo(f"compilediag {__version__}", color=ctx.color)
-        ctx.exit()
+        return f"{sentence}; to run a program: `compilediag run {clean(name, limit=60)}`"
+    return f"{sentence}; the commands are {', '.join(COMMANDS)}"
 
 
 @click.group(
@@ -98,15 +91,7 @@ Examples:
   compilediag explain 1                 what finding 1 means, and its fix
 """,
 )
-@click.option(
-    "-V",
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Show the version and exit.",
-)
+@click.version_option(__version__, "-V", "--version", message="compilediag %(version)s")
 def group() -> None:
     """Why did torch.compile compile again, what did it cost, and what do I change?
 
@@ -121,18 +106,16 @@ def main(args: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] - `>&-`
             sys.stdout.flush()
     except CompilediagError as error:
-        return _say(str(error), error.exit_code)
+        return _failed(str(error), error.exit_code)
     except click.ClickException as error:
-        return _say(_usage_sentence(error), error.exit_code)
+        return _failed(_usage_sentence(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        return _say("interrupted", EXIT_INTERRUPTED)
+        return _failed("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
-        from compilediag.commands.terminal import abandon_stdout
-
         abandon_stdout()
         return EXIT_BROKEN_PIPE
     except Exception as error:
-        return _report_fault(error)
+        return _failed(_fault(error), EXIT_INTERNAL)
     return code
 
 
@@ -145,53 +128,42 @@ def _dispatch(args: list[str]) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except SystemExit as done:
-        return _exit_code(done.code)
+        if isinstance(done.code, str):
+            return _failed(done.code, 1)
+        result = done.code
     return result if isinstance(result, int) else EXIT_OK
 
 
-def _exit_code(code: object) -> int:
-    if code is None:
-        return EXIT_OK
-    if isinstance(code, int):
-        return code
-    return _say(str(code), 1)
+def _failed(message: str, code: int) -> int:
+    if message:
+        write_message(message)
+    return code
 
 
 def _usage_sentence(error: click.ClickException) -> str:
     from click.exceptions import NoArgsIsHelpError
 
     if isinstance(error, NoArgsIsHelpError):
-        print(error.format_message())
+        write(error.format_message() + "\n")
         return ""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "compilediag"
     return f"{error.format_message().rstrip('.')} (see `{path} --help`)"
 
 
-def _say(message: str, code: int) -> int:
-    """One sentence on stderr; a stderr that is gone must not hide the exit code."""
-    try:
-        if message:
-            lines = [clean(line, limit=LONGEST_LINE) for line in message.splitlines()]
-            print("compilediag: " + "\n".join(lines), file=sys.stderr, flush=True)
-    except (OSError, UnicodeError):
-        pass
-    return code
-
-
-def _report_fault(error: Exception) -> int:
+def _fault(error: Exception) -> str:
+    """What to report of an exception that nobody meant to raise."""
     import platform
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     where = " <- ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in reversed(frames))
-    told = f"{type(error).__name__}: {clean(error, ascii_only=True, limit=300)}"
+    what = f"{type(error).__name__}: {clean(error, ascii_only=True, limit=300)}"
     if os.environ.get("COMPILEDIAG_TRACEBACK"):
         traceback.print_exception(error)
-    return _say(
-        f"a fault of compilediag itself, not of your program: {told}\n"
+    return (
+        f"a fault of compilediag itself, not of your program: {what}\n"
         f"  at {where} (compilediag {__version__}, Python {platform.python_version()})\n"
         f"  please report it with these lines at {ISSUES_URL}\n"
-        "  the whole traceback: the same command with COMPILEDIAG_TRACEBACK=1",
-        EXIT_INTERNAL,
+        "  the whole traceback: the same command with COMPILEDIAG_TRACEBACK=1"
     )

@@ -1,4 +1,4 @@
-"""Every error raised on purpose, with its exit code and its documentation page."""
+"""Every error raised on purpose, with its exit code; docs/troubleshooting.md explains each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ class CompilediagError(Exception):
     """Base of every error raised on purpose: `message` says what happened and what to do."""
 
     exit_code = EXIT_INTERNAL
-    page = "docs/troubleshooting.md"
 
 
 class UsageError(CompilediagError):
@@ -22,7 +21,7 @@ class UsageError(CompilediagError):
 
 
 class ReceiptNotFound(UsageError):
-    """There is no receipt where one was asked for."""
+    """There is no receipt where one was looked for."""
 
 
 class ReceiptUnreadable(UsageError):
@@ -47,9 +46,3 @@ class BaselineUnreadable(UsageError):
 
 class ReproImpossible(UsageError):
     """No small program can show a finding; the message is the reason."""
-
-
-class GateFailed(CompilediagError):
-    """A gate's budget was exceeded."""
-
-    exit_code = EXIT_GATE

@@ -12,11 +12,11 @@ from importlib import import_module
 from pathlib import Path
 
 import click
+import schema_page
 
 from compilediag.cli import COMMANDS
-from compilediag.commands import pages
+from compilediag.commands import explain
 from compilediag.diagnosis.codes import REGISTER
-from compilediag.receipt import schema_page
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 96
@@ -51,7 +51,7 @@ def rules_index() -> str:
     """A table of every code that has a page; the register holds planned codes too."""
     rows = [
         f"| [{code}]({code}.md) | {info.slug} | {info.sentence} | {info.severity} |"
-        for code, info in ((code, REGISTER[code]) for code in pages.codes())
+        for code, info in ((code, REGISTER[code]) for code in explain.codes_with_page())
     ]
     head = ["# Rules\n", "`compilediag explain CODE` prints a page. Codes are never reused.\n"]
     table = ["| code | name | what it finds | severity |", "|---|---|---|---|"]

@@ -2,44 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import click
 
-from compilediag.commands.help import Command
-from compilediag.commands.params import PATH
-from compilediag.commands.terminal import look, write
+from compilediag.commands.receipts import load, suffix_for
+from compilediag.commands.subcommand import argument, flag, subcommand
+from compilediag.commands.terminal import render_options, write, write_json
 
 
-@click.command(
-    name="diff",
-    cls=Command,
-    epilog="""\b
-Examples:
+@dataclass(frozen=True, slots=True)
+class DiffOptions:
+    """What to compare."""
+
+    before: str = argument(metavar="A", type=click.Path())
+    after: str | None = argument(metavar="[B]", required=False, type=click.Path())
+    as_json: bool = flag("--json", "The comparison as JSON.")
+
+
+@subcommand(
+    "diff",
+    DiffOptions,
+    examples="""\
   compilediag diff .compilediag/20261120-before .compilediag/latest
   compilediag diff main.json                        against the latest run
 """,
 )
-@click.argument("before", metavar="A", type=PATH)
-@click.argument("after", metavar="[B]", required=False, type=PATH)
-@click.option("--json", "as_json", is_flag=True, help="The comparison as JSON.")
-def command(before: str, after: str | None, *, as_json: bool) -> None:
+def command(options: DiffOptions) -> None:
     """Compare two receipts: counts, causes, graph breaks, frames.
 
     A and B are receipt files or folders of runs; B is the latest run by default. Receipts of
     different lanes (another precision, backend or preset) are refused with exit code 2.
     """
-    from compilediag.commands.receipts import load, suffix_for
     from compilediag.compare.diff import compare
 
-    found = compare(load(before)[1], load(after)[1])
-    if as_json:
-        import json
-
+    found = compare(load(options.before)[1], load(options.after)[1])
+    if options.as_json:
         from msgspec import to_builtins
 
-        plain = {"changed": found.changed, **to_builtins(found)}
-        write(json.dumps(plain, indent=1, default=str) + "\n")
+        write_json({"changed": found.changed, **to_builtins(found)})
         return
     from compilediag.views.diff import render_comparison
 
-    following = f"\n  next: compilediag show{suffix_for(after)}\n"
-    write(render_comparison(found, look()) + following)
+    following = f"\n  next: compilediag show{suffix_for(options.after)}\n"
+    write(render_comparison(found, render_options()) + following)

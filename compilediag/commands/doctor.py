@@ -1,47 +1,241 @@
-"""`compilediag doctor`: what can be observed here, what cannot, and why."""
+"""`compilediag doctor`: what can be observed here, what cannot, and why.
+
+Each check tries the thing itself and says what to do. torch is imported in a child process only:
+importing it here would cost seconds in every check that fails before it, and a torch that crashes
+must not take the doctor with it.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
-from compilediag.commands.help import Command
-from compilediag.commands.terminal import look, write
+from compilediag._version import __version__
+from compilediag.commands.subcommand import flag, option, subcommand
+from compilediag.commands.terminal import render_options, write, write_json
+from compilediag.views.checkup import Check, Checkup, Hook, plain, render_checkup
 
 EXIT_UNUSABLE = 1
+OLDEST_TORCH = (2, 7)
+CHILD_TIMEOUT_S = 120
+MIN_FREE_BYTES = 100_000_000
+NEEDED_HOOK = "metrics_rows"
+"""Without it compiles cannot be counted at all; the other hooks only lower the evidence."""
+
+_PACKAGES = ("torch", "tlparse", "depyf", "triton", "rich", "rich-click", "click", "msgspec")
+_PROBE = """
+import json, sys
+import torch
+from compilediag_harness.torch_internals import torch_names
+answer = {
+    "torch": torch.__version__,
+    "git": torch.version.git_version,
+    "cuda": torch.version.cuda,
+    "devices": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+    "hooks": torch_names.probe(),
+}
+print("\\ncompilediag-probe " + json.dumps(answer))
+"""
+_DISABLING = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
 
 
-@click.command(
-    name="doctor",
-    cls=Command,
-    epilog="""\b
-Examples:
+@dataclass(frozen=True, slots=True)
+class DoctorOptions:
+    """What to check, and how to print it."""
+
+    as_json: bool = flag("--json", "The same as JSON.")
+    output: Path = option(  # noqa: RUF009 - it is dataclasses.field
+        "--output PATH",
+        "Where runs would be kept; default: .compilediag.",
+        default=Path(".compilediag"),
+        type=click.Path(path_type=Path),
+    )
+
+
+@subcommand(
+    "doctor",
+    DoctorOptions,
+    examples="""\
   compilediag doctor          answers in a few seconds: torch is started once
   compilediag doctor --json   for a bug report
 """,
 )
-@click.option("--json", "as_json", is_flag=True, help="The same as JSON.")
-@click.option(
-    "--output",
-    default=".compilediag",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="Where runs would be kept.",
-)
-def command(*, as_json: bool, output: Path) -> int:
+def command(options: DoctorOptions) -> int:
     """Say what compilediag can and cannot observe here, and why.
 
     Exit code 0 when `compilediag run` can be used, 1 when it cannot.
     """
-    from compilediag.commands.checkup import examine
-    from compilediag.views.checkup import plain, render_checkup
-
-    found = examine(output)
-    if as_json:
-        import json
-
-        write(json.dumps(plain(found), indent=1) + "\n")
+    found = examine(options.output)
+    if options.as_json:
+        write_json(plain(found))
     else:
-        write(render_checkup(found, look()))
+        write(render_checkup(found, render_options()))
     return 0 if found.usable else EXIT_UNUSABLE
+
+
+def examine(output: Path) -> Checkup:
+    """Runs every check; `output` is where runs would be kept."""
+    torch_check, answer = _torch()
+    hooks = tuple(Hook(*item) for item in answer.get("hooks", ()))
+    checks = [torch_check, *_hooks_check(hooks), _injection(), _output(output)]
+    checks += [_compiler(), _tool("git", "the receipt cannot name the commit that ran")]
+    checks += [_tool("tlparse", "`compilediag run --tlparse` cannot be used"), *_environment()]
+    return Checkup(_versions(answer), hooks, tuple(checks))
+
+
+def _versions(answer: dict[str, Any]) -> dict[str, str | None]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found: dict[str, str | None] = {
+        "compilediag": __version__,
+        "Python": f"{platform.python_version()} ({sys.executable})",
+    }
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    if answer:
+        # The torch that is really imported, which need not be the one the metadata names.
+        found["torch"] = f"{answer['torch']} (git {str(answer['git'])[:12]})"
+        devices = f"{answer['cuda']}, {answer['devices']} devices"
+        found["CUDA"] = devices if answer["cuda"] else "none: this torch is built for CPUs"
+    return found
+
+
+def _torch() -> tuple[Check, dict[str, Any]]:
+    """Starts a child that imports torch and looks which of its names the harness can hook."""
+    done = _child(["-c", _PROBE])
+    if isinstance(done, str):
+        return Check("torch", "failed", done, "start `python -c 'import torch'` by hand"), {}
+    for line in reversed(done.stdout.splitlines()):
+        if line.startswith("compilediag-probe "):
+            answer = json.loads(line.partition(" ")[2])
+            return _torch_version(str(answer["torch"])), answer
+    if "No module named 'torch'" in done.stderr:
+        remedy = "install compilediag into the environment of your program: it needs its torch"
+        return Check("torch", "failed", "torch is not installed here", remedy), {}
+    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return Check("torch", "failed", f"torch did not start: {last}", "repair torch first"), {}
+
+
+def _torch_version(version: str) -> Check:
+    parts = re.match(r"(\d+)\.(\d+)", version)
+    if parts and (int(parts[1]), int(parts[2])) < OLDEST_TORCH:
+        problem = f"torch {version} is older than 2.7, the oldest that can be observed"
+        return Check("torch", "failed", problem, "pip install 'torch>=2.7'")
+    return Check("torch", "ok", f"torch {version}")
+
+
+def _hooks_check(hooks: tuple[Hook, ...]) -> list[Check]:
+    missing = [hook.name for hook in hooks if not hook.available]
+    if not missing:
+        return []
+    problem = f"this torch lacks {', '.join(missing)}"
+    if NEEDED_HOOK in missing:
+        remedy = "use a torch that compilediag supports, see README"
+        return [Check("hooks", "failed", problem, remedy)]
+    return [Check("hooks", "warning", problem, "see below what cannot be observed")]
+
+
+def _injection() -> Check:
+    """Starts a child as `compilediag run` does and looks whether it wrote its journal."""
+    from compilediag.runs.supervised.child_env import child_environment
+
+    with tempfile.TemporaryDirectory(prefix="compilediag-doctor-") as folder:
+        done = _child(["-c", "pass"], child_environment(os.environ, folder))
+        if isinstance(done, str):
+            return Check("attaching", "failed", done, None)
+        if any(path.stat().st_size for path in Path(folder).glob("journal-*.jsonl")):
+            return Check("attaching", "ok", "a child process attaches and keeps its journal")
+        faults = [path.read_text(errors="replace") for path in Path(folder).glob("attach-fault-*")]
+    problem = faults[0] if faults else "a child process does not attach: it wrote no journal"
+    remedy = "is another sitecustomize imported first? see docs/doctor.md"
+    return Check("attaching", "failed", problem, remedy)
+
+
+def _output(folder: Path) -> Check:
+    """Writes and removes a file where the runs would go; creates nothing that stays."""
+    parent = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    remedy = "run elsewhere, or use `compilediag run --output DIR`"
+    try:
+        with tempfile.NamedTemporaryFile(dir=parent, prefix=".compilediag-doctor-") as file:
+            file.write(b"x" * 4096)
+            file.flush()
+        free = shutil.disk_usage(parent).free
+    except OSError as error:
+        problem = f"{folder} cannot be written: {error.strerror or error}"
+        return Check("output folder", "failed", problem, remedy)
+    if free < MIN_FREE_BYTES:
+        problem = f"{folder} has only {free // 1_000_000} MB left on its disk"
+        return Check("output folder", "warning", problem, remedy)
+    return Check("output folder", "ok", f"{folder} can be written")
+
+
+def _compiler() -> Check:
+    """Inductor compiles C++ on a CPU; torch reads CXX before it looks for g++."""
+    name = os.environ.get("CXX") or "g++"
+    found = shutil.which(name)
+    if found:
+        return Check("C++ compiler", "ok", found)
+    problem = f"{name} was not found: the inductor backend cannot compile for a CPU"
+    remedy = 'install g++, or use torch.compile(backend="eager")'
+    return Check("C++ compiler", "warning", problem, remedy)
+
+
+def _tool(name: str, without: str) -> Check:
+    beside = Path(sys.executable).parent / name
+    found = shutil.which(name) or (str(beside) if beside.exists() else None)
+    if found:
+        return Check(name, "ok", found)
+    return Check(name, "warning", f"not found: {without}", f"install {name}")
+
+
+def _environment() -> list[Check]:
+    """Variables of this shell under which a run shows nothing, or something else."""
+    checks = [
+        Check(
+            name,
+            "warning",
+            f"{name}=1 switches torch.compile off: nothing will be compiled",
+            f"unset {name}",
+        )
+        for name in _DISABLING
+        if os.environ.get(name) == "1"
+    ]
+    if os.environ.get("TORCH_COMPILE_JOB_ID"):
+        problem = "TORCH_COMPILE_JOB_ID is set: stored profiles change what is compiled (CD905)"
+        checks.append(Check("stored profiles", "warning", problem, "unset TORCH_COMPILE_JOB_ID"))
+    return checks
+
+
+def _child(
+    arguments: list[str], environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str] | str:
+    """A Python child that has ended, or the sentence that says why there is none."""
+    try:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=environment,
+            timeout=CHILD_TIMEOUT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return f"a child process did not end within {CHILD_TIMEOUT_S} s"
+    except OSError as error:
+        return f"a child process could not be started: {error}"

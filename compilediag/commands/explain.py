@@ -1,50 +1,72 @@
-"""`compilediag explain`: what a rule means, or what one finding means in one run."""
+"""`compilediag explain`: what a rule means, or what one finding means in one run.
+
+A wheel carries the pages of rules, `docs/rules/`, as `compilediag/docs/rules/`; an editable install
+has them in the repository beside the package. No page is generated here.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from pathlib import Path
 
-import click
-
-from compilediag.commands import pages
-from compilediag.commands.help import Command
-from compilediag.commands.params import PATH
-from compilediag.commands.terminal import look, write
+from compilediag.commands.subcommand import argument, flag, receipt_argument, subcommand
+from compilediag.commands.terminal import render_options, write
 from compilediag.errors import UsageError
 from compilediag.views.text import clean, hanging_indent
 
+_PACKAGE = Path(__file__).resolve().parent.parent
+_PAGES = next(
+    (path for folder in (_PACKAGE, _PACKAGE.parent) if (path := folder / "docs/rules").is_dir()),
+    _PACKAGE,
+)
 _CODE = re.compile(r"CD\d{3}\Z", re.IGNORECASE)
-_NUMBER = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
+_INDEX = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
 
 
-@click.command(
-    name="explain",
-    cls=Command,
-    epilog="""\b
-Examples:
+@dataclass(frozen=True, slots=True)
+class ExplainOptions:
+    """What to explain."""
+
+    subject: str | None = argument(metavar="CODE|N", required=False)
+    receipt: str | None = receipt_argument()
+    listing: bool = flag("--list", "Every code with its title.")
+
+
+@subcommand(
+    "explain",
+    ExplainOptions,
+    examples="""\
   compilediag explain CD103    the page of a rule: bad code, good code, the fix
   compilediag explain 1        finding 1 of the latest run, every fact of it
   compilediag explain --list   every code
 """,
 )
-@click.argument("code_or_number", metavar="CODE|N", required=False)
-@click.argument("receipt", required=False, type=PATH)
-@click.option("--list", "listing", is_flag=True, help="Every code with its title.")
-def command(code_or_number: str | None, receipt: str | None, *, listing: bool) -> None:
+def command(options: ExplainOptions) -> None:
     """Explain a rule by its CODE, or finding N of a run.
 
     RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
-    if listing:
+    if options.listing:
         write(_list())
-        return
-    if code_or_number is None:
+    elif options.subject is None:
         raise UsageError("say what to explain: a code such as CD103, or the number of a finding")
-    number = _NUMBER.match(code_or_number)
-    if number:
-        write(_finding(int(number.group(1)), receipt))
+    elif index := _INDEX.match(options.subject):
+        write(_finding(int(index[1]), options.receipt))
     else:
-        write(_page(_code_of(code_or_number)))
+        write(_rule(_code_of(options.subject)))
+
+
+def page(code: str) -> str | None:
+    """Markdown of the page of `code` ("CD103", any case); None when there is no such page."""
+    path = _PAGES / f"{code.upper()}.md"
+    # A code comes from the command line or from a receipt: it must not become another path.
+    return path.read_text(encoding="utf-8") if _CODE.match(code) and path.is_file() else None
+
+
+def codes_with_page() -> tuple[str, ...]:
+    """Every code that has a page, in order."""
+    return tuple(sorted(path.stem for path in _PAGES.glob("CD*.md") if _CODE.match(path.stem)))
 
 
 def _code_of(word: str) -> str:
@@ -67,17 +89,17 @@ def _list() -> str:
     """Every code of the register with its slug and sentence."""
     from compilediag.diagnosis.codes import REGISTER
 
-    screen = look()
+    screen = render_options()
     lines: list[str] = []
     for code, entry in sorted(REGISTER.items()):
-        told = f"{entry.slug}: {entry.sentence}"
-        lines += hanging_indent(screen.text(told), screen.width, f"  {code}  ", " " * 9)
+        text = screen.text(f"{entry.slug}: {entry.sentence}")
+        lines += hanging_indent(text, screen.width, f"  {code}  ", " " * 9)
     return "\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n"
 
 
-def _page(code: str) -> str:
-    """The page of a rule, drawn on a terminal and as it is written elsewhere."""
-    text = pages.page(code)
+def _rule(code: str) -> str:
+    """The page of a rule."""
+    text = page(code)
     if text is not None:
         return _drawn(text)
     from compilediag.diagnosis.codes import REGISTER
@@ -88,24 +110,20 @@ def _page(code: str) -> str:
     return f"{code} {entry.slug}: {entry.sentence}\n(no page is installed for it)\n"
 
 
-def _finding(number: int, where: str | None) -> str:
-    from compilediag.commands.receipts import load, suffix_for
+def _finding(index: int, where: str | None) -> str:
+    from compilediag.commands.receipts import load_finding, suffix_for
     from compilediag.views.finding import render_finding
 
-    path, receipt = load(where)
-    findings = receipt.findings
-    if not 1 <= number <= len(findings):
-        known = f"findings 1 to {len(findings)}" if findings else "no findings"
-        raise UsageError(f"{path} has {known}, and no {number}")
-    finding = findings[number - 1]
-    told = render_finding(number, finding, receipt, look())
-    text = pages.page(finding.rule)
+    receipt, finding = load_finding(index, where)
+    facts = render_finding(index, finding, receipt, render_options())
+    text = page(finding.rule)
     following = f"\n  next: compilediag show --timeline{suffix_for(where)}\n"
-    return told + ("" if text is None else f"\n{_drawn(text)}") + following
+    return facts + ("" if text is None else f"\n{_drawn(text)}") + following
 
 
 def _drawn(text: str) -> str:
-    screen = look()
+    """Markdown drawn where there is colour, and as it is written elsewhere."""
+    screen = render_options()
     if not screen.color:
         return text.rstrip("\n") + "\n"
     import io

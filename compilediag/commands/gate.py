@@ -4,27 +4,84 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from compilediag.commands.help import Command
-from compilediag.commands.params import PATH
-from compilediag.commands.terminal import write
-from compilediag.compare.gate.ab import FEWEST_ROUNDS, ROUNDS
+from compilediag.commands.receipts import load, suffix_for
+from compilediag.commands.subcommand import argument, flag, option, subcommand
+from compilediag.commands.terminal import write, write_stderr
+from compilediag.compare.gate.ab import MIN_ROUNDS, ROUNDS
+from compilediag.compare.gate.baseline_file import find_lock, read_lock
+from compilediag.compare.gate.expression import Limit, parse_limits
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
 
 if TYPE_CHECKING:
-    from compilediag.commands.gate_inputs import Lane
-    from compilediag.compare.gate.expression import Limit
     from compilediag.compare.gate.judgement import Judgement
+    from compilediag.receipt.schema.receipt import Receipt
 
 
-@click.command(
-    name="gate",
-    cls=Command,
-    epilog="""\b
-Examples:
+@dataclass(frozen=True, slots=True)
+class GateOptions:
+    """What to judge, by what, and where to write it."""
+
+    receipts: tuple[str, ...] = argument(
+        default=(), metavar="[RECEIPT]...", nargs=-1, type=click.Path()
+    )
+    baseline: str | None = option(
+        "--baseline FILE", "The baseline; default: compilediag.lock.json, if there."
+    )
+    lane: str | None = option("--lane NAME", "Lane of the baseline; default: the receipt's own.")
+    limits: tuple[Limit, ...] = option(
+        "--fail-on EXPR",
+        "Limits such as 'recompiles>0,CD103>0'.",
+        default=(),
+        check=lambda key, value: parse_limits(value),
+    )
+    strict: bool = flag("--strict-improvement", "Fail for what is better, too.")
+    own_code_only: bool = flag("--own-code-only", "Judge only what your own code does.")
+    update: bool = flag("--update", "Record the receipts in the baseline.")
+    reason: str | None = option("--reason TEXT", "With --update: why what is new is all right.")
+    formats: tuple[str, ...] = option(
+        "--format NAME[=FILE]",
+        "terminal, github, gitlab, sarif, junit, md, json.",
+        default=(),
+        multiple=True,
+    )
+    ab: tuple[str, str] | None = option(
+        "--ab CMD_A CMD_B", "Measure two command lines in turns; fail if B is slower.", nargs=2
+    )
+    rounds: int | None = option(
+        "--rounds",
+        f"Pairs that --ab measures; default: {ROUNDS}.",
+        type=click.IntRange(min=MIN_ROUNDS),
+    )
+
+    def refuse_contradictions(self) -> None:
+        """Raises a UsageError where two options contradict each other."""
+        judging = {
+            "--fail-on": self.limits,
+            "--strict-improvement": self.strict,
+            "--own-code-only": self.own_code_only,
+            "--format": self.formats,
+            "--ab": self.ab,
+        }
+        used = [name for name, value in judging.items() if value]
+        if self.update and used:
+            raise UsageError(f"--update records and does not judge: leave {used[0]} away")
+        if self.reason is not None and not self.update:
+            raise UsageError("--reason goes with --update: it says why the baseline may change")
+        if self.reason is not None and not self.reason.strip():
+            raise UsageError("--reason is empty: say in words why what is new is all right")
+        if self.rounds is not None and self.ab is None:
+            raise UsageError("--rounds goes with --ab")
+
+
+@subcommand(
+    "gate",
+    GateOptions,
+    examples="""\
   compilediag gate --fail-on 'recompiles>0,graph_breaks>2'   limits for the latest run
   compilediag gate --update --reason "warm-up"               record it in compilediag.lock.json
   compilediag gate                                           judge by compilediag.lock.json
@@ -32,35 +89,7 @@ Examples:
   compilediag gate --ab 'python old.py' 'python new.py'      is the second slower?
 """,
 )
-@click.argument("receipts", metavar="[RECEIPT]...", nargs=-1, type=PATH)
-@click.option(
-    "--baseline", metavar="FILE", help="The baseline; default: compilediag.lock.json, if there."
-)
-@click.option("--lane", metavar="NAME", help="Lane of the baseline; default: the receipt's own.")
-@click.option("--fail-on", metavar="EXPR", help="Limits such as 'recompiles>0,CD103>0'.")
-@click.option("--strict-improvement", is_flag=True, help="Fail for what is better, too.")
-@click.option("--own-code-only", is_flag=True, help="Judge only what your own code does.")
-@click.option("--update", is_flag=True, help="Record the receipts in the baseline.")
-@click.option("--reason", metavar="TEXT", help="With --update: why what is new is all right.")
-@click.option(
-    "--format",
-    "formats",
-    metavar="NAME[=FILE]",
-    multiple=True,
-    help="terminal, github, gitlab, sarif, junit, md, json.",
-)
-@click.option(
-    "--ab",
-    nargs=2,
-    metavar="CMD_A CMD_B",
-    help="Measure two command lines in turns; fail if B is slower.",
-)
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=FEWEST_ROUNDS),
-    help=f"Pairs that --ab measures; default: {ROUNDS}.",
-)
-def command(receipts: tuple[str, ...], **given: Any) -> int:
+def command(options: GateOptions) -> int:
     """Judge receipts by limits and by a checked-in baseline.
 
     RECEIPT is a receipt file or the folder of a run; the default is the latest run. Several
@@ -69,73 +98,90 @@ def command(receipts: tuple[str, ...], **given: Any) -> int:
     The exit code is 0 where everything passes, 3 where something fails, and 2 where nothing can
     be said: a blind receipt, a lane the baseline does not have, a file that is none.
     """
-    _refuse_what_does_not_go_together(given)
-    if given["update"]:
-        return _update(receipts, given)
-    pair: tuple[str, str] | None = given["ab"]
-    code = EXIT_OK
-    if pair is None or receipts or given["baseline"] or given["fail_on"]:
-        code = _judge(receipts, given)
-    if pair is not None:
-        code = _worse(code, _measure(pair, given["rounds"] or ROUNDS, given["formats"]))
-    return code
+    options.refuse_contradictions()
+    if options.update:
+        from compilediag.commands.gate_update import update
+
+        update(lanes_of(options), baseline_path(options), (options.reason or "").strip() or None)
+        return EXIT_OK
+    codes: list[int] = []
+    if options.ab is None or options.receipts or options.baseline or options.limits:
+        codes += _judge(options)
+    if options.ab is not None:
+        codes.append(_measure(*options.ab, options))
+    # A failure comes before what cannot be judged; neither is a pass.
+    return next((code for code in (EXIT_GATE, EXIT_USAGE) if code in codes), EXIT_OK)
 
 
-def _refuse_what_does_not_go_together(given: dict[str, Any]) -> None:
-    names = {
-        "--fail-on": given["fail_on"],
-        "--strict-improvement": given["strict_improvement"],
-        "--own-code-only": given["own_code_only"],
-        "--format": given["formats"],
-        "--ab": given["ab"],
-    }
-    asked = [name for name, value in names.items() if value]
-    if given["update"] and asked:
-        raise UsageError(f"--update records and does not judge: leave {asked[0]} away")
-    if given["reason"] is not None and not given["update"]:
-        raise UsageError("--reason goes with --update: it says why the baseline may change")
-    if given["reason"] is not None and not given["reason"].strip():
-        raise UsageError("--reason is empty: say in words why what is new is all right")
-    if given["rounds"] is not None and given["ab"] is None:
-        raise UsageError("--rounds goes with --ab")
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One receipt and the lane it is judged in."""
+
+    name: str
+    receipt: Receipt
+    where: str | None
+    """As it was given; None: the latest run."""
 
 
-def _update(receipts: Sequence[str], given: dict[str, Any]) -> int:
-    from compilediag.commands.gate_inputs import baseline_path, lanes_of
-    from compilediag.commands.gate_update import update
+def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
+    """A lane for each receipt; the latest run without one.
 
-    reason: str | None = given["reason"]
-    path = baseline_path(given["baseline"])
-    update(lanes_of(receipts, given["lane"]), path, reason.strip() if reason else None)
-    return EXIT_OK
+    Raises:
+        UsageError: two receipts would be one lane.
+        ReceiptNotFound, ReceiptUnreadable: as `load`.
+    """
+    name = options.lane
+    if name is not None and len(options.receipts) > 1:
+        raise UsageError("--lane names the lane of one receipt: give one, or leave --lane away")
+    if name is not None and not name.strip():
+        raise UsageError("--lane is empty: say the lane's name")
+    found: dict[str, Lane] = {}
+    for where in options.receipts or (None,):
+        _, receipt = load(where)
+        lane = Lane(name or receipt.header.lane.name, receipt, where)
+        other = found.setdefault(lane.name, lane)
+        if other is not lane:
+            raise UsageError(
+                f"{other.where} and {where} are both of the lane {lane.name!r}: judge them one "
+                "after the other, or name lanes apart with `compilediag run --name`"
+            )
+    return tuple(found.values())
 
 
-def _judge(receipts: Sequence[str], given: dict[str, Any]) -> int:
-    """Everything that can be wrong with the question is found before an answer is written."""
-    from compilediag.commands.gate_inputs import baseline_path, lanes_of, shown_path
+def baseline_path(options: GateOptions) -> str | None:
+    """The file that was named, else that of this folder or repository."""
+    return options.baseline if options.baseline is not None else find_lock(os.getcwd())
+
+
+def shown_path(path: str) -> str:
+    """The path as a person would type it here."""
+    return path.removeprefix(os.getcwd().rstrip("/") + "/")
+
+
+def _judge(options: GateOptions) -> list[int]:
+    """Exit codes of the receipts. Everything that can be wrong with the command line is found
+    before anything is written."""
     from compilediag.commands.gate_output import outputs_of, show
-    from compilediag.compare.gate.baseline_file import read_lock
     from compilediag.compare.gate.judge import judge
 
-    limits = _limits(given["fail_on"])
-    outputs = outputs_of(given["formats"], os.environ)
-    path = baseline_path(given["baseline"])
-    if path is None and not limits:
+    outputs = outputs_of(options.formats)
+    path = baseline_path(options)
+    if path is None and not options.limits:
         raise UsageError(
             "there is nothing to judge by: no compilediag.lock.json here or above. Type "
             "`compilediag gate --update` to record the latest run as the baseline, or give limits: "
             "`compilediag gate --fail-on 'recompiles>0'`"
         )
-    lock = read_lock(path) if path is not None else None
-    lanes = lanes_of(receipts, given["lane"])
+    baseline = read_lock(path) if path is not None else None
+    lanes = lanes_of(options)
     judgements = [
         judge(
             lane.receipt,
-            limits=limits,
-            baseline=lock.lane(lane.name) if lock is not None else None,
+            limits=options.limits,
+            baseline=baseline.lane(lane.name) if baseline is not None else None,
             baseline_name=shown_path(path) if path is not None else None,
-            strict=given["strict_improvement"],
-            own_code_only=given["own_code_only"],
+            strict=options.strict,
+            own_code_only=options.own_code_only,
             lane=lane.name,
         )
         for lane in lanes
@@ -143,28 +189,13 @@ def _judge(receipts: Sequence[str], given: dict[str, Any]) -> int:
     show(judgements, outputs)
     if "terminal" in outputs.shown:
         write(f"\n  next: {_next(judgements, lanes)}\n")
-    return exit_code(judgements)
-
-
-def _limits(expression: str | None) -> tuple[Limit, ...]:
-    if expression is None:
-        return ()
-    from compilediag.compare.gate.expression import parse_limits
-
-    return parse_limits(expression)
-
-
-def exit_code(judgements: Sequence[Judgement]) -> int:
-    """What fails is told before what cannot be judged; neither is a pass."""
-    if any(item.judged and not item.passed for item in judgements):
-        return EXIT_GATE
-    return EXIT_OK if all(item.passed for item in judgements) else EXIT_USAGE
+    return [
+        EXIT_OK if item.passed else EXIT_GATE if item.judged else EXIT_USAGE for item in judgements
+    ]
 
 
 def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
     """The command that helps most now."""
-    from compilediag.commands.receipts import suffix_for
-
     pairs = list(zip(judgements, lanes, strict=True))
     for judgement, lane in pairs:
         suffix = suffix_for(lane.where)
@@ -179,23 +210,14 @@ def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
     return f"compilediag show{suffix_for(lanes[0].where)}"
 
 
-def _measure(pair: tuple[str, str], rounds: int, formats: Sequence[str]) -> int:
-    import sys
-
+def _measure(a: str, b: str, options: GateOptions) -> int:
+    """The exit code of two command lines measured in turns."""
     from compilediag.commands.gate_ab import compared, report
     from compilediag.commands.gate_output import outputs_of
 
-    found = compared(*pair, rounds)
-    text = report(*pair, rounds, found)
-    if outputs_of(formats, os.environ).for_people:
-        write(text)
-    else:
-        print(text, end="", file=sys.stderr)
+    found = compared(a, b, options.rounds or ROUNDS)
+    for_people = outputs_of(options.formats).for_people
+    (write if for_people else write_stderr)(report(a, b, options.rounds or ROUNDS, found))
     if not found:
         return EXIT_USAGE
     return EXIT_GATE if any(item.slower for item in found) else EXIT_OK
-
-
-def _worse(*codes: int) -> int:
-    """A failure is told before what cannot be judged."""
-    return next((code for code in (EXIT_GATE, EXIT_USAGE) if code in codes), EXIT_OK)

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from compilediag.commands.terminal import look
-from compilediag.compare.gate.ab import SLOWER, Sample, Timing, require_scipy, timings
+from compilediag.commands.terminal import render_options, write_stderr
+from compilediag.compare.gate.ab import SLOWER, ClockComparison, CommandRun, require_scipy, timings
 from compilediag.runs.tools.ab import measure
 
 
-def compared(a: str, b: str, rounds: int) -> tuple[Timing, ...]:
-    """Runs both and says how they compare; on a terminal each pair as it is measured.
-
-    Raises:
-        UsageError: scipy is missing (nothing was run then), or a command failed.
-    """
+def compared(a: str, b: str, rounds: int) -> tuple[ClockComparison, ...]:
+    """Runs both and compares them; on a terminal each pair is shown as it is measured."""
     require_scipy()
-    progress = _tell if sys.stderr.isatty() else None
+    progress = _progress if sys.stderr.isatty() else None
     return timings(*measure(a, b, rounds, progress))
 
 
-def report(a: str, b: str, rounds: int, found: tuple[Timing, ...]) -> str:
+def report(a: str, b: str, rounds: int, found: tuple[ClockComparison, ...]) -> str:
     """What was measured, as text."""
-    screen = look()
+    screen = render_options()
     slower = [item for item in found if item.slower]
     words = f"B is slower ({' and '.join(item.clock for item in slower)} time)"
     verdict = words if slower else "B is not slower" if found else "too short to be measured"
@@ -31,13 +27,13 @@ def report(a: str, b: str, rounds: int, found: tuple[Timing, ...]) -> str:
         f"{sign} {verdict}{screen.dot}{rounds} pairs, interleaved",
         f"  A: {screen.text(a)}",
         f"  B: {screen.text(b)}",
+        *map(_line, found),
+        f"  slower is said where the lower bound is above {SLOWER:+.0%}",
     ]
-    lines += [_line(item) for item in found]
-    lines.append(f"  slower is said where the lower bound is above {SLOWER:+.0%}")
     return "\n".join(lines) + "\n"
 
 
-def _line(item: Timing) -> str:
+def _line(item: ClockComparison) -> str:
     return (
         f"  {item.clock:<4} A {item.a_s:.3f} s, B {item.b_s:.3f} s: {item.change:+.1%} "
         f"[{item.low:+.1%}, {item.high:+.1%}]; a slowdown of {item.smallest:.1%} would have been "
@@ -45,5 +41,5 @@ def _line(item: Timing) -> str:
     )
 
 
-def _tell(number: int, a: Sample, b: Sample) -> None:
-    print(f"  pair {number}: A {a.wall_s:.3f} s, B {b.wall_s:.3f} s", file=sys.stderr)
+def _progress(index: int, a: CommandRun, b: CommandRun) -> None:
+    write_stderr(f"  pair {index}: A {a.wall_s:.3f} s, B {b.wall_s:.3f} s\n")

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from msgspec import Struct
-
-from compilediag.commands.repository import look_of_repository
-from compilediag.commands.terminal import look, write
+from compilediag.commands.terminal import render_options, write, write_message
 from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.views.gate import FORMATS
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import clean
 
 SUMMARY_BYTES = 1024 * 1024
 """GitHub drops a larger summary as a whole."""
-_SPOKEN = ("terminal", "github")
+_FOR_PEOPLE = ("terminal", "github")
 """Formats that may stand beside each other on stdout: for people, and for GitHub's log."""
+_VARIABLES = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
+"""Where GitHub and GitLab have put the repository; it may lie there without its `.git`."""
 
 
-class Outputs(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Outputs:
     """What is shown on stdout, and what is written to which file."""
 
     shown: tuple[str, ...]
@@ -30,27 +31,24 @@ class Outputs(Struct, frozen=True):
 
     @property
     def for_people(self) -> bool:
-        """Whether people read stdout, so that more can be said there."""
-        return set(self.shown) <= set(_SPOKEN)
+        """Whether people read stdout, so that more can be printed there."""
+        return set(self.shown) <= set(_FOR_PEOPLE)
 
 
-def outputs_of(given: Sequence[str], environment: Mapping[str, str]) -> Outputs:
-    """What `--format NAME[=FILE]` asks for; on stdout the terminal's, and GitHub's in its jobs,
-    where nothing else is to stand there.
-
-    Raises:
-        UsageError: a format does not exist, or two would be mixed in one place.
+def outputs_of(formats: Sequence[str]) -> Outputs:
+    """The outputs of `--format NAME[=FILE]`; without any on stdout the terminal's, and in GitHub's
+    jobs its own beside it.
     """
     shown: list[str] = []
     files: list[tuple[str, str]] = []
-    for spelled in given:
-        name, separator, file = spelled.partition("=")
-        _check(name, spelled, separator, file)
+    for text in formats:
+        name, separator, file = text.partition("=")
+        _check(name, text, separator, file)
         if separator:
             files.append((name, file))
         elif name not in shown:
             shown.append(name)
-    if len(shown) > 1 and not set(shown) <= set(_SPOKEN):
+    if len(shown) > 1 and not set(shown) <= set(_FOR_PEOPLE):
         raise UsageError(
             f"{' and '.join(shown)} cannot go to stdout together: name a file, "
             f"--format {shown[-1]}=FILE"
@@ -59,11 +57,11 @@ def outputs_of(given: Sequence[str], environment: Mapping[str, str]) -> Outputs:
     if len(set(paths)) < len(paths):
         raise UsageError("two formats are to be written to the same file: name two")
     if not shown:
-        shown = list(_SPOKEN) if environment.get("GITHUB_ACTIONS") == "true" else ["terminal"]
+        shown = list(_FOR_PEOPLE) if os.environ.get("GITHUB_ACTIONS") == "true" else ["terminal"]
     return Outputs(tuple(shown), tuple(files))
 
 
-def _check(name: str, spelled: str, separator: str, file: str) -> None:
+def _check(name: str, text: str, separator: str, file: str) -> None:
     if name not in FORMATS:
         from difflib import get_close_matches
 
@@ -73,7 +71,7 @@ def _check(name: str, spelled: str, separator: str, file: str) -> None:
             f"there is no format {clean(name, limit=40)!r}{meant} (formats: {', '.join(FORMATS)})"
         )
     if separator and not file:
-        raise UsageError(f"--format {spelled} names no file")
+        raise UsageError(f"--format {text} names no file")
 
 
 def show(judgements: Sequence[Judgement], outputs: Outputs) -> None:
@@ -82,7 +80,7 @@ def show(judgements: Sequence[Judgement], outputs: Outputs) -> None:
     Raises:
         OutputUnwritable: a file or stdout cannot be written.
     """
-    on_paper = look_of_repository(look().root, os.environ)
+    on_paper = repository_options(render_options().root)
     for name, path in outputs.files:
         folder = os.path.dirname(path) or "."
         try:
@@ -93,7 +91,7 @@ def show(judgements: Sequence[Judgement], outputs: Outputs) -> None:
     if "github" in outputs.shown:
         _summarise(FORMATS["md"](judgements, on_paper))
     for name in outputs.shown:
-        write(FORMATS[name](judgements, look() if name == "terminal" else on_paper))
+        write(FORMATS[name](judgements, render_options() if name == "terminal" else on_paper))
 
 
 def _summarise(text: str) -> None:
@@ -110,4 +108,16 @@ def _summarise(text: str) -> None:
         why = "it would be larger than GitHub takes"
     except OSError as error:
         why = str(error.strerror or error)
-    print(f"compilediag: the job's summary was not written: {clean(why)}", file=sys.stderr)
+    write_message(f"the job's summary was not written: {why}")
+
+
+def repository_options(folder: str) -> RenderOptions:
+    """Paths relative to the root of the repository that holds `folder`, or to `folder` itself."""
+    above = [folder]
+    while above[-1] != os.path.dirname(above[-1]):
+        above.append(os.path.dirname(above[-1]))
+    named = [os.path.normpath(os.environ[name]) for name in _VARIABLES if os.environ.get(name)]
+    roots = [path for path in above if os.path.exists(os.path.join(path, ".git"))]
+    root = next(iter([*roots, *(path for path in named if path in above)]), folder)
+    below = os.path.relpath(folder, root)
+    return RenderOptions(root=root, folder="" if below == "." else below)

@@ -6,8 +6,8 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 
-from compilediag.commands.gate_inputs import Lane, shown_path
-from compilediag.commands.terminal import look, write
+from compilediag.commands.gate import Lane, shown_path
+from compilediag.commands.terminal import render_options, write
 from compilediag.compare.gate.baseline import LOCK_NAME, Baseline
 from compilediag.compare.gate.baseline_file import read_lock, write_lock
 from compilediag.compare.gate.entries import plural
@@ -33,7 +33,7 @@ def update(lanes: Sequence[Lane], path: str | None, reason: str | None) -> None:
     for item in made:
         _refuse(item, file, reason)
     written = write_lock(file, lock.with_lanes(item.lane for item in made))
-    said = [_said(item) for item in made]
+    lines = [_sentence(item) for item in made]
     name = shown_path(file)
     head = f"Wrote {name}" if written else f"{name} holds this already"
     option = (
@@ -41,16 +41,16 @@ def update(lanes: Sequence[Lane], path: str | None, reason: str | None) -> None:
         if path is None or os.path.basename(path) == LOCK_NAME
         else f" --baseline {shlex.quote(name)}"
     )
-    screen = look()
+    screen = render_options()
     following = f"  next: git add {shlex.quote(name)}, and in CI: compilediag gate{option}"
-    write("\n".join(screen.text(line, 1000) for line in (head, *said, "", following)) + "\n")
+    write("\n".join(screen.text(line, 1000) for line in (head, *lines, "", following)) + "\n")
 
 
 def _refuse(made: Recorded, file: str, reason: str | None) -> None:
     lane = made.lane.name
-    if made.doubts:
+    if made.inconclusive:
         raise UsageError(
-            f"the run of lane {lane!r} is not recorded, because {'; '.join(made.doubts)}; "
+            f"the run of lane {lane!r} is not recorded, because {'; '.join(made.inconclusive)}; "
             "run it again"
         )
     if made.newly_allowed and reason is None:
@@ -62,7 +62,7 @@ def _refuse(made: Recorded, file: str, reason: str | None) -> None:
         )
 
 
-def _said(made: Recorded) -> str:
+def _sentence(made: Recorded) -> str:
     lane = made.lane
     allowed = {
         "causes": len(lane.causes),
@@ -76,9 +76,9 @@ def _said(made: Recorded) -> str:
 
 def _some(counts: Mapping[str, int]) -> str:
     """The counts that are not 0: "2 frames, 1 graph break"."""
-    told = [
+    parts = [
         plural(count, name.removesuffix("s").replace("_", " "))
         for name, count in counts.items()
         if count
     ]
-    return ", ".join(told) or "nothing"
+    return ", ".join(parts) or "nothing"

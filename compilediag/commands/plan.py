@@ -2,69 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import click
 
-from compilediag.commands.help import Command
-from compilediag.commands.terminal import look, write
+from compilediag.commands.receipts import load, suffix_for
+from compilediag.commands.subcommand import flag, option, receipt_argument, subcommand
+from compilediag.commands.terminal import render_options, write, write_json
 from compilediag.errors import UsageError
+from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, plan_json
+from compilediag.views.plan import render_plan
+from compilediag_harness.shapes.buckets import BucketsImpossible
 
 
-@click.command(
-    name="plan",
-    cls=Command,
-    epilog="""\b
-Examples:
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Which plans are allowed."""
+
+    receipt: str | None = receipt_argument()
+    graphs: int = option(
+        "-k --graphs", "Most buckets (default 8).", default=8, type=click.IntRange(1, 256)
+    )
+    multiple: int = option(
+        "--multiple", "Every bucket is one of these.", default=1, type=click.IntRange(1)
+    )
+    cap: int | None = option(
+        "--cap", "No bucket is larger; larger batches are split.", type=click.IntRange(2)
+    )
+    per_graph: float = option(
+        "--per-graph ROWS",
+        "Padded rows that one more bucket must save.",
+        default=0.0,
+        type=click.FloatRange(0),
+    )
+    as_json: bool = flag("--json", "The plans as JSON.")
+
+
+@subcommand(
+    "plan",
+    PlanOptions,
+    examples="""\
   compilediag plan                                  at most 8 buckets for the latest run
   compilediag plan run.json -k 4 --multiple 8       4 buckets, all of them multiples of 8
   compilediag plan --cap 512                        nothing larger than 512: larger ones are split
 """,
 )
-@click.argument("receipt", required=False, type=click.Path())
-@click.option(
-    "-k", "--graphs", type=click.IntRange(1, 256), default=8, help="Most buckets (default 8)."
-)
-@click.option("--multiple", type=click.IntRange(1), default=1, help="Every bucket is one of these.")
-@click.option(
-    "--cap", type=click.IntRange(2), help="No bucket is larger; larger batches are split."
-)
-@click.option(
-    "--per-graph",
-    type=click.FloatRange(0),
-    default=0.0,
-    metavar="ROWS",
-    help="Padded rows that one more bucket must save.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The plans as JSON.")
-def command(
-    receipt: str | None,
-    *,
-    graphs: int,
-    multiple: int,
-    cap: int | None,
-    per_graph: float,
-    as_json: bool,
-) -> None:
+def command(options: PlanOptions) -> None:
     """Choose the sizes to compile for from the sizes a run used.
 
     RECEIPT is a receipt file or the folder of a run; the default is the latest run. The buckets pad
     as few rows as any choice of so many does.
     """
-    from compilediag.commands.receipts import load, suffix_for
-    from compilediag.receipt.bucket_plan import Limits, plans_of
-    from compilediag_harness.shapes.buckets import BucketsImpossible
-
+    limits = PlanLimits(options.graphs, options.multiple, options.cap, options.per_graph)
     try:
-        found = plans_of(load(receipt)[1], Limits(graphs, multiple, cap, per_graph))
+        found = bucket_plans(load(options.receipt)[1], limits)
     except BucketsImpossible as error:
         raise UsageError(f"no plan: {error}") from error
-    if as_json:
-        import json
-
-        from compilediag.receipt.bucket_plan import spelled
-
-        write(json.dumps([spelled(item) for item in found], indent=1) + "\n")
+    if options.as_json:
+        write_json([plan_json(item) for item in found])
         return
-    from compilediag.views.plan import render_plan
-
-    following = f"show{suffix_for(receipt)}" if found else "run"
-    write(render_plan(found, look()) + f"\n  next: compilediag {following}\n")
+    following = f"show{suffix_for(options.receipt)}" if found else "run"
+    write(render_plan(found, render_options()) + f"\n  next: compilediag {following}\n")

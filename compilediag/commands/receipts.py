@@ -1,37 +1,71 @@
-"""Finds and reads the receipt a command was asked about."""
+"""The receipt that a command means: reading it, and naming it in the next command."""
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
+from compilediag.commands.terminal import write_message
+from compilediag.errors import UsageError
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
+from compilediag.receipt.schema.receipt import SCHEMA_VERSION
+from compilediag.receipt.versions import is_newer
 
 if TYPE_CHECKING:
+    from compilediag.receipt.schema.compiles import FindingRecord
     from compilediag.receipt.schema.receipt import Receipt
-
-
-_BESIDE_LETTERS = str.maketrans("", "", "/._-")
-"""Removes what stands in most paths and needs no quotes either."""
+    from compilediag.views.style import RenderOptions
 
 
 def load(where: str | None) -> tuple[str, Receipt]:
-    """The receipt of a file, of a run's folder, or (None) of the latest run, with its path.
+    """The receipt of a file, of a run's folder, or (None) of the latest run, with its path. A note
+    on stderr names the version of a file that may say more.
 
     Raises:
         ReceiptNotFound: there is none.
         ReceiptUnreadable: the file is no receipt, or of a newer major version.
     """
     path = find_receipt(where)
-    return path, read_receipt(path)
+    receipt = read_receipt(path)
+    if is_newer(receipt):
+        write_message(
+            f"note: {path} has schema version {receipt.schema_version}, this compilediag reads "
+            f"{SCHEMA_VERSION}: fields that are new in it are not shown"
+        )
+    return path, receipt
+
+
+def load_finding(index: int, where: str | None) -> tuple[Receipt, FindingRecord]:
+    """Finding 1, 2, … of a receipt.
+
+    Raises:
+        UsageError: it has no such finding.
+        ReceiptNotFound, ReceiptUnreadable: as `load`.
+    """
+    path, receipt = load(where)
+    findings = receipt.findings
+    if not 1 <= index <= len(findings):
+        known = f"findings 1 to {len(findings)}" if findings else "no findings"
+        raise UsageError(f"{path} has {known}, and no {index}")
+    return receipt, findings[index - 1]
 
 
 def suffix_for(where: str | None) -> str:
     """What the next commands need to find the same receipt again: a blank and the path, quoted."""
-    if where is None:
-        return ""
-    if where.isascii() and where.translate(_BESIDE_LETTERS).isalnum():
-        return f" {where}"
-    import shlex
+    return "" if where is None else f" {shlex.quote(where)}"
 
-    return " " + shlex.quote(where)
+
+def verdict(receipt: Receipt, screen: RenderOptions, suffix: str, *, complete: bool = False) -> str:
+    """The verdict screen, of one screen or complete."""
+    from compilediag.views.verdict import render
+
+    return render(
+        receipt,
+        width=screen.width,
+        color=screen.color,
+        ascii=screen.ascii_only,
+        root=screen.root,
+        complete=complete,
+        suffix=suffix,
+    )

@@ -3,66 +3,68 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import click
 
-from compilediag.commands.help import Command
-from compilediag.commands.receipts import load, suffix_for
-from compilediag.commands.terminal import look, write
+from compilediag.commands.receipts import load_finding, suffix_for
+from compilediag.commands.subcommand import argument, option, receipt_argument, subcommand
+from compilediag.commands.terminal import render_options, write
 from compilediag.errors import OutputUnwritable, ReproImpossible, UsageError
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import FindingRecord
-    from compilediag.receipt.schema.receipt import Receipt
+from compilediag.readers.storage import open_regular
+from compilediag.receipt.redact import Redactor, secret_values
+from compilediag.receipt.schema.compiles import FindingRecord
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.lookups import events
+from compilediag.views.repro.script import script_of
 
 AROUND = 3
 """Lines quoted before and behind the one to blame."""
-LARGEST_BYTES = 4 << 20
+MAX_BYTES = 4 << 20
 """A larger file is not quoted from."""
 
 
-@click.command(
-    name="repro",
-    cls=Command,
-    epilog="""\b
-Examples:
+@dataclass(frozen=True, slots=True)
+class ReproOptions:
+    """Which finding, and where to write its program."""
+
+    index: int = argument(metavar="N", type=click.IntRange(min=1))
+    receipt: str | None = receipt_argument()
+    output: str | None = option(
+        "-o --output FILE", "Where to write it; default: repro_N.py; - prints."
+    )
+
+
+@subcommand(
+    "repro",
+    ReproOptions,
+    examples="""\
   compilediag repro 1                    writes repro_1.py for finding 1 of the latest run
   compilediag repro 2 run --output x.py  for finding 2 of another run
   compilediag repro 1 --output -         prints it
 """,
 )
-@click.argument("number", metavar="N", type=click.IntRange(min=1))
-@click.argument("receipt", required=False, type=click.Path())
-@click.option(
-    "-o", "--output", metavar="FILE", help="Where to write it; default: repro_N.py; - prints."
-)
-def command(number: int, receipt: str | None, *, output: str | None) -> None:
+def command(options: ReproOptions) -> None:
     """Write a small program that shows the cause of finding N.
 
     It is made from the receipt alone and runs nothing of yours: a function with the same kind of
-    guard on the same variable and values. Where that cannot be, the reason is said, and the exit
+    guard on the same variable and values. Where that cannot be, the reason is printed, and the exit
     code is 2. RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
-    from compilediag.views.repro.script import script_of
-
-    path, found = load(receipt)
-    if number > len(found.findings):
-        known = f"findings 1 to {len(found.findings)}" if found.findings else "no findings"
-        raise UsageError(f"{path} has {known}, and no {number}")
-    finding = found.findings[number - 1]
+    index = options.index
+    receipt, finding = load_finding(index, options.receipt)
     try:
-        text = script_of(number, finding, _quoted(finding), _inputs(finding, found))
+        text = script_of(index, finding, _quoted(finding), _inputs(finding, receipt))
     except ReproImpossible as error:
-        said = f"no small program for finding {number}, {finding.rule} {finding.slug}: {error}"
-        raise ReproImpossible(said) from error
-    if output == "-":
+        subject = f"finding {index}, {finding.rule} {finding.slug}"
+        raise ReproImpossible(f"no small program for {subject}: {error}") from error
+    if options.output == "-":
         write(text)
         return
-    file = f"repro_{number}.py" if output is None else output
+    file = f"repro_{index}.py" if options.output is None else options.output
     _write_new(file, text)
-    following = f"\n  next: compilediag run {file} · compilediag explain {number}"
-    write(f"Wrote {look().text(file)}\n{following}{suffix_for(receipt)}\n")
+    following = f"\n  next: compilediag run {file} · compilediag explain {index}"
+    write(f"Wrote {render_options().text(file)}\n{following}{suffix_for(options.receipt)}\n")
 
 
 def _write_new(file: str, text: str) -> None:
@@ -85,8 +87,6 @@ def _write_new(file: str, text: str) -> None:
 
 def _inputs(finding: FindingRecord, receipt: Receipt) -> str | None:
     """Shapes of the calls of the callable that was compiled again, where one is known as that."""
-    from compilediag.views.lookups import events
-
     frames = {(item.frame.file, item.frame.line) for item in events(finding, receipt)}
     called = [item for item in receipt.invocations if (item.file, item.line) in frames]
     return called[0].shapes[0].shapes if called and called[0].shapes else None
@@ -94,15 +94,12 @@ def _inputs(finding: FindingRecord, receipt: Receipt) -> str | None:
 
 def _quoted(finding: FindingRecord) -> list[str]:
     """The user's lines around the place to blame; none where the file is not there any more."""
-    from compilediag.readers.storage import open_regular
-    from compilediag.receipt.redact import Redactor, secret_values
-
     place = finding.location
     stream = open_regular(place.file) if place is not None and place.file.endswith(".py") else None
     if place is None or stream is None:
         return []
     with stream:
-        if os.fstat(stream.fileno()).st_size > LARGEST_BYTES:
+        if os.fstat(stream.fileno()).st_size > MAX_BYTES:
             return []
         lines = stream.read().decode("utf-8", "replace").splitlines()
     if not 0 < place.line <= len(lines):
@@ -111,6 +108,6 @@ def _quoted(finding: FindingRecord) -> list[str]:
     first = max(place.line - AROUND, 1)
     shown = lines[first - 1 : place.line + AROUND]
     return [
-        f"{'>' if number == place.line else ' '} {number:>4}  {redactor.text(line)}"
-        for number, line in enumerate(shown, first)
+        f"{'>' if index == place.line else ' '} {index:>4}  {redactor.text(line)}"
+        for index, line in enumerate(shown, first)
     ]

@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-import click
-
-from compilediag.commands.help import Command
-from compilediag.commands.params import PATH
-from compilediag.commands.terminal import look, write
+from compilediag.commands.receipts import load, suffix_for, verdict
+from compilediag.commands.subcommand import flag, option, receipt_argument, subcommand
+from compilediag.commands.terminal import json_text, render_options, write
 from compilediag.errors import UsageError
+from compilediag.receipt.file import read_json
 
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.views.style import RenderOptions
+_VIEWS = ("complete", "frames", "timeline", "steps", "ranks", "markdown", "as_json", "perfetto")
 
 
-@click.command(
-    name="show",
-    cls=Command,
-    epilog="""\b
-Examples:
+@dataclass(frozen=True)
+class Views:
+    """Looks at a receipt, one at a time."""
+
+    complete: bool = flag("--all", "Every finding and note, not one screen.")
+    frames: bool = flag("--frames", "Per frame: compiles, guards, room below the limit.")
+    timeline: bool = flag("--timeline", "Compile by compile: step, seconds, all causes.")
+    steps: bool = flag("--steps", "Step times by phase, long steps, spans and hooks.")
+    ranks: bool = flag("--ranks", "Rank by rank, and where ranks do not do the same.")
+    markdown: bool = flag("--md", "Markdown for a pull request.")
+    as_json: bool = flag("--json", "The receipt itself.")
+
+    def view(self) -> str:
+        """The one that was chosen; "" for the verdict."""
+        chosen = [name for name in _VIEWS if getattr(self, name, None) not in (False, None)]
+        if len(chosen) > 1:
+            perfetto = ", --json and --perfetto" if hasattr(self, "perfetto") else " and --json"
+            raise UsageError(
+                f"--all, --frames, --timeline, --steps, --ranks, --md{perfetto} are different "
+                "views; give one"
+            )
+        return chosen[0] if chosen else ""
+
+
+@dataclass(frozen=True)
+class ShowOptions(Views):
+    """Which receipt to show, and how."""
+
+    receipt: str | None = receipt_argument()
+    perfetto: str | None = option(
+        "--perfetto FILE", "Write the run's timeline for ui.perfetto.dev to FILE."
+    )
+
+
+@subcommand(
+    "show",
+    ShowOptions,
+    examples="""\
   compilediag show                                  the latest run
   compilediag show --timeline                       compile by compile, with every cause
   compilediag show --steps                          where the time of the steps went
@@ -28,104 +58,64 @@ Examples:
   compilediag show --perfetto timeline.json         all of it on one timeline
 """,
 )
-@click.argument("receipt", required=False, type=PATH)
-@click.option("--all", "complete", is_flag=True, help="Every finding and note, not one screen.")
-@click.option("--frames", is_flag=True, help="Per frame: compiles, guards, room below the limit.")
-@click.option("--timeline", is_flag=True, help="Compile by compile: step, seconds, all causes.")
-@click.option("--steps", is_flag=True, help="Step times by phase, long steps, spans and hooks.")
-@click.option("--ranks", is_flag=True, help="Rank by rank, and where ranks do not do the same.")
-@click.option("--md", "markdown", is_flag=True, help="Markdown for a pull request.")
-@click.option("--json", "as_json", is_flag=True, help="The receipt itself.")
-@click.option(
-    "--perfetto", metavar="FILE", help="Write the run's timeline for ui.perfetto.dev to FILE."
-)
-def command(receipt: str | None, *, complete: bool, perfetto: str | None, **views: bool) -> None:
+def command(options: ShowOptions) -> None:
     """Show the verdict of a run again.
 
     RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
-    chosen = [name for name, asked in views.items() if asked]
-    if complete:
-        chosen.append("complete")
-    if perfetto is not None:
-        chosen.append("perfetto")
-    if len(chosen) > 1:
-        raise UsageError(
-            "--all, --frames, --timeline, --steps, --ranks, --md, --json and --perfetto are "
-            "different views; give one"
-        )
-    if perfetto is not None:
-        write(_written(perfetto, receipt))
-        return
-    write(drawn(chosen[0] if chosen else "", receipt))
+    view = options.view()
+    if options.perfetto is not None:
+        write(_perfetto(options.perfetto, options.receipt))
+    else:
+        write(drawn(view, options.receipt))
 
 
 def drawn(view: str, where: str | None) -> str:
-    """One view of the receipt; only the module that draws it is imported."""
-    from compilediag.commands.receipts import load, suffix_for
-
-    _, receipt = load(where)
+    """One view of a receipt; only the module that draws it is imported."""
+    path, receipt = load(where)
+    suffix, screen = suffix_for(where), render_options()
     if view == "as_json":
-        import json
-
-        from compilediag.receipt.schema.record import as_plain
-
-        # In ASCII: text of the target must not act on a terminal here either.
-        return json.dumps(as_plain(receipt), indent=1, allow_nan=False) + "\n"
+        return json_text(read_json(path))
     if view == "markdown":
         from compilediag.views.markdown import render_markdown
 
-        return render_markdown(receipt, root=look().root)
+        return render_markdown(receipt, root=screen.root)
     if view == "frames":
         from compilediag.views.frames import render_frames
 
-        following = f"\n  next: compilediag show --timeline{suffix_for(where)}\n"
-        return render_frames(receipt, look()) + following
+        return render_frames(receipt, screen) + _next(f"show --timeline{suffix}")
     if view == "timeline":
         from compilediag.views.timeline import render_timeline
 
-        number = f"explain 1{suffix_for(where)}" if receipt.findings else "explain --list"
-        return render_timeline(receipt, look()) + f"\n  next: compilediag {number}\n"
+        following = f"explain 1{suffix}" if receipt.findings else "explain --list"
+        return render_timeline(receipt, screen) + _next(following)
     if view == "steps":
         from compilediag.views.steps import render_steps
 
-        return render_steps(receipt, look()) + f"\n  next: compilediag show{suffix_for(where)}\n"
+        return render_steps(receipt, screen) + _next(f"show{suffix}")
     if view == "ranks":
         from compilediag.views.ranks import render_ranks
 
-        return render_ranks(receipt, look()) + f"\n  next: compilediag show{suffix_for(where)}\n"
-    from compilediag.views.verdict import render
+        return render_ranks(receipt, screen) + _next(f"show{suffix}")
+    table = ""
+    if receipt.cadence is not None and not view:
+        from compilediag.views.cadence import render_cadence
 
-    screen = look()
-    return _probe_above(receipt, screen, view, where) + render(
-        receipt,
-        width=screen.width,
-        color=screen.color,
-        ascii=screen.ascii_only,
-        root=screen.root,
-        complete=view == "complete",
-        suffix=suffix_for(where),
-    )
+        table = f"{render_cadence(receipt, screen, suffix, more=False)}\n"
+    return table + verdict(receipt, screen, suffix, complete=view == "complete")
 
 
-def _written(file: str, where: str | None) -> str:
-    """Writes the timeline to a file; what is to be said about it."""
-    from compilediag.commands.receipts import load, suffix_for
-    from compilediag.commands.show_perfetto import write_perfetto
+def _next(command: str) -> str:
+    return f"\n  next: compilediag {command}\n"
+
+
+def _perfetto(file: str, where: str | None) -> str:
+    """Writes the timeline to a file; sentences about it."""
+    from compilediag.runs.offline.perfetto_file import write_perfetto
 
     path, receipt = load(where)
-    screen = look()
+    screen = render_options()
     notes = write_perfetto(receipt, path, file)
-    told = [f"Wrote {screen.text(file)}: open it in https://ui.perfetto.dev"]
-    told += [f"  note: {screen.text(note)}" for note in notes]
-    return "\n".join([*told, "", f"  next: compilediag show{suffix_for(where)}"]) + "\n"
-
-
-def _probe_above(receipt: Receipt, screen: RenderOptions, view: str, where: str | None) -> str:
-    """The table of a cadence probe, above the verdict on its configured variant."""
-    if receipt.cadence is None or view:
-        return ""
-    from compilediag.commands.receipts import suffix_for
-    from compilediag.views.cadence import render_cadence
-
-    return f"{render_cadence(receipt, screen, suffix_for(where), more=False)}\n"
+    lines = [f"Wrote {screen.text(file)}: open it in https://ui.perfetto.dev"]
+    lines += [f"  note: {screen.text(note)}" for note in notes]
+    return "\n".join(lines) + "\n" + _next(f"show{suffix_for(where)}")

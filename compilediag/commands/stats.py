@@ -1,26 +1,48 @@
-"""`compilediag stats`: what many receipts say together."""
+"""`compilediag stats`: the figures of many receipts together."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import click
 
-from compilediag.commands.fleet_options import choice_of, fleet_options, receipts_in
-from compilediag.commands.help import Command
-from compilediag.commands.terminal import look, write
+from compilediag.commands.fleet import FleetOptions, fleet_json, notes_below, receipts_in
+from compilediag.commands.receipts import suffix_for
+from compilediag.commands.subcommand import flag, option, subcommand
+from compilediag.commands.terminal import json_text, render_options, write, write_json
+from compilediag.errors import UsageError
+from compilediag.fleet.entry import Entry
+from compilediag.fleet.folder import TABLE_SUFFIX
+from compilediag.fleet.lanes import as_presets
+from compilediag.fleet.stats import stats_of
+from compilediag.fleet.table import query, require_duckdb, write_table
+from compilediag.views.stats import render_stats
+from compilediag.views.table import table
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-    from compilediag.fleet.entry import Entry
+@dataclass(frozen=True)
+class StatsOptions(FleetOptions):
+    """Which receipts to sum up, and how."""
+
+    last: int | None = option("--last N", "Only the newest N of each lane.", type=click.IntRange(1))
+    by: str = option(
+        "--by",
+        "A line a lane (default), or one for all lanes of a preset.",
+        default="lane",
+        type=click.Choice(["lane", "preset"]),
+    )
+    export: str | None = option(
+        "--export FILE", "Write the receipts as a table: a .parquet path or URI."
+    )
+    sql: str | None = option("--sql QUERY", "Ask the table `receipts` a question in DuckDB's SQL.")
+    as_json: bool = flag("--json", "The figures as JSON.")
 
 
-@click.command(
-    name="stats",
-    cls=Command,
-    epilog="""\b
-Examples:
+@subcommand(
+    "stats",
+    StatsOptions,
+    examples="""\
   compilediag stats receipts/                       a line a lane
   compilediag stats receipts/ --lane 'gpt-*' --since 30d
   compilediag stats receipts/ --json                with smallest, largest and newest values
@@ -28,29 +50,7 @@ Examples:
   compilediag stats receipts.parquet --sql 'SELECT lane, max(recompiles) FROM receipts GROUP BY 1'
 """,
 )
-@fleet_options
-@click.option("--last", type=click.IntRange(1), metavar="N", help="Only the newest N of each lane.")
-@click.option(
-    "--by",
-    type=click.Choice(["lane", "preset"]),
-    default="lane",
-    help="A line a lane (default), or one for all lanes of a preset.",
-)
-@click.option(
-    "--export", metavar="FILE", help="Write the receipts as a table: a .parquet path or URI."
-)
-@click.option("--sql", metavar="QUERY", help="Ask the table `receipts` a question in DuckDB's SQL.")
-@click.option("--json", "as_json", is_flag=True, help="The figures as JSON.")
-def command(
-    folder: str | None,
-    *,
-    last: int | None,
-    by: str,
-    export: str | None,
-    sql: str | None,
-    as_json: bool,
-    **given: Any,
-) -> None:
+def command(options: StatsOptions) -> None:
     """Sum up a folder of receipts.
 
     Per lane: median throughput, step time and goodput, peak memory, and how many of the last 100
@@ -58,60 +58,39 @@ def command(
     .compilediag), a URI such as s3://bucket/runs, or a .parquet table that --export wrote. Tables
     need the extra `store`.
     """
-    from compilediag.fleet.lanes import as_presets
-    from compilediag.fleet.stats import stats_of
-
-    if export is not None or sql is not None:
-        _check_table(export, sql)
-    fleet = receipts_in(folder, choice_of(given), last if given["indexed"] else None)
-    if export is not None or sql is not None:
-        write(_in_table(fleet.entries, export, sql or "", as_json=as_json))
+    table = options.export is not None or options.sql is not None
+    if table:
+        _check_table(options)
+    fleet = receipts_in(options, options.last)
+    if table:
+        write(_in_table(fleet.entries, options))
         return
-    entries = as_presets(fleet.entries) if by == "preset" else fleet.entries
-    lanes = stats_of(entries, last)
-    if as_json:
-        from compilediag.commands.fleet_json import stats_as_json
-
-        write(stats_as_json(lanes, fleet))
+    entries = as_presets(fleet.entries) if options.by == "preset" else fleet.entries
+    lanes = stats_of(entries, options.last)
+    if options.as_json:
+        write_json(fleet_json(fleet, lanes))
         return
-    from compilediag.commands.receipts import suffix_for
-    from compilediag.views.fleet import notes
-    from compilediag.views.stats import render_stats
-
-    told = notes(fleet.problems, fleet.notes, look())
-    below = "\n" + "\n".join(told) + "\n" if told else ""
-    following = f"\n  next: compilediag trend{suffix_for(folder)}\n"
-    write(render_stats(lanes, look()) + below + following)
+    following = f"\n  next: compilediag trend{suffix_for(options.folder)}\n"
+    write(render_stats(lanes, render_options()) + notes_below(fleet) + following)
 
 
-def _check_table(export: str | None, sql: str | None) -> None:
+def _check_table(options: StatsOptions) -> None:
     """Before any receipt is read."""
-    from compilediag.errors import UsageError
-    from compilediag.fleet.folder import TABLE_SUFFIX
-    from compilediag.fleet.table import require_duckdb
-
-    if export is not None and sql is not None:
-        raise UsageError("--export writes the table and --sql asks it: give one")
-    if export is not None and not export.endswith(TABLE_SUFFIX):
+    if options.export is not None and options.sql is not None:
+        raise UsageError("--export writes the table and --sql queries it: give one")
+    if options.export is not None and not options.export.endswith(TABLE_SUFFIX):
         raise UsageError(f"--export writes Parquet: name a file that ends with {TABLE_SUFFIX}")
     require_duckdb()
 
 
-def _in_table(entries: Sequence[Entry], export: str | None, sql: str, *, as_json: bool) -> str:
-    """Writes the table, or asks it; what is to be printed."""
-    from compilediag.fleet.table import query, write_table
-
-    if export is not None:
-        write_table(entries, export)
-        return f"Wrote {look().text(export)}: {len(entries):,} receipts\n"
-    names, rows = query(entries, sql)
-    if as_json:
-        import json
-
-        plain = [dict(zip(names, row, strict=True)) for row in rows]
-        return json.dumps(plain, indent=1, default=str) + "\n"
-    from compilediag.views.table import table
-
-    screen = look()
+def _in_table(entries: Sequence[Entry], options: StatsOptions) -> str:
+    """Writes the table, or queries it; what is to be printed."""
+    screen = render_options()
+    if options.export is not None:
+        write_table(entries, options.export)
+        return f"Wrote {screen.text(options.export)}: {len(entries):,} receipts\n"
+    names, rows = query(entries, options.sql or "")
+    if options.as_json:
+        return json_text([dict(zip(names, row, strict=True)) for row in rows])
     cells = [["" if cell is None else screen.text(cell, 80) for cell in row] for row in rows]
     return "\n".join(table([screen.text(name, 80) for name in names], cells, screen)) + "\n"

@@ -1,86 +1,120 @@
-"""What this terminal can show, and writing to it."""
+"""The terminal: its width, colour and encoding, and the only place that writes to it.
+
+stdout has what a command was called for, and fails loudly when it cannot be written. stderr has
+notes beside it, and a stderr that is gone changes no exit code.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from compilediag.errors import OutputUnwritable
-from compilediag.views.style import RenderOptions
+from compilediag.views.text import clean
+
+if TYPE_CHECKING:
+    from compilediag.views.style import RenderOptions
 
 PIPE_WIDTH = 100
-"""Columns where stdout is no terminal and COLUMNS does not say."""
-MOST_WIDTH = 120
-_SIGNS = "✗✓→·…"
+"""Columns where a stream is no terminal and COLUMNS does not say."""
+MAX_WIDTH = 120
+MESSAGE_LIMIT = 2000
+"""Longest line of a message, in characters."""
+_SIGNS = "✗✓→·…▁█"
 
 
-def look(stream: TextIO | None = None) -> RenderOptions:
+def render_options(stream: TextIO | None = None) -> RenderOptions:
     """How views may draw on a stream, stdout by default: width, colour, ASCII only or not."""
-    if stream is None:
-        stream = sys.stdout
+    from compilediag.views.style import RenderOptions  # help and errors need none
+
+    stream = stream or sys.stdout
     if stream is None:  # pyright: ignore[reportUnnecessaryComparison] - closed by the shell
         return RenderOptions()
-    return RenderOptions(
-        min(_columns(stream), MOST_WIDTH), color(stream), not _encodes(stream), _folder()
-    )
+    try:
+        folder = os.getcwd()
+    except OSError:
+        folder = ""
+    ascii_only = _encodable(_SIGNS, stream) != _SIGNS
+    return RenderOptions(min(_columns(stream), MAX_WIDTH), _has_color(stream), ascii_only, folder)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether the stream is a terminal that can be drawn on."""
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _columns(stream: TextIO) -> int:
-    """COLUMNS, else the terminal's width: as `shutil` has it, whose import costs more than this."""
-    told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and int(told[:6]) > 0:
-        return int(told[:6])
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns[:6]) > 0:
+        return int(columns[:6])
     try:
         return os.get_terminal_size(stream.fileno()).columns or PIPE_WIDTH
     except (OSError, ValueError):
         return PIPE_WIDTH
 
 
-def _folder() -> str:
-    try:
-        return os.getcwd()
-    except OSError:
-        return ""
-
-
-def color(stream: TextIO) -> bool:
-    """Colour on a terminal that is not dumb; NO_COLOR forbids it, FORCE_COLOR asks for it."""
+def _has_color(stream: TextIO) -> bool:
+    """NO_COLOR forbids it, FORCE_COLOR demands it."""
     if os.environ.get("NO_COLOR"):
         return False
-    if os.environ.get("FORCE_COLOR"):
-        return True
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
+    return bool(os.environ.get("FORCE_COLOR")) or is_terminal(stream)
 
 
-def _encodes(stream: TextIO) -> bool:
-    try:
-        _SIGNS.encode(stream.encoding or "ascii")
-    except (UnicodeError, LookupError):
-        return False
-    return True
+def _encodable(text: str, stream: TextIO) -> str:
+    """The text with an escape for every character that the stream's encoding lacks."""
+    encoding = stream.encoding or "ascii"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def write(text: str) -> None:
-    """Writes to stdout; what its encoding cannot spell is written as an escape.
+    """Writes to stdout.
 
     Raises:
         OutputUnwritable: the disk is full, or there is no stdout.
-        BrokenPipeError: whoever read went away; `cli.main` ends quietly then.
+        BrokenPipeError: the reader went away; `cli.main` ends quietly then.
     """
     stream: TextIO | None = sys.stdout  # None when the shell closed it: `compilediag show >&-`
     if stream is None:
         raise OutputUnwritable("stdout is closed; nothing could be printed")
-    encoding = stream.encoding or "ascii"
     try:
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.write(_encodable(text, stream))
         stream.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
         abandon_stdout()
-        said = f"stdout cannot be written: {error.strerror or error}"
-        raise OutputUnwritable(f"{said}; print to another place") from error
+        reason = error.strerror or error
+        raise OutputUnwritable(
+            f"stdout cannot be written: {reason}; print to another place"
+        ) from error
+
+
+def json_text(value: Any) -> str:
+    """JSON in printable ASCII: text of the target in it does not act on a terminal."""
+    import json  # not needed by most commands
+
+    return json.dumps(value, indent=1, default=str) + "\n"
+
+
+def write_json(value: Any) -> None:
+    """Writes a value to stdout as `json_text`."""
+    write(json_text(value))
+
+
+def write_stderr(text: str) -> None:
+    """Writes to stderr, if it is there."""
+    try:
+        sys.stderr.write(_encodable(text, sys.stderr))
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):  # full, closed, or None: `2>&-`
+        pass
+
+
+def write_message(message: str) -> None:
+    """A sentence of compilediag on stderr; text of the target in it is made safe, line by line."""
+    lines = [clean(line, limit=MESSAGE_LIMIT) for line in message.splitlines()]
+    write_stderr("compilediag: " + "\n".join(lines) + "\n")
 
 
 def abandon_stdout() -> None:

@@ -3,117 +3,109 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import click
 
-from compilediag.commands.fleet_options import choice_of, fleet_options, receipts_in
-from compilediag.commands.help import Command
-from compilediag.commands.terminal import look, write
+from compilediag.commands.fleet import FleetOptions, fleet_json, notes_below, plain, receipts_in
+from compilediag.commands.receipts import suffix_for
+from compilediag.commands.subcommand import flag, option, subcommand
+from compilediag.commands.terminal import render_options, write, write_json
+from compilediag.errors import UsageError
+from compilediag.fleet.changes import Change, LaneTrend, events_of, order_of
+from compilediag.fleet.measures import BY_NAME
+from compilediag.fleet.trend import Rules, trend_of
+from compilediag.views.trend import render_trend
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-    from compilediag.fleet.changes import Change, LaneTrend
+@dataclass(frozen=True)
+class TrendOptions(FleetOptions):
+    """Which receipts to follow, and which changes to show."""
+
+    last: int = option(
+        "--last N",
+        "Only the newest N of each lane (default 1000; 0: all).",
+        default=1000,
+        type=click.IntRange(0),
+    )
+    measures: tuple[str, ...] = option(
+        "--measure NAME", "Only this one; again.", default=(), multiple=True
+    )
+    at_least: float | None = option(
+        "--at-least PERCENT",
+        "Leave out smaller changes of timings and memory.",
+        type=click.FloatRange(0, 1000),
+    )
+    any_status: bool = flag("--any-status", "Follow failed and killed runs as well.")
+    complete: bool = flag("--all", "Every change, also those that were undone.")
+    as_json: bool = flag("--json", "Every series and change as JSON.")
 
 
-@click.command(
-    name="trend",
-    cls=Command,
-    epilog="""\b
-Examples:
+@subcommand(
+    "trend",
+    TrendOptions,
+    examples="""\
   compilediag trend receipts/                       what got worse, and since when
   compilediag trend receipts/ --lane gpt-small --since 2026-09-01
   compilediag trend receipts/ --measure step_s --at-least 5
 """,
 )
-@fleet_options
-@click.option(
-    "--last",
-    type=click.IntRange(0),
-    default=1000,
-    metavar="N",
-    help="Only the newest N of each lane (default 1000; 0: all).",
-)
-@click.option("--measure", "measures", multiple=True, metavar="NAME", help="Only this one; again.")
-@click.option(
-    "--at-least",
-    type=click.FloatRange(0, 1000),
-    metavar="PERCENT",
-    help="Leave out smaller changes of timings and memory.",
-)
-@click.option("--any-status", is_flag=True, help="Follow failed and killed runs as well.")
-@click.option("--all", "complete", is_flag=True, help="Every change, also those that were undone.")
-@click.option("--json", "as_json", is_flag=True, help="Every series and change as JSON.")
-def command(
-    folder: str | None,
-    *,
-    last: int,
-    measures: tuple[str, ...],
-    at_least: float | None,
-    any_status: bool,
-    complete: bool,
-    as_json: bool,
-    **given: Any,
-) -> None:
+def command(options: TrendOptions) -> None:
     """Say what got slower or less stable, since which receipt and commit.
 
     Throughput, step time, goodput, compile seconds, memory, recompiles, graph breaks and checks of
-    each lane, followed over the receipts in DIR (default .compilediag). A change is told when it
+    each lane, followed over the receipts in DIR (default .compilediag). A change is shown when it
     lasts: docs/trend.md says how that is decided. The exit code is 0 whatever is found.
     """
-    from compilediag.fleet.trend import Rules, trend_of
-
     rules = Rules(
-        last=last or None,
-        at_least=None if at_least is None else at_least / 100,
-        any_status=any_status,
-        measures=_known(measures),
+        last=options.last or None,
+        at_least=None if options.at_least is None else options.at_least / 100,
+        any_status=options.any_status,
+        measures=_known(options.measures),
     )
-    fleet = receipts_in(folder, choice_of(given), last if given["indexed"] else None)
+    fleet = receipts_in(options, options.last)
     lanes = trend_of(fleet.entries, rules)
-    if as_json:
-        from compilediag.commands.fleet_json import trend_as_json
-
-        write(trend_as_json(lanes, fleet))
+    if options.as_json:
+        write_json(fleet_json(fleet, lanes, events=_events(lanes)))
         return
-    from compilediag.views.fleet import notes
-    from compilediag.views.trend import render_trend
-
-    told = notes(fleet.problems, fleet.notes, look())
-    below = "\n" + "\n".join(told) + "\n" if told else ""
-    screen = render_trend(lanes, look(), complete=complete)
-    write(f"{screen}{below}\n  next: {_next(lanes, fleet.root, folder)}\n")
+    screen = render_trend(lanes, render_options(), complete=options.complete)
+    following = _next(lanes, fleet.root, options.folder)
+    write(f"{screen}{notes_below(fleet)}\n  next: {following}\n")
 
 
 def _known(measures: tuple[str, ...]) -> tuple[str, ...]:
-    from compilediag.errors import UsageError
-    from compilediag.fleet.measures import BY_NAME
-
     for name in measures:
         if name not in BY_NAME:
             raise UsageError(f"there is no measure {name!r}; the measures are {', '.join(BY_NAME)}")
     return measures
 
 
+def _events(lanes: Sequence[LaneTrend]) -> list[dict[str, Any]]:
+    """The changes by the receipt in which they began."""
+    return [
+        {**plain(event._replace(lane=lane.label)), "state": event.state}
+        for lane in lanes
+        for event in events_of(lane)
+    ]
+
+
 def _next(lanes: Sequence[LaneTrend], root: str, folder: str | None) -> str:
     """The two receipts on both sides of the first change on the screen, compared."""
-    from compilediag.commands.receipts import suffix_for
-    from compilediag.fleet.changes import events_of, order_of
-
     events = [event for lane in lanes for event in events_of(lane)]
     first = min(events, key=order_of, default=None)
     if first is None or first.state not in ("worse", "beginning"):
         return f"compilediag stats{suffix_for(folder)}"
     change = first.surest
     paths = (change.last_before.path, change.latest.path)
-    told = "compilediag diff" + "".join(suffix_for(os.path.join(root, path)) for path in paths)
+    line = "compilediag diff" + "".join(suffix_for(os.path.join(root, path)) for path in paths)
     # Names of files are text of others: they must not act on a terminal.
-    return f"{look().text(told, 1000)}{_log(change)}"
+    return f"{render_options().text(line, 1000)}{_log(change)}"
 
 
 def _log(change: Change) -> str:
-    """The commits between both, for who has the repository at hand."""
+    """The commits between both, for readers who have the repository at hand."""
     left, right = change.last_before.commit, change.latest.commit
     if left is None or right is None or left == right or not (left + right).isalnum():
         return ""

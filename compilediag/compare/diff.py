@@ -1,6 +1,7 @@
-"""Compares two receipts of one lane: counts, causes, breaks, frames, environment, timings.
+"""What changed from one receipt to another of the same lane: counts, causes, breaks, frames, facts.
 
-Pure. Timings are told and never judged: two machines, or two moments of one, are not comparable.
+Pure. Seconds and other measurements are shown and never judged: two machines, or two moments of
+one, are not comparable.
 """
 
 from __future__ import annotations
@@ -9,26 +10,144 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from compilediag.compare import figures, keys
-from compilediag.compare.changes import (
-    BreakChange,
-    CauseChange,
-    Comparison,
-    CountChange,
-    FieldChange,
-    FrameChange,
-    NumberChange,
-    TimingChange,
-)
+from msgspec import Struct, field
+
+from compilediag.compare.changes import Change, CountChange, RunChanges, changes_between
+from compilediag.compare.keys import BreakKey, CauseKey
+from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.errors import LanesNotComparable
-from compilediag.receipt.lane import flatten
+from compilediag.receipt.lane import lane_fields
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import as_plain
+from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.tracked import TrackedRecord
-from compilediag.receipt.versions import version_of
+from compilediag.receipt.versions import unknown_to, version_of
 
 _VARYING = frozenset({"load_avg_1m"})
 """Environment facts that differ between any two runs."""
+
+_SECONDS = {
+    "wall": "goodput.wall_s",
+    "goodput": "goodput.goodput_s",
+    "compile": "compile.time_s.total",
+    "recompile": "compile.time_s.recompile",
+    "median step": "steps.median",
+    "longest step": "steps.max",
+}
+_THROUGHPUT = (
+    *("steps_per_s", "samples_per_s", "tokens_per_s", "tokens_per_s_per_device"),
+    *("tflops_per_s_per_device", "mfu", "loss", "grad_norm"),
+)
+_MEASUREMENTS = {
+    **{name: f"throughput.{name}" for name in _THROUGHPUT},
+    "goodput_fraction": "goodput.fraction",
+    "host_peak_bytes": "memory.host_peak_bytes",
+    "allocated_peak_bytes": "memory.allocator.allocated_peak_bytes",
+    "reserved_peak_bytes": "memory.allocator.reserved_peak_bytes",
+}
+"""Names as they are shown, and the fields of the receipt."""
+
+
+class CauseChange(Struct, frozen=True):
+    """One cause and the recompiles it had a part in."""
+
+    key: CauseKey
+    before: int
+    after: int
+    line: int | None
+    """Where it is in the later receipt that has it."""
+    expected: str | None
+    actual: str | None
+
+
+class BreakChange(Struct, frozen=True):
+    """One graph-break site; the same if file, function, category and reason are."""
+
+    file: str
+    function: str
+    category: str | None
+    reason: str
+    before: int
+    """Sites like this one."""
+    after: int
+    line: int
+    """Of one of them, in the later receipt that has it."""
+
+
+class FrameChange(Struct, frozen=True):
+    """One frame: compiles in both receipts, 0 where it is absent, and whether it ran eager."""
+
+    file: str
+    function: str
+    before: int
+    after: int
+    eager_before: bool
+    eager_after: bool
+    present_before: bool
+    present_after: bool
+
+
+class FieldChange(Struct, frozen=True):
+    """A field whose values differ, by path."""
+
+    path: str
+    before: Any
+    after: Any
+
+
+class TimingChange(Struct, frozen=True):
+    """Seconds of both receipts; advisory: nothing may pass or fail because of it."""
+
+    name: str
+    before_s: float | None
+    after_s: float | None
+
+
+class NumberChange(Struct, frozen=True):
+    """A measurement in both receipts, its unit in its name; None where not measured. Advisory."""
+
+    name: str
+    before: float | None
+    after: float | None
+
+
+class Comparison(Struct, frozen=True):
+    """What changed from one receipt to another."""
+
+    before_id: str
+    after_id: str
+    verdict: tuple[str | None, str | None]
+    status: tuple[str, str]
+    counts: tuple[CountChange, ...]
+    """Every count, changed or not."""
+    causes_new: tuple[CauseChange, ...]
+    causes_gone: tuple[CauseChange, ...]
+    causes_same: tuple[CauseChange, ...]
+    breaks_new: tuple[BreakChange, ...]
+    breaks_gone: tuple[BreakChange, ...]
+    breaks_same: tuple[BreakChange, ...]
+    frames: tuple[FrameChange, ...]
+    """Frames that came, went, or were compiled another number of times or another way."""
+    findings_new: tuple[str, ...]
+    """Codes with their variable or location, "CD103 pos.pe"."""
+    findings_gone: tuple[str, ...]
+    environment: tuple[FieldChange, ...]
+    provenance: tuple[FieldChange, ...]
+    checks: tuple[FieldChange, ...]
+    timings: tuple[TimingChange, ...]
+    numbers: tuple[NumberChange, ...] = ()
+    tracked_lanes: tuple[FieldChange, ...] = ()
+    """Configurations of tracked runs that differ: their measurements are not compared."""
+    lane_not_recorded: tuple[FieldChange, ...] = field(default=(), name="lane_not_told")
+    """Fields of the lane that the version of the older receipt did not have."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything but code, environment and timings differs."""
+        items = (*self.counts, *self.causes_same, *self.breaks_same)
+        came = (*self.causes_new, *self.breaks_new, *self.findings_new)
+        went = (*self.causes_gone, *self.breaks_gone, *self.findings_gone)
+        same = all(item.before == item.after for item in items)
+        return bool(came or went or self.frames or not same or self.verdict[0] != self.verdict[1])
 
 
 def compare(before: Receipt, after: Receipt) -> Comparison:
@@ -36,69 +155,64 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
 
     Raises:
         LanesNotComparable: they differ in a field of the lane, or in the work that was done; the
-            message says in which.
+            message names it.
     """
-    different = lane_differences(before, after)
+    different, not_recorded = _lane_changes(before, after)
     if different:
-        told = "; ".join(f"{item.path} is {item.before!r} and {item.after!r}" for item in different)
-        raise LanesNotComparable(f"The receipts are of different lanes: {told}.")
+        named = "; ".join(f"{i.path} is {i.before!r} and {i.after!r}" for i in different)
+        raise LanesNotComparable(f"The receipts are of different lanes: {named}.")
     _check_budgets(before, after)
-    causes = _causes(before, after)
-    breaks = _breaks(before, after)
-    counts_after = keys.counts(after)
+    runs = run_baseline(before), run_baseline(after)
+    changes = changes_between(runs[0].lane, runs[1].lane)
+    causes = [(change.kind, _cause(*runs, key, change)) for key, change in changes.causes.items()]
+    breaks = [(change.kind, _break(*runs, key, change)) for key, change in changes.breaks.items()]
     findings = Counter(_finding_names(before)), Counter(_finding_names(after))
     return Comparison(
         before_id=before.receipt_id,
         after_id=after.receipt_id,
         verdict=(before.verdict, after.verdict),
         status=(before.status, after.status),
-        counts=tuple(
-            CountChange(name, count, counts_after[name])
-            for name, count in keys.counts(before).items()
-        ),
-        causes_new=tuple(item for item in causes if not item.before),
-        causes_gone=tuple(item for item in causes if not item.after),
-        causes_same=tuple(item for item in causes if item.before and item.after),
-        breaks_new=tuple(item for item in breaks if not item.before),
-        breaks_gone=tuple(item for item in breaks if not item.after),
-        breaks_same=tuple(item for item in breaks if item.before and item.after),
-        frames=tuple(_frames(before, after)),
+        counts=changes.counts,
+        causes_new=tuple(item for kind, item in causes if kind == "new"),
+        causes_gone=tuple(item for kind, item in causes if kind == "gone"),
+        causes_same=tuple(item for kind, item in causes if kind not in ("new", "gone")),
+        breaks_new=tuple(item for kind, item in breaks if kind == "new"),
+        breaks_gone=tuple(item for kind, item in breaks if kind == "gone"),
+        breaks_same=tuple(item for kind, item in breaks if kind not in ("new", "gone")),
+        frames=tuple(_frames(*runs, changes)),
         findings_new=tuple((findings[1] - findings[0]).elements()),
         findings_gone=tuple((findings[0] - findings[1]).elements()),
-        lane_not_told=_split_lanes(before, after)[1],
+        lane_not_recorded=not_recorded,
         environment=_field_changes(before.environment, after.environment, "environment"),
         provenance=_field_changes(before.header.provenance, after.header.provenance, "provenance"),
         checks=_field_changes(before.checks, after.checks, "checks"),
-        timings=_timings(before, after),
+        timings=tuple(
+            TimingChange(name, _value(before, path), _value(after, path))
+            for name, path in _SECONDS.items()
+        ),
         numbers=_numbers(before, after),
-        tracked_lanes=_tracked_lanes(before, after),
+        tracked_lanes=tuple(
+            change
+            for name, old, new in _tracked_pairs(before, after)
+            for change in _field_changes(old.config, new.config, f"tracked.{name}")
+        ),
     )
 
 
-def lane_differences(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
-    """Fields of the lane that differ; a field that one receipt does not know differs as well,
-    unless the version of the format it was written in has no such field."""
-    return _split_lanes(before, after)[0]
-
-
-def _split_lanes(
+def _lane_changes(
     before: Receipt, after: Receipt
 ) -> tuple[tuple[FieldChange, ...], tuple[FieldChange, ...]]:
-    """What differs, and what the older of two versions had no field for: an old receipt stays
-    comparable with later ones when the lane learns to tell more."""
+    """What differs (a field that one receipt does not have differs as well), and what the older of
+    two versions had no field for: old receipts stay comparable when the lane gets more fields."""
     found = _field_changes(before.header.lane, after.header.lane, "lane")
-    written = before.schema_version, after.schema_version
-    if not found or written[0] == written[1]:
+    older = min(before, after, key=lambda item: version_of(item.schema_version) or (0, 0))
+    if not found or before.schema_version == after.schema_version:
         return found, ()
-    # Read only here: the register costs as much as a receipt.
-    from compilediag.receipt.fields import unknown_to
-
-    older = min(written, key=lambda text: version_of(text) or (0, 0))
-    kept = before if written[0] == older else after
-    lane = dict(flatten(as_plain(kept.header.lane), "lane"))
-    new = unknown_to(older)
+    lane, is_new = lane_fields(older), unknown_to(older.schema_version)
     absent = {
-        item.path for item in found if lane.get(item.path) is None and new(f"header.{item.path}")
+        item.path
+        for item in found
+        if lane.get(item.path.removeprefix("lane.")) is None and is_new(f"header.{item.path}")
     }
     return (
         tuple(item for item in found if item.path not in absent),
@@ -107,15 +221,13 @@ def _split_lanes(
 
 
 def _check_budgets(before: Receipt, after: Receipt) -> None:
-    """Two runs that are known to have done different work tell nothing about each other. Where one
-    is not known, or another callable tells it, the work is not compared."""
+    """Two runs that are known to have done different work are not comparable. Where the work of one
+    is not known, or was measured on another callable, it is not compared."""
     left, right = before.throughput, after.throughput
     if left is None or right is None or left.callable != right.callable:
         return
-    for name, old, new in (
-        ("samples", left.samples, right.samples),
-        ("elements", left.elements, right.elements),
-    ):
+    for name in ("samples", "elements"):
+        old, new = getattr(left, name), getattr(right, name)
         if old is not None and new is not None and old != new:
             raise LanesNotComparable(
                 f"The receipts are of different budgets: {left.callable} was given {old} {name} "
@@ -123,9 +235,8 @@ def _check_budgets(before: Receipt, after: Receipt) -> None:
             )
 
 
-def _field_changes(before: Any, after: Any, path: str) -> tuple[FieldChange, ...]:
-    left = dict(flatten(as_plain(before), path))
-    right = dict(flatten(as_plain(after), path))
+def _field_changes(before: object, after: object, path: str) -> tuple[FieldChange, ...]:
+    left, right = (dict(flatten(value, path)) for value in (before, after))
     return tuple(
         FieldChange(name, left.get(name), right.get(name))
         for name in dict.fromkeys((*left, *right))
@@ -133,110 +244,104 @@ def _field_changes(before: Any, after: Any, path: str) -> tuple[FieldChange, ...
     )
 
 
-def _causes(before: Receipt, after: Receipt) -> list[CauseChange]:
-    left, right = keys.causes(before), keys.causes(after)
-    changes: list[CauseChange] = []
-    for key in dict.fromkeys((*left, *right)):
-        told = (right.get(key) or left[key])[0]
-        changes.append(
-            CauseChange(
-                key=key,
-                before=len(left.get(key, ())),
-                after=len(right.get(key, ())),
-                line=told.line,
-                expected=told.expected,
-                actual=told.actual,
-            )
-        )
-    return changes
+def _cause(
+    before: RunBaseline, after: RunBaseline, key: CauseKey, change: Change[Any]
+) -> CauseChange:
+    _, cause = (after.causes.get(key) or before.causes[key])[0]
+    return CauseChange(
+        # As the receipt has it: a person reads it.
+        key=CauseKey(key.rule, cause.variable, cause.file, key.function),
+        before=change.count_before,
+        after=change.count_after,
+        line=cause.line,
+        expected=cause.expected,
+        actual=cause.actual,
+    )
 
 
-def _breaks(before: Receipt, after: Receipt) -> list[BreakChange]:
-    left, right = keys.breaks(before), keys.breaks(after)
-    return [
-        BreakChange(
-            key.file,
-            key.function,
-            key.category,
-            key.reason,
-            before=len(left.get(key, ())),
-            after=len(right.get(key, ())),
-            line=(right.get(key) or left[key])[-1],
-        )
-        for key in dict.fromkeys((*left, *right))
-    ]
+def _break(
+    before: RunBaseline, after: RunBaseline, key: BreakKey, change: Change[Any]
+) -> BreakChange:
+    site = (after.breaks.get(key) or before.breaks[key])[-1]
+    return BreakChange(
+        site.file,
+        key.function,
+        site.category,
+        site.reason,
+        before=change.count_before,
+        after=change.count_after,
+        line=site.line,
+    )
 
 
-_ABSENT = keys.FrameTotal(compiles=0, ran_eager=False, line=0)
-
-
-def _frames(before: Receipt, after: Receipt) -> Iterable[FrameChange]:
-    left, right = keys.frames(before), keys.frames(after)
-    for key in dict.fromkeys((*left, *right)):
-        old, new = left.get(key, _ABSENT), right.get(key, _ABSENT)
-        same = (old.compiles, old.ran_eager) == (new.compiles, new.ran_eager)
-        if not same or (key in left) != (key in right):
+def _frames(before: RunBaseline, after: RunBaseline, changes: RunChanges) -> Iterable[FrameChange]:
+    for key, change in changes.frames.items():
+        old, new = before.frames.get(key), after.frames.get(key)
+        eager_before, eager_after = (bool(total and total.ran_eager) for total in (old, new))
+        if change.kind != "same" or eager_before != eager_after:
             yield FrameChange(
-                file=key.file,
+                file=(new or before.frames[key]).file,
                 function=key.function,
-                before=old.compiles,
-                after=new.compiles,
-                eager_before=old.ran_eager,
-                eager_after=new.ran_eager,
-                present_before=key in left,
-                present_after=key in right,
+                before=change.count_before,
+                after=change.count_after,
+                eager_before=eager_before,
+                eager_after=eager_after,
+                present_before=old is not None,
+                present_after=new is not None,
             )
 
 
 def _finding_names(receipt: Receipt) -> list[str]:
     names: list[str] = []
     for item in receipt.findings:
-        place = item.location
-        about = item.variable or (f"{place.function} in {place.file}" if place is not None else "")
+        where = item.location
+        about = item.variable or (f"{where.function} in {where.file}" if where is not None else "")
         names.append(f"{item.rule} {about}".strip())
     return names
 
 
-def _timings(before: Receipt, after: Receipt) -> tuple[TimingChange, ...]:
-    left, right = _seconds(before), _seconds(after)
-    return tuple(TimingChange(name, left[name], right[name]) for name in left)
-
-
-def _seconds(receipt: Receipt) -> dict[str, float | None]:
-    times, steps, goodput = receipt.compile.time_s, receipt.steps, receipt.goodput
-    return {
-        "wall": goodput.wall_s if goodput is not None else None,
-        "goodput": goodput.goodput_s if goodput is not None else None,
-        "compile": times.total,
-        "recompile": times.recompile,
-        "median step": steps.median if steps is not None else None,
-        "longest step": steps.max if steps is not None else None,
-    }
-
-
 def _numbers(before: Receipt, after: Receipt) -> tuple[NumberChange, ...]:
-    """Figures that one of the two measured; of tracked runs only those of one lane."""
-    left, right = dict(figures.figures(before)), dict(figures.figures(after))
+    """What one of the two measured; of tracked runs only those of one configuration."""
+    left, right = _measured(before), _measured(after)
     for name, old, new in _tracked_pairs(before, after):
         if old.config == new.config:
-            for side, run in ((left, old), (right, new)):
-                told = figures.tracked_figures(run).items()
-                side.update({f"{name}: {figure}": value for figure, value in told})
+            left |= {f"{name}: {metric}": value for metric, value in _tracked_metrics(old).items()}
+            right |= {f"{name}: {metric}": value for metric, value in _tracked_metrics(new).items()}
     names = dict.fromkeys((*left, *right))
     return tuple(NumberChange(name, left.get(name), right.get(name)) for name in names)
 
 
-def _tracked_lanes(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
-    """Why tracked runs of one name are not compared: what differs in their configuration."""
-    return tuple(
-        change
-        for name, old, new in _tracked_pairs(before, after)
-        for change in _field_changes(old.config, new.config, f"tracked.{name}")
-    )
+def _measured(receipt: Receipt) -> dict[str, float]:
+    """What was measured of the whole run, beside its counts, with units in the names."""
+    found = {name: _value(receipt, path) for name, path in _MEASUREMENTS.items()}
+    if receipt.cost is not None:
+        found[f"cost_{receipt.cost.currency}"] = receipt.cost.amount
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _value(receipt: Receipt, path: str) -> float | None:
+    """A field of the receipt; None where a part of the path was not measured."""
+    found: Any = receipt
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _tracked_metrics(run: TrackedRecord) -> dict[str, float]:
+    """Means, and rates of what was counted."""
+    found: dict[str, float | None] = {item.name: item.mean for item in run.metrics}
+    found |= {f"{name}_per_s": value for name, value in run.per_s.items()}
+    if run.peak_bytes is not None and run.peak_bytes != run.peak_at_start_bytes:
+        found["peak_bytes"] = run.peak_bytes
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _tracked_pairs(
     before: Receipt, after: Receipt
 ) -> Iterable[tuple[str, TrackedRecord, TrackedRecord]]:
-    left, right = figures.tracked_lanes(before), figures.tracked_lanes(after)
+    """The newest tracked runs that ended well, by the names that both receipts have."""
+    left, right = (
+        {run.name: run for run in receipt.tracked if run.state == "finished"}
+        for receipt in (before, after)
+    )
     return ((name, left[name], right[name]) for name in left if name in right)

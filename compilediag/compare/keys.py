@@ -1,17 +1,17 @@
-"""What a receipt counts, by keys that survive edits: causes, break sites, frames, recordings.
+"""What makes two causes, graph breaks or frames the same: the only definition of each.
 
-Shared by everything that compares receipts: `diff` (two receipts) and `gate` (a receipt and a
-baseline). No key holds a line number, which moves with every edit above it.
+Lanes have theirs in `receipt/lane.py`, which the fleet shares. Keys survive edits and other
+machines: they hold no line number, which moves with every edit above it, no folder above an
+installed package, and no address of an object.
 """
 
 from __future__ import annotations
 
 import re
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from compilediag.receipt.schema.compiles import EventCause
-from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.compiles import EventCause, FrameName, GraphBreak
 
 COUNTS = (
     "frames",
@@ -25,37 +25,31 @@ COUNTS = (
 """Fields of `receipt.compile` that are compared, in the order in which they are shown."""
 
 _RESUMED = "torch_dynamo_resume_in_"
-
-
-class CountChange(Struct, frozen=True):
-    """One count of both receipts."""
-
-    name: str
-    before: int
-    after: int
-
-    @property
-    def change(self) -> int:
-        """How many more (negative: fewer) after."""
-        return self.after - self.before
+_INSTALLED = re.compile(r".*/(?:site|dist)-packages/", re.DOTALL)
+_STANDARD_LIBRARY = re.compile(r".*/lib(?:64)?/python3(?:\.[0-9]{1,3}t?)?/", re.DOTALL)
+_GENERATED = re.compile(r"<[^<>]{1,80}>")
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,16}\b|\b[0-9]{12,20}\b")
+_FOLDERS_KEPT = 2
+"""Of a file that lies neither below the working directory nor in a package: its last parts."""
 
 
 class CauseKey(Struct, frozen=True, order=True):
-    """What makes two causes the same: never the line, which moves with every edit above it."""
+    """Two causes of recompiles are the same if these are."""
 
     rule: str
     variable: str
-    file: str | None
-    function: str | None
+    file: str | None = None
+    function: str | None = None
 
 
 class BreakKey(Struct, frozen=True, order=True):
-    """What makes two graph-break sites the same."""
+    """Two graph-break sites are the same if these are."""
 
     file: str
     function: str
     category: str | None
-    reason: str
+    reason: str = field(name="title")
+    """torch's; in a baseline "reason" is the user's."""
 
 
 class FrameKey(Struct, frozen=True, order=True):
@@ -65,19 +59,25 @@ class FrameKey(Struct, frozen=True, order=True):
     function: str
 
 
-class FrameTotal(Struct, frozen=True):
-    """Compiles of a frame, and whether torch ran it eager."""
+def cause_key(cause: EventCause) -> CauseKey:
+    """The key of one false guard."""
+    return CauseKey(
+        cause.rule or cause.family,
+        portable_text(cause.variable),
+        portable_file(cause.file) if cause.file is not None else None,
+        function_key(cause.function) if cause.function is not None else None,
+    )
 
-    compiles: int
-    ran_eager: bool
-    line: int
-    """First line of the function."""
-    eager_reason: str | None = None
+
+def break_key(site: GraphBreak) -> BreakKey:
+    """The key of one graph-break site."""
+    function, reason = function_key(site.function), portable_text(site.reason)
+    return BreakKey(portable_file(site.file), function, site.category, reason)
 
 
-def counts(receipt: Receipt) -> dict[str, int]:
-    """Every count by its name."""
-    return {name: getattr(receipt.compile, name) for name in COUNTS}
+def frame_key(frame: FrameName) -> FrameKey:
+    """The key of a frame."""
+    return FrameKey(portable_file(frame.file), function_key(frame.function))
 
 
 def function_key(name: str) -> str:
@@ -88,44 +88,19 @@ def function_key(name: str) -> str:
     return name if found is None else f"{found[1]} (resumed)"
 
 
-def cause_key(cause: EventCause) -> CauseKey:
-    """What makes this cause the same in another run."""
-    function = function_key(cause.function) if cause.function is not None else None
-    return CauseKey(cause.rule or cause.family, cause.variable, cause.file, function)
+def portable_file(file: str) -> str:
+    """The same file on every machine: below the working directory as it is; packages by name."""
+    file = file.replace("\\", "/")
+    if (generated := _GENERATED.match(file)) is not None:
+        return generated[0]
+    for pattern, root in ((_INSTALLED, "site-packages/"), (_STANDARD_LIBRARY, "python/")):
+        if (found := pattern.match(file)) is not None:
+            return root + file[found.end() :]
+    if not file.startswith(("/", "~")) and file[1:3] != ":/":
+        return file
+    return "/".join(["...", *file.split("/")[-_FOLDERS_KEPT:]])
 
 
-def causes(receipt: Receipt) -> dict[CauseKey, list[EventCause]]:
-    """Causes by what makes them the same: one for each recompile they had a part in."""
-    found: dict[CauseKey, list[EventCause]] = {}
-    for event in receipt.compile.events:
-        keys: set[CauseKey] = set()
-        for cause in event.causes:
-            key = cause_key(cause)
-            if key not in keys:
-                keys.add(key)
-                found.setdefault(key, []).append(cause)
-    return found
-
-
-def breaks(receipt: Receipt) -> dict[BreakKey, list[int]]:
-    """Lines of the graph-break sites, by what makes sites the same."""
-    found: dict[BreakKey, list[int]] = {}
-    for item in receipt.compile.breaks:
-        key = BreakKey(item.file, function_key(item.function), item.category, item.reason)
-        found.setdefault(key, []).append(item.line)
-    return found
-
-
-def frames(receipt: Receipt) -> dict[FrameKey, FrameTotal]:
-    """Totals by file and function."""
-    totals: dict[FrameKey, FrameTotal] = {}
-    for item in receipt.compile.frames_detail:
-        key = FrameKey(item.frame.file, function_key(item.frame.function))
-        known = totals.get(key)
-        totals[key] = FrameTotal(
-            compiles=item.compiles + (known.compiles if known else 0),
-            ran_eager=item.ran_eager or (known is not None and known.ran_eager),
-            line=item.frame.line,
-            eager_reason=item.eager_reason or (known.eager_reason if known else None),
-        )
-    return totals
+def portable_text(text: str) -> str:
+    """The text without addresses and ids of objects, which differ in every run."""
+    return _ADDRESS.sub("...", text)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from compilediag.receipt.schema.receipt import Receipt
 
 Kind = Literal["noisy", "count", "share"]
@@ -74,10 +76,9 @@ def values_of(receipt: Receipt) -> dict[str, float]:
 
 
 def checks_of(receipt: Receipt) -> dict[str, bool]:
-    """Every check that has an answer, also those of later versions."""
-    names = [name for name in receipt.checks.__struct_fields__ if name != "unknown"]
-    answers = {name: getattr(receipt.checks, name) for name in names} | receipt.checks.unknown
-    return {name: answer for name, answer in answers.items() if isinstance(answer, bool)}
+    """Every check that has an answer."""
+    answers = msgspec.structs.asdict(receipt.checks)
+    return {name: answer for name, answer in answers.items() if answer is not None}
 
 
 def _speeds(receipt: Receipt) -> dict[str, float | None]:

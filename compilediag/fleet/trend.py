@@ -15,7 +15,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from compilediag.fleet.change_points import counts, noisy
-from compilediag.fleet.change_points.rank_scan import fewest
+from compilediag.fleet.change_points.rank_scan import min_values
 from compilediag.fleet.changes import Change, FactChange, LaneTrend, Series, mark_of
 from compilediag.fleet.entry import SOFTWARE, Entry, Lane
 from compilediag.fleet.lanes import by_lane, labels_of, throughput_of
@@ -83,7 +83,7 @@ def _lane(
     chance: float,
 ) -> LaneTrend:
     reasons = Counter(reason for entry in members if (reason := _unused(entry, rules)))
-    needed = fewest(chance, noisy.SHORTEST)
+    needed = min_values(chance, noisy.SHORTEST)
     return LaneTrend(
         lane=lane,
         label=label,
@@ -156,12 +156,12 @@ def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
 def _count_changes(part: _Part, levels: counts.Levels) -> Iterable[Change]:
     known = levels.levels
     for old, new in pairwise(known):
-        places = noisy.Step(new.start, old.stop, new.start, old.value, new.value, 0.0)
+        places = noisy.LevelStep(new.start, old.stop, new.start, old.value, new.value, 0.0)
         yield _change(part, places, new.stop - new.start)._replace(chance=None)
     if levels.began is not None:
         at, number = levels.began, len(part.entries)
         after = part.values[-1]
-        places = noisy.Step(at, at, at, known[-1].value, after, 0.0)
+        places = noisy.LevelStep(at, at, at, known[-1].value, after, 0.0)
         yield _change(part, places, number - at)._replace(chance=None, lasting=False)
 
 
@@ -171,10 +171,10 @@ def _noisy_changes(
     """The steps of a noisy series, the level behind the last one, and the noise around it."""
     values, shares = part.values, part.measure.kind == "share"
     least = part.measure.min_change if rules.at_least is None else rules.at_least
-    found: tuple[noisy.Step, ...] = ()
+    found: tuple[noisy.LevelStep, ...] = ()
     if _is_tested(part):
         ties = [_tie(entry.receipt_id) for entry in part.entries]
-        found = noisy.steps(values, ties, noisy.Rule(chance, least, shares))
+        found = noisy.steps(values, ties, noisy.StepRule(chance, least, shares))
     ends = [*(step.at for step in found[1:]), len(values)]
     changes = [_change(part, step, end - step.at) for step, end in zip(found, ends, strict=False)]
     rest = values[found[-1].at if found else 0 :]
@@ -189,7 +189,7 @@ def _tie(receipt_id: str) -> int:
     return int.from_bytes(digest, "big")
 
 
-def _change(part: _Part, step: noisy.Step, receipts: int) -> Change:
+def _change(part: _Part, step: noisy.LevelStep, receipts: int) -> Change:
     entries = part.entries
     before, behind = entries[step.earliest - 1], entries[step.latest]
     return Change(

@@ -1,7 +1,8 @@
 """What pytest loads in every run: options, markers and the fixture; all else on first use.
 
-Invariant: imports the standard library and pytest only, and does nothing for a test that does not
-ask. torch and the rest of compilediag come in when a test is collected that wants to be watched.
+Invariant: imports the standard library and pytest only, and does nothing for a test without a
+marker, the fixture or the option. torch and the rest of compilediag are imported when a test is
+collected that is to be watched.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from compilediag.pytest_plugin.ledger import Ledger
+    from compilediag.pytest_plugin.fixture import CompileFixture
 
 FIXTURE = "compilediag"
 MARKERS = {
@@ -20,7 +21,7 @@ MARKERS = {
     "compile_budget": "compile_budget(recompiles=, graph_breaks=, frames=, compiles=, "
     "eager_fallbacks=, recordings=, own_code_only=False): the most that the test may have",
     "compile_baseline": "compile_baseline(lane): the test must do no worse than what "
-    "compilediag.lock.json knows of this lane",
+    "compilediag.lock.json has for this lane",
 }
 COUNTED = "compilediag.verdict"
 """The user property that every watched test has."""
@@ -51,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("compilediag_report", "as --compilediag-report", default="")
     parser.addini(
         "compilediag_baseline",
-        "file of the lanes of compile_baseline, seen from the configuration file",
+        "file of the lanes of compile_baseline, relative to the configuration file",
         default="compilediag.lock.json",
     )
     parser.addini(
@@ -84,16 +85,13 @@ def watches_all(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts the plugin's other hooks in place when a test asks for them.
+    """Registers the plugin's other hooks when a test needs them.
 
     Raises:
         pytest.UsageError: a marker or a setting cannot be used as it is written.
     """
-    if watches_all(config):
-        watched = list(items)
-    else:
-        asked: dict[pytest.Item | pytest.Collector, bool] = {}
-        watched = [item for item in items if _asks(item, asked)]
+    everything = watches_all(config)
+    watched = [item for item in items if everything or _is_marked(item)]
     if watched:
         from compilediag.pytest_plugin.hooks import watch_tests
 
@@ -112,35 +110,19 @@ def _refuse(config: pytest.Config, items: list[pytest.Item], why: str) -> None:
     items.clear()
 
 
-def _asks(item: pytest.Item, asked: dict[pytest.Item | pytest.Collector, bool]) -> bool:
-    """The test has a marker, on itself or around it, or the fixture. Collectors are asked once."""
+def _is_marked(item: pytest.Item) -> bool:
+    """The test has a marker, on itself or around it, or the fixture."""
     if FIXTURE in getattr(item, "fixturenames", ()):
         return True
-    if any(mark.name in MARKERS for mark in item.own_markers):
-        return True
-    node: Any = item.parent
-    passed: list[Any] = []
-    found = False
-    while node is not None:
-        known = asked.get(node)
-        if known is not None:
-            found = known
-            break
-        passed.append(node)
-        if any(mark.name in MARKERS for mark in node.own_markers):
-            found = True
-            break
-        node = node.parent
-    asked.update(dict.fromkeys(passed, found))
-    return found
+    return any(mark.name in MARKERS for mark in item.iter_markers())
 
 
 @pytest.fixture
-def compilediag(request: pytest.FixtureRequest) -> Ledger:
+def compilediag(request: pytest.FixtureRequest) -> CompileFixture:
     """What torch.compile does in this test: warmup(), steady(), expect(), assert_frames()."""
-    from compilediag.pytest_plugin.hooks import ledger_of
+    from compilediag.pytest_plugin.hooks import fixture_of
 
-    return ledger_of(request)
+    return fixture_of(request)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,4 +1,4 @@
-"""What is wrong with one block of a test: steady, or with exact counts. Pure."""
+"""Judges a block of a test: one in which nothing may compile, or one with exact counts. Pure."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from compilediag.pytest_plugin.counted import counted
-from compilediag.pytest_plugin.judging import (
-    Problem,
-    behind,
-    blind,
-    number_of,
-    unmeasured,
-    why_nothing_compiled,
-)
-from compilediag.pytest_plugin.listing import Listing
-from compilediag.pytest_plugin.stretch import stretch, unfinished
-from compilediag.runs.pipeline import RunEvents, diagnosis_of
+from compilediag.pytest_plugin import details
+from compilediag.pytest_plugin.blindness import blind, why_nothing_compiled
+from compilediag.pytest_plugin.judged_events import part_of, unfinished
+from compilediag.pytest_plugin.judged_part import JudgedPart
+from compilediag.pytest_plugin.problems import Problem, counted
+from compilediag.receipt.schema.compiles import FrameDetail
 from compilediag.runs.watch import WatchResult
-from compilediag.timeline.timeline import Timeline
 from compilediag.views.format import count
 from compilediag.views.text import clean
 
@@ -29,7 +22,7 @@ _SWITCHED_OFF = ("force_eager", "eager_on_recompile")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A stretch of a test, by the clock of its events."""
+    """A part of a test, by the clock of its events."""
 
     name: str
     where: str
@@ -41,93 +34,91 @@ class Block:
     """Of `torch.compiler.set_stance`, at the beginning, or at the end when it was none then."""
     end: float = float("inf")
 
+    @property
+    def title(self) -> str:
+        """As a failure names it."""
+        return f"{self.name} at {self.where}"
+
     def closed(self, end: float, calls: int, stance: str | None) -> Block:
         """The block at its end; `calls` counts from the beginning of the test."""
         known = self.stance if self.stance in _SWITCHED_OFF else stance
         return replace(self, end=end, calls=calls - self.calls, stance=known)
 
 
-def judge_steady(seen: WatchResult, block: Block) -> list[Problem]:
+def judge_steady(run: WatchResult, block: Block) -> list[Problem]:
     """Every compile of a block in which nothing may compile, and whether quiet means anything."""
-    events = stretch(seen.events, block.start, block.end)
-    inside, diagnosis = diagnosis_of(RunEvents([events], seen.timeline.user_roots))
-    listing = Listing(inside, diagnosis)
-    problems = blind(seen.timeline, seen.diagnosis, seen.calls, quiet=True)
-    details = listing.compiles(inside.compiles)
-    details += [
+    inside = part_of(run, block.start, block.end)
+    problems = blind(run.receipt, run.calls, may_be_quiet=True)
+    lines = details.attempts(inside)
+    lines += [
         f"{clean(event.trigger, limit=60)} began · step {event.step}"
-        for event in unfinished(events)
+        for event in unfinished(inside.events)
     ]
-    if details:
-        details += listing.causes(inside.recompiles)
-        headline = f"{count(len(inside.compiles), 'compile')} where nothing may compile"
-        return [*problems, Problem(headline, tuple(details))]
-    return [*problems, *_hollow(seen, block)]
+    if lines:
+        lines += JudgedPart(inside).behind("recompiles")
+        headline = f"{count(len(inside.timeline.compiles), 'compile')} where nothing may compile"
+        return [*problems, Problem(headline, tuple(lines))]
+    return [*problems, *_hollow(run, block)]
 
 
-def _hollow(seen: WatchResult, block: Block) -> list[Problem]:
+def _hollow(run: WatchResult, block: Block) -> list[Problem]:
     """Reasons for which a quiet block shows nothing."""
-    timeline = seen.timeline
-    if not any(frame.graphs for frame in timeline.frames):
-        reasons = tuple(why_nothing_compiled(timeline, seen.calls))
+    receipt = run.receipt
+    if not receipt.compile.graphs:
+        reasons = why_nothing_compiled(receipt, run.calls)
         return [Problem.of_blindness("nothing has compiled in this test so far", reasons)]
     problems: list[Problem] = []
-    if not block.calls and _calls_are_heard(timeline):
+    calls_are_seen = (receipt.environment.hooks_available or {}).get("compiled_calls", True)
+    if not block.calls and calls_are_seen:
         problems.append(Problem.of_blindness("no compiled callable was called in the block"))
-    given_up = [frame for frame in timeline.frames if frame.limit_hit_step is not None]
-    if given_up:
-        listing = Listing(timeline, seen.diagnosis)
+    if receipt.compile.recompile_limit_hits:
         headline = "torch gave up compiling: what runs eager compiles nothing and is not steady"
-        problems.append(Problem(headline, tuple(listing.eager(given_up))))
+        over = [item for item in receipt.compile.frames_detail if _is_over_limit(item)]
+        problems.append(Problem(headline, tuple(details.eager(receipt, over))))
     if block.stance in _SWITCHED_OFF:
         stance = f"torch.compiler.set_stance({block.stance!r}) is in force"
         problems.append(Problem.of_blindness(stance))
     return problems
 
 
-def _calls_are_heard(timeline: Timeline) -> bool:
-    return all(
-        process.torch is None or process.torch.hooks.get("compiled_calls", True)
-        for process in timeline.processes
-    )
+def _is_over_limit(frame: FrameDetail) -> bool:
+    room = frame.headroom
+    return frame.ran_eager and room.limit is not None and room.variants >= room.limit
 
 
-def judge_exact(seen: WatchResult, block: Block, asked: Mapping[str, int]) -> list[Problem]:
-    """Every count of the block that is not the one that was asked for."""
-    events = stretch(seen.events, block.start, block.end)
-    inside, diagnosis = diagnosis_of(RunEvents([events], seen.timeline.user_roots))
-    listing = Listing(inside, diagnosis)
-    found = counted(inside, diagnosis.causes)
-    problems = blind(seen.timeline, seen.diagnosis, seen.calls, quiet=True)
-    for name, expected in asked.items():
-        number = found.number(name)
+def judge_exact(run: WatchResult, block: Block, expected: Mapping[str, int]) -> list[Problem]:
+    """Every count of the block that is not the expected one."""
+    inside = JudgedPart(part_of(run, block.start, block.end))
+    problems = blind(run.receipt, run.calls, may_be_quiet=True)
+    for name, wanted in expected.items():
+        number = inside.count(name)
         if number is None:
-            problems.append(unmeasured(name))
-        elif number != expected:
-            headline = f"{number_of(name, number)}, expected {expected}"
-            problems.append(Problem(headline, tuple(behind(name, found, listing))))
-    if not problems and not any(asked.values()):
-        problems = _hollow(seen, block)
+            problems.append(Problem.of_unmeasured(name))
+        elif number != wanted:
+            headline = f"{counted(name, number)}, expected {wanted}"
+            problems.append(Problem(headline, tuple(inside.behind(name))))
+    if not problems and not any(expected.values()):
+        problems = _hollow(run, block)
     return problems
 
 
-def judge_frames(seen: WatchResult, asked: Mapping[str, int], *, others: bool) -> list[Problem]:
-    """Every function that has not been compiled as often as was asked for."""
-    timeline = seen.timeline
-    listing = Listing(timeline, seen.diagnosis)
+def judge_frames(run: WatchResult, expected: Mapping[str, int], *, others: bool) -> list[Problem]:
+    """Every function that has not been compiled as often as expected."""
+    part, frames = JudgedPart(run), run.receipt.compile.frames_detail
     found = Counter[str]()
-    for frame in timeline.frames:
-        found[frame.where.function] += frame.compiles
-    names = [*asked, *(name for name in found if name not in asked and not others and found[name])]
-    problems = blind(timeline, seen.diagnosis, seen.calls, quiet=bool(found))
-    for name in names:
-        expected = asked.get(name, 0)
-        if found[name] != expected:
-            frames = [frame for frame in timeline.frames if frame.where.function == name]
-            again = [item for item in timeline.recompiles if item.frame.function == name]
-            wanted = f"expected {expected}" if name in asked else "expected no other function"
-            times = count(found[name], "time")
-            headline = f"{clean(name, limit=80)} was compiled {times}, {wanted}"
-            details = (*listing.frames(frames), *listing.causes(again))
-            problems.append(Problem(headline, details))
+    for item in frames:
+        found[item.frame.function] += item.compiles
+    unnamed = [name for name in found if name not in expected and not others and found[name]]
+    problems = blind(run.receipt, run.calls, may_be_quiet=bool(found))
+    for name in (*expected, *unnamed):
+        if found[name] == expected.get(name, 0):
+            continue
+        again = (*part.recompiles, *part.failed_recompiles)
+        wanted = f"expected {expected[name]}" if name in expected else "expected no other function"
+        headline = f"{clean(name, limit=80)} was compiled {count(found[name], 'time')}, {wanted}"
+        lines = (
+            *details.frames(item for item in frames if item.frame.function == name),
+            *part.causes(tuple(item for item in again if item.frame.function == name)),
+        )
+        problems.append(Problem(headline, lines))
     return problems

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from compilediag.pytest_plugin import FIXTURE
+from compilediag.pytest_plugin.fixture import CompileFixture
 from compilediag.pytest_plugin.isolation import own_cache_folder
 from compilediag.pytest_plugin.lanes import open_baseline
-from compilediag.pytest_plugin.ledger import Ledger
-from compilediag.pytest_plugin.marks import BadMark, Demands, demands_of, two_lanes
-from compilediag.pytest_plugin.running import WatchedTest
+from compilediag.pytest_plugin.marks import BadMark, Requirements, requirements_of, shared_lanes
 from compilediag.pytest_plugin.settings import settings_of
+from compilediag.pytest_plugin.watcher import WatchedTest
 
 _WATCHED = pytest.StashKey[WatchedTest]()
 
@@ -25,34 +25,34 @@ def watch_tests(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
         pytest.UsageError: with every marker and setting that cannot be used.
     """
     settings = settings_of(config)
-    demands: dict[str, Demands] = {}
+    tests: dict[str, Requirements] = {}
     wrong: list[str] = []
     for item in items:
         try:
-            demands[item.nodeid] = demand = demands_of(item)
+            tests[item.nodeid] = required = requirements_of(item)
         except BadMark as error:
             wrong.append(f"{item.nodeid}: {error}")
             continue
-        item.stash[_WATCHED] = WatchedTest(item, demand, settings)
-    wrong += two_lanes(demands)
+        item.stash[_WATCHED] = WatchedTest(item, required, settings)
+    wrong += shared_lanes(tests)
     if wrong:
         raise pytest.UsageError("compilediag: " + "\n  ".join(wrong))
-    if any(demand.lane is not None for demand in demands.values()):
+    if any(required.lane is not None for required in tests.values()):
         open_baseline(config, settings)
     own_cache_folder(config)
     if not config.pluginmanager.has_plugin(_Hooks.NAME):
         config.pluginmanager.register(_Hooks(), _Hooks.NAME)
 
 
-def ledger_of(request: pytest.FixtureRequest) -> Ledger:
-    """The ledger of the test that asks for the fixture."""
+def fixture_of(request: pytest.FixtureRequest) -> CompileFixture:
+    """The fixture of the test that requests it."""
     test = request.node.stash.get(_WATCHED, None)
-    if test is None or test.ledger is None:
+    if test is None or test.fixture is None:
         raise pytest.UsageError(
             "the fixture `compilediag` must be an argument of the test or of one of its fixtures: "
-            "asked for later, it has not seen what the test compiled"
+            "requested later, it has not seen what the test compiled"
         )
-    return test.ledger
+    return test.fixture
 
 
 class _Hooks:

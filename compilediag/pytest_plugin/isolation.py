@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import sys
@@ -19,7 +18,7 @@ def own_cache_folder(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", {}).get("workerid")
     if worker is None or CACHE_VARIABLE in os.environ:
         return
-    name = re.sub(r"[^\w.-]", "_", f"torchinductor_{_user()}_{worker}")
+    name = re.sub(r"[^\w.-]", "_", f"torchinductor_{os.getuid()}_{worker}")
     folder = os.path.join(tempfile.gettempdir(), name)
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -28,13 +27,6 @@ def own_cache_folder(config: pytest.Config) -> None:
         ours = False
     # What lies there is loaded as code: a folder somebody else has put there is not used.
     os.environ[CACHE_VARIABLE] = folder if ours else tempfile.mkdtemp(prefix=f"{name}_")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (ImportError, KeyError, OSError):  # no such user in this container
-        return str(os.getuid())
 
 
 def forget_compiled_code() -> None:

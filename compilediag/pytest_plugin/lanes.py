@@ -7,29 +7,30 @@ writes, once, at the end of the session.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 
-from compilediag.compare.gate.baseline import Baseline, LaneBaseline, read, text_of
+from compilediag.compare.gate.baseline import Baseline, read, text_of
 from compilediag.compare.gate.baseline_file import read_lock, write_lock
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.compare.gate.update import recorded
+from compilediag.compare.run_baseline import LaneBaseline
 from compilediag.errors import BaselineUnreadable, CompilediagError
-from compilediag.pytest_plugin.judging import Problem
-from compilediag.pytest_plugin.listing import Listing
-from compilediag.pytest_plugin.marks import Demands
+from compilediag.pytest_plugin.judged_part import JudgedPart
+from compilediag.pytest_plugin.marks import Requirements
+from compilediag.pytest_plugin.problems import Problem
 from compilediag.pytest_plugin.settings import Settings, baseline_of
 from compilediag.runs.watch import WatchResult
 from compilediag.views.format import count, seconds
 from compilediag.views.text import clean
 
 UPDATE = "pytest --compilediag-update"
-_LOCK = pytest.StashKey[Baseline]()
+_BASELINE = pytest.StashKey[Baseline]()
 _CHANGED = pytest.StashKey[dict[str, str]]()
 """Lanes to be written, each as the text of a baseline that holds it alone."""
-_TOLD = pytest.StashKey[list[str]]()
+_MESSAGES = pytest.StashKey[list[str]]()
 
 
 def open_baseline(config: pytest.Config, settings: Settings) -> None:
@@ -38,75 +39,75 @@ def open_baseline(config: pytest.Config, settings: Settings) -> None:
     Raises:
         pytest.UsageError: the file is no baseline, or is damaged.
     """
+    exists = settings.baseline.exists()
     try:
-        config.stash[_LOCK] = (
-            read_lock(settings.baseline) if settings.baseline.exists() else Baseline()
-        )
+        config.stash[_BASELINE] = read_lock(settings.baseline) if exists else Baseline()
     except BaselineUnreadable as error:
         raise pytest.UsageError(f"compile_baseline: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class AgainstLane:
-    """What a lane says of a test: what is worse, and how much is better."""
+class LaneResult(NamedTuple):
+    """A test compared with its lane."""
 
     problems: list[Problem]
+    """What is worse."""
     improvements: int = 0
+    """How much is better."""
 
 
 def judge_lane(
-    config: pytest.Config, seen: WatchResult, demands: Demands, settings: Settings
-) -> AgainstLane:
+    config: pytest.Config, run: WatchResult, required: Requirements, settings: Settings
+) -> LaneResult:
     """What is worse than the lane allows; in an update nothing is, and the lane is kept to be
     written."""
-    lock, name = config.stash[_LOCK], str(demands.lane)
+    baseline, name = config.stash[_BASELINE], str(required.lane)
     if settings.update:
-        return AgainstLane(_keep(config, seen, lock, name))
+        return LaneResult(_keep(config, run, baseline.lane(name), name))
     judgement = judge(
-        seen.receipt,
-        baseline=lock.lane(name),
+        run.receipt,
+        baseline=baseline.lane(name),
         baseline_name=settings.baseline.name,
         strict=settings.strict,
-        own_code_only=demands.own_code_only,
+        own_code_only=required.own_code_only,
         lane=name,
     )
-    problems = _problems(judgement, seen, absent=lock.lane(name) is None)
-    return AgainstLane(problems, len(judgement.improvements))
+    problems = _problems(judgement, run, absent=baseline.lane(name) is None)
+    return LaneResult(problems, len(judgement.improvements))
 
 
-def judge_limits(seen: WatchResult, settings: Settings) -> list[Problem]:
+def judge_limits(run: WatchResult, settings: Settings) -> list[Problem]:
     """What breaks the limits of `compilediag_fail_on`."""
-    return _problems(judge(seen.receipt, limits=settings.limits), seen, absent=False)
+    return _problems(judge(run.receipt, limits=settings.limits), run, absent=False)
 
 
-def _problems(judgement: Judgement, seen: WatchResult, *, absent: bool) -> list[Problem]:
+def _problems(judgement: Judgement, run: WatchResult, *, absent: bool) -> list[Problem]:
     if judgement.passed:
         return []
-    about = f"lane {clean(judgement.lane)!r}: " if judgement.baseline is not None else ""
-    against = f" against {clean(judgement.baseline)}" if judgement.baseline is not None else ""
+    about, against = "", f" by compilediag_fail_on ({', '.join(judgement.limits)})"
+    if judgement.baseline is not None:
+        about = f"lane {clean(judgement.lane)!r}: "
+        against = f" against {clean(judgement.baseline)}"
     items = judgement.failures or judgement.improvements
-    details = [line for item in items for line in _lines(item, seen)]
+    part = JudgedPart(run)
+    details = [line for item in items for line in _lines(item, part)]
     if not judgement.judged:
-        headline = f"{about}{clean(items[0].message)}"
         hint = [f"  {UPDATE} writes it"] if absent else []
         rest = details[1:] if len(items) == 1 else details
-        return [Problem.of_blindness(headline, [*rest, *hint])]
+        return [Problem.of_blindness(f"{about}{clean(items[0].message)}", [*rest, *hint])]
     word = "reason to fail" if len(items) == 1 else "reasons to fail"
     if not judgement.failures:
-        word = "improvement, which" if len(items) == 1 else "improvements, which"
-        word += f" compilediag_strict_improvement wants written: {UPDATE}"
-    if judgement.baseline is None:
-        against = f" by compilediag_fail_on ({', '.join(judgement.limits)})"
+        word = "improvement" if len(items) == 1 else "improvements"
+        against += f", not written yet (compilediag_strict_improvement): {UPDATE}"
     return [Problem(f"{about}{len(items)} {word}{against}", tuple(details))]
 
 
-def _lines(item: Item, seen: WatchResult) -> Iterable[str]:
-    """An item in full; a cause with everything the events know of it."""
+def _lines(item: Item, part: JudgedPart) -> Iterable[str]:
+    """An item in full; a cause with everything that is behind it."""
     if item.kind == "cause":
-        told = Listing(seen.timeline, seen.diagnosis).cause_of(item.rule, item.variable)
-        if told:
+        lines = part.cause(item.rule, item.variable)
+        if lines:
             was = "" if item.before is None else f" (the baseline has {item.before})"
-            return [f"{told[0]}{was}", *told[1:]]
+            return [f"{lines[0]}{was}", *lines[1:]]
     lines = [clean(item.message)]
     if item.file is not None:
         line = f":{item.line}" if item.line else ""
@@ -121,22 +122,24 @@ def _lines(item: Item, seen: WatchResult) -> Iterable[str]:
 # --- writing ---------------------------------------------------------------------------------
 
 
-def _keep(config: pytest.Config, seen: WatchResult, lock: Baseline, name: str) -> list[Problem]:
-    made = recorded(seen.receipt, lock.lane(name), lane=name)
-    if made.doubts:
-        doubts = tuple(clean(doubt) for doubt in made.doubts[1:])
-        return [Problem(f"lane {clean(name)!r} is not written: {clean(made.doubts[0])}", doubts)]
+def _keep(
+    config: pytest.Config, run: WatchResult, known: LaneBaseline | None, name: str
+) -> list[Problem]:
+    made = recorded(run.receipt, known, lane=name)
+    if made.inconclusive:
+        why, *more = (clean(reason) for reason in made.inconclusive)
+        return [Problem(f"lane {clean(name)!r} is not written: {why}", tuple(more))]
     text = text_of(Baseline((made.lane,)))
     if hasattr(config, "workeroutput"):
         output: dict[str, dict[str, str]] = getattr(config, "workeroutput")  # noqa: B009
         output.setdefault("compilediag_lanes", {})[name] = text
     else:
-        config.stash.setdefault(_CHANGED, {})[name] = text
+        receive(config, {name: text})
     return []
 
 
 def receive(config: pytest.Config, lanes: Mapping[str, str]) -> None:
-    """The lanes that a worker has recorded."""
+    """The lanes that were recorded, here or by a worker."""
     config.stash.setdefault(_CHANGED, {}).update(lanes)
 
 
@@ -148,7 +151,7 @@ def write(session: pytest.Session) -> None:
         return
     path, changed = baseline_of(config), config.stash.setdefault(_CHANGED, {})
     if not changed:
-        config.stash[_TOLD] = [f"{path.name}: no lane was recorded"]
+        config.stash[_MESSAGES] = [f"{path.name}: no lane was recorded"]
         return
     try:
         known = read_lock(path) if path.exists() else Baseline()
@@ -156,25 +159,21 @@ def write(session: pytest.Session) -> None:
         different = write_lock(path, known.with_lanes(lanes))
     except CompilediagError as error:
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
-        config.stash[_TOLD] = [f"nothing was written: {error}"]
+        config.stash[_MESSAGES] = [f"nothing was written: {error}"]
         return
-    said = "written to" if different else "already in"
-    config.stash[_TOLD] = [f"{count(len(lanes), 'lane')} {said} {path.name}", *_unexplained(lanes)]
+    how = "written to" if different else "already in"
+    messages = [f"{count(len(lanes), 'lane')} {how} {path.name}", *_unexplained(lanes)]
+    config.stash[_MESSAGES] = messages
 
 
 def _unexplained(lanes: Sequence[LaneBaseline]) -> list[str]:
-    """What the baseline now allows although nobody has said why."""
-    silent = [
-        item
-        for lane in lanes
-        for item in (*lane.causes, *lane.breaks, *lane.fallbacks)
-        if not item.reason
-    ]
-    if not silent:
+    """What the baseline now allows without a reason."""
+    items = [item for lane in lanes for item in lane.allowed if not item.reason]
+    if not items:
         return []
-    return [f'{count(len(silent), "item")} allowed without a reason: add "reason" in the file']
+    return [f'{count(len(items), "item")} allowed without a reason: add "reason" in the file']
 
 
-def written_lanes(config: pytest.Config) -> list[str]:
-    """What to say of the update at the end of the session."""
-    return config.stash.setdefault(_TOLD, [])
+def update_messages(config: pytest.Config) -> list[str]:
+    """The result of the update, for the end of the session."""
+    return config.stash.setdefault(_MESSAGES, [])

@@ -10,21 +10,21 @@ from typing import Any, cast
 import pytest
 
 COUNTS = ("recompiles", "graph_breaks", "frames", "compiles", "eager_fallbacks", "recordings")
-"""What a budget can name, in the order in which it is told."""
+"""What a budget can name, in the order in which it is shown."""
 
-_LONGEST_LANE = 200
+_MAX_LANE_CHARS = 200
 
 Level = Sequence[pytest.Mark]
 """The marks of one place: a parameter, a function, a class, a module."""
 
 
 class BadMark(Exception):
-    """A marker cannot be used as it is written; the message says why and what would do."""
+    """A marker cannot be used as it is written; the message gives the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Demands:
-    """What the markers of one test ask of it."""
+class Requirements:
+    """What the markers of one test require of it."""
 
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
     """The most of each count, over the whole test."""
@@ -39,8 +39,8 @@ class Demands:
         return bool(self.limits) or self.warmup is not None or self.lane is not None
 
 
-def demands_of(item: pytest.Item) -> Demands:
-    """The demands of a test: of each marker, the one nearest to it.
+def requirements_of(item: pytest.Item) -> Requirements:
+    """The requirements of a test: of each marker, the one nearest to it.
 
     `zero_recompiles` and a budget of recompiles contradict each other; from different places, the
     nearer one holds.
@@ -57,7 +57,7 @@ def demands_of(item: pytest.Item) -> Demands:
     if warmup is not None and "recompiles" in limits:
         if zero_at == budget_at:
             raise BadMark(
-                f"{_spelled(zero)} allows no recompile and {_spelled(budget)} sets another "
+                f"{_source_of(zero)} allows no recompile and {_source_of(budget)} sets another "
                 "budget of them at the same place: keep one of the two"
             )
         if budget_at < zero_at:
@@ -65,7 +65,7 @@ def demands_of(item: pytest.Item) -> Demands:
         else:
             del limits["recompiles"]
     lane = _lane(baseline, item) if baseline is not None else None
-    return Demands(limits, own_code_only, warmup, lane)
+    return Requirements(limits, own_code_only, warmup, lane)
 
 
 def _levels(item: pytest.Item) -> Iterator[Level]:
@@ -94,33 +94,35 @@ def _own_marks(owner: type) -> Level:
 
 
 def _nearest(levels: Sequence[Level], name: str) -> tuple[int, pytest.Mark | None]:
-    for place, level in enumerate(levels):
+    for index, level in enumerate(levels):
         found = [mark for mark in level if mark.name == name]
         if len(found) > 1:
-            both = " and ".join(_spelled(mark) for mark in found)
+            both = " and ".join(_source_of(mark) for mark in found)
             raise BadMark(f"{both} stand at the same place: write one marker with both")
         if found:
-            return place, found[0]
+            return index, found[0]
     return len(levels), None
 
 
 def _budget(mark: pytest.Mark) -> tuple[dict[str, int], bool]:
     if mark.args:
-        raise BadMark(f"{_spelled(mark)}: name the counts, as in compile_budget(recompiles=0)")
+        raise BadMark(f"{_source_of(mark)}: name the counts, as in compile_budget(recompiles=0)")
     values = dict(mark.kwargs)
     own_code_only = values.pop("own_code_only", False)
     if not isinstance(own_code_only, bool):
-        raise BadMark(f"{_spelled(mark)}: own_code_only is True or False")
+        raise BadMark(f"{_source_of(mark)}: own_code_only is True or False")
     if not values:
-        raise BadMark(f"{_spelled(mark)} limits nothing: name at least one of {', '.join(COUNTS)}")
-    return checked_counts(values, _spelled(mark)), own_code_only
+        raise BadMark(
+            f"{_source_of(mark)} limits nothing: name at least one of {', '.join(COUNTS)}"
+        )
+    return checked_counts(values, _source_of(mark)), own_code_only
 
 
 def checked_counts(values: Mapping[str, object], where: str) -> dict[str, int]:
-    """Counts by name, all known and none negative.
+    """Counts by name, after checking the names and that no number is negative.
 
     Raises:
-        BadMark: a name or a number is none.
+        BadMark: there is no such count, or a number is negative or no whole number.
     """
     for name, value in values.items():
         if name not in COUNTS:
@@ -135,10 +137,10 @@ def checked_counts(values: Mapping[str, object], where: str) -> dict[str, int]:
 def _warmup(mark: pytest.Mark) -> int:
     unknown = [name for name in mark.kwargs if name != "warmup"]
     if unknown or len(mark.args) + len(mark.kwargs) > 1:
-        raise BadMark(f"{_spelled(mark)}: it takes only warmup, a number of steps (default 1)")
+        raise BadMark(f"{_source_of(mark)}: it takes only warmup, a number of steps (default 1)")
     value = mark.args[0] if mark.args else mark.kwargs.get("warmup", 1)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise BadMark(f"{_spelled(mark)}: warmup is a whole number of steps, not {value!r}")
+        raise BadMark(f"{_source_of(mark)}: warmup is a whole number of steps, not {value!r}")
     return value
 
 
@@ -146,29 +148,29 @@ def _lane(mark: pytest.Mark, item: pytest.Item) -> str:
     """The marker's lane; a test with parameters has one lane for each of them."""
     lane = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
     if not isinstance(lane, str) or not lane.strip() or not lane.isprintable():
-        raise BadMark(f'{_spelled(mark)}: give the lane a name, as in compile_baseline("train")')
+        raise BadMark(f'{_source_of(mark)}: give the lane a name, as in compile_baseline("train")')
     parameters = getattr(getattr(item, "callspec", None), "id", None)
     name = f"{lane}[{parameters}]" if parameters is not None else lane
-    if len(name) > _LONGEST_LANE:
-        raise BadMark(f"{_spelled(mark)}: the name of the lane is longer than {_LONGEST_LANE}")
+    if len(name) > _MAX_LANE_CHARS:
+        raise BadMark(f"{_source_of(mark)}: the name of the lane is longer than {_MAX_LANE_CHARS}")
     return name
 
 
-def _spelled(mark: pytest.Mark | None) -> str:
+def _source_of(mark: pytest.Mark | None) -> str:
     """The marker as it is written in the source."""
     if mark is None:
         return ""
-    told = [repr(value) for value in mark.args]
-    told += [f"{name}={value!r}" for name, value in mark.kwargs.items()]
-    return f"{mark.name}({', '.join(told)})"
+    arguments = [repr(value) for value in mark.args]
+    arguments += [f"{name}={value!r}" for name, value in mark.kwargs.items()]
+    return f"{mark.name}({', '.join(arguments)})"
 
 
-def two_lanes(demands: Mapping[str, Demands]) -> Iterator[str]:
-    """What to say of lanes that several tests have; `demands` by node id."""
+def shared_lanes(tests: Mapping[str, Requirements]) -> Iterator[str]:
+    """Sentences about lanes that several tests have; `tests` by node id."""
     holders: dict[str, list[str]] = {}
-    for node, demand in demands.items():
-        if demand.lane is not None:
-            holders.setdefault(demand.lane, []).append(node)
+    for node, required in tests.items():
+        if required.lane is not None:
+            holders.setdefault(required.lane, []).append(node)
     for lane, nodes in holders.items():
         if len(nodes) > 1:
             yield f"two lanes are called {lane!r}: {nodes[0]} and {nodes[1]}; name each test's own"

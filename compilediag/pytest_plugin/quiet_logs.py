@@ -18,15 +18,15 @@ from compilediag_harness.torch_internals.torch_logs import log_internals
 TRACE_LOGGER = "torch.__trace"
 
 
-class _OnlyAsked(logging.Filter):
-    """Lets through the artifacts that the user asked torch for."""
+class _OnlyEnabledByUser(logging.Filter):
+    """Passes the artifacts that the user enabled."""
 
-    def __init__(self, unasked: frozenset[str]) -> None:
+    def __init__(self, not_enabled: frozenset[str]) -> None:
         super().__init__()
-        self._unasked = unasked
+        self._not_enabled = not_enabled
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return artifact_of(record.name) not in self._unasked
+        return artifact_of(record.name) not in self._not_enabled
 
 
 class QuietLogs:
@@ -34,16 +34,16 @@ class QuietLogs:
 
     def __init__(self) -> None:
         self._guarded: list[logging.Logger] = []
-        self._filtered: list[tuple[logging.Handler, _OnlyAsked]] = []
+        self._filtered: list[tuple[logging.Handler, _OnlyEnabledByUser]] = []
 
     def __enter__(self) -> None:
-        only_asked = _OnlyAsked(_unasked())
+        only_enabled = _OnlyEnabledByUser(_not_enabled())
         for name, logger in list(logging.root.manager.loggerDict.items()):
             if not isinstance(logger, logging.Logger) or name.partition(".")[0] != "torch":
                 continue
             # A guarded logger belongs to another test that is still in force.
             if not logger.propagate and "addHandler" not in vars(logger):
-                self._guard(logger, only_asked)
+                self._guard(logger, only_enabled)
 
     def __exit__(
         self,
@@ -53,36 +53,36 @@ class QuietLogs:
     ) -> None:
         for logger in self._guarded:
             vars(logger).pop("addHandler", None)
-        for handler, only_asked in self._filtered:
-            handler.removeFilter(only_asked)
+        for handler, only_enabled in self._filtered:
+            handler.removeFilter(only_enabled)
         self._guarded, self._filtered = [], []
 
-    def _guard(self, logger: logging.Logger, only_asked: _OnlyAsked) -> None:
+    def _guard(self, logger: logging.Logger, only_enabled: _OnlyEnabledByUser) -> None:
         """Treats pytest's handlers that are there, and those that come later (subtests)."""
         for handler in list(logger.handlers):
-            if _is_of_pytest(handler) and not self._may_stay(logger, handler, only_asked):
+            if _is_of_pytest(handler) and not self._may_stay(logger, handler, only_enabled):
                 logger.removeHandler(handler)
         add: Callable[[logging.Handler], None] = logger.addHandler
 
         def add_guarded(hdlr: logging.Handler) -> None:
-            if not _is_of_pytest(hdlr) or self._may_stay(logger, hdlr, only_asked):
+            if not _is_of_pytest(hdlr) or self._may_stay(logger, hdlr, only_enabled):
                 add(hdlr)
 
         logger.addHandler = add_guarded
         self._guarded.append(logger)
 
     def _may_stay(
-        self, logger: logging.Logger, handler: logging.Handler, only_asked: _OnlyAsked
+        self, logger: logging.Logger, handler: logging.Handler, only_enabled: _OnlyEnabledByUser
     ) -> bool:
         if logger.name == TRACE_LOGGER:
             return False
-        if only_asked not in handler.filters:
-            handler.addFilter(only_asked)
-            self._filtered.append((handler, only_asked))
+        if only_enabled not in handler.filters:
+            handler.addFilter(only_enabled)
+            self._filtered.append((handler, only_enabled))
         return True
 
 
-def _unasked() -> frozenset[str]:
+def _not_enabled() -> frozenset[str]:
     """The artifacts that are not in force yet, and that watching puts in force."""
     internals = log_internals()
     if internals is None:

@@ -10,8 +10,6 @@ import pytest
 from compilediag.compare.gate.expression import Limit, parse_limits
 from compilediag.errors import UsageError
 
-Config = pytest.Config
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -49,6 +47,6 @@ def settings_of(config: pytest.Config) -> Settings:
 
 
 def baseline_of(config: pytest.Config) -> Path:
-    """The file of the lanes, seen from the folder of the configuration file."""
+    """The file of the lanes, relative to the folder of the configuration file."""
     folder = config.inipath.parent if config.inipath is not None else config.rootpath
     return folder / str(config.getini("compilediag_baseline"))

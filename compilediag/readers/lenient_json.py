@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 def parse(payload: bytes) -> Any:
     """The value; None where it is no JSON. Never raises.
 
-    What only Python writes becomes null (NaN, Infinity) or "?" (lone surrogates).
+    Spellings that only Python writes become null (NaN, Infinity) and "\\ufffd" (lone surrogates).
     """
     try:
         return msgspec.json.decode(payload)
@@ -19,12 +20,30 @@ def parse(payload: bytes) -> Any:
         pass
     try:
         text = payload.decode("utf-8", "replace")
-        # The escape of a lone surrogate, "\ud800", is replaced on the way back.
         value = json.loads(text, parse_constant=lambda _: None)
-        plain = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-        return json.loads(plain)
+        return map_json(value, without_surrogates, without_surrogates)
     except (ValueError, RecursionError):
         return None
+
+
+def map_json(
+    value: Any, leaf: Callable[[Any], Any], name: Callable[[str], str] | None = None
+) -> Any:
+    """A copy of JSON values, at any depth: what is neither object nor list goes through `leaf`,
+    the names of members through `name`."""
+    if isinstance(value, Mapping):
+        members = cast(Mapping[str, Any], value).items()
+        return {name(key) if name else key: map_json(item, leaf, name) for key, item in members}
+    if isinstance(value, (list, tuple)):
+        return [map_json(item, leaf, name) for item in cast(Sequence[Any], value)]
+    return leaf(value)
+
+
+def without_surrogates(value: Any) -> Any:
+    """A text that UTF-8 can encode; everything else as it is."""
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-8", "replace").decode()
+    return value
 
 
 def parse_object(payload: bytes) -> dict[str, Any] | None:

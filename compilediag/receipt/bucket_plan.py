@@ -1,12 +1,14 @@
-"""Buckets for the sizes that a receipt knows: per callable, against the usual rules of thumb.
+"""Buckets for the sizes in a receipt: per callable, beside the usual rules of thumb.
 
-Pure: the receipt's ledger of calls gives the sizes with their counts; where there is none, the
-recompiles give the sizes alone.
+The invocations in the receipt give the sizes with their counts; where there are none, the
+recompiles give the sizes alone. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
@@ -21,15 +23,16 @@ from compilediag_harness.shapes.grids import GridPlan, plan_grid
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import CompileEvent
+    from compilediag.receipt.schema.invocations import VaryingSizesRecord
     from compilediag.receipt.schema.receipt import Receipt
 
 STEP = 8
-"""The rule of thumb that the plan is compared with: multiples of it."""
+"""A rule of thumb that the plan is compared with: buckets at its multiples."""
 
 _RULE = "CD105"
 
 
-class Limits(NamedTuple):
+class PlanLimits(NamedTuple):
     """What a plan must keep to."""
 
     graphs: int = 8
@@ -41,7 +44,7 @@ class Limits(NamedTuple):
 
 
 class Alternative(NamedTuple):
-    """A rule of thumb, or the plan itself."""
+    """The plan itself, or a rule of thumb."""
 
     name: str
     graphs: int
@@ -58,7 +61,7 @@ class FixedSizes(NamedTuple):
     """Of each axis."""
 
 
-class SizePlan(NamedTuple):
+class CallablePlan(NamedTuple):
     """One callable whose sizes change."""
 
     name: str
@@ -79,7 +82,7 @@ class SizePlan(NamedTuple):
     fixed: FixedSizes | None = None
     """Of a callable that pads already."""
     padded_calls: int = 0
-    """Calls among them whose sizes are those that a `FixedShape` had padded to."""
+    """Calls among them at sizes that a `FixedShape` had padded to."""
 
     @property
     def counts(self) -> dict[int, int]:
@@ -87,7 +90,7 @@ class SizePlan(NamedTuple):
         return _first_sizes(self.varying)
 
 
-def plans_of(receipt: Receipt, limits: Limits) -> tuple[SizePlan, ...]:
+def bucket_plans(receipt: Receipt, limits: PlanLimits) -> tuple[CallablePlan, ...]:
     """A plan for each callable whose sizes change, those called most first. What a `FixedShape`
     wraps is planned by the sizes of the batches that came, not by those it padded them to.
 
@@ -96,11 +99,11 @@ def plans_of(receipt: Receipt, limits: Limits) -> tuple[SizePlan, ...]:
     """
     found = [*_from_fixed(receipt, limits), *_from_calls(receipt, limits)]
     if not found and receipt.shapes is None:
-        found = list(_from_recompiles(receipt, limits))
+        found = [*_from_recompiles(receipt, limits)]
     return tuple(sorted(found, key=lambda item: -sum(item.varying.counts)))
 
 
-def spelled(item: SizePlan) -> dict[str, object]:
+def plan_json(item: CallablePlan) -> dict[str, object]:
     """One plan, ready for JSON."""
     varying, grid = item.varying, item.grid
     return {
@@ -120,33 +123,31 @@ def spelled(item: SizePlan) -> dict[str, object]:
     }
 
 
-def _from_fixed(receipt: Receipt, limits: Limits) -> Iterator[SizePlan]:
+def _from_fixed(receipt: Receipt, limits: PlanLimits) -> Iterator[CallablePlan]:
     for item in () if receipt.shapes is None else receipt.shapes.fixed:
         asked = item.asked
         if asked is None or len(asked.dims) != len(item.axes) or not any(map(all, asked.sizes)):
             continue
-        varying = VaryingSizes(asked.dims, asked.sizes, asked.counts, asked.other_calls)
+        varying = _varying(asked)
         found = _planned(item.name, item.file, item.line, varying, limits, counted=True)
-        now = (
-            []
-            if item.padding_waste_fraction is None
-            else [Alternative("as it ran", len(item.sizes), item.padding_waste_fraction)]
-        )
-        first, *others = found.alternatives or (None,)
+        now: list[Alternative] = []
+        if item.padding_waste_fraction is not None:
+            now = [Alternative("as it ran", len(item.sizes), item.padding_waste_fraction)]
         yield found._replace(
             fixed=FixedSizes(item.axes, item.buckets),
-            alternatives=() if first is None else (first, *now, *others),
+            alternatives=(*found.alternatives[:1], *now, *found.alternatives[1:])
+            if found.alternatives
+            else (),
         )
 
 
-def _from_calls(receipt: Receipt, limits: Limits) -> Iterator[SizePlan]:
+def _from_calls(receipt: Receipt, limits: PlanLimits) -> Iterator[CallablePlan]:
     for item in receipt.invocations:
         if item.padded_calls >= item.calls > 0:
-            continue  # the sizes are those of a FixedShape, which is planned by what it was given
-        told = item.varying
-        if told is not None:
-            varying = VaryingSizes(told.dims, told.sizes, told.counts, told.other_calls)
-        else:  # a receipt of before sizes were kept has the most frequent shapes
+            continue  # at the sizes of a FixedShape, which is planned by the batches passed to it
+        if item.varying is not None:
+            varying = _varying(item.varying)
+        else:  # an old receipt has no sizes, only the most frequent shapes
             shapes = [(shape.shapes, shape.count) for shape in item.shapes]
             varying = varying_sizes([*shapes, (None, item.other_shapes)])
         if varying is not None:
@@ -154,17 +155,20 @@ def _from_calls(receipt: Receipt, limits: Limits) -> Iterator[SizePlan]:
             yield found._replace(complete=item.complete, padded_calls=item.padded_calls)
 
 
-def _from_recompiles(receipt: Receipt, limits: Limits) -> Iterator[SizePlan]:
+def _varying(record: VaryingSizesRecord) -> VaryingSizes:
+    return VaryingSizes(record.dims, record.sizes, record.counts, record.other_calls)
+
+
+def _from_recompiles(receipt: Receipt, limits: PlanLimits) -> Iterator[CallablePlan]:
     """The sizes that recompiles met, and those they were compared with."""
-    seen: dict[tuple[str, str, int], dict[str, None]] = {}
+    shapes: dict[tuple[str, str, int], dict[str, None]] = {}
     for event in receipt.compile.events:
         frame = event.frame
-        texts = seen.setdefault((frame.function, frame.file, frame.line), {})
+        texts = shapes.setdefault((frame.function, frame.file, frame.line), {})
         for which in ("expected", "actual"):
-            text = _shapes_of(event, which)
-            if text:
+            if text := _shapes_of(event, which):
                 texts[text] = None
-    for (function, file, line), texts in seen.items():
+    for (function, file, line), texts in shapes.items():
         varying = varying_sizes((text, 1) for text in texts)
         if varying is not None:
             yield _planned(function, file, line, varying, limits, counted=False)
@@ -184,10 +188,10 @@ def _planned(
     file: str | None,
     line: int | None,
     varying: VaryingSizes,
-    limits: Limits,
+    limits: PlanLimits,
     *,
     counted: bool,
-) -> SizePlan:
+) -> CallablePlan:
     buckets, grid, alternatives = None, None, ()
     dims = len(varying.dims)
     if dims == 1:
@@ -200,18 +204,18 @@ def _planned(
             multiples=(limits.multiple, limits.multiple),
         )
         alternatives = (Alternative("planned", grid.graphs, grid.waste),)
-    return SizePlan(name, file, line, varying, counted, buckets, grid, alternatives)
+    return CallablePlan(name, file, line, varying, counted, buckets, grid, alternatives)
 
 
 def _first_sizes(varying: VaryingSizes) -> dict[int, int]:
-    counts: dict[int, int] = {}
+    counts: Counter[int] = Counter()
     for sizes, count in zip(varying.sizes, varying.counts, strict=True):
-        counts[sizes[0]] = counts.get(sizes[0], 0) + count
-    return counts
+        counts[sizes[0]] += count
+    return dict(counts)
 
 
 def _one_size(
-    counts: Mapping[int, int], limits: Limits
+    counts: Mapping[int, int], limits: PlanLimits
 ) -> tuple[BucketPlan, tuple[Alternative, ...]]:
     found = plan(
         counts,
@@ -226,12 +230,81 @@ def _one_size(
         "powers of two": _within(powers_of_two(largest), limits.cap),
         f"multiples of {STEP}": _within(multiples_of(STEP, largest), limits.cap),
     }
-    judged = {name: evaluate(counts, sizes) for name, sizes in usual.items() if sizes}
-    told = {"planned": found, **judged}
+    evaluated = {name: evaluate(counts, sizes) for name, sizes in usual.items() if sizes}
     return found, tuple(
-        Alternative(name, len(item.buckets), item.waste) for name, item in told.items()
+        Alternative(name, len(item.buckets), item.waste)
+        for name, item in {"planned": found, **evaluated}.items()
     )
 
 
 def _within(sizes: tuple[int, ...], cap: int | None) -> tuple[int, ...]:
     return tuple(size for size in sizes if cap is None or size <= cap)
+
+
+# --- the histogram of the sizes ---------------------------------------------------------------
+
+
+class Range(NamedTuple):
+    """Neighbouring sizes."""
+
+    low: int
+    high: int
+    calls: int
+
+
+class Section(NamedTuple):
+    """The sizes that run in one bucket."""
+
+    bucket: int
+    ranges: tuple[Range, ...]
+    """Ascending, without gaps, from the smallest size."""
+    calls: int
+    waste: float
+    """Padding as a share of the rows."""
+
+
+class Histogram(NamedTuple):
+    """All sizes of one callable."""
+
+    sections: tuple[Section, ...]
+    split: Range | None
+    """Batches above the largest bucket, which run in several calls."""
+
+
+def histogram(counts: Mapping[int, int], buckets: Sequence[int], max_ranges: int) -> Histogram:
+    """The sizes by bucket, each bucket in equally many ranges; sizes of no rows are left out.
+
+    Args:
+        counts: how often each size occurred.
+        buckets: ascending.
+        max_ranges: about how many ranges there may be.
+    """
+    by_bucket: dict[int, dict[int, int]] = {bucket: {} for bucket in buckets}
+    above: dict[int, int] = {}
+    for size, count in sorted(counts.items()):
+        index = bisect_left(buckets, size)
+        if size and count:
+            (by_bucket[buckets[index]] if index < len(buckets) else above)[size] = count
+    each = max(1, max_ranges // len(buckets))
+    return Histogram(
+        tuple(_section(bucket, sizes, each) for bucket, sizes in by_bucket.items() if sizes),
+        Range(min(above), max(above), sum(above.values())) if above else None,
+    )
+
+
+def _section(bucket: int, sizes: Mapping[int, int], max_ranges: int) -> Section:
+    calls = sum(sizes.values())
+    rows = sum(size * count for size, count in sizes.items())
+    return Section(bucket, _ranges(sizes, max_ranges), calls, bucket * calls / rows - 1.0)
+
+
+def _ranges(sizes: Mapping[int, int], max_ranges: int) -> tuple[Range, ...]:
+    low, high = min(sizes), max(sizes)
+    width = -(-(high - low + 1) // max_ranges)
+    calls = [0] * (-(-(high - low + 1) // width))
+    for size, count in sizes.items():
+        calls[(size - low) // width] += count
+    return tuple(
+        Range(low + index * width, min(low + (index + 1) * width - 1, high), count)
+        for index, count in enumerate(calls)
+    )

@@ -1,27 +1,47 @@
-"""Receipts on disk: written whole or not at all, and read back.
-
-Paths are text here: importing pathlib would cost every command that reads a receipt milliseconds.
-"""
+"""Receipts on disk: written whole or not at all, and read back."""
 
 from __future__ import annotations
 
 import contextlib
+import glob
+import json
+import math
 import os
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 
 from compilediag.errors import OutputUnwritable, ReceiptUnreadable
+from compilediag.readers.lenient_json import map_json, without_surrogates
 from compilediag.receipt.locate import AnyPath, find_receipt
-from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.versions import is_present, receipt_of
+from compilediag.receipt.schema.receipt import (
+    MIN_READER_VERSION,
+    SCHEMA,
+    SCHEMA_VERSION,
+    Receipt,
+)
+from compilediag.receipt.versions import is_newer, receipt_of
+from compilediag_harness.base import atomic_write
 
 LARGEST_BYTES = 64 * 1024 * 1024
 """A larger file is not read: no receipt of ours comes near."""
 
 STALE_S = 3600.0
 """A temporary file this old was left by a writer that was killed."""
+
+
+def to_json(receipt: Receipt) -> bytes:
+    """The bytes of the file: JSON indented by one space, with a newline at the end.
+
+    Whatever version the receipt was read from, it is written as one of this version: it holds the
+    fields of no other.
+    """
+    receipt = msgspec.structs.replace(
+        receipt, schema_version=SCHEMA_VERSION, min_reader_version=MIN_READER_VERSION
+    )
+    return msgspec.json.format(msgspec.json.encode(receipt), indent=1) + b"\n"
 
 
 def write_receipt(
@@ -36,40 +56,23 @@ def write_receipt(
     Raises:
         OutputUnwritable: the folder or the disk does not take it; an older file is left as it was.
     """
-    # Whoever only reads receipts does without these.
-    from compilediag.receipt.spelling import pieces_of
-    from compilediag_harness.base import atomic_write
-
-    folder, name = os.path.split(os.path.abspath(path))
+    file = Path(path)
     try:
-        if not _made(folder):
-            start = atomic_write.temporary_start(name)
-            _sweep(folder, start, time.time() if now_s is None else now_s)
-        return atomic_write.write(path, pieces_of(receipt), flushed=flushed)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(file, time.time() if now_s is None else now_s)
+        return atomic_write.write(file, [to_json(receipt)], flushed=flushed)
     except OSError as error:
         raise OutputUnwritable(
             f"The receipt cannot be written to {path}: {error.strerror or error}."
         ) from error
 
 
-def _made(folder: str) -> bool:
-    """Whether the folder is new."""
-    try:
-        os.mkdir(folder)
-    except FileNotFoundError:
-        os.makedirs(folder, exist_ok=True)
-    except FileExistsError:
-        return False
-    return True
-
-
-def _sweep(folder: str, start: str, now_s: float) -> None:
-    with os.scandir(folder) as entries:
-        found = [item for item in entries if item.name.startswith(start)]
-    for leftover in found:
+def _sweep(file: Path, now_s: float) -> None:
+    start = glob.escape(atomic_write.temporary_start(file.name))
+    for leftover in file.parent.glob(f"{start}*.tmp"):
         with contextlib.suppress(OSError):
-            if leftover.name.endswith(".tmp") and now_s - leftover.stat().st_mtime > STALE_S:
-                os.unlink(leftover.path)
+            if now_s - leftover.stat().st_mtime > STALE_S:
+                leftover.unlink()
 
 
 def read_receipt(path: AnyPath | None = None) -> Receipt:
@@ -81,16 +84,31 @@ def read_receipt(path: AnyPath | None = None) -> Receipt:
         ReceiptTooNew: a newer major version wrote it.
     """
     file = find_receipt(path)
+    return receipt_from(_content(file), file)
+
+
+def read_json(path: AnyPath | None = None) -> dict[str, Any]:
+    """The receipt at `path` as JSON values: of this version with all its fields, of a newer minor
+    version as the file has it, with the fields that this version does not have.
+
+    Raises:
+        the same as `read_receipt`.
+    """
+    file = find_receipt(path)
+    content = _content(file)
+    receipt = receipt_from(content, file)
+    return _decoded(content if is_newer(receipt) else msgspec.json.encode(receipt), file)
+
+
+def _content(file: str) -> bytes:
     try:
         if os.stat(file).st_size > LARGEST_BYTES:
             raise ReceiptUnreadable(
                 f"{file} is larger than {LARGEST_BYTES >> 20} MiB: this is no receipt."
             )
-        with open(file, "rb") as stream:
-            content = stream.read()
+        return Path(file).read_bytes()
     except OSError as error:
         raise ReceiptUnreadable(f"{file} cannot be read: {error.strerror or error}.") from error
-    return receipt_from(content, file)
 
 
 def receipt_from(content: bytes, name: str) -> Receipt:
@@ -103,15 +121,51 @@ def receipt_from(content: bytes, name: str) -> Receipt:
     try:
         receipt = msgspec.json.decode(content, type=Receipt)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # Another version's, with fields of others, or no receipt at all: the long way tells.
         return receipt_of(_decoded(content, name), name)
-    return receipt if is_present(receipt) else receipt_of(_decoded(content, name), name)
+    versions = (receipt.schema, receipt.schema_version, receipt.min_reader_version)
+    if versions == (SCHEMA, SCHEMA_VERSION, MIN_READER_VERSION):
+        return receipt
+    return receipt_of(_decoded(content, name), name)
 
 
 def _decoded(content: bytes, name: str) -> Any:
-    try:
-        return msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        from compilediag.receipt.loose_file import decode
+    """The JSON value, also of other writers: NaN, infinities and numbers too large for a float
+    become null, and then `checks.values_finite` false; bytes that are not UTF-8 and lone surrogates
+    are replaced.
 
-        return decode(content, name)
+    Raises:
+        ReceiptUnreadable: it is not JSON; the message names the reason, and what to do.
+    """
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.decode(content)
+    lost: list[float] = []
+
+    def mend(leaf: Any) -> Any:
+        if isinstance(leaf, float) and not math.isfinite(leaf):
+            lost.append(leaf)
+            return None
+        return without_surrogates(leaf)
+
+    try:
+        value = map_json(json.loads(content.decode("utf-8-sig", "replace")), mend, mend)
+    except json.JSONDecodeError as error:
+        raise ReceiptUnreadable(_why_unreadable(error, name)) from error
+    except (ValueError, RecursionError) as error:
+        raise ReceiptUnreadable(f"{name} is not readable as JSON: {error}.") from error
+    document = cast(dict[str, Any], value if isinstance(value, dict) else {})
+    if lost and isinstance(document.get("checks"), dict):
+        document["checks"]["values_finite"] = False
+    return cast(Any, value)
+
+
+def _why_unreadable(error: json.JSONDecodeError, file: str) -> str:
+    if not error.doc.strip():
+        reason = "it is empty"
+    elif error.msg.startswith("Unterminated string") or not error.doc[error.pos :].strip():
+        reason = f"it ends in the middle, in line {error.doc.count(chr(10)) + 1}"
+    else:
+        reason = str(error)
+    folder = Path(file).absolute().parent
+    if any(folder.glob("journal-*")):
+        reason += f"; `compilediag analyze {folder}` makes it again from the run's journals"
+    return f"{file} is not readable as JSON: {reason}."

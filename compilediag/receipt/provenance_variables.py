@@ -1,13 +1,15 @@
 """Which code ran, where there is no repository: from variables of ours, else of the CI service.
 
-Pure: the caller hands in the environment.
+Pure: the caller passes the environment.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
+
+from compilediag.receipt.schema.identity import Provenance
 
 OURS = {
     "commit": "COMPILEDIAG_GIT_COMMIT",
@@ -20,21 +22,9 @@ BLOB = "COMPILEDIAG_PROVENANCE"
 """All of it as one JSON object with the keys of `OURS`, for pipelines that inject one value."""
 
 SERVICES: tuple[Mapping[str, str], ...] = (
-    {
-        "commit": "GITHUB_SHA",
-        "branch": "GITHUB_HEAD_REF",
-        "other_branch": "GITHUB_REF_NAME",
-    },
-    {
-        "commit": "CI_COMMIT_SHA",
-        "branch": "CI_COMMIT_REF_NAME",
-        "message": "CI_COMMIT_TITLE",
-    },
-    {
-        "commit": "BUILDKITE_COMMIT",
-        "branch": "BUILDKITE_BRANCH",
-        "message": "BUILDKITE_MESSAGE",
-    },
+    {"commit": "GITHUB_SHA", "branch": "GITHUB_HEAD_REF", "other_branch": "GITHUB_REF_NAME"},
+    {"commit": "CI_COMMIT_SHA", "branch": "CI_COMMIT_REF_NAME", "message": "CI_COMMIT_TITLE"},
+    {"commit": "BUILDKITE_COMMIT", "branch": "BUILDKITE_BRANCH", "message": "BUILDKITE_MESSAGE"},
     {
         "commit": "BUILD_SOURCEVERSION",
         "branch": "BUILD_SOURCEBRANCHNAME",
@@ -46,51 +36,39 @@ SERVICES: tuple[Mapping[str, str], ...] = (
 )
 """GitHub, GitLab, Buildkite, Azure, CircleCI, Bitbucket, Jenkins: the first that names a commit."""
 
-LONGEST = 200
+MAX_LENGTH = 200
 
 _YES = frozenset({"1", "true", "yes"})
 _NO = frozenset({"0", "false", "no"})
 
 
-class Told(NamedTuple):
-    """What variables tell; None where they do not."""
-
-    commit: str | None = None
-    branch: str | None = None
-    dirty: bool | None = None
-    message: str | None = None
-
-    @property
-    def anything(self) -> bool:
-        """Whether they tell something."""
-        return any(item is not None for item in self)
-
-
-def told_by(variables: Mapping[str, str]) -> Told:
-    """What the environment says of the code: ours key by key before the blob; a CI service only
-    where neither names anything, because what comes of two sources fits no commit."""
+def provenance_from(variables: Mapping[str, str]) -> Provenance:
+    """The code that ran, by the environment: our variables key by key before the blob; those of a
+    CI service only where neither names anything, because a mix of two sources fits no commit."""
     blob = _blob(variables.get(BLOB, ""))
-    given = {key: variables.get(name) or blob.get(key) for key, name in OURS.items()}
-    told = _told(given)
-    return told if told.anything else _of_service(variables)
+    ours = {key: variables.get(name) or blob.get(key) for key, name in OURS.items()}
+    return _provenance(ours) or _from_service(variables) or Provenance()
 
 
-def _of_service(variables: Mapping[str, str]) -> Told:
+def _from_service(variables: Mapping[str, str]) -> Provenance | None:
     for names in SERVICES:
-        given = {key: variables.get(name) or None for key, name in names.items()}
-        if given["commit"]:
-            given["branch"] = given["branch"] or given.get("other_branch")
-            return _told(given)
-    return Told()
+        values = {key: variables.get(name) or None for key, name in names.items()}
+        if values["commit"]:
+            values["branch"] = values["branch"] or values.get("other_branch")
+            return _provenance(values)
+    return None
 
 
-def _told(given: Mapping[str, Any]) -> Told:
-    return Told(
-        commit=_line(given.get("commit")),
-        branch=_line(given.get("branch")),
-        dirty=_flag(given.get("dirty")),
-        message=_line(given.get("message")),
+def _provenance(values: Mapping[str, Any]) -> Provenance | None:
+    """None where there is no usable value."""
+    found = Provenance(
+        git_commit=_line(values.get("commit")),
+        git_branch=_line(values.get("branch")),
+        git_dirty=_flag(values.get("dirty")),
+        git_message_short=_line(values.get("message")),
+        source="environment",
     )
+    return None if found == Provenance(source="environment") else found
 
 
 def _blob(text: str) -> dict[str, Any]:
@@ -105,7 +83,7 @@ def _blob(text: str) -> dict[str, Any]:
 def _line(value: Any) -> str | None:
     """The first line, as git's own subject of a commit."""
     text = value.strip() if isinstance(value, str) else ""
-    return text.splitlines()[0][:LONGEST] if text else None
+    return text.splitlines()[0][:MAX_LENGTH] if text else None
 
 
 def _flag(value: Any) -> bool | None:

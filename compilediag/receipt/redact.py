@@ -2,17 +2,16 @@
 
 Guard text shows live values of the user's program, argv and logs show what was typed, so every
 string passes through here. Matching is linear: no expression has nested or unbounded repetition
-that must be followed by something. What is replaced is counted by rule; what is kept is not
-judged safe, only not recognised.
+that must be followed by something. Replacements are counted by rule; what is kept is not judged
+safe, only not recognised.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, cast
 
 from compilediag.receipt.secret_patterns import (
     NAMED_VALUE,
@@ -28,12 +27,12 @@ from compilediag.receipt.secret_patterns import (
 
 REDACTED = "<redacted>"
 
-SHORTEST_KNOWN = 6
+MIN_KNOWN_LENGTH = 6
 """A known secret shorter than this would be found inside innocent words; it is replaced only
-where it stands as the value of its name."""
+as the value of its name."""
 
-REMEMBERED_LENGTH = 500
-"""Longest text in characters of which it is remembered what it is without its secrets."""
+MAX_REMEMBERED = 500
+"""Longest text, in characters, whose redacted form is remembered."""
 
 EXEMPT = frozenset(
     {
@@ -53,7 +52,7 @@ EXEMPT = frozenset(
 )
 """Keys whose values are digests and ids of our own: high-entropy on purpose, never secrets."""
 
-PLACES = frozenset({"file", "uri", "function", "how", "source", "variable"})
+NAMES = frozenset({"file", "uri", "function", "how", "source", "variable"})
 """Keys whose values are names and paths: randomness there is no sign of a secret."""
 
 SHOWN_VALUES = frozenset({"expected", "actual", "value", "before", "after"})
@@ -64,40 +63,21 @@ class Redactor:
     """Replaces secrets and counts them by rule. `known` values are replaced wherever they are."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        distinct = {value for value in known if len(value) >= SHORTEST_KNOWN}
+        distinct = {value for value in known if len(value) >= MIN_KNOWN_LENGTH}
         self._known = tuple(sorted(distinct, key=lambda value: (-len(value), value)))
-        self._seen: dict[tuple[str, bool], tuple[str, Counter[str]]] = {}
         self.counts: Counter[str] = Counter()
         """Rule name to how many replacements it made so far."""
 
-    @property
-    def knows_values(self) -> bool:
-        """Whether any value is replaced wherever it is."""
-        return bool(self._known)
-
-    def text(self, text: str, *, place: bool = False) -> str:
-        """One string; `place` says that it is a path or a name."""
-        known = self._seen.get((text, place))
-        if known is None:
-            known = self._seen[text, place] = self.replaced(text, place)
-        if known[1]:
-            self.counts.update(known[1])
-        return known[0]
-
-    def replaced(self, text: str, place: bool) -> tuple[str, Counter[str]]:
-        """A text without its secrets, and how often which rule saw one; neither remembered nor
-        counted."""
-        look = _recognised if len(text) <= REMEMBERED_LENGTH else _recognised.__wrapped__
-        if not self._known:
-            return look(text, place)
-        known: Counter[str] = Counter()
+    def text(self, text: str, *, is_name: bool = False) -> str:
+        """One string; `is_name`: it is a path or a name."""
         for value in self._known:
             if value in text:
-                known["known_value"] += text.count(value)
+                self.counts["known_value"] += text.count(value)
                 text = text.replace(value, REDACTED)
-        look = _recognised if len(text) <= REMEMBERED_LENGTH else _recognised.__wrapped__
-        told, found = look(text, place)
-        return told, known + found
+        search = _recognised if len(text) <= MAX_REMEMBERED else _recognised.__wrapped__
+        text, found = search(text, is_name)
+        self.counts.update(found)
+        return text
 
     def value_of(self, name: str, value: str) -> str:
         """The value of a variable, option or setting called `name`."""
@@ -110,118 +90,77 @@ class Redactor:
     def argv(self, arguments: Sequence[str]) -> tuple[str, ...]:
         """A command line: `--token X`, `--api-key=X` and `auth.secret=X` lose their value."""
         kept: list[str] = []
-        waiting: str | None = None
-        for argument in arguments:
+        for argument, option in _with_options(arguments):
             name, equals, value = argument.partition("=")
-            if waiting is not None and not _is_option(argument):
-                kept.append(self.value_of(waiting, argument))
+            if option is not None:
+                kept.append(self.value_of(option, argument))
             elif equals and is_secret_name(name):
                 kept.append(f"{self.text(name)}={self.value_of(name, value)}")
             else:
                 kept.append(self.text(argument))
-            waiting = argument if _is_option(argument) and not equals else None
         return tuple(kept)
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Environment variables."""
         return {name: self.value_of(name, value) for name, value in variables.items()}
 
-    def tree(self, value: Any, *, key: str = "", secret: bool = False) -> Any:
-        """JSON-ready values, recursively; `secret` says they tell of a variable named like one."""
-        if isinstance(value, str):
-            return self.leaf(value, key, secret=secret)
-        if value is None or isinstance(value, (bool, int, float)):
-            return value
-        if isinstance(value, (dict, Mapping)):
-            items = cast(Mapping[Any, Any], value)
-            named = secret or any(
-                is_secret_name(str(items.get(name) or "")) for name in ("variable", "source")
-            )
-            return {
-                self.text(str(name), place=True): self._member(str(name), item, named)
-                for name, item in items.items()
-            }
-        if isinstance(value, (list, tuple)):
-            members = cast(Sequence[Any], value)
-            return [self.tree(item, key=key, secret=secret) for item in members]
-        return value
-
-    def _member(self, name: str, item: Any, secret: bool) -> Any:
-        if name in EXEMPT:
-            return item
-        return self.tree(item, key=name, secret=secret)
-
-    def leaf(self, value: str, key: str, *, secret: bool) -> str:
-        """The text that stands under a key; `secret` as for `tree`."""
-        if secret and key not in PLACES:
+    def value_at(self, key: str, value: str, *, secret: bool) -> str:
+        """The text at a key of an object; `secret`: the object is about a variable with a name
+        like a secret's."""
+        if secret and key not in NAMES:
             if key in SHOWN_VALUES and OPAQUE_WORD.match(value) and REDACTED not in value:
                 self.counts["secret_name"] += 1
                 return REDACTED
-            value, number = QUOTED_VALUE.subn(rf"\1{REDACTED}\1", value)
-            self.counts["secret_name"] += number
-        return self.text(value, place=key in PLACES)
-
-
-_NOTHING: Counter[str] = Counter()
-"""One for all texts that stay what they are; nobody writes into it."""
+            value, count = QUOTED_VALUE.subn(rf"\1{REDACTED}\1", value)
+            self.counts["secret_name"] += count
+        return self.text(value, is_name=key in NAMES)
 
 
 @lru_cache(maxsize=4096)
-def _recognised(text: str, place: bool) -> tuple[str, Counter[str]]:
-    """A text without what looks like a secret, and how often which rule saw one.
+def _recognised(text: str, is_name: bool) -> tuple[str, Counter[str]]:
+    """A text without what looks like a secret, and the replacements by rule.
 
-    Remembered: the receipts of many ranks hold the same names and sentences.
+    Cached: the receipts of many ranks hold the same names and sentences.
     """
     counts: Counter[str] = Counter()
     for rule, pattern, replacement in PLAIN_PATTERNS:
-        text, number = pattern.subn(replacement, text)
-        if number:
-            counts[rule] += number
+        text, count = pattern.subn(replacement, text)
+        if count:
+            counts[rule] += count
     text = NAMED_VALUE.sub(lambda match: _named(match, counts), text)
-    if not place:
+    if not is_name:
         text = RANDOM_RUN.sub(lambda match: _random(match, counts), text)
-    return text, counts or _NOTHING
-
-
-def redact_text(text: str, known: Iterable[str] = ()) -> tuple[str, Counter[str]]:
-    """One text without secrets, and how many were replaced by which rule."""
-    redactor = Redactor(known)
-    return redactor.text(text), redactor.counts
-
-
-def redact_argv(
-    arguments: Sequence[str], known: Iterable[str] = ()
-) -> tuple[tuple[str, ...], Counter[str]]:
-    """A command line without secrets, and how many were replaced by which rule."""
-    redactor = Redactor([*known, *secret_values(arguments, {})])
-    return redactor.argv(arguments), redactor.counts
+    return text, counts
 
 
 def secret_values(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Values whose name says that they are secret: replaced wherever they appear later.
+    """Values whose names are those of secrets: to be replaced wherever they appear later.
 
     Paths are left out: `SSH_AUTH_SOCK` names no secret, and a path stands in many texts.
     """
-    found: list[str] = [value for name, value in variables.items() if is_secret_name(name)]
-    waiting: str | None = None
-    for argument in arguments:
+    found = [value for name, value in variables.items() if is_secret_name(name)]
+    for argument, option in _with_options(arguments):
         name, equals, value = argument.partition("=")
         if equals and is_secret_name(name):
             found.append(value)
-        elif waiting is not None and not _is_option(argument) and is_secret_name(waiting):
+        elif option is not None and is_secret_name(option):
             found.append(argument)
-        waiting = argument if _is_option(argument) and not equals else None
     return tuple(
         value
         for value in dict.fromkeys(found)
-        if len(value) >= SHORTEST_KNOWN
+        if len(value) >= MIN_KNOWN_LENGTH
         and not is_harmless_literal(value)
         and not value.startswith(("/", "./", "~"))
     )
 
 
-def _is_option(argument: str) -> bool:
-    return len(argument) > 1 and argument.startswith("-")
+def _with_options(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Each argument, and the option before it whose value it is, if any."""
+    option: str | None = None
+    for argument in arguments:
+        is_option = len(argument) > 1 and argument.startswith("-")
+        yield argument, None if is_option else option
+        option = argument if is_option and "=" not in argument else None
 
 
 def _named(match: re.Match[str], counts: Counter[str]) -> str:

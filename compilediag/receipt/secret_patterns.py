@@ -13,8 +13,8 @@ import re
 from collections import Counter
 
 _AFTER_ESCAPE = r"(?<=[0-9;\[]m)|(?<=\\[abfnrtv0])|(?<=\\x[0-9a-fA-F]{2})"
-"""A terminal's colour code, or a control character as `repr` spells it, ends in a letter or digit
-and is no part of what follows."""
+"""A terminal's colour code, or a control character in `repr`, ends in a letter or digit and is no
+part of what follows."""
 
 _START = rf"(?:(?<![A-Za-z0-9])|{_AFTER_ESCAPE})"
 
@@ -136,15 +136,13 @@ _HARMLESS_BESIDE = frozenset(_HARMLESS_WORDS.split())
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether a variable, option or environment name says that its value is secret."""
-    return _is_secret(name[-256:])
-
-
 @functools.lru_cache(maxsize=1024)
-def _is_secret(name: str) -> bool:
-    """Remembered: the receipts of many ranks ask of the same names."""
-    parts = {part.lower() for part in _CAMEL.split(name) if part}
+def is_secret_name(name: str) -> bool:
+    """Whether the value of a variable, option or environment variable of this name is secret.
+
+    Cached: the receipts of many ranks hold the same names.
+    """
+    parts = {part.lower() for part in _CAMEL.split(name[-256:]) if part}
     if parts & _ALWAYS_SECRET:
         return True
     return bool(parts & _OFTEN_SECRET) and not parts & _HARMLESS_BESIDE

@@ -1,77 +1,103 @@
-"""Receipts of every released version as a Receipt of this one.
+"""The versions of the receipt format: the register of its fields, and how each version is read.
 
-A newer minor version is read as it is: its new fields are kept as unknown ones. An older major
-version goes through the chain of `UPGRADES`. A newer major version is refused. A field that was
-renamed is found under its old spelling by its stable id in `fields.toml`.
+A newer minor version is read without the fields that are new in it; a newer major version is
+refused. A field that was renamed is found under its former key by its stable id in `fields.toml`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any, cast
 
 import msgspec
 
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
-from compilediag.receipt.schema.receipt import MIN_READER_VERSION, SCHEMA, SCHEMA_VERSION, Receipt
-from compilediag.receipt.schema.record import from_plain, has_unknown
+from compilediag.receipt.schema.receipt import SCHEMA, SCHEMA_VERSION, Receipt
 
-_DIGITS = 6
-"""The most that a part of a version has."""
-
-Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-
-UPGRADES: Mapping[int, Upgrade] = {}
-"""Major version to the function that makes the next major version of a receipt. A function never
-changes after its release; the golden files of all versions go through the whole chain."""
+MAX_DIGITS = 6
+"""Of a part of a version."""
 
 
-def is_present(receipt: Receipt) -> bool:
-    """Whether it says of itself that it is of this version: then it is read as it is."""
-    return (receipt.schema, receipt.schema_version, receipt.min_reader_version) == (
-        SCHEMA,
-        SCHEMA_VERSION,
-        MIN_READER_VERSION,
-    )
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field. The id never moves and is never used again; the path's last key may change."""
+
+    path: str
+    """"[]" after a key marks a list, "{}" a map of any names."""
+    id: int
+    meaning: str
+    since: str = "1.0"
+    aliases: tuple[str, ...] = ()
+    """Former last keys of the path."""
 
 
-def is_older(receipt: Receipt) -> bool:
-    """Whether an older version wrote it."""
+def registered_fields() -> tuple[Field, ...]:
+    """Every field of `fields.toml`, in the order of the file."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    text = files("compilediag.receipt").joinpath("fields.toml").read_text(encoding="utf-8")
+    table = tomllib.loads(text)["fields"]
+    return tuple(msgspec.convert({"path": path, **entry}, Field) for path, entry in table.items())
+
+
+def former_paths() -> dict[str, str]:
+    """Former path to present last key, as `rename_fields` takes them."""
+    found: dict[str, str] = {}
+    for field in registered_fields():
+        parent, dot, last = field.path.rpartition(".")
+        for alias in field.aliases:
+            found[f"{parent}{dot}{alias}"] = last.removesuffix("[]").removesuffix("{}")
+    return found
+
+
+def unknown_to(version: str) -> Callable[[str], bool]:
+    """Whether receipts of that version have no field of a path. A path that is not registered is
+    of a version later than this one."""
+    written = version_of(version) or (0, 0)
+    fields = ((field.path, version_of(field.since) or (0, 0)) for field in registered_fields())
+    known = {path for path, since in fields if since <= written}
+    return lambda path: path not in known
+
+
+def version_of(text: object) -> tuple[int, int] | None:
+    """The version as numbers, (1, 0) for "1.0"; None for anything else."""
+    major, _, minor = text.partition(".") if isinstance(text, str) else ("", "", "")
+    readable = all(part.isdecimal() and len(part) <= MAX_DIGITS for part in (major, minor))
+    return (int(major), int(minor)) if readable else None
+
+
+def is_newer(receipt: Receipt) -> bool:
+    """Whether a newer minor version wrote it: the file may hold more than the receipt."""
     written, ours = version_of(receipt.schema_version), version_of(SCHEMA_VERSION)
-    return written is not None and ours is not None and written < ours
+    return written is not None and ours is not None and written > ours
 
 
 def receipt_of(raw: object, name: str) -> Receipt:
     """Decoded JSON as a Receipt; `name` is what errors call it.
 
     Raises:
-        ReceiptTooNew: a newer major version wrote it, or it asks for a newer reader.
+        ReceiptTooNew: a newer major version wrote it, or it requires a newer reader.
         ReceiptUnreadable: it is not a receipt.
     """
     if not isinstance(raw, dict) or cast(dict[str, Any], raw).get("schema") != SCHEMA:
         raise ReceiptUnreadable(f"{name} is not a compilediag receipt.")
     document = cast(dict[str, Any], raw)
-    major = _readable_major(document, name)
-    document = upgraded(document, major, UPGRADES)
+    _check_version(document, name)
+    if document["schema_version"] != SCHEMA_VERSION:
+        rename_fields(document, former_paths())
     try:
-        receipt = from_plain(Receipt, document)
-        if document["schema_version"] == SCHEMA_VERSION or not has_unknown(receipt):
-            return receipt
-        return from_plain(Receipt, respelled(document, _aliases()))
+        return msgspec.convert(document, Receipt)
     except msgspec.ValidationError as error:
-        return _with_old_spellings(document, name, error)
-
-
-def _with_old_spellings(
-    document: dict[str, Any], name: str, error: msgspec.ValidationError
-) -> Receipt:
-    try:
-        return from_plain(Receipt, respelled(document, _aliases()))
-    except msgspec.ValidationError:
         raise ReceiptUnreadable(f"{name} is not a valid receipt: {error}.") from error
 
 
-def _readable_major(document: Mapping[str, Any], name: str) -> int:
+def _check_version(document: Mapping[str, Any], name: str) -> None:
     ours = version_of(SCHEMA_VERSION)
     written = version_of(document.get("schema_version"))
     if ours is None or written is None:
@@ -82,61 +108,31 @@ def _readable_major(document: Mapping[str, Any], name: str) -> int:
             f"{name} has schema version {written[0]}.{written[1]} and this compilediag reads "
             f"{ours[0]}.{ours[1]}: upgrade compilediag to read it."
         )
-    return written[0]
 
 
-def version_of(text: object) -> tuple[int, int] | None:
-    """The version as numbers, (1, 0) for "1.0"; None for anything else."""
-    major, _, minor = text.partition(".") if isinstance(text, str) else ("", "", "")
-    readable = all(part.isdecimal() and len(part) <= _DIGITS for part in (major, minor))
-    return (int(major), int(minor)) if readable else None
+def rename_fields(document: dict[str, Any], former: Mapping[str, str]) -> None:
+    """Moves every field of the document to its present key; where both are there, nothing moves.
 
-
-def upgraded(
-    document: dict[str, Any], major: int, upgrades: Mapping[int, Upgrade]
-) -> dict[str, Any]:
-    """The document, taken from one major version to the next until no step is left."""
-    while major in upgrades:
-        document = upgrades[major](document)
-        major += 1
-    return document
-
-
-def _aliases() -> dict[str, str]:
-    # Read only for other versions' receipts with fields this one does not know, or that lack a
-    # field: reading the register costs as much as reading a receipt.
-    from compilediag.receipt.fields import old_spellings
-
-    return old_spellings()
-
-
-def respelled(document: dict[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
-    """The document with every field under its present name.
-
-    `aliases` maps an old path to the present last key: a field may be renamed within its object,
-    never moved. In paths "[]" stands for every element of a list, "{}" for every value of a map.
+    `former` maps a former path to the present last key: a field may be renamed within its object,
+    never moved.
     """
-    for old, key in aliases.items():
-        parent, _, last = old.rpartition(".")
-        for place in _objects_at(document, parent.split(".") if parent else []):
-            if last in place and key not in place:
-                place[key] = place.pop(last)
-    return document
+    for path, key in former.items():
+        *parents, last = path.split(".")
+        for item in _objects_at(document, parents):
+            if last in item and key not in item:
+                item[key] = item.pop(last)
 
 
-def _objects_at(value: Any, path: list[str]) -> list[dict[str, Any]]:
+def _objects_at(document: dict[str, Any], path: list[str]) -> list[dict[str, Any]]:
     """Every object at a path: the document itself for an empty one."""
-    found: list[Any] = [value]
+    found = [document]
     for part in path:
         key = part.removesuffix("[]").removesuffix("{}")
-        found = [item[key] for item in _objects(found) if key in item]
+        values = [item[key] for item in found if key in item]
         if part != key:
-            found = [member for item in found for member in _members(item)]
-    return _objects(found)
-
-
-def _objects(values: list[Any]) -> list[dict[str, Any]]:
-    return [cast(dict[str, Any], value) for value in values if isinstance(value, dict)]
+            values = [member for value in values for member in _members(value)]
+        found = [cast(dict[str, Any], value) for value in values if isinstance(value, dict)]
+    return found
 
 
 def _members(value: Any) -> list[Any]:

@@ -10,9 +10,8 @@ from pathlib import PurePath
 from typing import BinaryIO
 
 from compilediag.readers.inputs import TEXT, TRACE, TRAIN, Source
-from compilediag.readers.journal import open_regular
-from compilediag.readers.storage import is_uri, size_of
-from compilediag.receipt.build.run_metadata import ArtifactFacts
+from compilediag.readers.storage import is_uri, open_regular, size_of
+from compilediag.receipt.schema.receipt import Artifact
 from compilediag.runs.run_directory import ARTIFACTS, DEPYF, REPORTS, TEXT_LOG_PREFIX, TRACES
 
 DIGEST_LIMIT_BYTES = 64 << 20
@@ -37,7 +36,7 @@ _ROLES_BY_PREFIX = (
 )
 
 
-def run_artifacts(run_dir: str) -> tuple[ArtifactFacts, ...]:
+def run_artifacts(run_dir: str) -> tuple[Artifact, ...]:
     """The files of a run directory, at most `ARTIFACT_LIMIT`: journals and logs first."""
     with os.scandir(run_dir) as entries:
         paths = sorted(
@@ -66,7 +65,7 @@ def report_files(run_dir: str) -> list[str]:
     return [path for path in paths if os.path.isfile(path)]
 
 
-def artifact_of(path: str, run_dir: str) -> ArtifactFacts:
+def artifact_of(path: str, run_dir: str) -> Artifact:
     """A file of a run directory."""
     uri = os.path.relpath(path, run_dir)
     try:
@@ -74,7 +73,13 @@ def artifact_of(path: str, run_dir: str) -> ArtifactFacts:
     except OSError:
         size = None
     kind = "application/x-ndjson" if path.endswith(".jsonl") else mimetypes.guess_type(path)[0]
-    return ArtifactFacts(role_of(uri), uri, kind or "text/plain", size, _digest(path, size))
+    return Artifact(
+        role=role_of(uri),
+        uri=uri,
+        media_type=kind or "text/plain",
+        bytes=size,
+        sha256=_digest(path, size),
+    )
 
 
 def role_of(uri: str) -> str:
@@ -86,7 +91,7 @@ def role_of(uri: str) -> str:
     return next(roles, "other")
 
 
-def source_artifacts(sources: Sequence[Source], folder: str) -> Iterator[ArtifactFacts]:
+def source_artifacts(sources: Sequence[Source], folder: str) -> Iterator[Artifact]:
     """The traces and logs that a receipt in `folder` was made of, at most `ARTIFACT_LIMIT`.
 
     What lies at a URI has no digest: that would fetch it once more.
@@ -98,9 +103,13 @@ def source_artifacts(sources: Sequence[Source], folder: str) -> Iterator[Artifac
         except OSError:
             continue
         remote = is_uri(source.path)
-        uri = source.path if remote else os.path.relpath(source.path, folder)
-        digest = None if remote else _digest(source.path, size)
-        yield ArtifactFacts(_SOURCE_ROLES[source.kind], uri, "text/plain", size, digest)
+        yield Artifact(
+            role=_SOURCE_ROLES[source.kind],
+            uri=source.path if remote else os.path.relpath(source.path, folder),
+            media_type="text/plain",
+            bytes=size,
+            sha256=None if remote else _digest(source.path, size),
+        )
 
 
 def _digest(path: str, size: int | None) -> str | None:

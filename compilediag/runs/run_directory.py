@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from itertools import count, islice
 
 from compilediag.errors import OutputUnwritable, UsageError
-from compilediag.readers.compression import BLOCK_BYTES, Opened
-from compilediag.readers.journal import open_regular
-from compilediag.readers.storage import below, names_in
+from compilediag.readers.compression import CHUNK_BYTES, open_stream
+from compilediag.readers.storage import join, names_in, open_regular
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER, point_latest
 from compilediag.receipt.schema.receipt import Receipt
@@ -100,15 +99,15 @@ def save_receipt(receipt: Receipt, run_dir: str, *, latest: bool) -> str:
 def text_logs(run_dir: str) -> list[str]:
     """Paths of the text logs in a run directory, which may be a URI."""
     return sorted(
-        below(run_dir, name) for name in names_in(run_dir) if name.startswith(TEXT_LOG_PREFIX)
+        join(run_dir, name) for name in names_in(run_dir) if name.startswith(TEXT_LOG_PREFIX)
     )
 
 
 def joined_logs(paths: Sequence[str], limit_bytes: int | None = None) -> Iterator[bytes]:
     """The bytes of all logs, of each at most the limit."""
-    pieces = None if limit_bytes is None else limit_bytes // BLOCK_BYTES
+    chunks = None if limit_bytes is None else limit_bytes // CHUNK_BYTES
     for path in paths:
-        yield from islice(Opened(path).pieces(), pieces)
+        yield from islice(open_stream(path).chunks(), chunks)
         yield b"\n"  # a torn end must not run into the next file
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from compilediag.receipt.provenance_variables import provenance_from
 from compilediag_harness.base.session import Session
 from compilediag_harness.wire import Event, ProcessEnded, ProcessStarted, clip
 
@@ -126,7 +127,7 @@ class WatchResult:
     @cached_property
     def _reported(self) -> Reported:
         """Made when it is first read, and not before: the block may still go on."""
-        from compilediag.receipt.build.run_metadata import RunMetadata, facts_told_by
+        from compilediag.receipt.build.run_metadata import RunMetadata
         from compilediag.receipt.redact import secret_values
         from compilediag.runs.metadata import receipt_identity
         from compilediag.runs.pipeline import RunEvents, receipt_of
@@ -138,7 +139,7 @@ class WatchResult:
                 *receipt_identity(self._started_unix),
                 status="partial" if self._partial else status,
                 wall_s=self._wall_s,
-                provenance=facts_told_by(os.environ),
+                provenance=provenance_from(os.environ),
                 lane_name=self._lane,
                 argv=tuple(sys.argv),
                 secret_values=secret_values(sys.argv, os.environ),
@@ -182,6 +183,10 @@ class WatchResult:
         if self._wall_s is None:
             return "<watch: in progress>"
         return f"<watch: {len(self._events)} events in {self._wall_s:.3g} s>"
+
+
+Seen = WatchResult
+"""The earlier name."""
 
 
 class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.suppress)

@@ -91,7 +91,10 @@ def _lists(found: Comparison, options: RenderOptions) -> list[tuple[str, list[st
         ("checks", [_field(item, options) for item in found.checks]),
         ("environment", [_field(item, options) for item in found.environment]),
         ("tracked runs of other lanes", [_field(item, options) for item in found.tracked_lanes]),
-        ("lane, not in the older", [_field(item, options) for item in found.lane_not_told]),
+        (
+            "lane, not in the older receipt",
+            [_field(item, options) for item in found.lane_not_recorded],
+        ),
         ("code", [_field(item, options) for item in found.provenance]),
     ]
 

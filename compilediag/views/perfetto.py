@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from compilediag.receipt.redact import Redactor
+from compilediag.receipt.sanitize import sanitized
 from compilediag.views.perfetto_lanes import Slice, lanes_of
 from compilediag.views.perfetto_tracks import ProcessTracks, Track
 
@@ -52,7 +53,7 @@ def _process(
     number: int, process: ProcessTracks, origin_ns: int, redactor: Redactor
 ) -> Iterator[Event]:
     pid = number + 1
-    name = redactor.text(process.name, place=True)
+    name = redactor.text(process.name, is_name=True)
     yield _named("process_name", pid, 0, name)
     yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": number}}
     tid = 0
@@ -111,7 +112,7 @@ def _named(kind: str, pid: int, tid: int, name: str) -> Event:
 
 def _told(name: str, args: Mapping[str, Any], redactor: Redactor) -> Event:
     """Name and arguments; a name that is cut stands whole among the arguments."""
-    whole, shown = redactor.text(name), redactor.tree(args)
+    whole, shown = redactor.text(name), sanitized(args, redactor)[0]
     if len(whole) <= LONGEST_NAME:
         return {"name": whole, "args": shown}
     return {"name": f"{whole[: LONGEST_NAME - 1]}…", "args": {**shown, "name": whole}}

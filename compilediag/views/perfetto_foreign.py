@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple, cast
 
 from compilediag.receipt.redact import Redactor
+from compilediag.receipt.sanitize import sanitized
 
 KINDS = frozenset("BEXiIC")
 """Begin, end, whole, instant (two spellings) and counter: what torch writes."""
@@ -64,7 +65,7 @@ def _event(raw: object, pid: int, first_ns: int, redactor: Redactor) -> dict[str
     if kind in "iI":
         event["s"] = "t"
     if isinstance(item.get("args"), dict):
-        event["args"] = _finite(redactor.tree(item["args"]))
+        event["args"] = sanitized(item["args"], redactor)[0]
     return event
 
 
@@ -76,14 +77,3 @@ def _number(value: object) -> float | None:
 
 def _thread(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no spelling for what is no number."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in cast("list[Any]", value)]
-    return value

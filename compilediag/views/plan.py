@@ -5,8 +5,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Mapping, Sequence
 
-from compilediag.receipt.bucket_plan import FixedSizes, SizePlan
-from compilediag.receipt.size_histogram import Histogram, Range, histogram
+from compilediag.receipt.bucket_plan import CallablePlan, FixedSizes, Histogram, Range, histogram
 from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
@@ -25,7 +24,7 @@ NOTHING_KNOWN = (
 )
 
 
-def render_plan(plans: Sequence[SizePlan], options: RenderOptions) -> str:
+def render_plan(plans: Sequence[CallablePlan], options: RenderOptions) -> str:
     """One block a callable, those called most first."""
     if not plans:
         return "\n".join(options.wrap(NOTHING_KNOWN, "", "  ")) + "\n"
@@ -35,7 +34,7 @@ def render_plan(plans: Sequence[SizePlan], options: RenderOptions) -> str:
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def _block(item: SizePlan, options: RenderOptions) -> list[str]:
+def _block(item: CallablePlan, options: RenderOptions) -> list[str]:
     lines = [*_head(item, options), ""]
     if item.buckets is None and item.grid is None:
         said = (
@@ -52,7 +51,7 @@ def _block(item: SizePlan, options: RenderOptions) -> list[str]:
     return lines
 
 
-def _head(item: SizePlan, options: RenderOptions) -> list[str]:
+def _head(item: CallablePlan, options: RenderOptions) -> list[str]:
     varying = item.varying
     place = f"{options.path(item.file)}:{item.line}" if item.file else ""
     name = options.styled(options.text(item.name, 80), "bold")
@@ -67,7 +66,7 @@ def _head(item: SizePlan, options: RenderOptions) -> list[str]:
     return lines
 
 
-def _missing(item: SizePlan) -> list[str]:
+def _missing(item: CallablePlan) -> list[str]:
     """What the plan does not know."""
     if not item.counted:
         return ["the sizes are of recompiles, each counted once: how often they come is not known"]
@@ -148,7 +147,7 @@ def _share(waste: float) -> str:
 # --- comparison and code ----------------------------------------------------------------------
 
 
-def _axes(item: SizePlan, options: RenderOptions) -> list[str]:
+def _axes(item: CallablePlan, options: RenderOptions) -> list[str]:
     if item.grid is None:
         return []
     lines: list[str] = []
@@ -158,13 +157,13 @@ def _axes(item: SizePlan, options: RenderOptions) -> list[str]:
     return lines
 
 
-def _compared(item: SizePlan, options: RenderOptions) -> list[str]:
+def _compared(item: CallablePlan, options: RenderOptions) -> list[str]:
     head = ("buckets", "graphs", "padding")
     rows = [(row.name, str(row.graphs), _share(row.waste)) for row in item.alternatives]
     return table(head, rows, options, right=head[1:])
 
 
-def _code(item: SizePlan, options: RenderOptions) -> list[str]:
+def _code(item: CallablePlan, options: RenderOptions) -> list[str]:
     """Lines to be copied; a size that one tensor has twice is left to the reader."""
     axes = [_arguments(dims) for dims in item.varying.dims]
     if any(len(tensors) < len(dims) for tensors, dims in zip(axes, item.varying.dims, strict=True)):
@@ -187,7 +186,7 @@ def _code(item: SizePlan, options: RenderOptions) -> list[str]:
     return [f"  {options.text(line, 4000)}" if line else "" for line in lines]
 
 
-def _changed(item: SizePlan, fixed: FixedSizes, options: RenderOptions) -> list[str]:
+def _changed(item: CallablePlan, fixed: FixedSizes, options: RenderOptions) -> list[str]:
     """The setting of a FixedShape that is there."""
     if item.grid is not None:
         new = _listed_axes(item, fixed.axes)
@@ -227,7 +226,7 @@ def _two_axes(axes: Sequence[Mapping[str, int]]) -> str:
     return _literal({tensor: _literal(dims) for tensor, dims in by_tensor.items()})
 
 
-def _listed_axes(item: SizePlan, axes: Sequence[str] = _AXES) -> str:
+def _listed_axes(item: CallablePlan, axes: Sequence[str] = _AXES) -> str:
     sizes = (item.grid.first, item.grid.second) if item.grid else ((), ())
     return _literal({axis: _listed(one) for axis, one in zip(axes, sizes, strict=True)})
 

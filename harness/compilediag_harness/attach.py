@@ -33,7 +33,7 @@ from compilediag_harness.torch_internals import (
 from compilediag_harness.user_api import checkpoints, pipeline, pipeline_log, tracker, tracker_log
 from compilediag_harness.wire import EnvironmentRead, ProcessEnded, TorchSeen
 
-_MOST_REQUESTS = 32
+_MAX_REQUESTS = 32
 
 
 class Attachment:
@@ -61,7 +61,7 @@ class Attachment:
             (torch_api.DISTRIBUTED_SAVER, self._saver_imported),
             (torch_cudagraphs.TREES, self._collectors.trees_imported),
         ):
-            self._imports.want(module, self._shielded(module, action))
+            self._imports.on_import(module, self._shielded(module, action))
 
     def _shielded(
         self, where: str, action: Callable[[], None]
@@ -81,14 +81,14 @@ class Attachment:
         self._torch = torch = sys.modules["torch"]
         self._collectors.torch_imported(torch)
         self._keep(torch_logs.on_logs_initialised(self._collectors.rearm_logs))
-        self._tell_torch()
+        self._report_torch()
         self._read_environment()
         steps.install(session, torch)
         checkpoints.install(torch)
         invocations.install(session, torch)  # after the steps: their clock reads first
         pipeline.install(session, torch)
         tracker.install(session, torch)
-        shape_log.install(session)
+        shape_log.sinks.install(session)
         profiling.install(session, torch)
         self._collectors.steps_installed()
 
@@ -110,7 +110,7 @@ class Attachment:
         self._watch_starts()
         self._keep(torch_compiles.on_reset(self._reset))
         self._keep(torch_compiles.on_compile_request(self._compile_requested))
-        self._tell_torch()
+        self._report_torch()
 
     def _watch_starts(self) -> None:
         if self._collectors.compiles is not None:
@@ -120,11 +120,11 @@ class Attachment:
         if remover is not None:
             self._undo.append(remover)
 
-    # --- what the hooks tell -----------------------------------------------------------------
+    # --- what the hooks call -----------------------------------------------------------------
 
     def _compile_requested(self, request: dict[str, Any]) -> None:
         """`torch.compile` was called: its arguments are part of what makes runs comparable."""
-        if request not in self._requests and len(self._requests) < _MOST_REQUESTS:
+        if request not in self._requests and len(self._requests) < _MAX_REQUESTS:
             self._requests.append(request)
             facts = {"compile_requests": list(self._requests)}
             self.session.emit(EnvironmentRead(self.session.now(), facts))
@@ -134,7 +134,7 @@ class Attachment:
             self._collectors.compiles.reset()
         self._watch_starts()
 
-    def _tell_torch(self) -> None:
+    def _report_torch(self) -> None:
         torch = self._torch
         hooks = {hook.name: torch_names.available(hook) for hook in torch_names.HOOKS}
         self.session.emit(
@@ -154,15 +154,15 @@ class Attachment:
     # --- ending ------------------------------------------------------------------------------
 
     def finish(self, failure: str | None) -> None:
-        """Looks a last time, flushes the steps and says how the process ends."""
+        """Looks a last time, writes what is not written, and emits how the process ends."""
         session, collectors = self.session, self._collectors
         memory, cudagraphs = collectors.memory, collectors.cudagraphs
         collectors.stop_sampling()
         for what, action in (
             ("steps", lambda: steps.finish(session)),
-            ("pipeline", lambda: pipeline_log.finish(session)),
-            ("tracker", lambda: tracker_log.finish(session)),
-            ("fixed shapes", lambda: shape_log.finish(session)),
+            ("pipeline", lambda: pipeline_log.sinks.finish(session)),
+            ("tracker", lambda: tracker_log.sinks.finish(session)),
+            ("fixed shapes", lambda: shape_log.sinks.finish(session)),
             ("invocations", lambda: invocations.finish(session)),
             ("profiling", lambda: profiling.finish(session)),
             ("memory", memory.read if memory is not None else None),
@@ -179,7 +179,7 @@ class Attachment:
         session.emit(self.progress(failure))
 
     def progress(self, failure: str | None = None) -> ProcessEnded:
-        """What there is to tell at the end, as of now."""
+        """The record of the end of the process, as of now."""
         session = self.session
         return ProcessEnded(
             session.now(),
@@ -193,14 +193,13 @@ class Attachment:
     def uninstall(self) -> None:
         """Puts torch back as it was."""
         session = self.session
-        self._imports.forget()
+        self._imports.withdraw()
         while self._undo:
             self._undo.pop()()
         self._collectors.uninstall()
         steps.uninstall(session)
-        pipeline_log.uninstall(session)
-        tracker_log.uninstall(session)
-        shape_log.uninstall(session)
+        for subject in (pipeline_log, tracker_log, shape_log):
+            subject.sinks.uninstall(session)
         invocations.uninstall(session)
         profiling.uninstall(session)
 
@@ -223,7 +222,7 @@ def finish(session: Session, failure: str | None = None) -> None:
 
 
 def progress(session: Session) -> ProcessEnded | None:
-    """What `finish` would tell of `session` now; nothing is emitted. None when not installed."""
+    """What `finish` would emit for `session` now; None when not installed."""
     attachment = _attachments.get(id(session))
     return attachment.progress() if attachment is not None else None
 

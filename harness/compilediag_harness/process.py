@@ -15,6 +15,7 @@ import atexit
 import os
 import sys
 import time
+from _json import encode_basestring_ascii  # `json` itself would bring `re` along
 
 from compilediag_harness.base.journal import Journal
 
@@ -53,7 +54,7 @@ class Attached:
     def _opening(self) -> bytes:
         forked = hasattr(self, "_pid")
         t = time.monotonic() - self.origin if forked else 0.0
-        return _json_line("ProcessStarted", {"t": t, **identity()}).encode("ascii")
+        return _json_line("ProcessStarted", t=t, **identity())
 
     def activate(self) -> None:
         """Installs the collectors, when torch is about to be imported."""
@@ -91,7 +92,7 @@ class Attached:
     def finish(self) -> None:
         """Writes the last record; called by `atexit`, so not after `os._exit` or a signal.
 
-        A forked child that had nothing to tell, such as a data loader's, leaves no file.
+        A forked child that wrote nothing, such as a data loader's, leaves no file.
         """
         if self.journal.silent:
             return
@@ -112,7 +113,7 @@ class Attached:
 
     def _end(self) -> None:
         if self.session is None:
-            self._end_slim()
+            self._end_without_torch()
             return
         self.session.failure = self._failure
         try:
@@ -121,18 +122,19 @@ class Attached:
             attach.finish(self.session)
         except Exception as error:
             self.session.fault("attach.finish", error)
-            self._end_slim()
+            self._end_without_torch()
 
-    def _end_slim(self) -> None:
-        ended: dict[str, object] = {
-            "t": time.monotonic() - self.origin,
-            "counters": {},
-            "collector_s": 0.0,
-            "records_dropped": self.journal.dropped,
-            "host_peak_bytes": None,
-            "failure": self._failure,
-        }
-        self.journal.append("ProcessEnded", _json_line("ProcessEnded", ended).encode("ascii"))
+    def _end_without_torch(self) -> None:
+        ended = _json_line(
+            "ProcessEnded",
+            t=time.monotonic() - self.origin,
+            counters={},
+            collector_s=0.0,
+            records_dropped=self.journal.dropped,
+            host_peak_bytes=None,
+            failure=self._failure,
+        )
+        self.journal.append("ProcessEnded", ended)
 
 
 class TorchFinder:
@@ -265,9 +267,9 @@ def _failure_text(error: BaseException | None) -> str | None:
     return f"{named}\n\n{whole[-(FAILURE_LIMIT - len(named) - 2) :]}"
 
 
-def _json_line(kind: str, fields: dict[str, object]) -> str:
-    """One record, spelled as `wire.encode` spells it."""
-    return _json({"k": kind, **fields})
+def _json_line(kind: str, **fields: object) -> bytes:
+    """One record, as `wire.encode` writes it."""
+    return _json({"k": kind, **fields}).encode("ascii")
 
 
 def _json(value: Any) -> str:
@@ -277,18 +279,8 @@ def _json(value: Any) -> str:
         return repr(value)
     if isinstance(value, dict):
         fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return "{" + ",".join(f"{_quoted(k)}:{_json(v)}" for k, v in fields.items()) + "}"
+        return "{" + ",".join(f"{_json(k)}:{_json(v)}" for k, v in fields.items()) + "}"
     if isinstance(value, list):
         items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return "[" + ",".join(_json(item) for item in items) + "]"
-    return _quoted(str(value))
-
-
-def _quoted(text: str) -> str:
-    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    try:  # the C function alone: the json package would bring `re` along
-        from _json import encode_basestring_ascii
-    except ImportError:
-        from json.encoder import py_encode_basestring_ascii as encode_basestring_ascii
-    return encode_basestring_ascii(text)
+        return "[" + ",".join(map(_json, items)) + "]"
+    return encode_basestring_ascii(str(value))

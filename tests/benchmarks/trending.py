@@ -12,7 +12,7 @@ from pathlib import Path
 from bench import COMPILEDIAG, Bench, Benchmark, Row, environment
 from measure import cpu_seconds
 
-from compilediag.fleet.change_points.noisy import Rule, steps
+from compilediag.fleet.change_points.noisy import StepRule, steps
 from compilediag.fleet.folder import fleet_of, newest
 
 GOLDEN = Path(__file__).parents[1] / "data" / "receipt-1.0.json"
@@ -82,7 +82,7 @@ def _steps(draw: random.Random, number: int, newest_runs: int, slower: float, al
         value = 100 * (1 + NOISE * state) * (1.5 if draw.random() < OUTLIERS else 1)
         values.append(value * (1 + slower * (place >= number - newest_runs)))
     ties = [draw.getrandbits(32) for _ in values]
-    return steps(values, ties, Rule(chance=0.01, least=0.02))
+    return steps(values, ties, StepRule(chance=0.01, min_change=0.02))
 
 
 def _receipts(folder: Path, number: int, lanes: int) -> Path:

@@ -1,4 +1,4 @@
-"""`compilediag doctor`: what makes it say no, what only warns, and how it is told."""
+"""`compilediag doctor`: what makes it fail, what only warns, and how it is shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compilediag import cli
-from compilediag.commands import checkup
+from compilediag.commands import doctor
 
 
 def test_this_environment_is_usable(
@@ -17,14 +17,14 @@ def test_this_environment_is_usable(
     """The real checks pass where the tests run, and the JSON says the same."""
     monkeypatch.chdir(tmp_path)
     assert cli.main(["doctor", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["usable"] is True
-    assert {check["name"]: check["state"] for check in told["checks"]}["attaching"] == "ok"
-    assert {hook["name"] for hook in told["hooks"]} >= {"metrics_rows", "recompile_reasons"}
-    assert told["versions"]["torch"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["usable"] is True
+    assert {check["name"]: check["state"] for check in printed["checks"]}["attaching"] == "ok"
+    assert {hook["name"] for hook in printed["hooks"]} >= {"metrics_rows", "recompile_reasons"}
+    assert printed["versions"]["torch"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_attaching_really_attaches() -> None:
     """A real child, started as a run starts it, writes its journal."""
-    assert checkup._injection().state == "ok"
+    assert doctor._injection().state == "ok"

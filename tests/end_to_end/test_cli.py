@@ -81,7 +81,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_full_disk_is_told(tmp_path: Path) -> None:
+def test_full_disk_is_reported(tmp_path: Path) -> None:
     """A stdout that cannot be written is a sentence and a code, not a fault of ours."""
     command = [sys.executable, "-m", "compilediag", "show", FINDINGS]
     with open("/dev/full", "wb") as full:
@@ -93,7 +93,7 @@ def test_full_disk_is_told(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_completion_knows_commands_and_options(tmp_path: Path) -> None:
+def test_completion_of_commands_and_options(tmp_path: Path) -> None:
     """The shell completes commands without importing them, and the options of one."""
     variables = {cli.COMPLETE_VARIABLE: "bash_complete"}
     done = compilediag(cwd=tmp_path, COMP_WORDS="compilediag sh", COMP_CWORD="1", **variables)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,23 @@ def test_json_prints_the_receipt_after_the_targets_output(tmp_path: Path) -> Non
     done = run("--json", "--output", "out", "x.py", folder=tmp_path)
     assert done.stdout == "mine\n" + (tmp_path / "out/receipt.json").read_text()
     assert json.loads((tmp_path / "out/receipt.json").read_text())["status"] == "complete"
+
+
+@pytest.mark.parametrize("words", [("--json",), ("--quiet", "--json")])
+def test_json_is_printable_whatever_the_encoding(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Arguments that stdout cannot encode, or that act on a terminal, are escaped, and the exit
+    code stays the target's."""
+    (tmp_path / "caf.py").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-m", "compilediag", "run", *words, "caf.py", "é", "\x9b2J"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        encoding="ascii",
+        check=True,
+    )
+    assert json.loads(done.stdout)["header"]["run"]["argv_redacted"][:2] == ["caf.py", "é"]
+    assert "\x9b" not in done.stdout
 
 
 def test_options_after_the_target_belong_to_it(tmp_path: Path) -> None:
@@ -74,9 +92,9 @@ def test_limits_decide_where_the_target_succeeds(limit: str, code: int, tmp_path
         "print('mine')\n"
     )
     done = run("--quiet", "--fail-on", limit, "x.py", folder=tmp_path)
-    told = "compilediag: the gate failed: recompiles: 1, and the limit is recompiles>0\n"
+    printed = "compilediag: the gate failed: recompiles: 1, and the limit is recompiles>0\n"
     assert (done.returncode, done.stdout) == (code, "mine\n")
-    assert done.stderr == (told if code else "")
+    assert done.stderr == (printed if code else "")
 
 
 def test_a_price_table_is_read_before_the_target_starts(tmp_path: Path) -> None:

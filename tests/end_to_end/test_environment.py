@@ -11,7 +11,7 @@ CHILD = """
 import json, sys, warnings
 warnings.simplefilter("error")
 import torch
-from compilediag_harness import environment
+from compilediag_harness.torch_internals import environment
 before = set(sys.modules)
 torch.set_float32_matmul_precision("high")
 facts = environment.read(torch)

@@ -56,26 +56,26 @@ def test_three_bugs_from_nothing_to_red_and_green(runs: Path, capsys: Any) -> No
 
     capsys.readouterr()
     assert gate(fixed, "--format", "json") == 3
-    (told,) = json.loads(capsys.readouterr().out)["judgements"]
-    assert {item["variable"] for item in told["improvements"] if item["kind"] == "cause"} == {
+    (printed,) = json.loads(capsys.readouterr().out)["judgements"]
+    assert {item["variable"] for item in printed["improvements"] if item["kind"] == "cause"} == {
         "position.table",
         "capture",
         "stash",
     }
-    # The mended program has one graph break at each disabled hook: told, and to be allowed.
-    assert {item["kind"] for item in told["failures"]} == {"break"}
+    # The mended program has one graph break at each disabled hook: printed, and to be allowed.
+    assert {item["kind"] for item in printed["failures"]} == {"break"}
 
     assert gate(fixed, "--update", "--reason", "hooks run outside of the graph") == 0
     assert gate(fixed) == 0
     capsys.readouterr()
     assert gate(broken, "--format", "json") == 3
-    (told,) = json.loads(capsys.readouterr().out)["judgements"]
-    assert {(item["kind"], item["rule"], item["variable"]) for item in told["failures"]} == {
+    (printed,) = json.loads(capsys.readouterr().out)["judgements"]
+    assert {(item["kind"], item["rule"], item["variable"]) for item in printed["failures"]} == {
         ("cause", "CD103", "position.table"),
         ("cause", "CD101", "capture"),
         ("cause", "CD102", "stash"),
     }
-    assert all(item["file"] == "train.py" and item["line"] for item in told["failures"])
+    assert all(item["file"] == "train.py" and item["line"] for item in printed["failures"])
     assert gate(fixed, "--lane", "other") == 2
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from compilediag.compare.gate.baseline import (
-    Baseline,
+from compilediag.compare.gate.baseline import Baseline, read, text_of
+from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey
+from compilediag.compare.run_baseline import (
     KnownBreak,
     KnownCause,
     KnownFallback,
     KnownFrame,
     LaneBaseline,
-    read,
-    text_of,
 )
-from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey
 
 COUNTED = dict.fromkeys(COUNTS, 1)
 

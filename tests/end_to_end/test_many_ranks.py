@@ -33,8 +33,8 @@ def test_the_receipts_of_a_record_that_is_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, workers: int
 ) -> None:
     """Of all ranks and of each, whether or not all of them are told, in this process or in two."""
-    monkeypatch.setattr(choice, "RANKS_TOLD", room)
-    monkeypatch.setattr(choice, "FEWEST_TOLD", 0)
+    monkeypatch.setattr(choice, "MAX_RANKS", room)
+    monkeypatch.setattr(choice, "MIN_RANKS", 0)
     monkeypatch.setattr(many_ranks, "SOURCES_PER_TASK", 2)
     folder, out = mixed_folder(tmp_path / "in"), tmp_path / "out"
     asked = options_here("lane", 7, str(out))

@@ -7,7 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from compilediag.commands import pages
+from compilediag.commands import explain
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,13 +27,13 @@ def test_a_wheel_carries_the_pages(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert shown.stdout == pages.page("CD103")
+    assert shown.stdout == explain.page("CD103")
 
 
 SHOW = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from compilediag.commands import pages
-assert pages.__file__.startswith(sys.argv[1]), pages.__file__
-sys.stdout.write(pages.page("CD103"))
+from compilediag.commands import explain
+assert explain.__file__.startswith(sys.argv[1]), explain.__file__
+sys.stdout.write(explain.page("CD103"))
 """

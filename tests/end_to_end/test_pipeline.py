@@ -1,4 +1,4 @@
-"""`cd.pipeline`: stretches, threads, tasks, the progress line, and silence when nobody listens."""
+"""`cd.pipeline`: blocks, threads, tasks, the progress line, and nothing without a session."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def listening(clock: list[float]) -> Iterator[Listening]:
-    """A session that is told of pipelines."""
+    """A session that receives pipelines."""
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
-    pipeline_log.install(session)
+    pipeline_log.sinks.install(session)
     yield session, events
-    pipeline_log.uninstall(session)
+    pipeline_log.sinks.uninstall(session)
 
 
-def stretches(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
-    """Stage, start, seconds, samples and slot of every stretch, in their order."""
+def blocks(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
+    """Stage, start, seconds, samples and slot of every block, in their order."""
     return [
         row
         for event in events
@@ -56,7 +56,7 @@ def test_a_fork_tells_nothing_twice(listening: Listening) -> None:
     assert events == []
     pid = os.fork()
     if pid == 0:
-        pipeline_log.finish(session)
+        pipeline_log.sinks.finish(session)
         os._exit(len(events))
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0

@@ -35,7 +35,7 @@ def fake_torch(folder: Path, text: str) -> Path:
 
 def test_a_child_without_torch_imports_next_to_nothing(tmp_path: Path) -> None:
     """Neither typing nor dataclasses nor json nor the collectors are loaded: that is what keeps
-    a child without torch cheap. The journal tells its start and its end."""
+    a child without torch cheap. The journal has its start and its end."""
     done = attached("import sys; print(*sorted(sys.modules))", tmp_path)
     plain = subprocess.run(
         [sys.executable, "-c", "import sys; print(*sorted(sys.modules))"],
@@ -67,7 +67,7 @@ def test_the_collectors_are_there_before_torch_runs(tmp_path: Path) -> None:
 
 
 def test_a_torch_we_do_not_know_is_a_fault_of_ours_alone(tmp_path: Path) -> None:
-    """A module named torch without any of torch's names: the program runs, the journal tells."""
+    """A module named torch with none of torch's names: the program runs; the fault is recorded."""
     folder = fake_torch(tmp_path / "path", "answer = 42")
     done = attached("import torch; print(torch.answer)", tmp_path, folder)
     assert (done.stdout, done.stderr, done.returncode) == ("42\n", "", 0)
@@ -77,8 +77,8 @@ def test_a_torch_we_do_not_know_is_a_fault_of_ours_alone(tmp_path: Path) -> None
 
 def test_asking_for_an_absent_torch_changes_nothing(tmp_path: Path) -> None:
     """`find_spec` and a failing import behave as ever, and torch is seen when it appears later."""
-    tell = "import sys; print('compilediag_harness.attach' in sys.modules)"
-    folder = fake_torch(tmp_path / "path", tell)
+    probe = "import sys; print('compilediag_harness.attach' in sys.modules)"
+    folder = fake_torch(tmp_path / "path", probe)
     code = f"""
         import sys
         paths, sys.path[:] = list(sys.path), []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compilediag.receipt.build.run_metadata import facts_told_by
+from compilediag.receipt.provenance_variables import provenance_from
 from compilediag.runs.supervised.provenance import read_provenance
 
 ALL = {
@@ -21,5 +21,5 @@ def test_facts(tmp_path: Path) -> None:
     found = read_provenance(str(tmp_path), {"x.py": "ab"}, ALL)
     assert (found.git_commit, found.git_dirty, found.source) == ("abc", True, "environment")
     assert found.source_sha256 == {"x.py": "ab"}
-    nothing = facts_told_by({})
+    nothing = provenance_from({})
     assert (nothing.git_commit, nothing.source) == (None, None)

@@ -117,10 +117,10 @@ def test_a_fault_of_ours(pytester: pytest.Pytester) -> None:
     """Fails a test that is judged, and none that only shows its counts."""
     pytester.makeconftest(
         """
-        import compilediag.timeline.fold
+        import compilediag.runs.pipeline
         def broken(*arguments):
             raise ZeroDivisionError("ours")
-        compilediag.fold.fold = broken
+        compilediag.runs.pipeline.fold = broken
         """
     )
     done = run(

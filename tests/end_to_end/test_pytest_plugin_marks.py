@@ -6,7 +6,7 @@ import pytest
 from plugin_runs import ALONE
 
 from compilediag.pytest_plugin import hooks
-from compilediag.pytest_plugin.marks import Demands
+from compilediag.pytest_plugin.marks import Requirements
 
 pytest_plugins = ["pytester"]
 
@@ -39,19 +39,19 @@ READ = """
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(items):
-        from compilediag.pytest_plugin.marks import demands_of
+        from compilediag.pytest_plugin.marks import requirements_of
         for item in items:
-            print(item.nodeid.partition("::")[2], demands_of(item))
+            print(item.nodeid.partition("::")[2], requirements_of(item))
 """
 
 
-def demands(pytester: pytest.Pytester, text: str) -> dict[str, Demands]:
-    """The demands of each test of a file, by its name."""
+def requirements(pytester: pytest.Pytester, text: str) -> dict[str, Requirements]:
+    """The requirements of each test of a file, by its name."""
     pytester.makeconftest(READ)
     pytester.makepyfile(text)
     done = pytester.runpytest_inprocess("--collect-only", "-q", "-s", "-p", "no:compilediag")
-    told = [line.split(" ", 1) for line in done.outlines if " Demands(" in line]
-    return {name: eval(value, {"Demands": Demands}) for name, value in told}
+    told = [line.split(" ", 1) for line in done.outlines if " Requirements(" in line]
+    return {name: eval(value, {"Requirements": Requirements}) for name, value in told}
 
 
 def test_every_wrong_marker_is_told_at_once(pytester: pytest.Pytester) -> None:
@@ -89,7 +89,7 @@ def test_a_worker_of_xdist_tells_it_too(pytester: pytest.Pytester) -> None:
 def test_the_nearest_marker_holds(pytester: pytest.Pytester) -> None:
     """A parameter's before the function's, the function's before the class's, a class's before
     its base's, then the module's; one marker does not disturb another."""
-    found = demands(
+    found = requirements(
         pytester,
         """
         import pytest
@@ -135,7 +135,7 @@ def test_the_nearest_marker_holds(pytester: pytest.Pytester) -> None:
 
 def test_zero_recompiles_and_a_budget_of_them(pytester: pytest.Pytester) -> None:
     """From different places the nearer one holds; the other counts of a budget stay."""
-    found = demands(
+    found = requirements(
         pytester,
         """
         import pytest
@@ -151,8 +151,8 @@ def test_zero_recompiles_and_a_budget_of_them(pytester: pytest.Pytester) -> None
             def test_zero(self): pass
         """,
     )
-    assert found["TestZero::test_budget"] == Demands({"recompiles": 3, "frames": 1})
-    assert found["TestBudget::test_zero"] == Demands({"frames": 1}, warmup=1)
+    assert found["TestZero::test_budget"] == Requirements({"recompiles": 3, "frames": 1})
+    assert found["TestBudget::test_zero"] == Requirements({"frames": 1}, warmup=1)
 
 
 def test_markers_that_contradict_each_other(pytester: pytest.Pytester) -> None:
@@ -189,7 +189,7 @@ def test_markers_that_contradict_each_other(pytester: pytest.Pytester) -> None:
 
 def test_parameters_have_lanes_of_their_own(pytester: pytest.Pytester) -> None:
     """One marker, one lane for each parameter set."""
-    found = demands(
+    found = requirements(
         pytester,
         """
         import pytest

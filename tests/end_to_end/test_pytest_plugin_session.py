@@ -10,7 +10,7 @@ import pytest
 from plugin_runs import ALONE, again, outcomes, run
 
 from compilediag.pytest_plugin.isolation import CACHE_VARIABLE
-from compilediag.pytest_plugin.reports import file_name
+from compilediag.pytest_plugin.receipt_files import file_name
 
 pytest_plugins = ["pytester"]
 

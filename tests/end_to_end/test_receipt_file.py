@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from compilediag.receipt.file import (
     read_receipt,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import from_plain
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -24,7 +24,7 @@ def example() -> dict[str, Any]:
 
 
 def receipt() -> Receipt:
-    return from_plain(Receipt, example())
+    return msgspec.convert(example(), Receipt)
 
 
 WRITER = """

@@ -32,8 +32,9 @@ PROGRAM = """
 import json, sys
 import torch
 if sys.argv[1] == "on":
-    from compilediag_harness import spans, steps, torch_calls
     from compilediag_harness.base.session import Session
+    from compilediag_harness.steps import steps
+    from compilediag_harness.torch_internals import torch_calls
     events = []
     session = Session(events.append)
     steps.install(session, torch)

@@ -13,7 +13,7 @@ from compilediag_harness.wire import Event, RunTracked
 
 
 def test_a_fork_does_not_tell_of_its_parent_s_run() -> None:
-    """A child that ends says nothing of a run that goes on elsewhere, and holds no lock of a thread
+    """A child that ends reports no run that goes on elsewhere, and holds no lock of a thread
     that it does not have."""
     lane = tracker().start_run()
     lane.record_step(0)
@@ -32,8 +32,8 @@ def test_a_fork_does_not_tell_of_its_parent_s_run() -> None:
         signal.alarm(20)
         events: list[Event] = []
         session = Session(events.append)
-        tracker_log.install(session)
-        tracker_log.finish(session)
+        tracker_log.sinks.install(session)
+        tracker_log.sinks.finish(session)
         lane.record_step(1)
         os._exit(len([event for event in events if isinstance(event, RunTracked)]))
     free.set()

@@ -10,14 +10,10 @@ from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Finding, Fix
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import (
-    ArtifactFacts,
-    JournalFacts,
-    ProvenanceFacts,
-    RunMetadata,
-)
+from compilediag.receipt.build.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.prices import Price, PriceTable
-from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.identity import Provenance
+from compilediag.receipt.schema.receipt import Artifact, Receipt
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import (
     AblationWritten,
@@ -227,15 +223,27 @@ RUN = RunMetadata(
     wall_s=5.0,
     argv=("model.py", "--lr", "3e-4"),
     environment={"TORCH_LOGS": "recompiles"},
-    provenance=ProvenanceFacts(
-        "0123456789abcdef0123456789abcdef01234567", "main", False, "x", "git"
+    provenance=Provenance(
+        git_commit="0123456789abcdef0123456789abcdef01234567",
+        git_branch="main",
+        git_dirty=False,
+        git_message_short="x",
+        source="git",
     ),
     lane_name="gpt-small/train",
     run_id="7f3c",
     journal=JournalFacts(11),
     bytes_written=48_211,
     prices=PRICES,
-    artifacts=(ArtifactFacts("torch_logs", "file:torch_logs.txt", "text/plain", 5, "ab" * 32),),
+    artifacts=(
+        Artifact(
+            role="torch_logs",
+            uri="file:torch_logs.txt",
+            media_type="text/plain",
+            bytes=5,
+            sha256="ab" * 32,
+        ),
+    ),
 )
 
 

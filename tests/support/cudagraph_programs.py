@@ -27,7 +27,7 @@ from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._inductor import compile_fx, cudagraph_utils
 
-from compilediag.receipt.spelling import encoded
+from compilediag.receipt.file import to_json
 from compilediag.runs.watch import watch
 from compilediag_harness.torch_internals import environment
 
@@ -93,7 +93,7 @@ def receipt_of(program: Path) -> dict[str, Any]:
     with a_device(), contextlib.redirect_stdout(printed), contextlib.suppress(RuntimeError):
         with watch(user_roots=[str(program.parent)]) as seen:
             runpy.run_path(str(program), run_name="__main__")
-    return {"printed": printed.getvalue(), **json.loads(encoded(seen.receipt))}
+    return {"printed": printed.getvalue(), **json.loads(to_json(seen.receipt))}
 
 
 if __name__ == "__main__":

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 from timelines import FILE, attempt, false_guard, process, recompile, site, timeline
 
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.receipt.build.build import build
 from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import as_plain, from_plain
 from compilediag.timeline.timeline import BreakSite, Compile
 from compilediag_harness.wire import Location
 
@@ -88,6 +88,8 @@ def receipt(
         "exit_code": 0,
         **run,
     }
-    raw = as_plain(build(seen, diagnose(seen), RunMetadata(**facts)))
+    raw = msgspec.json.decode(
+        msgspec.json.encode(build(seen, diagnose(seen), RunMetadata(**facts)))
+    )
     change(raw)
-    return from_plain(Receipt, raw)
+    return msgspec.convert(raw, Receipt)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from compilediag.fleet.entry import Entry
 from compilediag.fleet.scan import read_content
+from compilediag.receipt.file import to_json
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import from_plain
-from compilediag.receipt.spelling import encoded
 
 GOLDEN = Path(__file__).parents[1] / "data" / "receipt-1.0.json"
 
@@ -34,13 +35,13 @@ def plain(number: int, change: Change = lambda raw: None) -> dict[str, Any]:
     raw["header"]["created_at_utc"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", moment)
     raw["header"]["provenance"]["git_commit"] = commit(number)
     change(raw)
-    from_plain(Receipt, raw)
+    msgspec.convert(raw, Receipt)
     return raw
 
 
 def content(number: int, change: Change = lambda raw: None) -> bytes:
     """The same as the bytes of a file."""
-    return encoded(from_plain(Receipt, plain(number, change)))
+    return to_json(msgspec.convert(plain(number, change), Receipt))
 
 
 def entry(number: int, change: Change = lambda raw: None) -> Entry:

@@ -51,10 +51,10 @@ def found(*events: Any) -> list[Finding]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that only moves when a call says how long it took."""
     pytest.importorskip("torch")
-    from compilediag_harness.shapes import knee_search
+    from compilediag_harness.shapes import knee as module
 
     now = [0.0]
-    monkeypatch.setattr(knee_search.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
     return now
 
 

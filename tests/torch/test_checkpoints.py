@@ -22,14 +22,14 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture
 def events() -> Iterator[list[Event]]:
-    """What a session with every collector is told."""
-    told: list[Event] = []
-    session = Session(told.append)
+    """The events of a session with every collector."""
+    received: list[Event] = []
+    session = Session(received.append)
     attach.install(session)
-    yield told
+    yield received
     attach.finish(session)
     attach.uninstall(session)
-    assert not [event for event in told if isinstance(event, FaultOccurred)]
+    assert not [event for event in received if isinstance(event, FaultOccurred)]
 
 
 def names(events: list[Event]) -> list[str]:

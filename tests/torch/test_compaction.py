@@ -100,18 +100,18 @@ def test_rows_that_are_left_move_to_smaller_sizes() -> None:
 def test_a_late_count_is_safe() -> None:
     """On a device the count is some steps old: the sizes are larger, the result is the same."""
     looked: list[int] = []
-    look = ActiveCount.look
+    look = ActiveCount.update
 
     def late(self: ActiveCount, flags: Any) -> None:
         looked.append(int((~flags).sum()))
         self.bound = min([self.bound, *looked[:-3]])
 
-    ActiveCount.look = late  # type: ignore[method-assign]
+    ActiveCount.update = late  # type: ignore[method-assign]
     try:
         with torch.no_grad():
             loop = fixed_of(2, 4, 8, 16).until_done(start(MANY), done, 20)
     finally:
-        ActiveCount.look = look  # type: ignore[method-assign]
+        ActiveCount.update = look  # type: ignore[method-assign]
     expected = masked(start(MANY), 20)
     assert all(torch.equal(a, b) for a, b in zip(loop.state[:3], expected[:3], strict=True))
     assert loop.sizes[:5] == (16, 16, 16, 16, 8)
@@ -173,13 +173,13 @@ def test_a_count_on_a_device_is_never_waited_for() -> None:
     """It is read only when its event has passed, one is on its way at a time; it never grows."""
     device = _Device()
     count = ActiveCount(device, 9)
-    count.look(_OnDevice(7))
-    count.look(_OnDevice(6))
+    count.update(_OnDevice(7))
+    count.update(_OnDevice(6))
     assert (count.bound, device.events) == (9, ["copy", "record"])
     device.landing.arrived = True
-    count.look(_OnDevice(5))
+    count.update(_OnDevice(5))
     assert count.bound == 7
-    count.look(_OnDevice(4))
+    count.update(_OnDevice(4))
     assert count.bound == 5
 
 

@@ -159,14 +159,14 @@ def test_padding_of_calls_that_ran_in_graphs(watched: Watched) -> None:
     with torch.no_grad():
         fixed(torch.ones(3, 4)), fixed(torch.ones(3, 4))
     assert watched.run().recordings == 1
-    shape_log.install(watched.session)
+    shape_log.sinks.install(watched.session)
     try:
         with torch.no_grad():
             for rows in (3, 5, 3, 3, 5):
                 fixed(torch.ones(rows, 4))
-        shape_log.finish(watched.session)
+        shape_log.sinks.finish(watched.session)
     finally:
-        shape_log.uninstall(watched.session)
+        shape_log.sinks.uninstall(watched.session)
     (item,) = fold([watched.events]).fixed_shapes
     assert [(its.calls, its.graph_calls) for its in item.sizes] == [(3, 3), (2, 1)]
     assert item.graph_padding == 1 - 14 / 20

@@ -49,7 +49,7 @@ class OpenRun:
 
 @pytest.fixture
 def no_thread(monkeypatch):
-    """`look` is called by the test alone."""
+    """`poll` is called by the test alone."""
     monkeypatch.setattr(Experiments, "_run", lambda self: None)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
 
@@ -58,7 +58,7 @@ def test_the_two_halves_name_the_same_file() -> None:
     """The inside imports nothing of the outside: a name that both need stands in both."""
     from compilediag.runs.supervised.child_env import EXPERIMENTS_VARIABLE
 
-    assert experiments.FIGURES_FILE == METRICS_FILE
+    assert experiments.METRICS_FILE == METRICS_FILE
     assert experiments.VARIABLE == EXPERIMENTS_VARIABLE
 
 
@@ -68,14 +68,14 @@ def test_an_open_run_is_told_once_a_period(tmp_path: Path, monkeypatch, no_threa
     monkeypatch.setitem(sys.modules, "wandb", Wandb(opened))
     known = Experiments(str(tmp_path), 15.0)
     known.arm()
-    known.look(100.0)
+    known.poll(100.0)
     assert opened.told == []  # there are no figures yet
     figures(tmp_path, 1.0, x=1.0)
-    known.look(101.0)
-    known.look(120.0)
+    known.poll(101.0)
+    known.poll(120.0)
     figures(tmp_path, 2.0, x=2.0)
-    known.look(110.0)
-    known.look(116.0)
+    known.poll(110.0)
+    known.poll(116.0)
     assert opened.told == [({"x": 1.0}, False), ({"x": 2.0}, False)]
     assert experiment_counts(str(tmp_path))["wandb"].told == 2
 
@@ -86,7 +86,7 @@ def test_where_no_run_is_open_nothing_is_told(tmp_path: Path, monkeypatch, no_th
     known = Experiments(str(tmp_path), 15.0)
     known.arm()
     figures(tmp_path, 1.0, x=1.0)
-    known.look(100.0)
+    known.poll(100.0)
     assert experiment_counts(str(tmp_path)) == {}
 
 
@@ -98,7 +98,7 @@ def test_an_experiment_that_raises_is_counted(tmp_path: Path, monkeypatch, no_th
     known.arm()
     for number in (1, 2):
         figures(tmp_path, float(number), x=1.0)
-        known.look(100.0 * number)
+        known.poll(100.0 * number)
     counts = experiment_counts(str(tmp_path))["wandb"]
     assert (counts.told, counts.failed) == (0, 2)
     note = experiment_note("wandb", counts)

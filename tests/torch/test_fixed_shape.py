@@ -13,14 +13,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from compilediag.receipt.bucket_plan import Limits, plans_of  # noqa: E402
+from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans  # noqa: E402
 from compilediag.runs.watch import watch  # noqa: E402
 from compilediag.timeline.fixed_shapes import fixed_shapes_of  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.shapes import shape_log  # noqa: E402
 from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
 from compilediag_harness.shapes.shape_errors import CompiledAfterWarmup, ShapeUnusable  # noqa: E402
-from compilediag_harness.shapes.side_effects import unnoticed  # noqa: E402
+from compilediag_harness.shapes.side_effects import restored_eager  # noqa: E402
 from compilediag_harness.torch_internals import torch_api  # noqa: E402
 from compilediag_harness.wire import FixedShapeUsed  # noqa: E402
 
@@ -56,7 +56,7 @@ class Seen:
 
 
 def fixed_of(function: Any, buckets: Any = (4, 8), **settings: Any) -> FixedShape:
-    """With the outputs told, so that the callable is only called for batches."""
+    """With the outputs given, so that the callable is only called for batches."""
     return FixedShape(function, {"x": 0}, list(buckets), out_dims={"": 0}, **settings)
 
 
@@ -194,7 +194,7 @@ def test_trials_in_two_threads_leave_compiling_as_it_was() -> None:
     import torch._dynamo
 
     before = torch_api.stance()
-    first, second = unnoticed(torch, torch.sin), unnoticed(torch, torch.cos)
+    first, second = restored_eager(torch, torch.sin), restored_eager(torch, torch.cos)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -462,7 +462,7 @@ def test_outputs_that_cannot_be_cut_back_are_named(function: Any, message: str) 
 
 
 def test_a_callable_that_needs_certain_sizes_can_say_its_outputs() -> None:
-    """Where it cannot run at a second size, out_dims says what that would have shown."""
+    """Where it cannot run at a second size, out_dims gives what that would have shown."""
 
     def fours(x: Any) -> Any:
         return x.reshape(4, 2).reshape(8)
@@ -477,7 +477,7 @@ def test_a_callable_that_needs_certain_sizes_can_say_its_outputs() -> None:
 
 
 def test_sizes_are_chosen_from_what_was_observed() -> None:
-    """Until then "auto" waits, and says so."""
+    """Until then "auto" waits, and is marked."""
     fixed = FixedShape(Seen(), {"x": 0}, "auto", out_dims={"": 0})
     with pytest.raises(ShapeUnusable, match=r'"auto": tell sizes with observe'):
         fixed(batch(3))
@@ -488,20 +488,20 @@ def test_sizes_are_chosen_from_what_was_observed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spelled", "sizes"),
+    ("rule", "sizes"),
     [("powers_of_two:20", (2, 4, 8, 16, 32)), ("multiples_of_8:20", (8, 16, 24))],
 )
-def test_sizes_can_be_spelled(spelled: str, sizes: tuple[int, ...]) -> None:
+def test_sizes_can_be_given_by_rule(rule: str, sizes: tuple[int, ...]) -> None:
     """Common grids need no list."""
     assert fixed_of(Seen(), [2]).buckets == ((2,),)
-    assert FixedShape(Seen(), {"x": 0}, spelled).buckets == (sizes,)
+    assert FixedShape(Seen(), {"x": 0}, rule).buckets == (sizes,)
 
 
 def test_sessions_are_told_the_real_sizes_and_whether_calls_have_a_price() -> None:
     """Checks and warm-ups are not among the calls; a split batch is several."""
     events: list[Any] = []
     session = Session(events.append, origin=0.0)
-    shape_log.install(session)
+    shape_log.sinks.install(session)
     try:
         plain = FixedShape(torch.sin, {"0": 0}, [4, 8])
         priced = FixedShape(torch.sin, {"0": 0}, [4, 8], cost=lambda size: size)
@@ -512,13 +512,13 @@ def test_sessions_are_told_the_real_sizes_and_whether_calls_have_a_price() -> No
             fixed.warmup(batch(2))
             fixed(batch(3))
         plain(batch(11))
-        shape_log.finish(session)
+        shape_log.sinks.finish(session)
     finally:
-        shape_log.uninstall(session)
+        shape_log.sinks.uninstall(session)
     used = [event for event in events if isinstance(event, FixedShapeUsed)]
     first, second, third = sorted({event.number for event in used})
-    told = {(event.number, event.priced) for event in used}
-    assert told == {(first, False), (second, True), (third, True)}
+    received = {(event.number, event.priced) for event in used}
+    assert received == {(first, False), (second, True), (third, True)}
     calls: Counter[Any] = Counter()
     for event in (event for event in used if event.number == first):
         for sizes, run, count in zip(event.sizes, event.run, event.counts, strict=True):
@@ -566,7 +566,7 @@ def test_a_run_at_fixed_sizes_is_planned_by_what_came(counted: Any) -> None:
             other(batch(rows))
     padded, plain = seen.receipt.invocations
     assert (padded.padded_calls, plain.padded_calls) == (padded.calls, 0)
-    planned, unpadded = plans_of(seen.receipt, Limits(graphs=3))
+    planned, unpadded = bucket_plans(seen.receipt, PlanLimits(graphs=3))
     assert planned.counts == dict.fromkeys(sorted(sizes), 1)
     assert planned.fixed is not None
     assert planned.fixed.buckets == ((64, 512),)

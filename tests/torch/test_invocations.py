@@ -15,7 +15,7 @@ from timelines import timeline
 from compilediag.compare.diff import compare
 from compilediag.diagnosis.figures.invocations import CallsPerStep, invocations_in, work_of
 from compilediag.errors import LanesNotComparable
-from compilediag.receipt.build.invocations import SHAPES_KEPT, invocations_section
+from compilediag.receipt.build.invocations import MAX_SHAPES, invocations_section
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.invocations import Throughput
 from compilediag.runs.watch import watch
@@ -327,7 +327,7 @@ def test_unknown_samples_are_no_budget() -> None:
 
 def test_the_most_frequent_shapes_are_kept() -> None:
     """And the rest counted."""
-    count = SHAPES_KEPT + 4
+    count = MAX_SHAPES + 4
     told = batch(
         1.0,
         shapes=tuple(f"[{size}]" for size in range(count)),
@@ -341,7 +341,7 @@ def test_the_most_frequent_shapes_are_kept() -> None:
     )
     made = fold([[told]])
     (model,) = invocations_section(made, PathShortener(made))
-    assert (len(model.shapes), model.shapes[0].shapes) == (SHAPES_KEPT, f"[{count - 1}]")
+    assert (len(model.shapes), model.shapes[0].shapes) == (MAX_SHAPES, f"[{count - 1}]")
     assert model.other_shapes == 1 + 2 + 3 + 4
 
 

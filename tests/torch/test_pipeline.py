@@ -1,4 +1,4 @@
-"""`cd.pipeline`: stretches, threads, tasks, the progress line, and silence when nobody listens."""
+"""`cd.pipeline`: blocks, threads, tasks, the progress line, and nothing without a session."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from compilediag_harness.user_api.pipeline import pipeline
 from compilediag_harness.wire import Event, PipelineWorked
 
 
-def stretches(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
-    """Stage, start, seconds, samples and slot of every stretch, in their order."""
+def blocks(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
+    """Stage, start, seconds, samples and slot of every block, in their order."""
     return [
         row
         for event in events

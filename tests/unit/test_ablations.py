@@ -39,16 +39,16 @@ def report(**changes: Any) -> Ablation:
 
 
 @pytest.fixture
-def told() -> Iterator[list[Event]]:
-    """What a session is told."""
+def received() -> Iterator[list[Event]]:
+    """The events of a session."""
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
-    tracker_log.install(session)
+    tracker_log.sinks.install(session)
     yield events
-    tracker_log.uninstall(session)
+    tracker_log.sinks.uninstall(session)
 
 
-def test_written_and_read(tmp_path: Path, told: list[Event]) -> None:
+def test_written_and_read(tmp_path: Path, received: list[Event]) -> None:
     """What is read is what was written; NaN became null and is counted; the receipt can link it."""
     path = tmp_path / "made" / "ablation.json"
     assert report().write(path) == str(path)
@@ -59,7 +59,7 @@ def test_written_and_read(tmp_path: Path, told: list[Event]) -> None:
     assert found.curves == {"loss": [3.0, 2.5, None]}
     assert found.layers["1"] == {"grad_norm": [1.0, 2.0, None]}
     assert (found.not_finite, found.baseline, found.config) == (1, "full", {"width": 64})
-    (event,) = told
+    (event,) = received
     assert isinstance(event, AblationWritten)
     assert (event.name, event.architecture, event.depth) == ("no-rope", "llama", 2)
     assert (event.steps, event.curves, event.layers) == (3, 1, 2)
@@ -67,7 +67,7 @@ def test_written_and_read(tmp_path: Path, told: list[Event]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"curves": {"loss": [1.0, 2.0]}}, r"curves\['loss'\] has 2 numbers for 3 steps"),
         ({"layers": {0: {"n": [1]}, 1: {}}}, r"layers\['0'\]\['n'\] has 1 numbers for 3 steps"),
@@ -86,9 +86,9 @@ def test_written_and_read(tmp_path: Path, told: list[Event]) -> None:
         ({"curves": None, "layers": None}, "there is no curve"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes: dict[str, Any], says: str) -> None:
-    """A report that contradicts itself is not made, and the message says where."""
-    with pytest.raises(AblationInvalid, match=says):
+def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
+    """A report that contradicts itself is not made, and the message names where."""
+    with pytest.raises(AblationInvalid, match=message):
         report(**changes)
 
 
@@ -112,17 +112,17 @@ def test_numbers_only() -> None:
         report(curves={"loss": [1.0, "2", 3.0]})
 
 
-def test_validated_again_before_it_is_written(tmp_path: Path, told: list[Event]) -> None:
+def test_validated_again_before_it_is_written(tmp_path: Path, received: list[Event]) -> None:
     """A curve that has grown since is found, and the file that was there stays."""
     path = tmp_path / "ablation.json"
     made = report()
     made.write(path)
     before = path.read_bytes()
-    told.clear()
+    received.clear()
     made.curves["loss"].append(1.0)
     with pytest.raises(AblationInvalid, match="has 4 numbers for 3 steps"):
         made.write(path)
-    assert (path.read_bytes(), told) == (before, [])
+    assert (path.read_bytes(), received) == (before, [])
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_fields_of_a_later_version_survive(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"", "not readable as JSON"),
         (b'{"schema": "compilediag.ablation", ', "not readable as JSON"),
@@ -162,18 +162,18 @@ def test_fields_of_a_later_version_survive(tmp_path: Path) -> None:
         (b'{"schema": "compilediag.ablation", "schema_version": "1.0"}', "depth must be"),
     ],
 )
-def test_files_that_are_no_report(tmp_path: Path, content: bytes, says: str) -> None:
+def test_files_that_are_no_report(tmp_path: Path, content: bytes, message: str) -> None:
     """Half-written, foreign, newer and incomplete files are refused in one sentence."""
     path = tmp_path / "ablation.json"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=says) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         read_ablation(path)
     assert str(path) in str(caught.value)
 
 
 def test_a_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What can be no report is not decoded."""
-    monkeypatch.setattr(user_json, "LARGEST_BYTES", 10)
+    monkeypatch.setattr(user_json, "MAX_BYTES", 10)
     path = tmp_path / "ablation.json"
     path.write_bytes(b" " * 11)
     with pytest.raises(ValueError, match="is larger than"):

@@ -66,7 +66,7 @@ def test_a_receipt_of_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "nanogpt says: 261 steps, 10 of them warm-up" in said
     assert "0.12 s a step (8.33/s)" in said
     assert "show --steps" in said
-    assert "the output of a trainer does not tell what torch.compile did" in said
+    assert "the output of a trainer does not show what torch.compile did" in said
 
 
 def test_a_run_that_died(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

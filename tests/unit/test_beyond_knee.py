@@ -1,4 +1,4 @@
-"""Batches past the knee: measured by `FixedShape.knee`, told, and found where they were used."""
+"""Batches past the knee: measured by `FixedShape.knee` and found where they were used."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def found(*events: Any) -> list[Finding]:
 
 def test_calls_at_a_size_that_loses_are_told_with_the_size_to_stay_at() -> None:
     """The table of the story this began with: best at 512, 1.6 times as long a row at 1024."""
-    told = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, 32.0, 33.0), knee=512)
-    (finding,) = found(told, used((64, 5), (512, 7), (1024, 3)))
+    event = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, 32.0, 33.0), knee=512)
+    (finding,) = found(event, used((64, 5), (512, 7), (1024, 3)))
     assert (finding.rule, finding.count) == ("CD409", 3)
     assert finding.title == (
         "3 calls ran at 1024 rows, past the knee: a row takes 1.6 times as long as at 512"
@@ -60,15 +60,15 @@ def test_calls_at_a_size_that_loses_are_told_with_the_size_to_stay_at() -> None:
 
 def test_a_size_that_was_not_used_is_no_finding() -> None:
     """Measuring alone is no fault, nor is a run that never measured."""
-    told = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, 32.0, 33.0), knee=512)
-    assert found(told, used((64, 5), (512, 7))) == []
-    assert found(told) == []
+    event = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, 32.0, 33.0), knee=512)
+    assert found(event, used((64, 5), (512, 7))) == []
+    assert found(event) == []
     assert found(used((1024, 3))) == []
 
 
 def test_noise_makes_it_silent() -> None:
     """Where fast calls at the large size are as good as slow ones at the small size, or lose less
-    than the knee gives up anyway, nothing is said; a loss larger than the noise is told although no
+    than the knee gives up anyway, nothing is reported; a loss larger than the noise is, although no
     knee could be named."""
     calls = used((512, 7), (1024, 3))
     assert found(measured((512, 10.0, 16.0), (1024, 32.0, 50.0)), calls) == []
@@ -79,14 +79,14 @@ def test_noise_makes_it_silent() -> None:
 
 def test_a_smaller_size_is_never_beyond() -> None:
     """A row takes longest at the smallest size: that is before the knee, not past it."""
-    told = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, 18.0, 18.2), knee=1024)
-    assert found(told, used((64, 50), (512, 7), (1024, 3))) == []
+    event = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, 18.0, 18.2), knee=1024)
+    assert found(event, used((64, 50), (512, 7), (1024, 3))) == []
 
 
 def test_calls_above_the_cap_of_memory() -> None:
-    """The size was not measured, because the program said that it does not fit; it was called."""
-    told = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, None, None), problem=NO_MEMORY)
-    (finding,) = found(told, used((512, 7), (1024, 1)))
+    """The size was not measured, because it does not fit into memory; it was called."""
+    event = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, None, None), problem=NO_MEMORY)
+    (finding,) = found(event, used((512, 7), (1024, 1)))
     assert finding.title.startswith("1 call ran at 1024 rows, above the cap of memory")
     unmeasured = measured((64, 4.0, 4.1), (512, None, None), problem="OutOfMemoryError")
     assert found(unmeasured, used((512, 7))) == []
@@ -96,8 +96,8 @@ def test_calls_above_the_cap_of_memory() -> None:
 def test_the_receipt_has_what_was_measured() -> None:
     """The last measurement counts; what was not measured is null."""
     first = measured((64, 1.0, 1.0), knee=64)
-    told = measured((512, 10.0, 10.2), (1024, None, None), knee=512, problem=NO_MEMORY)
-    timeline = fold([(first, told, used((512, 1)))])
+    event = measured((512, 10.0, 10.2), (1024, None, None), knee=512, problem=NO_MEMORY)
+    timeline = fold([(first, event, used((512, 1)))])
     section = shapes_section(timeline, PathShortener(timeline))
     assert section is not None
     knee = section.fixed[0].knee

@@ -82,13 +82,13 @@ def test_recompiles_do_not_inflate() -> None:
 
 
 def test_a_frame_that_runs_eager_is_an_error() -> None:
-    """torch's word or the frame itself tells that no graph is left: an error, not a warning."""
+    """In torch's words or by the frame itself no graph is left: an error, not a warning."""
     run = timeline([attempt("0/0")], breaks=(site(item_at()),))
     assert only(with_eager_frame(run)).severity == "error"
     given_up = site(item_at().replace(GRACEFUL, GIVEN_UP))
-    told = only(timeline([attempt("0/0")], breaks=(given_up,)))
-    assert (told.severity, told.evidence["ran_eager"]) == ("error", True)
-    assert "eager" in str(told.evidence["effect"])
+    finding = only(timeline([attempt("0/0")], breaks=(given_up,)))
+    assert (finding.severity, finding.evidence["ran_eager"]) == ("error", True)
+    assert "eager" in str(finding.evidence["effect"])
 
 
 def test_the_limit_is_not_the_breaks_fault() -> None:
@@ -183,7 +183,7 @@ def test_the_rest_of_the_function_is_counted() -> None:
 
 @pytest.mark.parametrize("text", ["", "Graph break in user code at", "\x00\n" * 9])
 def test_unknown_wording(text: str) -> None:
-    """A report nobody knows is still a finding, of the category for the rest."""
+    """An unknown report is still a finding, of the category for the rest."""
     finding = only(timeline([attempt("0/0")], breaks=(site(text),)))
     assert finding.rule in ("CD290", "CD203")
     assert finding.location == Location(FILE, 14, "forward")

@@ -9,8 +9,8 @@ import pytest
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Step
 from compilediag_harness.base.session import WATCHED_AFTER_COMPILE, Session
+from compilediag_harness.base.step_phases import DATA_WAIT, FORWARD
 from compilediag_harness.steps import step_sampling
-from compilediag_harness.steps.phases import DATA_WAIT, FORWARD
 from compilediag_harness.steps.step_detection import EVERY_MARK, StepSource
 from compilediag_harness.steps.step_sampling import (
     BRIEF_S,

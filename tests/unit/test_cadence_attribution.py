@@ -1,4 +1,4 @@
-"""Costs told from variants built by hand: planted ones are found, noise is none."""
+"""Costs attributed from variants built by hand: planted ones are found, noise is none."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from compilediag.diagnosis.cadence.attribution import attribute
 from compilediag.diagnosis.cadence.collision import collide
 from compilediag.diagnosis.cadence.conclude import conclude
 from compilediag.diagnosis.cadence.extra_compiles import extra_compiles, recompiles_among
-from compilediag.diagnosis.cadence.groups import Group
+from compilediag.diagnosis.cadence.groups import ProbeGroup
 from compilediag.diagnosis.cadence.plan import Plan, Variant
-from compilediag.diagnosis.cadence.samples import Evidence, Sample, evidence_of
+from compilediag.diagnosis.cadence.samples import StepSample, VariantEvidence, evidence_of
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.syncs import SyncSite
 from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
@@ -23,7 +23,7 @@ from compilediag_harness.wire import Location
 
 PLAN = Plan(steps=60, warmup=3, every=7, first=6)
 FIRES = tuple(range(6, 60, 7))
-A, B = Group("a", "code", own_every=4), Group("b", "code", own_every=6)
+A, B = ProbeGroup("a", "code", own_every=4), ProbeGroup("b", "code", own_every=6)
 
 
 def variant(
@@ -34,20 +34,20 @@ def variant(
     seed: int = 0,
     usual: float = 10e-3,
     noise: float = 0.1e-3,
-) -> Evidence:
+) -> VariantEvidence:
     """Sixty steps with noise; what is extra falls into the forward phase, and so do compiles."""
     chance = random.Random(seed)
-    samples: list[Sample] = []
+    samples: list[StepSample] = []
     for number in range(60):
         compile_s = sum(item.seconds for item in compiles if item.step == number)
         more = (extra or {}).get(number, 0.0) + compile_s
         rest, forward = usual / 2, usual / 2 + abs(chance.gauss(0, noise)) + more
         phases = {"forward": forward, "rest": rest}
-        samples.append(Sample(number, forward + rest, compile_s, 0.0, None, phases))
+        samples.append(StepSample(number, forward + rest, compile_s, 0.0, None, phases))
     groups = tuple(
         CadenceGroup(0, name, 7, 6, 4, steps, 0) for name, steps in (fires or {}).items()
     )
-    return Evidence(tuple(samples), tuple(compiles), groups)
+    return VariantEvidence(tuple(samples), tuple(compiles), groups)
 
 
 def again(step: int, compile_id: str = "0/1", reason: str = "n == 2") -> Compile:
@@ -77,7 +77,7 @@ def test_a_metrics_cost_is_told_apart_from_its_compile() -> None:
     assert cost.metric_s == pytest.approx(len(FIRES) * 5e-3, rel=0.1)
 
 
-def synchronising(extra: Mapping[int, float]) -> Evidence:
+def synchronising(extra: Mapping[int, float]) -> VariantEvidence:
     """Steps that read tensors for a millisecond each, and for half of what is extra."""
     steps, chance = variant(extra), random.Random(7)
     samples = tuple(
@@ -154,8 +154,8 @@ def test_noise_alone_is_seldom_a_cost() -> None:
     """Two hundred runs of noise."""
     control = variant(seed=9999)
     costs = [attribute(variant(seed=seed, noise=2e-3), control, FIRES, 3) for seed in range(200)]
-    told = [item for item in costs if item.recurring and item.recurring.total_s is not None]
-    assert len(told) <= 4
+    found = [item for item in costs if item.recurring and item.recurring.total_s is not None]
+    assert len(found) <= 4
 
 
 def test_a_flag_that_falls_back_is_the_first_hits_compile() -> None:
@@ -170,7 +170,7 @@ def test_a_flag_that_falls_back_is_the_first_hits_compile() -> None:
 
 
 def test_a_first_hit_in_warmup_has_no_metric() -> None:
-    """No two steps are alike there: only its compiles are told."""
+    """No two steps are alike there: only its compiles are reported."""
     fires = (0, 7, 14, 21, 28)
     cost = attribute(variant(dict.fromkeys(fires, 5e-3)), variant(seed=1), fires, 3)
     assert cost.first_hit is not None
@@ -205,13 +205,13 @@ def test_without_a_control_compiles_are_not_told() -> None:
 def test_few_steps_tell_nothing() -> None:
     """A variant that died early, and one without a step."""
     short = replace(variant(), samples=variant().samples[:5])
-    for evidence in (short, Evidence()):
+    for evidence in (short, VariantEvidence()):
         cost = attribute(evidence, variant(), FIRES, 3)
         assert (cost.first_hit, cost.recurring, cost.metric_s) == (None, None, None)
 
 
 def test_a_collision_is_compared_with_the_sum() -> None:
-    """What it costs beyond that is told in seconds and recompiles, less as well as more."""
+    """What it costs beyond that is reported in seconds and recompiles, less as well as more."""
     control = variant(None, [FIRST], seed=1)
     a = attribute(variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(6)], seed=2), control, FIRES, 3)
     b = attribute(variant(dict.fromkeys(FIRES, 4e-3), [FIRST, again(6)], seed=3), control, FIRES, 3)
@@ -229,7 +229,7 @@ def test_a_slower_machine_is_no_collision() -> None:
     assert collide(attribute(slow, None, FIRES, 3), [a]).extra_recurring_s is None
 
 
-def runs(**evidence: Evidence) -> dict[Variant, Evidence]:
+def runs(**evidence: VariantEvidence) -> dict[Variant, VariantEvidence]:
     kinds = {
         "configured": Variant("configured"),
         "control": Variant("control"),
@@ -244,8 +244,8 @@ def test_a_standing_cost_is_told_only_when_every_process_agrees() -> None:
     """A group that makes all steps longer; a machine that was slow for one variant does not."""
     on = variant(fires={"a": FIRES}, usual=14e-3)
     off = variant(seed=1)
-    told = conclude(PLAN, [A], runs(configured=on, control=off, a=on)).groups[0]
-    assert told.between_s == pytest.approx(4e-3, rel=0.1)
+    found = conclude(PLAN, [A], runs(configured=on, control=off, a=on)).groups[0]
+    assert found.between_s == pytest.approx(4e-3, rel=0.1)
     drift = conclude(PLAN, [A], runs(configured=off, control=off, a=on)).groups[0]
     assert drift.between_s is None
 
@@ -262,10 +262,10 @@ def test_missing_variants_cost_only_what_depends_on_them() -> None:
 
 
 def test_a_group_that_never_fires_is_told() -> None:
-    """Never asked, and asked in vain, are different mistakes."""
-    asked = CadenceGroup(0, "a", 7, 6, 4, (), 0)
+    """due() never called, and called in vain, are different mistakes."""
+    declared = CadenceGroup(0, "a", 7, 6, 4, (), 0)
     for shift, message in ((None, "due() was never called"), (0, "with no step")):
-        evidence = replace(variant(), groups=(replace(asked, shift=shift),))
+        evidence = replace(variant(), groups=(replace(declared, shift=shift),))
         (found,) = conclude(PLAN, [A], runs(control=variant(seed=1), a=evidence)).groups
         assert found.never_fired
         assert found.problem is not None
@@ -276,7 +276,7 @@ def test_a_group_that_never_fires_is_told() -> None:
 def test_the_steps_of_a_template_are_found() -> None:
     """From spikes, else from the first extra compile, else not at all; a rhythm that the control
     has as well is not the group's."""
-    group = Group("a", "argument", "--a {n}")
+    group = ProbeGroup("a", "argument", "--a {n}")
     at = {Variant("control"): variant(None, [FIRST], seed=1)}
     spiky = variant(dict.fromkeys(range(7, 60, 7), 5e-3), [FIRST])
     compiled = variant(None, [FIRST, again(14)])
@@ -294,7 +294,7 @@ def test_the_steps_of_a_template_are_found() -> None:
 
 
 def test_a_rhythm_that_no_group_explains_is_named() -> None:
-    """In the control, or in the only variant there is; what compiles there is told."""
+    """In the control, or in the only variant there is; what compiles there is reported."""
     compiles = [again(step, f"0/{step}") for step in range(5, 60, 9)]
     spiky = variant(dict.fromkeys(range(5, 60, 9), 5e-3), compiles)
     (found,) = conclude(PLAN, [A], runs(control=spiky, a=spiky)).periods
@@ -306,10 +306,10 @@ def test_a_rhythm_that_no_group_explains_is_named() -> None:
 
 def test_evidence_is_that_of_the_lead_process() -> None:
     """Ranks work side by side: their steps are not mixed, and our analysis is no cost."""
-    asked = replace(recompile(step=1), analysis_s=0.2)
+    analysed = replace(recompile(step=1), analysis_s=0.2)
     step = Step(0, 1, 1.0, 1.0, None, 0.1, None, 0.5, 0.6, 0.2)
     other = replace(step, process=1)
-    found = evidence_of(Timeline(steps=(step, other), recompiles=(asked,)))
+    found = evidence_of(Timeline(steps=(step, other), recompiles=(analysed,)))
     (sample,) = found.samples
     assert sample.work_s == pytest.approx(0.3)
     assert sample.phases == pytest.approx(

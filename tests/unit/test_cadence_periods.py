@@ -7,12 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from compilediag.diagnosis.cadence.periods import (
-    MOST_STEPS,
-    find_offset,
-    find_periods,
-    longest_period,
-)
+from compilediag.diagnosis.cadence import periods
+from compilediag.diagnosis.cadence.periods import find_offset, find_periods, longest_period
 
 NOISES: dict[str, Callable[[random.Random], float]] = {
     "normal": lambda chance: chance.gauss(0, 0.2e-3),
@@ -28,16 +24,16 @@ def steps(seed: int, noise: str, count: int = 60, *rhythms: tuple[int, int, floa
     chance = random.Random(seed)
     values = [10e-3 + NOISES[noise](chance) for _ in range(count)]
     for period, first, extra in rhythms:
-        for place in range(first, count, period):
-            values[place] += extra
+        for index in range(first, count, period):
+            values[index] += extra
     return values
 
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_noise_has_no_rhythm(noise: str) -> None:
-    """Four hundred runs of noise, of which one in a hundred may be taken for a rhythm."""
-    found = sum(bool(find_periods(steps(seed, noise))) for seed in range(400))
-    assert found <= 8
+    """A hundred runs of noise, of which one may be taken for a rhythm; allowed is twice that."""
+    found = sum(bool(find_periods(steps(seed, noise))) for seed in range(100))
+    assert found <= 2
 
 
 @pytest.mark.parametrize("noise", ["normal", "skewed", "outliers"])
@@ -87,8 +83,8 @@ def test_one_disturbed_firing_in_eight_does_not_hide_a_rhythm() -> None:
 def test_the_beginning_of_a_known_period_is_found() -> None:
     """Three firings are enough when the period is known, and noise has no beginning."""
     assert find_offset(steps(6, "normal", 60, (20, 7, 30e-3)), 20) is not None
-    found = sum(find_offset(steps(seed, "outliers"), 14) is not None for seed in range(400))
-    assert found <= 8
+    found = sum(find_offset(steps(seed, "outliers"), 14) is not None for seed in range(200))
+    assert found <= 4
 
 
 @pytest.mark.parametrize("values", [[], [1e-3], [0.0] * 50, [1e-3, 2e-3, 1e-3]])
@@ -101,14 +97,16 @@ def test_few_or_equal_steps_have_no_rhythm(values: list[float]) -> None:
 def test_a_machine_that_is_slower_for_a_while_hides_nothing() -> None:
     """Half of the steps take five times as long: a rhythm in them is found all the same, and the
     change itself is none."""
-    slow = [0.0 if place < 30 else 40e-3 for place in range(60)]
+    slow = [0.0 if index < 30 else 40e-3 for index in range(60)]
     for rhythms, expected in (((), []), (((6, 2, 12e-3),), [(6, 2)])):
         values = [a + b for a, b in zip(steps(9, "normal", 60, *rhythms), slow, strict=True)]
         assert [(rhythm.period, rhythm.first) for rhythm in find_periods(values)] == expected
 
 
-def test_a_long_run_is_read_in_bounded_time() -> None:
-    """Steps beyond the limit are left out; what is found in the others is found."""
-    values = steps(7, "normal", MOST_STEPS // 2, (250, 100, 30e-3))
-    assert [(r.period, r.first) for r in find_periods(values)] == [(250, 100)]
-    assert longest_period(10 * MOST_STEPS) == longest_period(MOST_STEPS)
+def test_steps_of_a_long_run_beyond_the_limit_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found in the others is found: the work does not grow with the run."""
+    monkeypatch.setattr(periods, "MAX_STEPS", 300)
+    values = [*steps(7, "normal", 300, (60, 20, 30e-3)), *steps(8, "normal", 300, (7, 0, 90e-3))]
+    assert [(r.period, r.first) for r in find_periods(values)] == [(60, 20)]
+    assert find_offset(values, 60) == find_offset(values[:300], 60)
+    assert longest_period(3000) == longest_period(300)

@@ -366,7 +366,7 @@ class TestText:
     REASONS = ("0/1: n == 2", "0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5")
 
     def test_first_reason_is_primary(self) -> None:
-        """The nearest entry is unknown: the most recently used one is taken, with that confidence."""
+        """Which entry is nearest is unknown: the most recently used one is taken."""
         (cause,) = causes_of(recompile(reasons=self.REASONS))
         assert (cause.rule, cause.primary, cause.confidence) == ("CD107", True, "text")
 

@@ -1,4 +1,4 @@
-"""`compilediag doctor`: what makes it say no, what only warns, and how it is told."""
+"""`compilediag doctor`: what makes it fail, what only warns, and how it is shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compilediag import cli
-from compilediag.commands import checkup
+from compilediag.commands import doctor
 from compilediag.views.checkup import Check, Checkup, Hook, plain, render_checkup
 from compilediag.views.style import RenderOptions
 
@@ -27,7 +27,7 @@ def child_that(
 ) -> None:
     """Replaces the child processes of the doctor by one that has answered."""
     done = subprocess.CompletedProcess([], code, stdout, stderr)
-    monkeypatch.setattr(checkup, "_child", lambda *_: done)
+    monkeypatch.setattr(doctor, "_child", lambda *_: done)
 
 
 def states(found: Checkup) -> dict[str, str]:
@@ -39,8 +39,8 @@ def test_missing_hook_is_a_warning_with_what_is_lost(
 ) -> None:
     """A private name that this torch lacks lowers the evidence and does not forbid the use."""
     child_that(monkeypatch, f"noise\ncompilediag-probe {json.dumps(ANSWER)}\n")
-    monkeypatch.setattr(checkup, "_injection", lambda: Check("attaching", "ok", "yes"))
-    found = checkup.examine(tmp_path / ".compilediag")
+    monkeypatch.setattr(doctor, "_injection", lambda: Check("attaching", "ok", "yes"))
+    found = doctor.examine(tmp_path / ".compilediag")
     assert found.usable
     assert states(found)["hooks"] == "warning"
     text = render_checkup(found, RenderOptions())
@@ -49,7 +49,7 @@ def test_missing_hook_is_a_warning_with_what_is_lost(
 
 
 @pytest.mark.parametrize(
-    ("stdout", "stderr", "said"),
+    ("stdout", "stderr", "message"),
     [
         ("", "ModuleNotFoundError: No module named 'torch'\n", "torch is not installed here"),
         ("", "x\nImportError: libcudart.so.12: cannot open\n", "libcudart.so.12"),
@@ -57,14 +57,14 @@ def test_missing_hook_is_a_warning_with_what_is_lost(
     ],
 )
 def test_unusable_torch_is_a_failure_with_a_remedy(
-    stdout: str, stderr: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stdout: str, stderr: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No torch, a broken one or an old one: code 1, with the reason and what to do."""
     child_that(monkeypatch, stdout, stderr, 1)
-    found = checkup.examine(tmp_path)
+    found = doctor.examine(tmp_path)
     check = next(check for check in found.checks if check.name == "torch")
     assert check.state == "failed"
-    assert said in check.said
+    assert message in check.said
     assert check.remedy
     assert not found.usable
     monkeypatch.chdir(tmp_path)
@@ -76,13 +76,13 @@ def test_journal_that_does_not_appear_is_a_failure(
 ) -> None:
     """A child that runs but writes no journal means that attaching is defeated."""
     child_that(monkeypatch)
-    assert states(checkup.examine(tmp_path))["attaching"] == "failed"
+    assert states(doctor.examine(tmp_path))["attaching"] == "failed"
 
 
 def test_output_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    """A file in the place of the folder is told; nothing is created."""
+    """A file in the place of the folder is reported; nothing is created."""
     (tmp_path / "file").write_text("mine", encoding="utf-8")
-    check = checkup._output(tmp_path / "file" / ".compilediag")
+    check = doctor._output(tmp_path / "file" / ".compilediag")
     assert check.state == "failed"
     assert check.remedy
     assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
@@ -90,33 +90,33 @@ def test_output_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_missing_tools_are_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     """No compiler and no git lower what can be done and forbid nothing."""
-    monkeypatch.setattr(checkup.shutil, "which", lambda _: None)
+    monkeypatch.setattr(doctor.shutil, "which", lambda _: None)
     monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(checkup.sys, "executable", "/nowhere/python")
-    assert [checkup._compiler().state, checkup._tool("git", "lost").state] == ["warning"] * 2
+    monkeypatch.setattr(doctor.sys, "executable", "/nowhere/python")
+    assert [doctor._compiler().state, doctor._tool("git", "lost").state] == ["warning"] * 2
 
 
-def test_variables_that_switch_compiling_off_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_switch_compiling_off_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """TORCH_COMPILE_DISABLE=1 explains a run in which nothing compiles."""
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
     monkeypatch.setenv("TORCH_COMPILE_JOB_ID", "x")
-    assert [check.name for check in checkup._environment()] == [
+    assert [check.name for check in doctor._environment()] == [
         "TORCH_COMPILE_DISABLE",
         "stored profiles",
     ]
 
 
 def test_child_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A torch that never ends its import is told, not waited for."""
+    """A torch that never ends its import is reported, not waited for."""
 
     def hang(*_: object, **__: object) -> None:
         raise subprocess.TimeoutExpired("python", 1)
 
-    monkeypatch.setattr(checkup.subprocess, "run", hang)
-    assert checkup._child(["-c", "pass"]) == "a child process did not end within 120 s"
+    monkeypatch.setattr(doctor.subprocess, "run", hang)
+    assert doctor._child(["-c", "pass"]) == "a child process did not end within 120 s"
 
 
-def test_view_tells_the_answer_first_and_the_way_on_last() -> None:
+def test_view_has_the_answer_first_and_the_next_command_last() -> None:
     """What failed stands in the first line, its repair below, and the last line is a command."""
     found = Checkup(
         {"Python": "3.11", "torch": None},

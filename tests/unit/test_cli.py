@@ -228,13 +228,13 @@ def test_a_fault_of_ours_is_reported_as_ours(
 
 def test_help_on_a_terminal_has_the_same_parts() -> None:
     """The drawn help names the options and keeps the example's lines apart."""
-    from compilediag.commands import help as helped
+    from compilediag.commands import subcommand
     from compilediag.commands.show import command
 
-    drawn = helped._drawn(command, click.Context(command, info_name="compilediag show"))
+    drawn = subcommand._drawn(command, click.Context(command, info_name="compilediag show"))
     assert "--timeline" in drawn
     assert "Usage:" in drawn
     assert drawn.count("\n   compilediag show") == 5
-    drawn = helped._drawn(cli.group, click.Context(cli.group, info_name="compilediag"))
+    drawn = subcommand._drawn(cli.group, click.Context(cli.group, info_name="compilediag"))
     for name in cli.COMMANDS:
         assert name in drawn

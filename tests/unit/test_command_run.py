@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from compilediag.cli import main
-from compilediag.commands.run import limits_of, options_of
-from compilediag.commands.run_defaults import KEYS, checked, read_defaults
+from compilediag.commands.options import TOML_KEYS, RunOptions, supervised_options
+from compilediag.commands.pyproject import checked, read_defaults
+from compilediag.commands.subcommand import entries, filled
 from compilediag.compare.gate.expression import Limit
 from compilediag.errors import UsageError
 from compilediag.runs.supervised.options import Options
 from compilediag.runs.supervised.price_file import read_prices
 from compilediag.runs.telemetry.settings import TelemetrySettings
-
-
-def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "compilediag", "run", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize(
@@ -46,9 +36,9 @@ def test_mistakes_are_one_sentence(words, message, tmp_path: Path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     Path("x.py").write_text("open('ran', 'w')")
     assert main(["run", *words]) == 2
-    told = capsys.readouterr().err
-    assert message in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.py"]
 
 
@@ -67,7 +57,7 @@ def test_a_wrong_table_is_an_error(text: str, message: str, tmp_path: Path) -> N
     """A misspelled key is not passed over in silence."""
     (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(UsageError, match=message):
-        read_defaults(tmp_path)
+        read_defaults(tmp_path, TOML_KEYS)
 
 
 def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
@@ -85,8 +75,9 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
         "pushgateway": "http://localhost:9091", "prometheus_listen": 9464,
         "telemetry_every": 20, "experiments": True,
     }  # fmt: skip
-    assert values.keys() == KEYS.keys()
-    assert options_of(checked(values, "here")) == Options(
+    assert values.keys() == TOML_KEYS[""].keys()
+    options = filled(RunOptions, {}, checked(values, TOML_KEYS, "here"))
+    assert supervised_options(options) == Options(
         output="o",
         name="n",
         steps=3,
@@ -108,10 +99,33 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
             every_s=20.0,
         ),
     )
-    assert limits_of(values) == (Limit("recompiles", ">", 0),)
+    assert options.limits == (Limit("recompiles", ">", 0),)
 
 
 def test_without_settings_the_defaults_hold() -> None:
     """No table, no flags."""
-    assert options_of({}) == Options()
-    assert limits_of({}) == ()
+    assert filled(RunOptions, {}, {}) == RunOptions()
+    assert supervised_options(RunOptions()) == Options()
+    assert RunOptions().limits == ()
+
+
+def test_every_option_of_a_run_is_in_the_table() -> None:
+    """A field of the supervisor's options that no flag fills is noticed, but for its own label."""
+    fields = {field.name for field in dataclasses.fields(Options)}
+    assert fields - set(entries(RunOptions)) == {"prices", "telemetry", "label"}
+
+
+@pytest.mark.parametrize(
+    ("given", "table", "live"),
+    [
+        ({}, {}, "title"),
+        ({}, {"live": False}, None),
+        ({"live": True}, {"live": False}, "title"),
+        ({"live": False}, {"live": "lines"}, None),
+        ({"live_lines": True}, {"live": False}, "lines"),
+        ({"live_lines": True, "quiet": True}, {}, None),
+    ],
+)
+def test_flags_win(given: dict[str, bool], table: dict[str, object], live: str | None) -> None:
+    """Over the table of pyproject.toml, whichever of both has the default."""
+    assert supervised_options(filled(RunOptions, given, table)).live == live

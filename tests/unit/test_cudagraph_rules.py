@@ -9,7 +9,7 @@ from timelines import FILE, attempt, process, timeline
 
 from compilediag.compare.gate.expression import parse_limits
 from compilediag.compare.gate.limits import count_of
-from compilediag.compare.gate.run_baseline import ledger_of
+from compilediag.compare.run_baseline import run_baseline
 from compilediag.diagnosis.rules import cudagraph_texts as texts
 from compilediag.diagnosis.rules import cudagraphs as rules
 from compilediag.receipt.build.running import cudagraph_section
@@ -72,8 +72,8 @@ def run_of(*events: Event) -> CudagraphRun:
 
 def seen(*events: Event, **more: Any) -> Timeline:
     """A run on a machine with a device."""
-    told = fold([events])
-    known = {"cudagraphs": told.cudagraphs, "fixed_shapes": told.fixed_shapes}
+    run = fold([events])
+    known = {"cudagraphs": run.cudagraphs, "fixed_shapes": run.fixed_shapes}
     return timeline([attempt()], **{"processes": (GPU,), **known, **more})
 
 
@@ -85,7 +85,7 @@ def warning(text: str, step: int = 1) -> WarningSeen:
 
 
 def test_batches_are_added_up() -> None:
-    """By compile; the recordings told one by one are part of the counts, not more of them."""
+    """By compile; the recordings reported one by one are part of the counts, not more of them."""
     run = run_of(recorded(), ran(1, 3), ran(0, 4), ran(2, 1, "1/0", skips=5, pool_bytes=7))
     assert (run.recordings, run.replays, run.warmups) == (3, 8, 3)
     assert run.reasons == {"first": 1, "not told": 2}
@@ -93,7 +93,7 @@ def test_batches_are_added_up() -> None:
 
 
 def test_a_killed_process_has_what_it_told() -> None:
-    """Its last batch is missing: recordings that were told one by one still count."""
+    """Its last batch is missing: recordings that were reported one by one still count."""
     run = run_of(recorded(), recorded("size"), ran(1, 3))
     assert (run.recordings, run.replays, run.skips) == (2, 3, None)
 
@@ -131,10 +131,10 @@ def test_not_applicable_without_a_device() -> None:
 
 
 def test_the_section_tells_counts_and_reasons() -> None:
-    """Everything that was told, of the lead process; a warning that is no skip is none."""
+    """Everything that was reported, of the lead process; a warning that is no skip is none."""
     events = (recorded(), recorded("size", sizes=("[9, 4]",)), ran(2, 5, skips=1, live_graphs=2))
-    told = seen(*events, warnings=(warning(MUTATED), warning("something else")))
-    section = cudagraph_section(told)
+    run = seen(*events, warnings=(warning(MUTATED), warning("something else")))
+    section = cudagraph_section(run)
     assert section.applicable is True
     assert (section.recordings, section.replays, section.warmups) == (2, 5, 1)
     assert section.recordings_by_reason == {"first": 1, "size": 1}
@@ -166,14 +166,14 @@ def test_padding_in_graphs_is_told_of_one_callable() -> None:
             1.0, number, place, ("rows",), ((4,),), *calls, in_graphs=(in_graphs,)
         )
 
-    def told(*events: Event) -> float | None:
+    def waste(*events: Event) -> float | None:
         return cudagraph_section(seen(ran(2, 5), *events)).padding_waste_fraction
 
-    assert told(padded(0, 2)) == 0.25
-    assert told(padded(0, 2), padded(1, 0)) == 0.25
-    assert told(padded(0, 2), padded(1, 2)) is None
-    assert told(padded(0, 0)) is None
-    assert told() is None
+    assert waste(padded(0, 2)) == 0.25
+    assert waste(padded(0, 2), padded(1, 0)) == 0.25
+    assert waste(padded(0, 2), padded(1, 2)) is None
+    assert waste(padded(0, 0)) is None
+    assert waste() is None
 
 
 def test_the_gate_counts_recordings_and_replays() -> None:
@@ -186,7 +186,7 @@ def test_the_gate_counts_recordings_and_replays() -> None:
 
     def counted(told: Timeline) -> list[int | None]:
         made = replace(receipt(), cudagraph=cudagraph_section(told))
-        return [count_of(made, ledger_of(made), limit) for limit in limits]
+        return [count_of(made, run_baseline(made), limit.name) for limit in limits]
 
     assert counted(seen(recorded(), ran(2, 3))) == [2, 3]
     assert [limit.is_broken_by(count) for limit, count in zip(limits, (2, 3), strict=True)] == [
@@ -202,8 +202,8 @@ def test_the_gate_counts_recordings_and_replays() -> None:
 
 def test_a_skip_has_its_reason_place_and_fix() -> None:
     """CD401 with torch's reason, the user's line, once for equal reasons."""
-    told = seen(ran(0), warnings=(warning(MUTATED), warning(MUTATED, 4), warning(LIMIT, 9)))
-    mutated, limit = texts.cudagraph_skipped(told)
+    run = seen(ran(0), warnings=(warning(MUTATED), warning(MUTATED, 4), warning(LIMIT, 9)))
+    mutated, limit = texts.cudagraph_skipped(run)
     assert (mutated.rule, mutated.count, mutated.steps) == ("CD401", 2, (1, 4))
     assert mutated.location is not None
     assert (mutated.location.line, mutated.confidence) == (14, "text")
@@ -212,24 +212,24 @@ def test_a_skip_has_its_reason_place_and_fix() -> None:
 
 
 def test_no_skip_is_no_proof() -> None:
-    """Graphs were asked for and none was recorded, without a word: CD401. Not where graphs were
-    recorded, nobody asked, or nothing could be watched."""
+    """Graphs were requested and none was recorded, without a word: CD401. Not where graphs were
+    recorded, nobody requested them, or nothing could be watched."""
     asked = {"compile_requests": [{"mode": "reduce-overhead"}], "gpus": [{}]}
     with_mode = {"processes": (process(facts=asked),)}
     (silent,) = texts.cudagraph_skipped(seen(CudagraphsRan(2.0, (), (), (), ()), **with_mode))
     assert "none was recorded" in silent.title
-    for told in (
+    for run in (
         seen(ran(1), **with_mode),
         seen(CudagraphsRan(2.0, (), (), (), ())),
         seen(CudagraphsRan(2.0, (), (), (), (), lost="unknown trees"), **with_mode),
     ):
-        assert list(texts.cudagraph_skipped(told)) == []
+        assert list(texts.cudagraph_skipped(run)) == []
 
 
 def test_nothing_is_said_on_a_cpu() -> None:
     """A skip on a machine without a device is no defect."""
-    told = timeline([attempt()], processes=(CPU,), warnings=(warning(MUTATED),))
-    assert [item for rule in (*rules.RULES, *texts.RULES) for item in rule(told)] == []
+    run = timeline([attempt()], processes=(CPU,), warnings=(warning(MUTATED),))
+    assert [item for rule in (*rules.RULES, *texts.RULES) for item in rule(run)] == []
 
 
 def test_an_overwritten_output_ends_the_run() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import step_hooks, step_limit
+from compilediag_harness.steps.drive import drive
 from compilediag_harness.steps.step_detection import StepSource
-from compilediag_harness.user_api.drive import drive
 from compilediag_harness.wire import Event, StepsEnded
 
 

@@ -1,4 +1,4 @@
-"""What the record is worth: blind spots are said, and frames that ran eager unseen are found."""
+"""What the record is worth: blind spots are named, and frames that ran eager unseen are found."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_something_compiled() -> None:
 
 
 def test_torch_was_never_seen() -> None:
-    """`python -I` defeats the attachment: that is said instead of zero recompiles."""
+    """`python -I` defeats the attachment: that is reported instead of zero recompiles."""
     finding = one(find_nothing_compiled(Timeline(processes=(process(torch=False),))))
     assert (finding.rule, finding.location) == ("CD901", None)
     assert "never seen" in finding.title
@@ -110,7 +110,7 @@ def test_the_limit_is_not_reported_twice() -> None:
 
 
 def test_a_failure_that_torch_raises() -> None:
-    """A backend failure ended the call instead of running it eager, and is told so."""
+    """A backend failure ended the call instead of running it eager, and is reported so."""
     failed = attempt("0/0", kind="failed", fail_type="BackendCompilerFailed", fail_reason="boom")
     finding = one(find_eager_frames(timeline([failed])))
     assert (finding.rule, finding.severity) == ("CD210", "error")
@@ -198,7 +198,7 @@ def test_profiles_switched_off() -> None:
 
 
 def test_a_fault_of_ours_is_lost_evidence() -> None:
-    """What a collector failed to tell must not read as nothing happened."""
+    """What a collector failed to record must not read as nothing happened."""
     fault = FaultOccurred(1.0, "recompile analysis", "ValueError: x")
     findings = list(find_torn_evidence(Timeline(faults=(fault,))))
     assert [finding.rule for finding in findings] == ["CD902"]

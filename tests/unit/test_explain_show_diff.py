@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compilediag import cli
-from compilediag.commands import pages
+from compilediag.commands import explain
 from compilediag.diagnosis.codes import REGISTER
 
 DATA = Path(__file__).parents[1] / "data" / "views"
@@ -31,7 +31,7 @@ def out(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ("--all", "CD511"),
         ("--frames", "frame that torch.compile attempted"),
@@ -40,10 +40,10 @@ def out(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ],
 )
 def test_show_draws_the_view_that_was_asked_for(
-    option: str, said: str, capsys: pytest.CaptureFixture[str]
+    option: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each option draws another view of the same receipt."""
-    assert said in out(capsys, "show", option, FINDINGS)
+    assert message in out(capsys, "show", option, FINDINGS)
 
 
 def test_show_json_is_the_receipt(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,9 +51,9 @@ def test_show_json_is_the_receipt(capsys: pytest.CaptureFixture[str]) -> None:
     printed = out(capsys, "show", "--json", str(DATA / "hostile.json"))
     assert printed.isascii()
     raw = json.loads((DATA / "hostile.json").read_text(encoding="utf-8"))
-    told = json.loads(printed)
-    assert told["findings"][0]["title"] == raw["findings"][0]["title"]
-    assert set(raw) <= set(told)
+    facts = json.loads(printed)
+    assert facts["findings"][0]["title"] == raw["findings"][0]["title"]
+    assert set(raw) <= set(facts)
 
 
 def test_show_takes_the_latest_run_and_its_folder(
@@ -89,7 +89,7 @@ def test_explain_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
     assert text.startswith("finding 1: CD103 lazily grown buffer")
     assert "tensor size mismatch at index 0" in text
     assert out(capsys, "explain", "F1", FINDINGS) == text
-    page = pages.page("CD103")
+    page = explain.page("CD103")
     assert page is not None
     assert page.strip() in text
 
@@ -97,7 +97,7 @@ def test_explain_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("spelled", ["CD103", "cd103", "lazy-buffer", "lazy_buffer"])
 def test_explain_a_rule(spelled: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A code in any case and a slug lead to the page, printed as it is written."""
-    page = pages.page("CD103")
+    page = explain.page("CD103")
     assert page is not None
     assert out(capsys, "explain", spelled).strip() == page.strip()
 
@@ -122,12 +122,12 @@ def test_explain_lists_every_code(capsys: pytest.CaptureFixture[str]) -> None:
 def test_diff_in_words_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     """The same comparison for people and for programs."""
     assert out(capsys, "diff", FINDINGS, CLEAN).startswith("findings → clean")
-    told = json.loads(out(capsys, "diff", "--json", FINDINGS, CLEAN))
-    assert told["changed"] is True
-    recompiles = next(item for item in told["counts"] if item["name"] == "recompiles")
+    facts = json.loads(out(capsys, "diff", "--json", FINDINGS, CLEAN))
+    assert facts["changed"] is True
+    recompiles = next(item for item in facts["counts"] if item["name"] == "recompiles")
     assert (recompiles["before"], recompiles["after"]) == (3, 0)
 
 
 def test_diff_of_equals_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing changed is told to programs too."""
+    """That nothing changed is in the JSON too."""
     assert json.loads(out(capsys, "diff", "--json", CLEAN, CLEAN))["changed"] is False

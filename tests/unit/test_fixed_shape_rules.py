@@ -1,4 +1,4 @@
-"""Fixed shapes outside of the process: records folded, findings, the receipt, told in batches."""
+"""Fixed shapes outside of the process: records folded, findings, the receipt, in batches."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_calls_are_added_up_by_size() -> None:
 
 
 def test_contamination_names_the_output_and_the_fix() -> None:
-    """Harmless kinds are no finding; of several harmful ones the first is told, all are kept."""
+    """Harmless kinds are no finding; of several harmful ones the first is named, all are kept."""
     (finding,) = find_contamination(
         timeline(checked(("a", "safe"), ("b", "contaminated"), ("c", "parity"), ("d", "rng")))
     )
@@ -189,7 +189,7 @@ def test_two_axes_are_planned_as_a_grid() -> None:
 
 
 def test_sizes_beyond_those_kept_count_as_what_they_ran_at() -> None:
-    """What is known stays bounded, and the planned padding is never told too small."""
+    """What is known stays bounded, and the planned padding is never too small."""
     top = 2 * SIZES_KEPT
     calls = [(size, top, 1) for size in range(1, top)]
     (item,) = fixed_shapes_of(0, [used(*calls, buckets=(top,))])
@@ -201,11 +201,11 @@ def test_sizes_beyond_those_kept_count_as_what_they_ran_at() -> None:
 
 
 def test_batches_are_known_as_they_came() -> None:
-    """Before padding and splitting, in the receipt too; an old journal tells nothing of them."""
-    told = timeline(split(), split())
-    (item,) = told.fixed_shapes
+    """Before padding and splitting, in the receipt too; an old journal has nothing of them."""
+    folded = timeline(split(), split())
+    (item,) = folded.fixed_shapes
     assert (item.asked, item.other_batches) == ({(11,): 4, (6,): 10}, 0)
-    section = shapes_section(told, PathShortener(told))
+    section = shapes_section(folded, PathShortener(folded))
     assert section is not None
     asked = section.fixed[0].asked
     assert asked is not None
@@ -234,10 +234,10 @@ def test_batches_of_many_sizes_are_bounded() -> None:
 
 def test_padding_in_cuda_graphs_is_that_of_the_calls_that_ran_in_one() -> None:
     """One batch of 11 and one of 6 ran in graphs: of 8 + 4 + 8 rows, 17 were real."""
-    told = timeline(split(in_graphs=(1, 1, 1)))
-    (item,) = told.fixed_shapes
+    folded = timeline(split(in_graphs=(1, 1, 1)))
+    (item,) = folded.fixed_shapes
     assert (item.graph_calls, item.graph_padding) == (3, 1 - 17 / 20)
-    section = shapes_section(told, PathShortener(told))
+    section = shapes_section(folded, PathShortener(folded))
     assert section is not None
     (record,) = section.fixed
     assert (record.cudagraph_calls, record.cudagraph_padding_fraction) == (3, 1 - 17 / 20)
@@ -270,8 +270,8 @@ def test_compiles_after_the_warmup_are_told() -> None:
 def test_the_receipt_has_what_was_done_and_proved() -> None:
     """None without a FixedShape; what was not measured is null."""
     assert shapes_section(timeline(), PathShortener(timeline())) is None
-    told = timeline(used((3, 4, 2)), WARMED, checked(("a", "safe")), LATE, rows_run(80, 30))
-    section = shapes_section(told, PathShortener(told))
+    folded = timeline(used((3, 4, 2)), WARMED, checked(("a", "safe")), LATE, rows_run(80, 30))
+    section = shapes_section(folded, PathShortener(folded))
     assert section is not None
     (record,) = section.fixed
     assert (record.name, record.line, record.buckets) == ("score", 4, ((4, 8),))
@@ -297,16 +297,16 @@ def test_sessions_are_told_in_batches_and_at_the_end() -> None:
     events: list[Any] = []
     declared = shape_log.Declared(3, PLACE, ("rows",), ((4, 8),))
     session = Session(events.append, origin=0.0)
-    shape_log.install(session)
+    shape_log.sinks.install(session)
     try:
         # The first is written at once.
         shape_log.called(declared, (3,), (4,), (3,), in_graphs=False)
         for number in range(5):
             shape_log.called(declared, (2,), (4,), (2,), in_graphs=number > 2)
-        shape_log.finish(session)
+        shape_log.sinks.finish(session)
     finally:
-        shape_log.uninstall(session)
+        shape_log.sinks.uninstall(session)
     assert (events[0].number, events[0].counts) == (3, (1,))
     assert sum(sum(event.counts) for event in events) == 6
     assert (events[-1].asked, events[-1].in_graphs) == (((2,),), (2,))
-    assert not shape_log.writers
+    assert not shape_log.sinks.all

@@ -12,8 +12,8 @@ import pytest
 from many_receipts import Change, content, measured, written
 
 from compilediag.cli import main
-from compilediag.commands import fleet_options
-from compilediag.commands.fleet_options import seconds_of
+from compilediag.commands import fleet
+from compilediag.commands.fleet import seconds_of
 from compilediag.errors import UsageError
 from compilediag.views.format import pair, quantity
 
@@ -67,15 +67,15 @@ def test_trend_shows_since_when(run: Run) -> None:
     assert "since 2025-10-11 00:53 r00040.json (commit " in lines[2]
     assert "\x1b" not in screen
     assert "\\x1b[31mflex" in screen
-    told = " ".join(screen.split())
-    assert "step time 500 ms → 600 ms +20 %" in told
-    assert "recompiles 1 → 2 +1" in told
-    assert "also changed there: torch 2.13.0 → 2.14.0" in told
-    assert "unchanged: slow steps" in told
-    assert "1 damaged or half-written: torn.json" in told
-    assert "1 other JSON: other.json" in told
-    assert "next: compilediag diff receipts/r00039.json receipts/r00040.json" in told
-    assert "git log --oneline" in told
+    words = " ".join(screen.split())
+    assert "step time 500 ms → 600 ms +20 %" in words
+    assert "recompiles 1 → 2 +1" in words
+    assert "also changed there: torch 2.13.0 → 2.14.0" in words
+    assert "unchanged: slow steps" in words
+    assert "1 damaged or half-written: torn.json" in words
+    assert "1 other JSON: other.json" in words
+    assert "next: compilediag diff receipts/r00039.json receipts/r00040.json" in words
+    assert "git log --oneline" in words
     assert len(lines) <= 24
 
 
@@ -138,7 +138,7 @@ def test_a_lane_from_the_index(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("trend", "nowhere"), "there is no folder nowhere"),
         (
@@ -155,7 +155,7 @@ def test_a_lane_from_the_index(run: Run) -> None:
 )
 def test_an_error_is_one_sentence(
     arguments: tuple[str, ...],
-    told: str,
+    message: str,
     receipts: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -163,7 +163,7 @@ def test_an_error_is_one_sentence(
     """Exit code 2, and what to do instead."""
     monkeypatch.chdir(receipts.parent)
     assert main(list(arguments)) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_moments() -> None:
@@ -215,15 +215,15 @@ def test_an_uncertain_beginning_is_shown_as_a_range(tmp_path: Path, run: Run) ->
 
     folder = str(written(tmp_path / "noisy\x1b[31m", range(120), change))
     screen = run("trend", folder, "--measure", "step_s", "--all")
-    told = " ".join(screen.split())
-    assert "began between 2025-10-1" in told
-    assert "receipts, most likely r000" in told
+    words = " ".join(screen.split())
+    assert "began between 2025-10-1" in words
+    assert "receipts, most likely r000" in words
     assert "\x1b" not in screen
 
 
 def test_what_was_undone_and_what_just_began(tmp_path: Path, run: Run) -> None:
     """A recompile that came and went is listed on request, with its end; four graph breaks in the
-    newest receipt are told as what they are."""
+    newest receipt are shown as what they are."""
 
     def change(number: int) -> Change:
         recompiles = 6 if 20 <= number < 40 else 1
@@ -243,11 +243,11 @@ def test_progress_is_shown_on_a_terminal(
     receipts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While files are read for the first time, and wiped when that is over; nothing in a pipe."""
-    monkeypatch.setattr(fleet_options, "_EVERY", 20)
+    monkeypatch.setattr(fleet, "_EVERY", 20)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     for file in receipts.glob(".compilediag-index*"):
         file.unlink()
     assert main(["stats", str(receipts)]) == 0
-    told = capsys.readouterr().err
-    assert "reading receipts 20 of 72" in told
-    assert told.endswith("\r\x1b[K")
+    words = capsys.readouterr().err
+    assert "reading receipts 20 of 72" in words
+    assert words.endswith("\r\x1b[K")

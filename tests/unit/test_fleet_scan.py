@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from many_receipts import Change, content, entry, measured, plain
 
@@ -13,7 +14,6 @@ from compilediag.fleet.entry import Entry, Problem, lane_of
 from compilediag.fleet.folder import fleet_of
 from compilediag.fleet.scan import candidates, read_content, read_file, scan
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import from_plain
 
 
 def kinds(folder: Path) -> dict[str, str]:
@@ -110,17 +110,18 @@ def test_times_are_utc(text: str, utc: str, seconds: float | None) -> None:
 
 
 def lane(change: Change) -> object:
-    return lane_of(from_plain(Receipt, plain(1, change)))
+    return lane_of(msgspec.convert(plain(1, change), Receipt))
 
 
 def test_lanes_are_those_of_diff() -> None:
-    """Name, preset, precision and every flag that is known, those of later versions too; what is
-    null is as if it were not there."""
-    same = measured(header__lane__later=None)
-    other = measured(header__lane__later={"kernel": "b"})
+    """Name, preset, precision and every flag that is known; what is null is as if it were not
+    there."""
+    same = measured(header__lane__numerics_flags__cudnn_benchmark=None)
+    other = measured(header__lane__numerics_flags__mode="b")
     assert lane(same) == lane(lambda raw: None)
     assert lane(other) != lane(lambda raw: None)
-    assert ("later.kernel", '"b"') in lane_of(from_plain(Receipt, plain(1, other))).flags
+    flags = lane_of(msgspec.convert(plain(1, other), Receipt)).flags
+    assert ("numerics_flags.mode", '"b"') in flags
 
 
 def test_what_is_kept_of_a_receipt() -> None:

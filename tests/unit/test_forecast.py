@@ -96,11 +96,13 @@ def values_of(count: int, limit: int = 8) -> Timeline:
     return replace(run, frames=tuple(replace(each, limit=limit) for each in run.frames))
 
 
-@pytest.mark.parametrize(("count", "limit", "said"), [(5, 8, False), (6, 8, True), (8, 8, True)])
-def test_near_the_limit(count: int, limit: int, said: bool) -> None:
+@pytest.mark.parametrize(
+    ("count", "limit", "expected"), [(5, 8, False), (6, 8, True), (8, 8, True)]
+)
+def test_near_the_limit(count: int, limit: int, expected: bool) -> None:
     """From three quarters of the limit on the frame is named, with the room that is left."""
     findings = found(find_variant_forecasts, values_of(count, limit))
-    assert bool(findings) is said
+    assert bool(findings) is expected
     if findings:
         assert findings[0].title.startswith(f"{count} of {limit} variants of forward used")
         assert findings[0].evidence["variants"] == count
@@ -135,7 +137,7 @@ def string_flag(name: str, expected: str, actual: str, step: int) -> Compile:
 
 def test_combinations_over_the_limit() -> None:
     """Three values of one string and three of another are nine graphs: over eight, of which five
-    were seen. It is information: nothing tells that the rest will come."""
+    were seen. It is information: nothing shows that the rest will come."""
     changes = [
         string_flag("norm", "'a'", "'b'", 1),
         string_flag("norm", "'b'", "'c'", 2),
@@ -158,7 +160,7 @@ def test_numbers_become_dynamic() -> None:
 
 
 def test_the_limit_was_hit() -> None:
-    """Twelve values: the finding says since when the frame is eager, and for which cause. The row
+    """Twelve values: the finding has the step from which the frame is eager, and why. The row
     of the refused attempt names no code, so the place is that of torch's question."""
     (finding,) = found(find_limit_hits, run_of(at_limit(8)))
     assert (finding.rule, finding.severity, finding.steps) == ("CD152", "error", (8,))
@@ -206,7 +208,7 @@ def test_violated_constraints(version: str) -> None:
 
 
 def test_a_violation_that_only_ended_the_process() -> None:
-    """Without a row the exception that ended the program tells it, once."""
+    """Without a row the exception that ended the program shows it, once."""
     ended = process(failure=f"ConstraintViolationError: {VIOLATIONS['2.13.0']}")
     (finding,) = found(find_violated_constraints, Timeline(processes=(ended,)))
     assert finding.location is None

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from compilediag.cli import main
-from compilediag.compare.gate.ab import FEWEST_ROUNDS, ROUNDS, SLOWER, Sample, intervals, timings
+from compilediag.compare.gate.ab import MIN_ROUNDS, ROUNDS, SLOWER, CommandRun, intervals, timings
 
-TRIALS = 1000
+TRIALS = 200
 
 
 def noisy_ratios(effect: float, rounds: int = ROUNDS, trials: int = TRIALS) -> Any:
@@ -46,13 +46,13 @@ def test_false_alarms_and_power() -> None:
 
 def test_the_fewest_rounds_raise_no_more_false_alarms() -> None:
     """With the fewest pairs that are allowed."""
-    assert share_called_slower(0.0, FEWEST_ROUNDS) <= 0.01
+    assert share_called_slower(0.0, MIN_ROUNDS) <= 0.01
 
 
 def test_what_would_have_been_found_is_found() -> None:
     """The slowdown that is reported as findable, put into other noise of the same kind, is found
     about four times in five."""
-    ratios = noisy_ratios(0.0, trials=200)
+    ratios = noisy_ratios(0.0)
     low, _, error = intervals(ratios)
     middles = sorted(
         math.log1p(SLOWER) + float(sorted(row)[len(row) // 2]) - bound + 0.84162 * spread
@@ -62,8 +62,8 @@ def test_what_would_have_been_found_is_found() -> None:
     assert 0.65 <= share_called_slower(usual) <= 0.97
 
 
-def samples(*seconds: float) -> list[Sample]:
-    return [Sample(value / 2, value) for value in seconds]
+def samples(*seconds: float) -> list[CommandRun]:
+    return [CommandRun(value / 2, value) for value in seconds]
 
 
 def test_a_clear_slowdown() -> None:
@@ -91,7 +91,7 @@ def test_a_speedup_and_noise_are_not_slower() -> None:
 def test_a_clock_that_saw_nothing_is_left_out() -> None:
     """A command too short for the CPU clock has no ratio."""
     pytest.importorskip("scipy", minversion="1.15")
-    runs = [Sample(0.0, 1.0)] * 15
+    runs = [CommandRun(0.0, 1.0)] * 15
     assert [item.clock for item in timings(runs, runs)] == ["wall"]
 
 
@@ -109,7 +109,9 @@ def test_the_command(factor: float, code: int, monkeypatch: Any, capsys: Any) ->
     """The verdict decides the exit code; both clocks and the power are told."""
     pytest.importorskip("scipy", minversion="1.15")
 
-    def fake(a: str, b: str, rounds: int, progress: Any) -> tuple[list[Sample], list[Sample]]:
+    def fake(
+        a: str, b: str, rounds: int, progress: Any
+    ) -> tuple[list[CommandRun], list[CommandRun]]:
         assert (a, b, rounds) == ("old", "new", 9)
         return samples(*[1.0] * rounds), samples(*[factor] * rounds)
 

@@ -45,9 +45,9 @@ def recorded(made: Receipt, *more: str) -> None:
 def test_nothing_to_judge_by(capsys: Any) -> None:
     """A usage error that says what to type, both ways."""
     assert gate(saved(CLEAN)) == 2
-    told = capsys.readouterr().err
-    assert "`compilediag gate --update`" in told
-    assert "`compilediag gate --fail-on 'recompiles>0'`" in told
+    printed = capsys.readouterr().err
+    assert "`compilediag gate --update`" in printed
+    assert "`compilediag gate --fail-on 'recompiles>0'`" in printed
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_nothing_to_judge_by(capsys: Any) -> None:
 def test_limits(limits: str, code: int, capsys: Any) -> None:
     """0 passes, 3 fails, 2 is no answer."""
     assert gate(saved(CAUSE), "--fail-on", limits) == code
-    told = capsys.readouterr()
-    assert bool(told.out) == (code != 2)
+    printed = capsys.readouterr()
+    assert bool(printed.out) == (code != 2)
 
 
 def test_the_baseline_of_this_folder(capsys: Any, monkeypatch: Any) -> None:
@@ -67,9 +67,9 @@ def test_the_baseline_of_this_folder(capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.chdir("pkg")
     assert gate(saved(CAUSE)) == 0
     assert gate(saved(receipt(first(), again("n"), again("m", 2, 2)))) == 3
-    told = capsys.readouterr().out
-    assert "m (2 → 3) made torch compile forward again" in told
-    assert told.rstrip().endswith("next: compilediag explain 2 r.json")
+    printed = capsys.readouterr().out
+    assert "m (2 → 3) made torch compile forward again" in printed
+    assert printed.rstrip().endswith("next: compilediag explain 2 r.json")
 
 
 def test_improvements_pass_and_strict_ones_do_not(capsys: Any) -> None:
@@ -166,7 +166,7 @@ def test_lanes(capsys: Any) -> None:
     assert "has no lane 'z'" in capsys.readouterr().out
 
 
-def test_a_failure_is_told_before_what_cannot_be_judged() -> None:
+def test_a_failure_comes_before_what_cannot_be_judged() -> None:
     """One lane fails and another is blind: the exit code is 3; the blind one alone gives 2."""
     blind = saved(receipt(name="b", change=lambda raw: raw.update(verdict="blind")), "b.json")
     assert gate(blind, "--fail-on", "recompiles>0") == 2
@@ -183,7 +183,7 @@ def test_another_lane_is_refused(capsys: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("none.json",), "There is no receipt at none.json"),
         (("r.json", "--baseline", "none.lock"), "there is no baseline none.lock"),
@@ -199,16 +199,16 @@ def test_another_lane_is_refused(capsys: Any) -> None:
         (("r.json", "--rounds", "9"), "--rounds goes with --ab"),
     ],
 )
-def test_mistakes(arguments: tuple[str, ...], said: str, capsys: Any) -> None:
+def test_mistakes(arguments: tuple[str, ...], message: str, capsys: Any) -> None:
     """Exit code 2, one sentence, nothing written."""
     saved(CLEAN)
     limits = (
         () if {"--update", "--fail-on", "--reason"} & set(arguments) else ("--fail-on", "frames>9")
     )
     assert gate(*arguments, *limits) == 2
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
     assert sorted(path.name for path in Path().iterdir()) == [".git", "r.json"]
 
 
@@ -245,9 +245,9 @@ def test_in_a_job_of_github(monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     assert gate(saved(CAUSE), "--fail-on", "recompiles>0") == 3
-    told = capsys.readouterr().out
-    assert "::error file=app.py,line=10," in told
-    assert "gate failed" in told
+    printed = capsys.readouterr().out
+    assert "::error file=app.py,line=10," in printed
+    assert "gate failed" in printed
     assert summary.read_text().startswith("before\n")
     assert "recompiles" in summary.read_text()
 
@@ -265,6 +265,6 @@ def test_a_break_at_a_line_of_its_own(capsys: Any) -> None:
     """The screen names the line, the reason and the fix."""
     recorded(CLEAN)
     assert gate(saved(receipt(breaks=[branch()]))) == 3
-    told = capsys.readouterr().out
-    assert "app.py:14" in told
-    assert "torch.where" in told
+    printed = capsys.readouterr().out
+    assert "app.py:14" in printed
+    assert "torch.where" in printed

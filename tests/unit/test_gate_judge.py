@@ -11,11 +11,11 @@ from gate_receipts import again, branch, eager, first, receipt
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE, TORCH_FILE
 
-from compilediag.compare.gate.baseline import LaneBaseline
 from compilediag.compare.gate.expression import NAMES, parse_limits
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.update import recorded
+from compilediag.compare.run_baseline import LaneBaseline
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.receipt import Receipt
 
@@ -222,18 +222,18 @@ def test_recordings() -> None:
         (lambda raw: raw.update(status="interrupted"), "the run was interrupted"),
         (lambda raw: raw.update(status="partial"), "records of the run were lost"),
         (lambda raw: raw["checks"].update(evidence_complete=False), "evidence is not complete"),
-        (lambda raw: raw["checks"].update(evidence_complete=None), "does not say whether"),
+        (lambda raw: raw["checks"].update(evidence_complete=None), "it is not recorded whether"),
         (lambda raw: raw["checks"].update(all_ranks_reported=False), "of 1 ranks only 1"),
     ],
 )
-def test_what_was_not_seen_is_no_pass(change: Change, said: str) -> None:
+def test_what_was_not_observed_is_no_pass(change: Change, said: str) -> None:
     """With a baseline and with limits alone; the run is not recorded either."""
     run = receipt(change=change)
     for found in (against(CLEAN, run), limited(run, "recompiles>0")):
         assert (found.passed, found.judged) == (False, False)
         assert {item.kind for item in found.failures} == {"not_judged"}
         assert said in found.failures[0].message
-    assert said in recorded(run, None).doubts[0]
+    assert said in recorded(run, None).inconclusive[0]
 
 
 def test_a_failed_run_says_why() -> None:
@@ -321,12 +321,12 @@ def test_limits_alone_show_where_the_count_comes_from() -> None:
     assert limited(ONE_CAUSE, "recompiles>1").passed
 
 
-def test_a_limit_that_wants_more_blames_nothing() -> None:
+def test_a_lower_limit_blames_nothing() -> None:
     """Too few compiles: what was compiled is not at fault."""
     assert failing(limited(ONE_CAUSE, "compiles<3")) == [("limit", "compiles", None)]
 
 
-def test_a_limit_beside_a_baseline_tells_a_fault_once() -> None:
+def test_a_limit_beside_a_baseline_reports_a_fault_once() -> None:
     """The new cause is one failure although the limit shows it too."""
     found = against(CLEAN, ONE_CAUSE, limits=parse_limits("recompiles>0,CD107>0,findings>0"))
     assert failing(found) == [
@@ -374,7 +374,7 @@ def test_own_code_only() -> None:
     assert {item.name: item.after for item in own.counts}["graph_breaks"] == 1
     assert not limited(run, "graph_breaks>1").passed
     apart = limited(run, "recompile_limit_hits>0", own_code_only=True)
-    assert "cannot be told apart by whose code it is" in apart.failures[0].message
+    assert "cannot be split by whose code it is" in apart.failures[0].message
 
 
 def test_own_code_only_takes_nothing_as_better() -> None:

@@ -10,28 +10,22 @@ from typing import Any
 
 import pytest
 from gate_receipts import again, branch, eager, first, receipt
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE, TORCH_FILE
 
-from compilediag.compare.gate import lock_reader
-from compilediag.compare.gate.baseline import (
-    LOCK_NAME,
-    Baseline,
+from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, read, text_of
+from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_lock
+from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.update import recorded
+from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey, portable_file
+from compilediag.compare.run_baseline import (
     KnownBreak,
     KnownCause,
     KnownFallback,
     KnownFrame,
     LaneBaseline,
-    read,
-    text_of,
+    run_baseline,
 )
-from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_lock
-from compilediag.compare.gate.judge import judge
-from compilediag.compare.gate.run_baseline import ledger_of, portable_file
-from compilediag.compare.gate.update import recorded
-from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey
 from compilediag.errors import BaselineUnreadable
 
 RUN = receipt(first(), again("n"), eager(), breaks=[branch()])
@@ -92,7 +86,7 @@ def test_unknown_fields_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda raw: raw.update(schema="other"), "is not a compilediag baseline"),
         (lambda raw: raw.pop("schema"), "is not a compilediag baseline"),
@@ -115,17 +109,17 @@ def test_unknown_fields_are_kept() -> None:
         (lambda raw: raw["lanes"]["a"].update(recordings="2"), "recordings must be a whole"),
     ],
 )
-def test_a_damaged_file_is_an_error(change: Any, said: str) -> None:
+def test_a_damaged_file_is_an_error(change: Any, message: str) -> None:
     """The message names the file and the field."""
     raw = json.loads(text_of(Baseline((lane("a", "n"),))))
     change(raw)
-    with pytest.raises(BaselineUnreadable, match=said) as caught:
+    with pytest.raises(BaselineUnreadable, match=message) as caught:
         read(json.dumps(raw), "x.json")
     assert "x.json" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "not readable as JSON"),
         ("{", "not readable as JSON"),
@@ -135,9 +129,9 @@ def test_a_damaged_file_is_an_error(change: Any, said: str) -> None:
         ('{"a": 1, "a": 2}', "two entries named 'a'"),
     ],
 )
-def test_no_baseline_at_all(text: str, said: str) -> None:
+def test_no_baseline_at_all(text: str, message: str) -> None:
     """Foreign and cut files are told apart from merges that went wrong."""
-    with pytest.raises(BaselineUnreadable, match=said):
+    with pytest.raises(BaselineUnreadable, match=message):
         read(text)
 
 
@@ -171,20 +165,6 @@ def test_no_damage_is_a_fault_of_ours(damage: Any) -> None:
             judge(RUN, baseline=lane, baseline_name="x.json")
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),
-    max_leaves=12,
-)
-
-
-@given(JSON, st.booleans())
-def test_reading_quickly_is_reading(value: Any, ascii_only: bool) -> None:
-    """What is read quickly is what `json` reads; what it may not be is left to `json`."""
-    text = json.dumps(value, indent=1, ensure_ascii=ascii_only)
-    assert lock_reader._read_quickly(text) in (None, value)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -196,17 +176,10 @@ def test_reading_quickly_is_reading(value: Any, ascii_only: bool) -> None:
         '{"": {}, "": {}}',
     ],
 )
-def test_reading_quickly_sees_two_entries_of_one_name(text: str) -> None:
+def test_two_entries_of_one_name_are_refused(text: str) -> None:
     """However they are spelled and wherever they stand."""
-    assert lock_reader._read_quickly(text) is None
     with pytest.raises(BaselineUnreadable, match="two entries named"):
         read(text)
-
-
-def test_our_own_baselines_are_read_quickly() -> None:
-    """The quick way is the usual one: with causes, breaks, reasons and fallbacks."""
-    text = text_of(Baseline((recorded(RUN, None, reason="warm-up, see #12").lane,)))
-    assert lock_reader._read_quickly(text) == json.loads(text)
 
 
 def test_two_lanes_of_one_name() -> None:
@@ -268,7 +241,7 @@ def test_files_by_names_that_travel(file: str, portable: str) -> None:
 def test_functions_that_torch_names_after_lines() -> None:
     """What follows a graph break is named by torch after its line; two of them are one frame."""
     names = ["torch_dynamo_resume_in_forward_at_31", "torch_dynamo_resume_in_forward_at_36"]
-    frames = ledger_of(receipt(*(first(name, n) for n, name in enumerate(names)))).lane.frames
+    frames = run_baseline(receipt(*(first(name, n) for n, name in enumerate(names)))).lane.frames
     assert frames == (KnownFrame(FrameKey("app.py", "forward (resumed)"), 2),)
 
 
@@ -286,7 +259,7 @@ def test_reasons_stay_and_new_ones_are_asked_for() -> None:
     assert recorded(receipt(), new.lane).lane.causes == ()
 
 
-def test_a_missing_reason_is_told_and_can_be_given_later() -> None:
+def test_a_missing_reason_is_reported_and_can_be_added_later() -> None:
     """An entry without a reason, made by hand, is filled in by the next update with one."""
     made = recorded(receipt(first(), again("n")), None, reason="warm-up").lane
     bare = replace(made, causes=tuple(replace(item, reason=None) for item in made.causes))

@@ -143,7 +143,7 @@ def test_over_the_limit_only_essential_kinds_are_written(tmp_path: Path) -> None
 
 
 def test_a_giant_record_is_shortened(tmp_path: Path) -> None:
-    """A record that fits into no line is written with its texts cut, and says so."""
+    """A record that fits into no line is written with its texts cut, and is marked."""
     guard = FalseGuard("L['x']", "EQUALS_MATCH", "y" * 10_000, "1", "2")
     where = Location("model.py", 3, "forward")
     giant = Recompiled(
@@ -172,12 +172,12 @@ def test_an_event_that_cannot_be_encoded_is_a_drop(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["plain", 'quo"te', "back\\slash", "é\n\x00", "\udc80"])
 def test_hand_written_records_equal_the_encoder(text: str, monkeypatch) -> None:
-    """`process` spells its two records without the json package, byte for byte as `wire` does."""
+    """`process` writes its two records without the json package, byte for byte as `wire` does."""
     from compilediag_harness import process
 
     monkeypatch.setattr(sys, "orig_argv", ["python", text])
-    fields = process._identity()
-    line = process._json_line("ProcessStarted", {"t": 0.25, **fields}).encode("ascii")
+    fields = process.identity()
+    line = process._json_line("ProcessStarted", t=0.25, **fields)
     fields["argv"] = tuple(fields["argv"])
     assert line == encode(ProcessStarted(t=0.25, **fields))
     assert json.loads(line)["argv"][1] == text

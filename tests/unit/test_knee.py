@@ -20,7 +20,7 @@ def in_order(series: dict[int, Iterable[float]]) -> Callable[[int], float]:
 
 
 def test_the_table_has_its_knee_at_512() -> None:
-    """Throughput rises to 512 and falls to an eighth at 1024: the knee is 512, and 1024 is told as
+    """Throughput rises to 512 and falls to an eighth at 1024: the knee is 512; 1024 is reported as
     a cliff that was measured again."""
     found = find_knee(TABLE.__getitem__, TABLE)
     assert (found.size, found.noise, found.reason) == (512, 0.0, None)
@@ -43,14 +43,14 @@ def test_a_disturbed_call_is_no_cliff() -> None:
 
 def test_sizes_are_measured_in_turn() -> None:
     """All sizes upwards, then all downwards: none has its five calls in one bad moment."""
-    asked: list[int] = []
+    measured: list[int] = []
 
     def measure(size: int) -> float:
-        asked.append(size)
+        measured.append(size)
         return size / 100 + 1.0
 
     find_knee(measure, [1, 2, 4], rounds=3)
-    assert asked == [1, 2, 4, 4, 2, 1, 1, 2, 4]
+    assert measured == [1, 2, 4, 4, 2, 1, 1, 2, 4]
 
 
 def test_noise_above_the_gain_names_no_size() -> None:
@@ -92,18 +92,18 @@ def test_nothing_measured_is_no_knee() -> None:
 
 def test_a_cap_of_memory_ends_the_climb() -> None:
     """512 does not fit: it is never run, and 256 is the knee."""
-    asked: list[int] = []
+    measured: list[int] = []
 
     def measure(size: int) -> float:
-        asked.append(size)
+        measured.append(size)
         return 1.0
 
     assert find_knee(measure, [128, 256, 512], fits=lambda size: size <= 256).size == 256
-    assert max(asked) == 256
+    assert max(measured) == 256
 
 
 def test_times_must_be_times() -> None:
     """No size, a size of 0, and a time of 0 seconds are errors, not results."""
     for sizes, seconds in (([], 1.0), ([0], 1.0), ([4], 0.0), ([4], float("nan"))):
         with pytest.raises(BucketsImpossible):
-            find_knee(lambda _, told=seconds: told, sizes)
+            find_knee(lambda _, taken=seconds: taken, sizes)

@@ -10,7 +10,7 @@ from rank_folders import folder_of_ranks
 
 from compilediag import cli
 from compilediag.diagnosis.ranks import selection as choice
-from compilediag.diagnosis.ranks.selection import FEWEST_TOLD
+from compilediag.diagnosis.ranks.selection import MIN_RANKS
 from compilediag.readers import parallel
 from compilediag.readers.inputs import FOREIGN, RUN, TRACE, Source
 from compilediag.readers.journal import Journal
@@ -32,9 +32,9 @@ def test_only_listed_ranks_are_read_again(
     """Each trace once; those of the listed ranks, unless they are few events of a low rank; and for
     what differs, the rank that does and one that it is compared with."""
     for module in (choice, many_ranks):
-        monkeypatch.setattr(module, "FEWEST_TOLD", 0)
-    monkeypatch.setattr(choice, "RANKS_TOLD", 2)
-    monkeypatch.setattr(many_ranks, "RANKS_TOLD", 1)
+        monkeypatch.setattr(module, "MIN_RANKS", 0)
+    monkeypatch.setattr(choice, "MAX_RANKS", 2)
+    monkeypatch.setattr(many_ranks, "MAX_RANKS", 1)
     monkeypatch.setattr(many_ranks, "MAX_KEPT_EVENTS", kept)
     read: list[int | None] = []
 
@@ -53,7 +53,7 @@ def test_only_listed_ranks_are_read_again(
 
 def test_the_lowest_ranks_are_kept_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those without a rank last, as the receipt shows them."""
-    monkeypatch.setattr(many_ranks, "RANKS_TOLD", 3)
+    monkeypatch.setattr(many_ranks, "MAX_RANKS", 3)
     names = ["x.log", "trace_rank_10_a.log", "trace_rank_2_a.log", "y.log", "trace_rank_1_a.log"]
     assert lowest_ranks([Source(f"in/{name}", TRACE) for name in names]) == {4, 2, 1}
     assert lowest_ranks([Source(f"in/{name}", TRACE) for name in names[:2]]) == {0, 1}
@@ -65,8 +65,8 @@ def test_the_command(
     """What it writes and draws is the same whichever way it goes."""
     folder = folder_of_ranks(tmp_path / "in")
     drawn: list[str] = []
-    for way, fewest in (("held", FEWEST_TOLD), ("many", 1)):
-        monkeypatch.setattr(many_ranks, "FEWEST_TOLD", fewest)
+    for way, fewest in (("held", MIN_RANKS), ("many", 1)):
+        monkeypatch.setattr(many_ranks, "MIN_RANKS", fewest)
         out = tmp_path / way
         assert cli.main(["analyze", str(folder), "--ranks", "-o", str(out)]) == 0
         drawn.append(capsys.readouterr().out.replace(str(out), "OUT"))
@@ -81,7 +81,7 @@ def test_the_command(
 
 def test_many_are_more_than_are_always_listed() -> None:
     """Only what holds processes counts."""
-    traces = [Source(f"{number}", TRACE if number % 2 else RUN) for number in range(FEWEST_TOLD)]
+    traces = [Source(f"{number}", TRACE if number % 2 else RUN) for number in range(MIN_RANKS)]
     foreign = [Source("x", FOREIGN)] * 1000
     assert not are_many([*traces, *foreign])
     assert are_many([*traces, Source("one more", TRACE)])

@@ -15,9 +15,9 @@ from direct_cluster import Direct
 from rank_folders import folder_of_ranks, receipts, told
 
 from compilediag import cli
-from compilediag.commands.analyze_cluster import JOINED, connected, receipts_on
 from compilediag.errors import UsageError
 from compilediag.readers.inputs import Source
+from compilediag.runs.offline.cluster import JOINED, connected, receipts_on
 from compilediag.runs.offline.many_ranks import ReceiptOptions, options_here
 from compilediag.runs.offline.receipts import merged_receipt
 from compilediag.runs.offline.sources import find_sources, read_record, read_source
@@ -127,6 +127,6 @@ def test_a_killed_worker_loses_nothing(cluster: Any, tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_no_scheduler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one sentence."""
-    monkeypatch.setattr("compilediag.commands.analyze_cluster.CONNECT_S", 0.2)
+    monkeypatch.setattr("compilediag.runs.offline.cluster.CONNECT_S", 0.2)
     with pytest.raises(UsageError, match="no dask scheduler answers at tcp://127"):
         connected("tcp://127.0.0.1:9")

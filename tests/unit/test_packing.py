@@ -1,4 +1,4 @@
-"""Buffers that are filled and overwritten: what source and samples tell, when it is a finding."""
+"""Buffers that are filled and overwritten: what source and samples show, when it is a finding."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def found_in(function: Any) -> list[tuple[str, str, int]]:
     """Buffer, filling and line of the filling of every line that is a packing."""
     code: CodeType = function.__code__
     first = code.co_firstlineno
-    told = (packing_at(code, first + offset) for offset in range(8))
-    return [(item.name, item.fill, item.fill_line - first) for item in told if item is not None]
+    found = (packing_at(code, first + offset) for offset in range(8))
+    return [(item.name, item.fill, item.fill_line - first) for item in found if item is not None]
 
 
 def test_a_filled_buffer_is_found_by_its_name() -> None:

@@ -6,16 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag_harness.steps.phases import (
+from compilediag_harness.base.step_phases import (
     BACKWARD,
     DATA_WAIT,
     FORWARD,
-    KEPT,
     NAMES,
     OPTIMIZER,
     SPANS,
-    Phases,
 )
+from compilediag_harness.steps.phases import KEPT, Phases
 
 
 def seconds(phases: Phases, at: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""`cd.pipeline`: stretches, threads, tasks, the progress line, and silence when nobody listens."""
+"""`cd.pipeline`: blocks, threads, tasks, the progress line, and nothing without a session."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def listening(clock: list[float]) -> Iterator[Listening]:
-    """A session that is told of pipelines."""
+    """A session that receives pipelines."""
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
-    pipeline_log.install(session)
+    pipeline_log.sinks.install(session)
     yield session, events
-    pipeline_log.uninstall(session)
+    pipeline_log.sinks.uninstall(session)
 
 
-def stretches(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
-    """Stage, start, seconds, samples and slot of every stretch, in their order."""
+def blocks(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
+    """Stage, start, seconds, samples and slot of every block, in their order."""
     return [
         row
         for event in events
@@ -81,10 +81,10 @@ def calls_of(action: Callable[[], object]) -> list[str]:
 
 
 def test_nothing_happens_without_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No clock is read, no stretch made, nothing told, no event, no thread, and `line` is empty."""
+    """No clock is read, no block made, nothing added, no event, no thread, and `line` is empty."""
     loop = pipeline("rollout", slots=2)
     for owner, name in (
-        *((module, "_monotonic"), (pipeline_log, "tell"), (module, "Stretch")),
+        *((module, "_monotonic"), (pipeline_log, "add"), (module, "Measured")),
         *((spans.span, "__enter__"), (threading.Thread, "start")),
     ):
         monkeypatch.setattr(owner, name, lambda *_: pytest.fail("something is measured"))
@@ -95,27 +95,27 @@ def test_nothing_happens_without_a_session(monkeypatch: pytest.MonkeyPatch) -> N
         "dispatch_wait",
         "pool",
         "samples",
-        "_checked",
+        "_to_count",
         "__enter__",
         "__exit__",
     }
     assert set(made) <= {"<lambda>", "use", "is_compiling", "is_scripting", "_never", *ours}
     assert len(made) <= 25, (
-        "4 calls, 3 stretches entered and left, 4 numbers checked, and torch's flag"
+        "4 calls, 3 blocks entered and left, 4 numbers checked, and torch's flag"
     )
     assert loop.line() == ""
     assert loop.train() is loop.train() is loop.infer() is loop.dispatch_wait()
 
 
 def test_what_was_before_a_session_is_not_told() -> None:
-    """A stretch that began while nobody listened stays unmeasured."""
+    """A block that began while there was no session stays unmeasured."""
     loop = pipeline()
     events: list[Event] = []
     session = Session(events.append)
     with loop.train():
-        pipeline_log.install(session)
-    pipeline_log.finish(session)
-    pipeline_log.uninstall(session)
+        pipeline_log.sinks.install(session)
+    pipeline_log.sinks.finish(session)
+    pipeline_log.sinks.uninstall(session)
     assert events == []
 
 
@@ -133,34 +133,34 @@ def test_stretches_are_told(listening: Listening, clock: list[float]) -> None:
     with loop.train(samples=4):
         clock[0] = 4.5
     loop.pool(7)
-    pipeline_log.finish(session)
-    assert stretches(events) == [
+    pipeline_log.sinks.finish(session)
+    assert blocks(events) == [
         ("wait", 0.0, 1.0, 0, -1),
         ("infer", 1.0, 2.0, 6, 0),
         ("infer", 3.0, 1.0, 1, 1),
         ("train", 4.0, 0.5, 4, -1),
     ]
-    told = [event for event in events if isinstance(event, PipelineWorked)]
-    assert {(event.name, event.slots) for event in told} == {("rollout", 2)}
-    assert [size for event in told for size in event.pool_sizes] == [7]
+    received = [event for event in events if isinstance(event, PipelineWorked)]
+    assert {(event.name, event.slots) for event in received} == {("rollout", 2)}
+    assert [size for event in received for size in event.pool_sizes] == [7]
 
 
 def test_they_are_told_in_batches(listening: Listening) -> None:
-    """A thousand stretches at one moment are two records; what is left comes with `finish`."""
+    """A thousand blocks at one moment are two records; what is left comes with `finish`."""
     session, events = listening
     loop = pipeline()
     for _ in range(1025):
         with loop.train():
             pass
     assert len(events) == 2
-    pipeline_log.finish(session)
-    assert len(stretches(events)) == 1025
-    pipeline_log.finish(session)
-    assert len(events) == 3, "nothing is told twice"
+    pipeline_log.sinks.finish(session)
+    assert len(blocks(events)) == 1025
+    pipeline_log.sinks.finish(session)
+    assert len(events) == 3, "nothing is reported twice"
 
 
 def test_time_makes_a_batch(listening: Listening, clock: list[float]) -> None:
-    """Rare stretches are told soon, so that a killed process has told them."""
+    """Rare blocks are written soon, so that a killed process has written them."""
     _, events = listening
     loop = pipeline()
     for end in (1.0, 2.0):
@@ -176,12 +176,12 @@ def test_work_that_raises_is_no_work(listening: Listening) -> None:
     for enter in (loop.train, loop.infer, loop.dispatch_wait):
         with pytest.raises(TimeoutError), enter():
             raise TimeoutError
-    pipeline_log.finish(session)
-    assert [row[0] for row in stretches(events)] == ["wait"]
+    pipeline_log.sinks.finish(session)
+    assert [row[0] for row in blocks(events)] == ["wait"]
 
 
 def test_a_wait_is_a_span(listening: Listening) -> None:
-    """So goodput knows it as badput of that name."""
+    """So goodput counts it as badput of that name."""
     session, events = listening
     spans.install(session)
     with pipeline().dispatch_wait():
@@ -193,7 +193,7 @@ def test_a_wait_is_a_span(listening: Listening) -> None:
 
 
 def test_tasks_and_threads_share_a_loop(listening: Listening) -> None:
-    """Stretches that overlap in one thread, and in several, are all told."""
+    """Blocks that overlap in one thread, and in several, are all reported."""
     session, events = listening
     loop = pipeline()
 
@@ -221,20 +221,20 @@ def test_tasks_and_threads_share_a_loop(listening: Listening) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    pipeline_log.finish(session)
-    assert [row[0] for row in stretches(events)] == ["infer"] * 6
+    pipeline_log.sinks.finish(session)
+    assert [row[0] for row in blocks(events)] == ["infer"] * 6
 
 
 def test_a_signal_handler_may_measure_too(listening: Listening) -> None:
     """One that runs while a batch is written neither waits for ever nor loses anything."""
     session, events = listening
     loop = pipeline()
-    writer = pipeline_log.writers[-1]
-    lock: Any = writer._lock
+    writer = pipeline_log.sinks.all[-1]
+    lock = writer.lock
     with lock, loop.train():
         pass
-    pipeline_log.finish(session)
-    assert len(stretches(events)) == 1
+    pipeline_log.sinks.finish(session)
+    assert len(blocks(events)) == 1
 
 
 def test_the_line(listening: Listening, clock: list[float]) -> None:
@@ -251,7 +251,7 @@ def test_the_line(listening: Listening, clock: list[float]) -> None:
 
 
 def test_the_line_forgets(listening: Listening, clock: list[float]) -> None:
-    """It tells of the last ten seconds, so a loop that got slow shows it."""
+    """It covers the last ten seconds, so a loop that got slow shows it."""
     loop = pipeline()
     for wall_s in (0.5,) * 40 + (5.0, 5.0):
         with loop.train(samples=10):
@@ -277,7 +277,7 @@ def test_bad_numbers_raise_with_and_without_a_session(installed: bool) -> None:
     """What a program does must not depend on whether it is observed."""
     session = Session(lambda _: None)
     if installed:
-        pipeline_log.install(session)
+        pipeline_log.sinks.install(session)
     try:
         loop = pipeline()
         with pytest.raises(TypeError, match="must be an integer, not float"):
@@ -291,7 +291,7 @@ def test_bad_numbers_raise_with_and_without_a_session(installed: bool) -> None:
         with pytest.raises(ValueError, match="slots must be 1 or more"):
             pipeline(slots=0)
     finally:
-        pipeline_log.uninstall(session)
+        pipeline_log.sinks.uninstall(session)
 
 
 def test_the_real_clock_is_monotonic() -> None:

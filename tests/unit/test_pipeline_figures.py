@@ -7,11 +7,11 @@ from timelines import process, timeline
 
 from compilediag.diagnosis.figures.pipelines import figures_of, pipelines_of
 from compilediag.diagnosis.rules.pipeline import pipeline_bottleneck
-from compilediag.receipt.build.pipeline import pipeline_section
+from compilediag.receipt.build.tracked import pipeline_section
 from compilediag.timeline.fold import fold
 from compilediag.timeline.pipelines import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Step
-from compilediag_harness.user_api.pipeline_rates import infer_capacity, most_at_once, rate, slots_of
+from compilediag_harness.user_api.pipeline_rates import infer_capacity, max_at_once, rate, slots_of
 from compilediag_harness.wire import PipelineWorked
 
 BATCH = 8
@@ -46,11 +46,11 @@ def loop(
     return PipelineLoop(process, "rollout", slots, tuple(work), sizes)
 
 
-def test_most_at_once() -> None:
+def test_max_at_once() -> None:
     """Intervals that only touch are not in progress at the same time."""
-    assert most_at_once([]) == 0
-    assert most_at_once([(0.0, 1.0), (1.0, 2.0)]) == 1
-    assert most_at_once([(0.0, 3.0), (1.0, 2.0), (1.5, 4.0)]) == 3
+    assert max_at_once([]) == 0
+    assert max_at_once([(0.0, 1.0), (1.0, 2.0)]) == 1
+    assert max_at_once([(0.0, 3.0), (1.0, 2.0), (1.5, 4.0)]) == 3
 
 
 def test_capacities() -> None:

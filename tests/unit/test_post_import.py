@@ -13,7 +13,7 @@ from compilediag_harness.base.post_import import PostImport
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a module that nobody has imported."""
+    """The name of a module that is not imported."""
     (tmp_path / "imported_later.py").write_text("ready = True\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "imported_later", raising=False)
@@ -22,32 +22,32 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_two_sessions_wait_for_one_module(module: str) -> None:
     """Both actions run once, after the module's own code, and the loader is as it was."""
-    told: list[str] = []
+    received: list[str] = []
     finders = [PostImport(), PostImport(), PostImport()]
     try:
         for number, finder in enumerate(finders):
-            finder.want(module, lambda seen, n=number: told.append(f"{n} {seen.ready}"))
-        assert told == []
+            finder.on_import(module, lambda seen, n=number: received.append(f"{n} {seen.ready}"))
+        assert received == []
         found = importlib.import_module(module)
-        assert sorted(told) == ["0 True", "1 True", "2 True"]
+        assert sorted(received) == ["0 True", "1 True", "2 True"]
         assert "exec_module" not in vars(found.__spec__.loader)
     finally:
         for finder in finders:
-            finder.forget()
+            finder.withdraw()
         sys.modules.pop(module, None)
     assert not [finder for finder in sys.meta_path if isinstance(finder, PostImport)]
 
 
 def test_one_session_leaves_before_the_import(module: str) -> None:
-    """Only what still wants it is told; an import that nobody wants is none of ours."""
-    told: list[str] = []
+    """Only finders that still wait are called; other imports are none of ours."""
+    received: list[str] = []
     first, second = PostImport(), PostImport()
     try:
-        first.want(module, lambda seen: told.append("first"))
-        second.want(module, lambda seen: told.append("second"))
-        second.forget()
+        first.on_import(module, lambda seen: received.append("first"))
+        second.on_import(module, lambda seen: received.append("second"))
+        second.withdraw()
         importlib.import_module(module)
     finally:
-        first.forget()
+        first.withdraw()
         sys.modules.pop(module, None)
-    assert told == ["first"]
+    assert received == ["first"]

@@ -66,7 +66,7 @@ def cost(facts: dict[str, Any], *, prices: PriceTable | None, ranks: int = 1, **
     return build(fold(journals), nothing, known).cost
 
 
-def told(**facts: Any) -> CostSection:
+def cost_of(**facts: Any) -> CostSection:
     """The cost with the table above."""
     ranks = facts.pop("ranks", 1)
     found = cost(facts, prices=table(), ranks=ranks)
@@ -81,9 +81,9 @@ def test_without_a_table_there_is_no_cost() -> None:
 
 def test_a_device_a_rank() -> None:
     """One rank has all that it sees; of several each has one."""
-    alone = told(gpus=[H100, H100])
+    alone = cost_of(gpus=[H100, H100])
     assert (alone.amount, alone.count, alone.name) == (2.0, 2, H100["name"])
-    many = told(gpus=[H100] * 8, ranks=4)
+    many = cost_of(gpus=[H100] * 8, ranks=4)
     assert (many.amount, many.count, many.unit) == (4.0, 4, "device")
     assert (many.currency, many.per_hour, many.table) == ("USD", 2.0, "prices.toml")
     assert (many.table_as_of, many.table_source) == ("2026-11-01", "finance")
@@ -92,7 +92,7 @@ def test_a_device_a_rank() -> None:
 
 def test_a_machine_without_gpu() -> None:
     """By its CPU, one machine."""
-    found = told(**CPU)
+    found = cost_of(**CPU)
     assert (found.amount, found.unit, found.count, found.note) == (0.25, "machine", 1, None)
 
 
@@ -109,14 +109,14 @@ def test_a_machine_without_gpu() -> None:
 )
 def test_what_is_not_known_is_not_priced(facts: dict[str, Any], says: str) -> None:
     """No amount, and the reason instead."""
-    found = told(**facts)
+    found = cost_of(**facts)
     assert (found.amount, found.recompile_amount) == (None, None)
     assert found.note is not None
     assert says in found.note
 
 
 def test_no_wall_time() -> None:
-    """A record that does not tell how long the run took tells no amount."""
+    """Without the wall time of the run there is no amount."""
     found = cost(CPU, prices=table(), wall_s=None)
     assert (found.amount, found.per_hour, found.note) == (
         None,

@@ -10,12 +10,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 from probed_programs import Program, option
+from receipt_schema import json_schema
 
-from compilediag.diagnosis.cadence.groups import wanted_of
+from compilediag.diagnosis.cadence.groups import parse_groups
 from compilediag.errors import UsageError
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.cadence import CadenceSection
-from compilediag.receipt.schema_page import json_schema
 from compilediag.runs.supervised import probe_variant
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.probe import ProbeOptions, probe
@@ -48,7 +48,7 @@ class Probing:
         outcome = probe(
             words,
             options or Options(),
-            ProbeOptions(wanted_of(groups, {}), **more),
+            ProbeOptions(parse_groups(groups, {}), **more),
             lambda number, total, variant: self.announced.append(variant.name),
             {"HOME": "/home/user"},
         )

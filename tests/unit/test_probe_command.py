@@ -10,8 +10,9 @@ import pytest
 from probed_programs import Program
 
 from compilediag.cli import main
-from compilediag.commands.run_defaults import PROBE_KEYS, checked, read_defaults
-from compilediag.diagnosis.cadence.groups import Group, Wanted
+from compilediag.commands.options import TOML_KEYS
+from compilediag.commands.pyproject import checked, read_defaults
+from compilediag.diagnosis.cadence.groups import GroupSelection, ProbeGroup
 from compilediag.errors import UsageError
 from compilediag.receipt.file import read_receipt
 from compilediag.runs.supervised import probe_variant
@@ -77,7 +78,7 @@ def test_options_reach_the_probe(called: list[Any]) -> None:
     ((_, options, probe_options),) = called
     assert (options.steps, options.warmup) == (99, 4)
     assert probe_options == ProbeOptions(
-        Wanted((Group("a", "argument", "--a {n}"),), ("b",)), keep_caches=True
+        GroupSelection((ProbeGroup("a", "argument", "--a {n}"),), ("b",)), keep_caches=True
     )
 
 
@@ -110,14 +111,14 @@ def test_a_wrong_table_is_an_error(text: str, message: str, tmp_path: Path) -> N
     """Every key and type is checked; `run` refuses the file as well."""
     (tmp_path / "pyproject.toml").write_text(f"[tool.compilediag]\n{text}\n")
     with pytest.raises(UsageError, match=message):
-        read_defaults(tmp_path)
+        read_defaults(tmp_path, TOML_KEYS)
 
 
 def test_every_key_of_the_probes_table_is_known() -> None:
     """The keys are those that are read."""
     values = {"steps": 3, "keep_caches": False, "groups": {"a": "--a {n}"}}
-    assert values.keys() == PROBE_KEYS.keys()
-    assert checked({"probe": values}, "here") == {"probe": values}
+    assert values.keys() == TOML_KEYS["probe"].keys()
+    assert checked({"probe": values}, TOML_KEYS, "here") == {"probe": values}
 
 
 @pytest.mark.parametrize(

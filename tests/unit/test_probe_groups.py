@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from compilediag.diagnosis.cadence.groups import (
-    Group,
-    Wanted,
+    GroupSelection,
+    ProbeGroup,
     all_groups,
     group_of,
+    parse_groups,
     variable_of,
-    wanted_of,
     with_argument,
 )
 from compilediag.diagnosis.cadence.plan import (
-    FEWEST_FIRES,
+    MIN_FIRES,
     QUIET,
     Variant,
-    fewest_steps,
     make_plan,
-    settled_warmup,
+    min_steps,
     variants_of,
+    warmup_steps,
 )
 from compilediag.errors import UsageError
 from compilediag.timeline.cadence import CadenceGroup
@@ -80,50 +80,50 @@ def test_templates_reach_the_environment() -> None:
 def test_a_wrong_template_is_an_error(text: str, message: str) -> None:
     """In one sentence that names it, before anything runs."""
     with pytest.raises(UsageError, match=message):
-        wanted_of([text], {})
+        parse_groups([text], {})
 
 
 def test_two_groups_of_one_name_are_an_error() -> None:
     """Also where one of them is the code's own."""
     with pytest.raises(UsageError, match="two groups named 'a'"):
-        wanted_of(["a=--x {n}", "a=--y {n}"], {})
+        parse_groups(["a=--x {n}", "a=--y {n}"], {})
     with pytest.raises(UsageError, match="the code declares a group named 'a' itself"):
-        all_groups(wanted_of(["a=--x {n}"], {}), [declared("a")])
+        all_groups(parse_groups(["a=--x {n}"], {}), [declared("a")])
 
 
 def test_the_command_line_wins_over_the_table() -> None:
     """By name; the other groups of pyproject.toml stay."""
-    found = wanted_of(["a=--new {n}"], {"a": "--old {n}", "b": "env:B={n}"})
+    found = parse_groups(["a=--new {n}"], {"a": "--old {n}", "b": "env:B={n}"})
     assert {group.name: group.template for group in found.templates} == {
         "b": "env:B={n}",
         "a": "--new {n}",
     }
-    assert wanted_of(["a"], {"a": "--old {n}"}) == Wanted((), ("a",))
+    assert parse_groups(["a"], {"a": "--old {n}"}) == GroupSelection((), ("a",))
 
 
 def test_an_unknown_group_is_an_error_that_names_the_known() -> None:
     """A name alone chooses among the groups that the code declares."""
     code = [declared("entropy"), declared("norms", shift=1)]
-    assert [group.name for group in all_groups(Wanted((), ("norms",)), code)] == ["norms"]
-    assert all_groups(Wanted(), code)[1] == Group("norms", "code", None, 250, 1)
+    assert [group.name for group in all_groups(GroupSelection((), ("norms",)), code)] == ["norms"]
+    assert all_groups(GroupSelection(), code)[1] == ProbeGroup("norms", "code", None, 250, 1)
     with pytest.raises(UsageError, match="no group named 'loss'; it declares 'entropy', 'norms'"):
-        all_groups(Wanted((), ("loss",)), code)
+        all_groups(GroupSelection((), ("loss",)), code)
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 3, 10])
 def test_every_group_fires_three_times_after_warmup(warmup: int) -> None:
     """Whether a program counts from 0 or from 1, with quiet steps in between; one step fewer than
     the fewest is refused with the number that is needed."""
-    wanted = fewest_steps(warmup)
+    wanted = min_steps(warmup)
     for steps in range(wanted, wanted + 300):
         plan = make_plan(steps, warmup)
         finished = range(steps)
         moved = range(plan.first, steps, plan.every)
-        assert len(moved) >= FEWEST_FIRES
+        assert len(moved) >= MIN_FIRES
         assert warmup + QUIET <= plan.first < plan.every
         for begin in (0, plan.every - 1):  # step % n == 0 counted from 0, and from 1
             after = [step for step in finished[begin :: plan.every] if step >= warmup]
-            assert len(after) >= FEWEST_FIRES
+            assert len(after) >= MIN_FIRES
             assert plan.every > QUIET
     with pytest.raises(UsageError, match=f"{wanted - 1} steps.*{wanted} steps are needed"):
         make_plan(wanted - 1, warmup)
@@ -139,14 +139,14 @@ def test_the_setting_is_in_the_programs_own_steps() -> None:
     """A program that resumes at step 12,000, or counts from 1, fires in the same step as others."""
     plan = make_plan(60, 2)
     for shift in (0, 1, 12_000, -1):
-        every, offset = map(int, plan.setting(Group("e", "code", shift=shift)).split("+"))
+        every, offset = map(int, plan.setting(ProbeGroup("e", "code", shift=shift)).split("+"))
         fires = [step for step in range(60) if (step + shift) % every == offset]
         assert fires == list(range(plan.first, 60, plan.every))
 
 
 def test_the_variants() -> None:
     """Control, each alone, collision; one group collides with nothing, none needs no control."""
-    a, b = Group("a", "code"), Group("b", "argument", "--b {n}")
+    a, b = ProbeGroup("a", "code"), ProbeGroup("b", "argument", "--b {n}")
     assert [item.kind for item in variants_of([a, b])] == ["control", "alone", "alone", "collision"]
     assert [item.name for item in variants_of([a])] == ["control", "a"]
     assert variants_of([a, b])[-1] == Variant("collision", (a, b))
@@ -155,7 +155,7 @@ def test_the_variants() -> None:
 
 def test_warmup_is_what_compiles_at_the_start() -> None:
     """And one more step; not all of a program that compiles always; the user's word wins."""
-    assert settled_warmup([0, 1, 7], 60, None) == 3
-    assert settled_warmup([], 60, None) == 1
-    assert settled_warmup(range(60), 60, None) == 15
-    assert settled_warmup([0], 60, 10) == 10
+    assert warmup_steps([0, 1, 7], 60, None) == 3
+    assert warmup_steps([], 60, None) == 1
+    assert warmup_steps(range(60), 60, None) == 15
+    assert warmup_steps([0], 60, 10) == 10

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from compilediag.receipt.provenance_variables import BLOB, OURS, SERVICES, Told, told_by
+from compilediag.receipt.provenance_variables import BLOB, OURS, SERVICES, provenance_from
+from compilediag.receipt.schema.identity import Provenance
 
 ALL = {
     "COMPILEDIAG_GIT_COMMIT": "abc",
@@ -16,9 +17,15 @@ ALL = {
 }
 
 
+def provenance(**fields: str | bool) -> Provenance:
+    return Provenance(source="environment", **fields)
+
+
 def test_our_variables() -> None:
     """All four; a message is its first line."""
-    assert told_by(ALL) == Told("abc", "main", True, "First")
+    assert provenance_from(ALL) == provenance(
+        git_commit="abc", git_branch="main", git_dirty=True, git_message_short="First"
+    )
 
 
 @pytest.mark.parametrize(
@@ -27,38 +34,43 @@ def test_our_variables() -> None:
 )
 def test_changes(value: str, dirty: bool | None) -> None:
     """Yes, no, or not known: a word that is neither is no answer."""
-    assert told_by({"COMPILEDIAG_GIT_DIRTY": value}).dirty is dirty
+    assert provenance_from({"COMPILEDIAG_GIT_DIRTY": value}).git_dirty is dirty
 
 
 def test_one_structured_value() -> None:
     """A pipeline may inject all of it at once; a variable of its own wins over its part."""
     blob = {"commit": "def", "branch": "rel", "dirty": False, "message": " x ", "other": 1}
-    assert told_by({BLOB: json.dumps(blob)}) == Told("def", "rel", False, "x")
-    assert told_by({BLOB: json.dumps(blob), OURS["commit"]: "abc"}).commit == "abc"
+    assert provenance_from({BLOB: json.dumps(blob)}) == provenance(
+        git_commit="def", git_branch="rel", git_dirty=False, git_message_short="x"
+    )
+    assert provenance_from({BLOB: json.dumps(blob), OURS["commit"]: "abc"}).git_commit == "abc"
 
 
 @pytest.mark.parametrize("blob", ["", "{", "[1]", "5", "[" * 100_000, '{"commit": 5, "dirty": 7}'])
-def test_a_broken_value_tells_nothing(blob: str) -> None:
+def test_a_broken_value_is_ignored(blob: str) -> None:
     """No run fails for the sake of its receipt."""
-    assert told_by({BLOB: blob}) == Told()
+    assert provenance_from({BLOB: blob}) == Provenance()
 
 
 @pytest.mark.parametrize("names", SERVICES, ids=lambda names: names["commit"])
 def test_services(names: dict[str, str]) -> None:
     """Each service's own variables; none says whether there were changes."""
-    told = told_by({name: f"the {key}" for key, name in names.items()})
-    assert (told.commit, told.branch, told.dirty) == ("the commit", "the branch", None)
+    found = provenance_from({name: f"the {key}" for key, name in names.items()})
+    assert (found.git_commit, found.git_branch) == ("the commit", "the branch")
+    assert found.git_dirty is None
 
 
 def test_pull_requests_and_pushes_on_github() -> None:
     """The branch of a pull request where there is one, else what was pushed."""
     push = {"GITHUB_SHA": "abc", "GITHUB_HEAD_REF": "", "GITHUB_REF_NAME": "main"}
-    assert told_by(push).branch == "main"
-    assert told_by({**push, "GITHUB_HEAD_REF": "fix"}).branch == "fix"
+    assert provenance_from(push).git_branch == "main"
+    assert provenance_from({**push, "GITHUB_HEAD_REF": "fix"}).git_branch == "fix"
 
 
 def test_sources_are_not_mixed() -> None:
     """The commit of one source with the branch of another would be a commit that never was."""
     service = {"CI_COMMIT_SHA": "abc", "CI_COMMIT_REF_NAME": "main"}
-    assert told_by({**service, "COMPILEDIAG_GIT_BRANCH": "x"}) == Told(branch="x")
-    assert told_by({"GITHUB_REF_NAME": "main", "GIT_COMMIT": "def"}) == Told("def")
+    assert provenance_from({**service, "COMPILEDIAG_GIT_BRANCH": "x"}) == provenance(git_branch="x")
+    assert provenance_from({"GITHUB_REF_NAME": "main", "GIT_COMMIT": "def"}) == provenance(
+        git_commit="def"
+    )

@@ -1,4 +1,4 @@
-"""More ranks than a receipt has room for: which are told, and that the others are counted."""
+"""More ranks than a receipt has room for: which are listed, and that the others are counted."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from gate_receipts import first, receipt
 from rank_folders import folder_of_ranks, told
 
 from compilediag import cli
-from compilediag.commands.analyze_cluster import receipts_on
-from compilediag.compare.gate.inconclusive import doubts_of
+from compilediag.compare.gate.inconclusive import inconclusive_reasons
 from compilediag.diagnosis.ranks import selection as choice
-from compilediag.diagnosis.ranks.divergence import GROUPS_KEPT, compare_briefs, compare_ranks
+from compilediag.diagnosis.ranks.divergence import MAX_GROUPS, compare_fingerprints, compare_ranks
 from compilediag.diagnosis.ranks.fingerprint import (
     LOSS_LENGTH,
     RankFingerprint,
-    brief_of,
-    losses_in,
+    fingerprint_of,
+    first_losses,
 )
-from compilediag.diagnosis.ranks.selection import lead_of, told_of
+from compilediag.diagnosis.ranks.selection import lead_of, select_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary
-from compilediag.receipt.build.ranks import MISSING_KEPT
+from compilediag.receipt.build.ranks import MAX_MISSING
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.offline.cluster import receipts_on
 from compilediag.runs.offline.many_ranks import ReceiptOptions
 from compilediag.runs.offline.receipts import merged_receipt
 from compilediag.runs.offline.sources import find_sources, read_record
@@ -34,7 +34,7 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render
 
 
-def brief(
+def fingerprint(
     rank: int | None, behaviour: str = "", *, events: int = 10, standing: int = 2
 ) -> RankFingerprint:
     """A rank that does what is called so."""
@@ -49,9 +49,9 @@ def brief(
 
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Two ranks are told."""
-    monkeypatch.setattr(choice, "RANKS_TOLD", 2)
-    monkeypatch.setattr(choice, "FEWEST_TOLD", 0)
+    """Two ranks are listed."""
+    monkeypatch.setattr(choice, "MAX_RANKS", 2)
+    monkeypatch.setattr(choice, "MIN_RANKS", 0)
     return monkeypatch
 
 
@@ -64,83 +64,93 @@ def summary(rank: int, *causes: str, step_median_s: float | None = None) -> Rank
 # --- the choice ------------------------------------------------------------------------------
 
 
-def test_all_are_told_where_there_is_room() -> None:
+def test_all_are_listed_where_there_is_room() -> None:
     """As many as a receipt can hold."""
-    assert told_of([brief(rank) for rank in range(choice.RANKS_TOLD)]) is None
-    assert told_of([brief(rank, events=10**7) for rank in range(choice.FEWEST_TOLD)]) is None
+    assert select_ranks([fingerprint(rank) for rank in range(choice.MAX_RANKS)]) is None
+    assert (
+        select_ranks([fingerprint(rank, events=10**7) for rank in range(choice.MIN_RANKS)]) is None
+    )
 
 
-def test_each_behaviour_is_told_and_then_the_lowest() -> None:
+def test_each_behaviour_is_listed_and_then_the_lowest() -> None:
     """As many as there is room for, so that counts of two runs can be compared."""
-    briefs = [brief(rank, "odd" if rank == 5000 else "usual") for rank in range(6000)]
-    found = told_of(briefs)
+    fingerprints = [fingerprint(rank, "odd" if rank == 5000 else "usual") for rank in range(6000)]
+    found = select_ranks(fingerprints)
     assert found is not None
-    assert found.places == {*range(choice.RANKS_TOLD - 1), 5000}
-    assert found.otherwise == 0
+    assert found.indexes == {*range(choice.MAX_RANKS - 1), 5000}
+    assert found.unlike == 0
 
 
 def test_behaviours_without_room_are_counted() -> None:
-    """Ranks that do what no told rank does."""
-    found = told_of([brief(rank, f"own {rank}") for rank in range(choice.RANKS_TOLD + 7)])
+    """Ranks that do what no listed rank does."""
+    found = select_ranks([fingerprint(rank, f"own {rank}") for rank in range(choice.MAX_RANKS + 7)])
     assert found is not None
-    assert found.otherwise == 7
+    assert found.unlike == 7
 
 
 def test_events_are_bounded_too() -> None:
     """Ranks with long records are fewer, but never fewer than on one node."""
-    half = [brief(rank, events=choice.EVENTS_TOLD // 100) for rank in range(1000)]
-    found = told_of(half)
+    half = [fingerprint(rank, events=choice.MAX_EVENTS // 100) for rank in range(1000)]
+    found = select_ranks(half)
     assert found is not None
-    assert found.places == set(range(100))
-    huge = told_of([brief(rank, events=choice.EVENTS_TOLD) for rank in range(1000)])
+    assert found.indexes == set(range(100))
+    huge = select_ranks([fingerprint(rank, events=choice.MAX_EVENTS) for rank in range(1000)])
     assert huge is not None
-    assert huge.places == set(range(choice.FEWEST_TOLD))
+    assert huge.indexes == set(range(choice.MIN_RANKS))
 
 
-def test_the_lead_is_always_told(little_room: pytest.MonkeyPatch) -> None:
-    """The rank whose steps are told: the lowest that made any."""
-    briefs = [brief(0), brief(1), brief(2), brief(3, standing=3), brief(None, standing=1)]
-    assert lead_of(briefs) == 3
-    found = told_of(briefs)
+def test_the_lead_is_always_listed(little_room: pytest.MonkeyPatch) -> None:
+    """The rank whose steps are shown: the lowest that made any."""
+    fingerprints = [
+        fingerprint(0),
+        fingerprint(1),
+        fingerprint(2),
+        fingerprint(3, standing=3),
+        fingerprint(None, standing=1),
+    ]
+    assert lead_of(fingerprints) == 3
+    found = select_ranks(fingerprints)
     assert found is not None
-    assert found.places == {3, 0}
-    assert lead_of([brief(0, standing=0)]) is None
+    assert found.indexes == {3, 0}
+    assert lead_of([fingerprint(0, standing=0)]) is None
 
 
-# --- briefs ----------------------------------------------------------------------------------
+# --- fingerprints-------------------------------------------------------------------------------
 
 
-def test_a_brief_is_small_whatever_the_rank_did() -> None:
-    """A summary may hold thousands of names, a brief holds none; what was lost is cut."""
-    long = brief_of(summary(3, *(f"CD107 n at train.py:{line}, once" for line in range(2000))))
-    lost = losses_in(("torch_trace", "x" * 10_000 + str(n)) for n in range(100))
+def test_a_fingerprint_is_small_whatever_the_rank_did() -> None:
+    """A summary may hold thousands of names, a fingerprint holds none; what was lost is cut."""
+    long = fingerprint_of(
+        summary(3, *(f"CD107 n at train.py:{line}, once" for line in range(2000)))
+    )
+    lost = first_losses(("torch_trace", "x" * 10_000 + str(n)) for n in range(100))
     assert [len(reason) for _, reason in lost] == [LOSS_LENGTH]
     assert len(pickle.dumps(long)) < 600
-    assert long.behaviour != brief_of(summary(3)).behaviour
+    assert long.behaviour != fingerprint_of(summary(3)).behaviour
 
 
 def test_summaries_are_asked_for_only_of_named_ranks() -> None:
     """One of those that differ in a way, and one of those that they are compared with."""
     summaries = {rank: summary(rank, *(["CD107 n"] * (rank in {7, 8}))) for rank in range(100)}
-    asked: list[int] = []
+    named: list[int] = []
 
     def summary_of(rank: int) -> RankSummary:
-        asked.append(rank)
+        named.append(rank)
         return summaries[rank]
 
-    found = compare_briefs(map(brief_of, summaries.values()), 100, summary_of)
+    found = compare_fingerprints(map(fingerprint_of, summaries.values()), 100, summary_of)
     assert found == compare_ranks(summaries.values(), 100)
     assert [(item.aspect, item.ranks) for item in found.divergences] == [
         ("recompile_causes", (7, 8))
     ]
-    assert (set(asked), found.differing) == ({0, 7}, 2)
+    assert (set(named), found.differing) == ({0, 7}, 2)
 
 
 def test_groups_that_differ_are_bounded() -> None:
     """Every rank may do something else: the rest is counted."""
     found = compare_ranks([summary(rank, f"cause {rank}") for rank in range(1000)], None)
-    assert len(found.divergences) == GROUPS_KEPT
-    assert (found.left_out, found.differing) == (999 - GROUPS_KEPT, 999)
+    assert len(found.divergences) == MAX_GROUPS
+    assert (found.left_out, found.differing) == (999 - MAX_GROUPS, 999)
 
 
 # --- receipts --------------------------------------------------------------------------------
@@ -150,10 +160,10 @@ def merged(folder: Path) -> Receipt:
     return merged_receipt(read_record([str(folder)]), "lane", None, str(folder.parent / "out"))
 
 
-def test_ranks_that_are_not_told_are_counted(
+def test_ranks_that_are_not_listed_are_counted(
     little_room: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Of ranks 0, 1, 3 and 4 two are told: the lead, and the one that differs. All are in the
+    """Of ranks 0, 1, 3 and 4 two are listed: the lead, and the one that differs. All are in the
     section of ranks, and among those that are present."""
     made = merged(folder_of_ranks(tmp_path / "in"))
     section = made.ranks
@@ -189,31 +199,31 @@ def test_ranks_are_numbers_with_commas(tmp_path: Path) -> None:
 
 
 def test_missing_ranks_are_bounded(tmp_path: Path) -> None:
-    """Any world size may be told; the receipt can be read back all the same."""
+    """Any world size may be given; the receipt can be read back all the same."""
     record = read_record([str(folder_of_ranks(tmp_path / "in"))])
-    section = merged_receipt(record, "lane", MISSING_KEPT + 10).ranks
+    section = merged_receipt(record, "lane", MAX_MISSING + 10).ranks
     assert section is not None
-    assert (len(section.missing), section.missing_count) == (MISSING_KEPT, MISSING_KEPT + 6)
+    assert (len(section.missing), section.missing_count) == (MAX_MISSING, MAX_MISSING + 6)
 
 
 def test_frames_without_room_are_counted_and_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The receipt says so, and the gate does not take a part of the frames for all."""
+    """The receipt states it, and the gate does not take a part of the frames for all."""
     many = [first(f"f{number}", number) for number in range(5)]
-    assert doubts_of(receipt(*many)) == []
+    assert inconclusive_reasons(receipt(*many)) == []
     monkeypatch.setattr("compilediag.receipt.build.compiles.FRAMES_KEPT", 3)
     monkeypatch.setattr("compilediag.receipt.build.identity.FRAMES_KEPT", 3)
     cut = receipt(*many)
     assert (cut.compile.frames, len(cut.compile.frames_detail)) == (5, 3)
     said = "compile.frames_detail: 2 more frames are counted and not listed"
     assert said in cut.completeness.reasons
-    assert "only 3 of 5 frames are listed in the receipt" in doubts_of(cut)
+    assert "only 3 of 5 frames are listed in the receipt" in inconclusive_reasons(cut)
 
 
 def test_what_no_told_rank_does_makes_the_verdict_blind(
     little_room: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nothing is called clean that the receipt does not tell."""
-    little_room.setattr(choice, "RANKS_TOLD", 1)
+    """Nothing is called clean that the receipt does not list."""
+    little_room.setattr(choice, "MAX_RANKS", 1)
     folder = folder_of_ranks(tmp_path / "in", every=True)
     made = merged(folder)
     assert (made.compile.recompiles, made.verdict) == (0, "blind")
@@ -221,11 +231,11 @@ def test_what_no_told_rank_does_makes_the_verdict_blind(
     assert said in made.completeness.reasons
 
 
-def test_losses_of_ranks_that_are_not_told_are_counted(
+def test_losses_of_ranks_that_are_not_listed_are_counted(
     little_room: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A cut trace, a damaged record: by their kinds, and in the receipt's words."""
-    little_room.setattr(choice, "RANKS_TOLD", 1)
+    little_room.setattr(choice, "MAX_RANKS", 1)
     folder = folder_of_ranks(tmp_path / "in", every=True)
     path = next(folder.glob("*rank_2_*"))
     path.write_bytes(path.read_bytes()[:-400] + b"\nno line of torch's\n")
@@ -241,7 +251,7 @@ def test_a_cluster_tells_the_same(
 ) -> None:
     """Though no task of it has the events of all ranks; processes without a rank, an empty file and
     a rank with two files among them."""
-    little_room.setattr(choice, "RANKS_TOLD", room)
+    little_room.setattr(choice, "MAX_RANKS", room)
     folder = folder_of_ranks(tmp_path / "in")
     (folder / "empty.log").touch()
     (folder / "dedicated_log_torch_trace_rank_0_again.log").write_bytes(
@@ -260,7 +270,7 @@ def test_a_cluster_tells_the_same(
 def test_the_command_draws_it(
     little_room: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`analyze --ranks` of a run with more ranks than are told."""
+    """`analyze --ranks` of a run with more ranks than are listed."""
     folder = folder_of_ranks(tmp_path / "in")
     assert cli.main(["analyze", str(folder), "--ranks", "-o", str(tmp_path / "out")]) == 0
     assert "all ranks together: 5 compiles" in capsys.readouterr().out

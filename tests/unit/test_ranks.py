@@ -91,7 +91,7 @@ def test_breaks_and_caches_are_compared() -> None:
 
 
 def test_the_first_collective_out_of_order_is_named() -> None:
-    """What follows it differs too, and says nothing more."""
+    """What follows it differs too, and adds nothing."""
     orders = [("reduce", "gather", "send"), ("reduce", "send", "gather"), ("reduce", "gather")]
     journals = [
         (started(rank), CollectivesPlanned(0.0, 0, "0/0", 0, order))
@@ -105,7 +105,7 @@ def test_the_first_collective_out_of_order_is_named() -> None:
 
 
 def test_missing_ranks_are_told() -> None:
-    """Of the world size that was told."""
+    """Of the world size that was given."""
     assert compare_ranks(summarised(timeline(("0/0",), ("0/0",))), 4).missing == (2, 3)
 
 
@@ -157,5 +157,5 @@ def test_many_ranks_are_named_in_few_words() -> None:
         )
         for rank in (0, 1)
     )  # fmt: skip
-    told = headline(RanksSection(expected=4, missing=(2, 3), rows=rows))
-    assert told == "2 of 4 ranks, missing: 2-3; all of them do the same"
+    text = headline(RanksSection(expected=4, missing=(2, 3), rows=rows))
+    assert text == "2 of 4 ranks, missing: 2-3; all of them do the same"

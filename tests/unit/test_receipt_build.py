@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from dataclasses import replace
@@ -26,18 +25,18 @@ from built_receipt import (
     started,
     torch_seen,
 )
+from receipt_schema import json_schema
 
 from compilediag.diagnosis.diagnose import Diagnosis, diagnose
 from compilediag.diagnosis.reconcile import Agreement
+from compilediag.receipt.build import compiles
 from compilediag.receipt.build.build import TAIL_BYTES, build
-from compilediag.receipt.build.compiles import EVENTS_KEPT
 from compilediag.receipt.build.run_metadata import (
     JournalFacts,
     RunMetadata,
 )
-from compilediag.receipt.sanitize import TEXT_KEPT
-from compilediag.receipt.schema_page import json_schema
-from compilediag.receipt.spelling import encoded
+from compilediag.receipt.file import to_json
+from compilediag.receipt.sanitize import MAX_TEXT
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
@@ -57,7 +56,7 @@ GOLDEN = Path(__file__).parents[1] / "data" / "receipt-1.0.json"
 def golden() -> bytes:
     """The bytes of the golden receipt, which is built with the version of its release."""
     receipt = built()
-    return encoded(receipt).replace(
+    return to_json(receipt).replace(
         f'"version": "{receipt.header.producer.version}"'.encode(), b'"version": "0.1.0"'
     )
 
@@ -89,7 +88,7 @@ def test_valid_by_an_independent_validator() -> None:
         Timeline(), blind, RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z")
     )
     for receipt in (built(), nothing):
-        validator.validate(json.loads(encoded(receipt)))
+        validator.validate(json.loads(to_json(receipt)))
 
 
 def test_counts() -> None:
@@ -205,7 +204,6 @@ def test_environment_and_lane() -> None:
     lane = receipt.header.lane
     assert (lane.name, lane.precision) == ("gpt-small/train", "fp32")
     assert lane.numerics_flags.matmul_precision == "highest"
-    assert lane.numerics_flags.unknown == {}
     assert receipt.cudagraph is not None
     assert (receipt.cudagraph.applicable, receipt.cudagraph.recordings) == (False, None)
 
@@ -298,7 +296,7 @@ def test_failures(run: RunMetadata, no_oom: bool | None) -> None:
 
 
 def test_the_process_s_own_account_is_used() -> None:
-    """Without a reason from the parent the exception the process told is the reason."""
+    """Without a reason from the parent the exception that the process reported is the reason."""
     failing = [*events()[:-1], ended(failure="ZeroDivisionError: division by zero")]
     receipt = built(failing, replace(RUN, status="failed", exit_code=1))
     assert receipt.failure is not None
@@ -333,12 +331,13 @@ def test_without_a_parent() -> None:
     assert receipt.checks.evidence_complete is True
 
 
-def test_many_compiles_are_counted_and_not_all_listed() -> None:
+def test_many_compiles_are_counted_and_not_all_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The list is bounded, the counts are not, and the receipt says so."""
-    rows: list[Event] = [compiled(f"{number}/0", 0.5, 0, 0.0) for number in range(EVENTS_KEPT + 3)]
+    monkeypatch.setattr(compiles, "EVENTS_KEPT", 20)
+    rows: list[Event] = [compiled(f"{number}/0", 0.5, 0, 0.0) for number in range(23)]
     receipt = built([started(), torch_seen(), *rows, ended()])
-    assert receipt.compile.compiles == EVENTS_KEPT + 3
-    assert len(receipt.compile.events) == EVENTS_KEPT
+    assert receipt.compile.compiles == 23
+    assert len(receipt.compile.events) == 20
     assert receipt.completeness.reasons == (
         "compile.events: 3 later compiles are counted and not listed",
     )
@@ -355,11 +354,11 @@ def test_not_a_number_raises_a_check() -> None:
 
 def test_odd_text() -> None:
     """Lone surrogates are replaced, long texts cut with the loss said; bytes are valid UTF-8."""
-    odd = finding(title="a\ud800b", evidence={"text": "x y " * TEXT_KEPT})
+    odd = finding(title="a\ud800b", evidence={"text": "x y " * MAX_TEXT})
     receipt = built(diagnosis=Diagnosis((odd,), "findings", AGREED))
     assert receipt.findings[0].title == "a?b"
     assert receipt.findings[0].evidence["text"].endswith("more characters]")
-    encoded(receipt).decode("utf-8")
+    to_json(receipt).decode("utf-8")
 
 
 CANARIES = {
@@ -390,13 +389,13 @@ def test_no_canary_is_in_the_receipt() -> None:
     question = replace(
         recompiled("0/1", 2.6, 3, guard), reasons=(f"0/0: L['u'] == '{planted['reason']}'",)
     )
-    told = [
+    planned = [
         item for item in events() if not isinstance(item, (Recompiled, GraphBroke, ProcessEnded))
     ]
-    told += [question, GraphBroke(2.0, 0, "0/0", 0, BREAK.replace("Data-dep", planted["break"]))]
-    told += [ended(failure=f"Error: {planted['failure']}")]
+    planned += [question, GraphBroke(2.0, 0, "0/0", 0, BREAK.replace("Data-dep", planted["break"]))]
+    planned += [ended(failure=f"Error: {planted['failure']}")]
     argv = ("model.py", planted["argv"], "--password", planted["argv value"])
-    told[0] = replace(started(), argv=argv)
+    planned[0] = replace(started(), argv=argv)
     run = replace(
         RUN,
         status="failed",
@@ -408,11 +407,11 @@ def test_no_canary_is_in_the_receipt() -> None:
         + planted["random"],
         extensions={"note": planted["random"]},
     )
-    timeline = fold([sorted(told, key=lambda item: item.t)], None, (CWD,))
+    timeline = fold([sorted(planned, key=lambda item: item.t)], None, (CWD,))
     diagnosis = diagnose(timeline)
     extra = finding(evidence={"reasons": [f"x == '{planted['evidence']}'", planted["known"]]})
     diagnosis = replace(diagnosis, findings=(*diagnosis.findings, extra))
-    content = encoded(build(timeline, diagnosis, run)).decode()
+    content = to_json(build(timeline, diagnosis, run)).decode()
     leaked = [name for name, secret in planted.items() if secret in content]
     leaked += [word for word in ("canaryuser", "canarypass", "CANARY") if word in content]
     assert leaked == []
@@ -423,7 +422,7 @@ def test_no_canary_is_in_the_receipt() -> None:
 
 def test_the_canaries_would_be_found() -> None:
     """The same texts without redaction do contain them: the test above can fail."""
-    raw = json.dumps(dataclasses.asdict(replace(RUN, argv=tuple(CANARIES.values()))))
+    raw = repr(replace(RUN, argv=tuple(CANARIES.values())))
     assert all(secret in raw for secret in CANARIES.values())
 
 

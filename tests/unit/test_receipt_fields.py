@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jsonschema
+import msgspec
+import msgspec.inspect
+import pytest
+from receipt_schema import json_schema
 
-from compilediag.receipt.fields import old_spellings, registered, schema_paths
-from compilediag.receipt.schema_page import json_schema, main, rendered
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.versions import former_paths, registered_fields
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(__file__).parents[1] / "data"
@@ -16,12 +23,34 @@ DATA = Path(__file__).parents[1] / "data"
 
 def test_every_field_is_registered_once() -> None:
     """The code and the register know the same fields: none is without an id and a meaning."""
-    assert sorted(field.path for field in registered()) == sorted(schema_paths())
+    assert sorted(field.path for field in registered_fields()) == sorted(
+        _paths(msgspec.inspect.type_info(Receipt), "")
+    )
+
+
+def _paths(info: Any, prefix: str) -> Iterator[str]:
+    """Every path of a record: "[]" after a key marks a list, "{}" a map of any names."""
+    for field in info.fields:
+        record, mark = _record_inside(field.type)
+        yield f"{prefix}{field.encode_name}{mark}"
+        if record is not None:
+            yield from _paths(record, f"{prefix}{field.encode_name}{mark}.")
+
+
+def _record_inside(info: Any) -> tuple[Any, str]:
+    if isinstance(info, msgspec.inspect.UnionType):
+        inside = map(_record_inside, info.types)
+        return next((each for each in inside if each != (None, "")), (None, ""))
+    if isinstance(info, msgspec.inspect.VarTupleType):
+        return _record_inside(info.item_type)[0], "[]"
+    if isinstance(info, msgspec.inspect.DictType):
+        return _record_inside(info.value_type)[0], "{}"
+    return (info if isinstance(info, msgspec.inspect.StructType) else None), ""
 
 
 def test_ids_are_unique_and_sentences_end() -> None:
     """An id belongs to one field; a meaning is one line that ends like a sentence."""
-    fields = registered()
+    fields = registered_fields()
     ids = [field.id for field in fields]
     assert len(set(ids)) == len(ids)
     assert [field.path for field in fields if not field.meaning.endswith(".")] == []
@@ -33,38 +62,30 @@ def test_released_ids_never_move() -> None:
     A renamed field keeps its id under its new path, with the old key among its aliases.
     """
     released = json.loads((DATA / "receipt-fields-1.0.json").read_text(encoding="utf-8"))
-    now = {field.id: field for field in registered()}
+    now = {field.id: field for field in registered_fields()}
     for path, number in released.items():
         parent, dot, _ = now[number].path.rpartition(".")
-        spelled = {f"{parent}{dot}{key}" for key in now[number].aliases} | {now[number].path}
-        assert path in spelled, f"id {number} was {path}"
+        known = {f"{parent}{dot}{key}" for key in now[number].aliases} | {now[number].path}
+        assert path in known, f"id {number} was {path}"
 
 
-def test_aliases_become_old_spellings() -> None:
-    """No field has an old spelling that is the present spelling of another."""
-    paths = {field.path for field in registered()}
-    assert paths.isdisjoint(old_spellings())
+def test_no_former_path_is_in_use() -> None:
+    """No former name of a field is the present name of another."""
+    paths = {field.path for field in registered_fields()}
+    assert paths.isdisjoint(former_paths())
 
 
-def test_pages_are_fresh() -> None:
-    """docs/ holds what the code makes; `python -m compilediag.receipt.schema_page` refreshes it."""
-    for name, content in rendered().items():
+def test_pages_are_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/ holds what the code says; `make docs` writes the pages again."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    pages: dict[str, str] = importlib.import_module("schema_page").rendered()
+    for name, content in pages.items():
         assert (ROOT / "docs" / name).read_text(encoding="utf-8") == content, name
 
 
-def test_the_command_writes_both(tmp_path: Path) -> None:
-    """The command that refreshes the pages writes exactly what the test compares."""
-    assert main([str(tmp_path)]) == 0
-    assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == (
-        rendered()
-    )
-
-
 def test_the_schema_is_a_schema() -> None:
-    """An independent validator accepts it, and no bookkeeping key of ours is in it."""
-    schema = json_schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
-    assert "unknown fields" not in json.dumps(schema)
+    """An independent validator accepts it."""
+    jsonschema.Draft202012Validator.check_schema(json_schema())
 
 
 def test_the_example_is_valid() -> None:

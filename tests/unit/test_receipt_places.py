@@ -36,8 +36,8 @@ def test_short(file: str, short: str) -> None:
 
 def test_texts() -> None:
     """Inside of texts, lists and maps; never in the middle of another path."""
-    told = {"a": ["at /p/x.py:3 and (/p/y.py)", 5, None], "b": "/q/p/x.py /p/z.py ./p/x.py"}
-    assert places("/p").shorten(told) == {
+    value = {"a": ["at /p/x.py:3 and (/p/y.py)", 5, None], "b": "/q/p/x.py /p/z.py ./p/x.py"}
+    assert places("/p").shorten(value) == {
         "a": ["at x.py:3 and (y.py)", 5, None],
         "b": "/q/p/x.py z.py ./p/x.py",
     }

@@ -12,7 +12,6 @@ import pytest
 
 from compilediag.compare.diff import compare
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import from_plain
 from compilediag.views.diff import render_comparison
 from compilediag.views.finding import render_finding
 from compilediag.views.frames import render_frames
@@ -28,7 +27,7 @@ CASES = ("findings", "clean", "blind", "disagree", "killed", "many", "hostile", 
 
 
 def receipt(name: str) -> Receipt:
-    return from_plain(Receipt, json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")))
+    return msgspec.convert(json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")), Receipt)
 
 
 def every_view(name: str, look: RenderOptions) -> dict[str, str]:
@@ -46,16 +45,16 @@ def every_view(name: str, look: RenderOptions) -> dict[str, str]:
 @pytest.mark.parametrize("name", ["findings", "many", "breaks"])
 def test_golden(name: str) -> None:
     """The views of a receipt are exactly those that were read and approved."""
-    told = "".join(f"--- {key}\n{text}" for key, text in every_view(name, LOOK).items())
-    told += f"--- markdown\n{render_markdown(receipt(name))}"
-    assert told == (DATA / f"{name}.views.txt").read_text(encoding="utf-8")
+    text = "".join(f"--- {key}\n{text}" for key, text in every_view(name, LOOK).items())
+    text += f"--- markdown\n{render_markdown(receipt(name))}"
+    assert text == (DATA / f"{name}.views.txt").read_text(encoding="utf-8")
 
 
 def test_a_comparison_says_that_only_the_code_differs() -> None:
     """Equal counts of another commit: the first line does not say that nothing changed."""
     before, raw = receipt("findings"), json.loads((DATA / "findings.json").read_text("utf-8"))
     raw["header"]["provenance"]["git_commit"] = "another"
-    text = render_comparison(compare(before, from_plain(Receipt, raw)), LOOK)
+    text = render_comparison(compare(before, msgspec.convert(raw, Receipt)), LOOK)
     assert text.startswith("the same counts; only code, environment or tracked lanes differ")
     assert "code (1)" in text
     assert render_comparison(compare(before, before), LOOK).startswith(
@@ -144,12 +143,12 @@ def test_frames_over_the_limit_say_so() -> None:
 )
 def test_headline(name: str, kind: str, sentence: str) -> None:
     """The verdict in one sentence."""
-    told = headline(receipt(name))
-    assert (told.kind, told.sentence) == (kind, sentence)
+    shown = headline(receipt(name))
+    assert (shown.kind, shown.sentence) == (kind, sentence)
 
 
 def test_recompiles_of_a_warm_up_are_not_the_headline() -> None:
-    """Those that a `FixedShape` wanted are told as information; one that it did not is blamed."""
+    """Those that a `FixedShape` expected are information; one that it did not is blamed."""
     made = receipt("findings")
     first = made.findings[0]
     ids = [f"0/{number}" for number in range(1, made.compile.recompiles + 1)]
@@ -158,22 +157,22 @@ def test_recompiles_of_a_warm_up_are_not_the_headline() -> None:
     )
     also = msgspec.structs.replace(planned, evidence={"compile_ids": ids[1:]})
     padded = msgspec.structs.replace(first, rule="CD407", severity="warning", evidence={})
-    told = headline(msgspec.structs.replace(made, findings=(planned, also, padded)))
-    assert (told.kind, told.sentence) == (
+    shown = headline(msgspec.structs.replace(made, findings=(planned, also, padded)))
+    assert (shown.kind, shown.sentence) == (
         "warn",
         "1 finding in 12 steps; 3 recompiles, all in warm-ups",
     )
     late = msgspec.structs.replace(padded, rule="CD101", evidence={"compile_ids": ["0/1"]})
     for findings in ((planned, late), (also, padded)):
-        told = headline(msgspec.structs.replace(made, findings=findings))
-        assert (told.kind, told.sentence.split(" cost")[0]) == ("bad", "3 recompiles in 12 steps")
+        shown = headline(msgspec.structs.replace(made, findings=findings))
+        assert (shown.kind, shown.sentence.split(" cost")[0]) == ("bad", "3 recompiles in 12 steps")
 
 
 def test_headline_without_a_verdict_does_not_claim_one() -> None:
     """A receipt without a verdict (made from an old log) is neither clean nor bad."""
-    told = headline(msgspec.structs.replace(receipt("clean"), verdict=None))
-    assert told.kind == "blind"
-    assert told.sentence.startswith("no verdict")
+    shown = headline(msgspec.structs.replace(receipt("clean"), verdict=None))
+    assert shown.kind == "blind"
+    assert shown.sentence.startswith("no verdict")
 
 
 def test_markdown_is_inert() -> None:
@@ -202,7 +201,7 @@ def test_prose_is_escaped() -> None:
 
 
 def test_comparison_tells_both_sides() -> None:
-    """Changed counts, gone causes and changed frames are told with before and after."""
+    """Changed counts, gone causes and changed frames are shown with before and after."""
     text = render_comparison(compare(receipt("findings"), receipt("clean")), LOOK)
     assert text.startswith("findings → clean · frames 1 → 5")
     assert re.search(r"recompiles +3 +0 +-3", text)

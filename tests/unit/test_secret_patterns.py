@@ -25,7 +25,7 @@ from compilediag.receipt.secret_patterns import is_harmless_literal, is_secret_n
     ],
 )
 def test_secret_names(name: str) -> None:
-    """In every style of spelling."""
+    """In every style of writing names."""
     assert is_secret_name(name)
 
 

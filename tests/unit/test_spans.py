@@ -1,4 +1,4 @@
-"""Spans: nesting, threads, batches, and silence when nobody listens."""
+"""Spans: nesting, threads, batches, and nothing without a session."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pytest
 
 from compilediag.timeline.process import unbatch
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps.phases import DATA_WAIT, FORWARD, HOLDS_PHASES, SPANS
+from compilediag_harness.base.session_sinks import BATCH_ROWS
+from compilediag_harness.base.step_phases import DATA_WAIT, FORWARD, HOLDS_PHASES, SPANS
 from compilediag_harness.user_api import spans
-from compilediag_harness.user_api.span_batches import BATCH_SPANS, MAIN_THREAD, Row
+from compilediag_harness.user_api.span_batches import MAIN_THREAD, Row
 from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import Event, SpanEnded, SpansEnded
 
@@ -35,7 +36,7 @@ def listening(clock: list[float]) -> Iterator[tuple[Session, list[Event]]]:
     spans.uninstall(session)
 
 
-def told(events: list[Event]) -> list[SpanEnded]:
+def spans_in(events: list[Event]) -> list[SpanEnded]:
     """The spans of the batches, in the order they ended."""
     found = [event for event in unbatch(events) if isinstance(event, SpanEnded)]
     assert not any(isinstance(event, SpanEnded) for event in events)
@@ -43,7 +44,7 @@ def told(events: list[Event]) -> list[SpanEnded]:
 
 
 def rows(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
-    found = told(events)
+    found = spans_in(events)
     return [(one.name, one.start, one.wall_s, one.depth, one.step) for one in found]
 
 
@@ -62,7 +63,7 @@ def test_nothing_is_kept_without_a_session(clock: list[float]) -> None:
 def test_nested_spans_know_their_depth(
     listening: tuple[Session, list[Event]], clock: list[float]
 ) -> None:
-    """The inner one ends first; both tell the step in which they end."""
+    """The inner one ends first; both have the step in which they end."""
     session, events = listening
     session.step = 7
     with span("outer"):
@@ -119,7 +120,7 @@ def test_threads_are_kept_apart(listening: tuple[Session, list[Event]]) -> None:
         other.start()
         other.join()
     spans.finish(session)
-    found = {one.name: one for one in told(events)}
+    found = {one.name: one for one in spans_in(events)}
     assert found["other"].depth == found["main"].depth == 0
     assert found["main"].thread == MAIN_THREAD != found["other"].thread
 
@@ -148,17 +149,17 @@ def test_spans_are_written_in_batches(
     for _ in range(4):
         with span("short"):
             clock[0] += 0.125
-    assert [len(told([event])) for event in events] == [1, 2]
+    assert [len(spans_in([event])) for event in events] == [1, 2]
 
 
 def test_memory_is_bounded(listening: tuple[Session, list[Event]], clock: list[float]) -> None:
     """However many spans end within a quarter of a second, a full batch is written."""
     _, events = listening
     clock[0] = 1.0
-    for _ in range(BATCH_SPANS + 1):
+    for _ in range(BATCH_ROWS + 1):
         with span("flood"):
             pass
-    assert [len(told([event])) for event in events] == [1, BATCH_SPANS]
+    assert [len(spans_in([event])) for event in events] == [1, BATCH_ROWS]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_memory_is_bounded(listening: tuple[Session, list[Event]], clock: list[f
 def test_spans_are_told_to_the_steps(
     clock: list[float], monkeypatch: pytest.MonkeyPatch, name: str, phase: int
 ) -> None:
-    """A span has the phase that its name says, and tells the phase of the step it was in."""
+    """A span has the phase of its name, and carries the phase of the step it was in."""
     heard: list[tuple[int, int, int, int]] = []
     events: list[Event] = []
 
@@ -181,7 +182,7 @@ def test_spans_are_told_to_the_steps(
         heard.extend((row[2].phase, row[0], row[1], row[4]) for row in rows)
         return ["backward"] * len(rows)
 
-    monkeypatch.setattr(spans, "_place", None)
+    monkeypatch.setattr(spans, "_attribute", spans._unknown)
     session = Session(events.append, origin=0.0)
     spans.install(session, None, place)
     with span(name):
@@ -189,13 +190,13 @@ def test_spans_are_told_to_the_steps(
     spans.finish(session)
     spans.uninstall(session)
     assert heard == [(phase, 0, 2_000_000_000, threading.get_ident())]
-    assert [one.phase for one in told(events)] == ["backward"]
+    assert [one.phase for one in spans_in(events)] == ["backward"]
 
 
 def test_spans_of_a_thread_that_steps_wait_for_it(
     listening: tuple[Session, list[Event]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only that thread knows its step; those of others go by. At the end all are told."""
+    """Only that thread decides its step; those of others go by. At the end all are written."""
     session, events = listening
     stepping = threading.get_ident()
 
@@ -203,18 +204,20 @@ def test_spans_of_a_thread_that_steps_wait_for_it(
         mine = threading.get_ident() == stepping or ending
         return ["forward" if mine else None if row[4] == stepping else "" for row in rows]
 
-    monkeypatch.setattr(spans, "_place", place)
+    monkeypatch.setattr(spans, "_attribute", place)
     with span("mine"):
         pass
     other = threading.Thread(target=lambda: [span("other").__enter__().__exit__(), write()])
     write = lambda: spans._write(1)  # pyright: ignore[reportPrivateUsage]
     other.start()
     other.join()
-    assert [one.name for one in told(events)] == ["other"]
+    assert [one.name for one in spans_in(events)] == ["other"]
     spans.catch_up()
     session.step = 1
     spans.finish(session)
-    assert [(one.name, one.phase, one.step) for one in told(events)][1:] == [("mine", "forward", 0)]
+    assert [(one.name, one.phase, one.step) for one in spans_in(events)][1:] == [
+        ("mine", "forward", 0)
+    ]
 
 
 def test_a_span_belongs_to_the_step_that_is_ended_next(
@@ -227,9 +230,9 @@ def test_a_span_belongs_to_the_step_that_is_ended_next(
         with span("work"):
             pass
         spans.catch_up()
-    assert told(events) == []
+    assert spans_in(events) == []
     spans.finish(session)
-    assert [one.step for one in told(events)] == [0, 1, 2]
+    assert [one.step for one in spans_in(events)] == [0, 1, 2]
 
 
 def test_what_spans_have_in_common_is_written_once(
@@ -243,8 +246,8 @@ def test_what_spans_have_in_common_is_written_once(
             clock[0] += 1e-4
     spans.finish(session)
     assert all(isinstance(event, SpansEnded) and len(event.names) == 1 for event in events)
-    assert sum(one.wall_s for one in told(events)) == pytest.approx(0.1)
-    assert len(told(events)) == 1000
+    assert sum(one.wall_s for one in spans_in(events)) == pytest.approx(0.1)
+    assert len(spans_in(events)) == 1000
 
 
 def test_a_fork_tells_no_span_of_its_parent(listening: tuple[Session, list[Event]]) -> None:
@@ -256,7 +259,7 @@ def test_a_fork_tells_no_span_of_its_parent(listening: tuple[Session, list[Event
     with span("child's"):
         pass
     spans.finish(session)
-    assert [one.name for one in told(events)] == ["child's"]
+    assert [one.name for one in spans_in(events)] == ["child's"]
 
 
 def test_open_spans_are_known(listening: tuple[Session, list[Event]]) -> None:
@@ -269,7 +272,7 @@ def test_open_spans_are_known(listening: tuple[Session, list[Event]]) -> None:
 def test_two_sessions_see_the_same_spans(
     listening: tuple[Session, list[Event]], clock: list[float]
 ) -> None:
-    """`watch()` inside of a run: both are told."""
+    """`watch()` inside of a run: both receive it."""
     _, events = listening
     inner_events: list[Event] = []
     inner = Session(inner_events.append, origin=0.0)

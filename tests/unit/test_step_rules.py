@@ -177,7 +177,7 @@ def test_an_evaluation_may_compile_late() -> None:
 
 
 def test_a_recompile_in_a_steady_step_is_its_causes_symptom() -> None:
-    """One finding, which says so and costs what it cost before."""
+    """One finding, which states it and costs what it cost before."""
     run = timeline([attempt(), attempt("0/1", step=20, kind="recompile")])
     (finding,) = (item for item in diagnose(run).findings if item.rule.startswith(("CD1", "CD3")))
     assert (finding.rule, finding.also, finding.cost_s) == ("CD107", ("CD302",), 0.5)
@@ -368,7 +368,7 @@ def test_steps_that_wait_for_data() -> None:
     ids=["less", "not measured", "too few", "compiling", "no steps"],
 )
 def test_steps_that_do_not_wait(run: Timeline) -> None:
-    """Nothing is said of what was not measured, or of too few steps."""
+    """Nothing is reported of what was not measured, or of too few steps."""
     assert found(data_loading.find_data_bound_steps, run) == []
 
 

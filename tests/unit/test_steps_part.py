@@ -17,7 +17,6 @@ from compilediag.receipt.build.steps import steps_section
 from compilediag.receipt.build.syncs import syncs_section
 from compilediag.receipt.build.timings import timings_of
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import from_plain
 from compilediag.receipt.schema.running import StepsSection
 from compilediag.timeline.syncs import SyncSite
 from compilediag.timeline.timeline import (
@@ -125,8 +124,8 @@ def test_forward_without_its_compiling() -> None:
         ),
         spans=(span("eval", 3.5, 1.0, 0),),
     )
-    told = section(timeline).phases.compile_s
-    assert told == {"forward": 0.5, "backward": 0.25, "spans": 0.125}
+    compile_s = section(timeline).phases.compile_s
+    assert compile_s == {"forward": 0.5, "backward": 0.25, "spans": 0.125}
 
 
 def test_compiles_of_a_phase_that_was_not_measured_are_in_the_rest() -> None:
@@ -195,12 +194,12 @@ def test_a_spike_that_synchronised(
     reason: str,
 ) -> None:
     """Beyond the reads of the other sampled steps, half a second each; a metric has the time of
-    what it reads, and its reads are told beside it."""
+    what it reads, and its reads are listed beside it."""
     steps = tuple(step(number, 4.0 if number == 5 else 1.0) for number in range(10))
     usual = tuple(SyncSample(0, number, False, True, (), 0.5) for number in (3, 4, 6))
     long = SyncSample(0, 5, False, True, (), reads_s, {"rest": noting_s})
-    told = tuple(span(name, 5.0, seconds, 5) for name, seconds in spans)
-    (spike,) = section(Timeline(steps=steps, spans=told, syncs=(*usual, long))).spikes
+    all_spans = tuple(span(name, 5.0, seconds, 5) for name, seconds in spans)
+    (spike,) = section(Timeline(steps=steps, spans=all_spans, syncs=(*usual, long))).spikes
     assert (spike.sync_s, spike.why) == (sync_s, reason)
 
 
@@ -268,7 +267,7 @@ def test_timings() -> None:
 
 def shown(timeline: Timeline, look: RenderOptions = LOOK) -> str:
     """The view of a receipt with the timeline's steps and timings."""
-    whole = from_plain(Receipt, json.loads((DATA / "clean.json").read_text(encoding="utf-8")))
+    whole = msgspec.convert(json.loads((DATA / "clean.json").read_text(encoding="utf-8")), Receipt)
     made = msgspec.structs.replace(
         whole,
         steps=steps_section(timeline, (), RUN),
@@ -283,18 +282,19 @@ def test_the_view_has_phases_spikes_and_timings() -> None:
     steps = tuple(step(number, 9.0 if number == 5 else 1.0, forward_s=0.5) for number in range(9))
     partial = (PartialPhase(0, "forward", "only the compiled calls inside Net"),)
     text = shown(replace(TIMED, steps=steps, partial_phases=partial))
-    told = [line.strip() for line in text.splitlines()]
-    assert told[0] == "9 steps, median 1.0 s"
-    assert [line.split() for line in told if line.startswith(("forward  ", "backward  "))] == [
+    lines = [line.strip() for line in text.splitlines()]
+    assert lines[0] == "9 steps, median 1.0 s"
+    assert [line.split() for line in lines if line.startswith(("forward  ", "backward  "))] == [
         ["forward", "4.5", "s", "26", "%"],
         ["backward", "not", "measured"],
     ]
-    assert "forward is measured in part: only the compiled calls inside Net" in told
-    assert [line.split() for line in told if line.startswith("step 5")] == [
+    assert "forward is measured in part: only the compiled calls inside Net" in lines
+    assert [line.split() for line in lines if line.startswith("step 5")] == [
         ["step", "5", "9.0", "s", "unexplained"]
     ]
     assert (
-        "forward hook traced on encoder.1  /job/train.py:9: inside compiled code: not timed" in told
+        "forward hook traced on encoder.1  /job/train.py:9: inside compiled code: not timed"
+        in lines
     )
 
 
@@ -308,8 +308,8 @@ def test_the_view_has_the_lines_that_read_tensors() -> None:
             SyncSample(0, 3, on_device, True, (), 0.0),
         )
         text = shown(Timeline(steps=steps, syncs=samples))
-        told = [line.split() for line in text.splitlines() if "metrics.py:40" in line]
-        assert [row[-7:] for row in told] == [["tolist", "3", "1", "of", "2", "0.25", "s"]]
+        lines = [line.split() for line in text.splitlines() if "metrics.py:40" in line]
+        assert [row[-7:] for row in lines] == [["tolist", "3", "1", "of", "2", "0.25", "s"]]
         assert what in text
 
 

@@ -13,7 +13,7 @@ from compilediag.diagnosis.reconcile import Agreement
 from compilediag.readers.journal import decode_line
 from compilediag.receipt.build.build import build
 from compilediag.receipt.build.run_metadata import RunMetadata
-from compilediag.receipt.build.tracked import MOST_RUNS
+from compilediag.receipt.build.tracked import MAX_RUNS
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.fold import fold
 from compilediag.views.diff import render_comparison
@@ -32,7 +32,7 @@ NOTHING = Diagnosis((), "clean", Agreement({}, None, (), {}))
 LOSS = TrackedMetric("loss", 3, 2.0, 1.5, 1.0, 3.5, 1.0, 3, 0)
 
 
-def told(number: int = 1, **changes: Any) -> RunTracked:
+def tracked(number: int = 1, **changes: Any) -> RunTracked:
     """A record of a run."""
     given: dict[str, Any] = {
         "t": 1.0,
@@ -65,14 +65,14 @@ def screen(receipt: Receipt, *, complete: bool = False, width: int = 100) -> str
 
 def test_records_survive_the_journal() -> None:
     """What is written is what is read, nested metrics included."""
-    for event in (told(), TrackedRunsLeftOut(1.0, 2)):
+    for event in (tracked(), TrackedRunsLeftOut(1.0, 2)):
         body = b"1 " + encode(event)
         assert decode_line(b"%08x " % binascii.crc32(body) + body) == (1, event)
 
 
 def test_a_run_in_the_receipt() -> None:
-    """Lane, figures and rates, as they were told."""
-    (run,) = receipt_of([told()]).tracked
+    """Lane, figures and rates, as they were reported."""
+    (run,) = receipt_of([tracked()]).tracked
     assert (run.name, run.config, run.state, run.steps) == (
         "eval/copy",
         {"shots": 5},
@@ -85,9 +85,9 @@ def test_a_run_in_the_receipt() -> None:
 
 
 def test_the_last_record_of_a_run_counts() -> None:
-    """What was told in passing is replaced by what was told later."""
-    passing = told(state="running", steps=1)
-    receipt = receipt_of([passing, told(2, name="eval/other"), told(steps=9)])
+    """An interim report is replaced by a later one."""
+    passing = tracked(state="running", steps=1)
+    receipt = receipt_of([passing, tracked(2, name="eval/other"), tracked(steps=9)])
     assert [(run.name, run.steps) for run in receipt.tracked] == [
         ("eval/copy", 9),
         ("eval/other", 3),
@@ -96,13 +96,15 @@ def test_the_last_record_of_a_run_counts() -> None:
 
 def test_secrets_are_redacted() -> None:
     """A configuration holds what programs hold."""
-    receipt = receipt_of([told(config={"hf_token": "hf_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7"})])
+    receipt = receipt_of(
+        [tracked(config={"hf_token": "hf_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7"})]
+    )
     assert receipt.tracked[0].config == {"hf_token": "<redacted>"}
 
 
 def test_doctored_figures() -> None:
     """A journal with NaN in it gives null and a check that says so."""
-    receipt = receipt_of([told(per_s={"tokens": float("nan")})])
+    receipt = receipt_of([tracked(per_s={"tokens": float("nan")})])
     assert receipt.tracked[0].per_s == {"tokens": None}
     assert receipt.checks.values_finite is False
 
@@ -121,14 +123,14 @@ def test_doctored_figures() -> None:
 )
 def test_losses(metrics: tuple[TrackedMetric, ...], finite: bool | None) -> None:
     """Losses are checked where they were observed; other metrics may well be infinite."""
-    assert receipt_of([told(metrics=metrics)]).checks.losses_finite is finite
+    assert receipt_of([tracked(metrics=metrics)]).checks.losses_finite is finite
 
 
 def test_no_more_than_a_receipt_can_hold() -> None:
     """The newest are listed, and it is said how many are not."""
-    events: list[Event] = [told(number) for number in range(MOST_RUNS + 2)]
+    events: list[Event] = [tracked(number) for number in range(MAX_RUNS + 2)]
     receipt = receipt_of([*events, TrackedRunsLeftOut(1.0, 5)])
-    assert len(receipt.tracked) == MOST_RUNS
+    assert len(receipt.tracked) == MAX_RUNS
     assert "tracked: 7 more runs are not listed" in receipt.completeness.reasons
 
 
@@ -147,7 +149,7 @@ def test_ablations_are_linked() -> None:
 
 def test_the_screen() -> None:
     """A line for each of the newest runs; all of it, as tables, with --all."""
-    runs: list[Event] = [told(number, name=f"eval/{number}") for number in range(1, 4)]
+    runs: list[Event] = [tracked(number, name=f"eval/{number}") for number in range(1, 4)]
     receipt = receipt_of(runs)
     text = screen(receipt)
     assert "tracked eval/3: 3 steps in 4.0 s · loss 2 (1 to 3.5) · tokens 8/s" in text
@@ -161,14 +163,14 @@ def test_the_screen() -> None:
 def test_what_did_not_go_well_on_the_screen() -> None:
     """A run that the process did not live to end, and a loss that was never finite."""
     lost = TrackedMetric("loss", 0, not_finite=2)
-    events: list[Event] = [told(state="running", metrics=(lost,))]
+    events: list[Event] = [tracked(state="running", metrics=(lost,))]
     text = screen(receipt_of(events), width=200)
     assert "in 4.0 s (not finished) · loss not measured, 2 not finite" in text
 
 
 def test_names_are_escaped() -> None:
     """A name or metric of the program does not reach the terminal as it is."""
-    events: list[Event] = [told(name="\x1b[31mred\n", metrics=(TrackedMetric("a\x1b", 1, 1.0),))]
+    events: list[Event] = [tracked(name="\x1b[31mred\n", metrics=(TrackedMetric("a\x1b", 1, 1.0),))]
     for complete in (False, True):
         assert "\x1b" not in screen(receipt_of(events), complete=complete)
 
@@ -177,7 +179,7 @@ def test_names_are_escaped() -> None:
 def test_every_width(width: int) -> None:
     """No line is wider than the terminal, however long names are."""
     long = TrackedMetric("m" * 150, 3, 1.23456e-7, -1.5, -123456.0, 9e99, 0.0, 3, 2)
-    events: list[Event] = [told(name="n" * 150, metrics=(LOSS, long), per_s={"c" * 90: 1e6})]
+    events: list[Event] = [tracked(name="n" * 150, metrics=(LOSS, long), per_s={"c" * 90: 1e6})]
     for complete in (False, True):
         lines = screen(receipt_of(events), complete=complete, width=width).splitlines()
         assert [line for line in lines if len(line) > width] == []
@@ -185,8 +187,8 @@ def test_every_width(width: int) -> None:
 
 def test_numbers_side_by_side() -> None:
     """`diff` shows what differs of them, with units, and escapes names."""
-    before = receipt_of([told(name="a\x1b", peak_bytes=1 << 30, peak_at_start_bytes=1)])
-    after = receipt_of([told(name="a\x1b", peak_bytes=1 << 31, peak_at_start_bytes=1)])
+    before = receipt_of([tracked(name="a\x1b", peak_bytes=1 << 30, peak_at_start_bytes=1)])
+    after = receipt_of([tracked(name="a\x1b", peak_bytes=1 << 31, peak_at_start_bytes=1)])
     text = render_comparison(compare(before, after), RenderOptions(100))
     assert "peak_bytes  1 GiB  2 GiB" in " ".join(text.split()).replace(" 1 GiB 2", "  1 GiB  2")
     assert "loss" not in text

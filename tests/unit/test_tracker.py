@@ -1,4 +1,4 @@
-"""`cd.tracker`: figures of runs, with and without a session; what sessions are told; the file."""
+"""`cd.tracker`: figures of runs, with and without a session; what sessions receive; the file."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 
 @pytest.fixture
-def told() -> Iterator[list[Event]]:
-    """What a session is told."""
+def received() -> Iterator[list[Event]]:
+    """The events of a session."""
     events: list[Event] = []
     session = Session(events.append, origin=100.0)
-    tracker_log.install(session)
+    tracker_log.sinks.install(session)
     yield events
-    tracker_log.finish(session)
-    tracker_log.uninstall(session)
+    tracker_log.sinks.finish(session)
+    tracker_log.sinks.uninstall(session)
 
 
 def runs(events: list[Event]) -> list[RunTracked]:
@@ -143,7 +143,7 @@ def test_counts_are_sums(count: float) -> None:
 
 
 def test_the_order_of_calls() -> None:
-    """Runs are begun before they are recorded, ended before the next, and each message says what
+    """Runs are begun before they are recorded, ended before the next, and each message states what
     to call."""
     lane = tracker(name="eval/x")
     with pytest.raises(RuntimeError, match=r"tracker\('eval/x'\): no run .*start_run\(\)"):
@@ -164,21 +164,21 @@ def test_each_run_may_say_more() -> None:
     assert (second.name, second.config) == ("eval", {"shots": 5, "task": "a"})
 
 
-def test_as_a_block(told: list[Event]) -> None:
-    """The block is the run; an exception passes, and the run says that it failed."""
+def test_as_a_block(received: list[Event]) -> None:
+    """The block is the run; an exception passes, and the run is marked as failed."""
     with tracker() as lane:
         lane.record_step(0)
     with pytest.raises(ZeroDivisionError), lane:
         1 / 0  # noqa: B018
     with lane:
         lane.finish_run()
-    assert [run.state for run in runs(told)] == ["finished", "failed", "finished"]
+    assert [run.state for run in runs(received)] == ["finished", "failed", "finished"]
 
 
 def test_names_without_end() -> None:
     """A program that makes up names does not fill its memory; what is left out is counted."""
     lane = tracker().start_run()
-    most = tracked_run.NAMES_LIMIT
+    most = tracked_run.MAX_NAMES
     for number in range(most + 3):
         lane.record_step(number, {f"m{number}": 1.0}, **{f"c{number}": 1.0})
     found = lane.finish_run()
@@ -186,46 +186,46 @@ def test_names_without_end() -> None:
     assert found.left_out == 6
 
 
-def test_sessions_are_told(told: list[Event], clock: list[float]) -> None:
+def test_sessions_receive_runs(received: list[Event], clock: list[float]) -> None:
     """At the end, in full, at the session's times."""
     ended = evaluate(tracker(CONFIG), clock, 1.0, 3.0)
-    (found,) = runs(told)
+    (found,) = runs(received)
     assert (found.t, ended.t) == (3.0, 103.0)
     assert (found.metrics, found.config) == (ended.metrics, CONFIG)
 
 
-def test_runs_that_go_on_are_told_of_now_and_then(told: list[Event], clock: list[float]) -> None:
+def test_runs_in_progress_are_reported(received: list[Event], clock: list[float]) -> None:
     """Every ten seconds, for programs that are killed; without the median, which is for the end;
     always under the same number."""
     lane = tracker().start_run()
     for step in range(25):
         clock[0] += 1.0
         lane.record_step(step, {"loss": 1.0})
-    passing = runs(told)
+    passing = runs(received)
     assert [(run.state, run.steps, run.metrics[1].median) for run in passing] == [
         ("running", 10, None),
         ("running", 20, None),
     ]
     lane.finish_run()
-    assert len({run.number for run in runs(told)}) == 1
+    assert len({run.number for run in runs(received)}) == 1
 
 
 def test_a_run_in_progress_when_the_process_ends(clock: list[float]) -> None:
-    """It is told as it is, median included, and as not finished."""
+    """It is reported as it is, median included, and as not finished."""
     events: list[Event] = []
     session = Session(events.append)
-    tracker_log.install(session)
+    tracker_log.sinks.install(session)
     lane = tracker().start_run()
     lane.record_step(0, {"loss": 1.0})
-    tracker_log.finish(session)
-    tracker_log.uninstall(session)
+    tracker_log.sinks.finish(session)
+    tracker_log.sinks.uninstall(session)
     (found,) = [run for run in runs(events) if run.steps]
     assert (found.state, found.metrics[1].median) == ("running", 1.0)
     lane.finish_run()
-    assert len([run for run in runs(events) if run.steps]) == 1, "nobody listens any more"
+    assert len([run for run in runs(events) if run.steps]) == 1, "there is no session any more"
 
 
-def test_nobody_listens(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+def test_without_a_session(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     """The figures are the same, no thread is started and nothing is written."""
     monkeypatch.setattr(threading.Thread, "start", lambda *_: pytest.fail("a thread"))
     monkeypatch.setattr(os, "replace", lambda *_: pytest.fail("a file"))
@@ -233,33 +233,33 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> 
 
 
 def test_many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the tracker nor the session keeps more than so many; the session says how many more
-    there were."""
-    monkeypatch.setattr(tracker_log, "RUN_LIMIT", 3)
+    """Neither the tracker nor the session keeps more than so many; the session receives how many
+    were left out."""
+    monkeypatch.setattr(tracker_log, "MAX_RUNS", 3)
     events: list[Event] = []
     session = Session(events.append)
-    tracker_log.install(session)
+    tracker_log.sinks.install(session)
     lane = tracker()
     for _ in range(5):
         lane.start_run().finish_run()
-    tracker_log.finish(session)
-    tracker_log.uninstall(session)
+    tracker_log.sinks.finish(session)
+    tracker_log.sinks.uninstall(session)
     mine = [run for run in runs(events) if run.state == "finished"]
     assert len(mine) == 3
     assert [event.count for event in events if isinstance(event, TrackedRunsLeftOut)] == [2]
 
 
 def test_a_fault_of_ours_is_not_the_program_s(
-    told: list[Event], monkeypatch: pytest.MonkeyPatch
+    received: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run ends as it would have, and the fault is written down."""
 
-    def broken(*_: object) -> RunTracked:
+    def broken(*_: object, **__: object) -> RunTracked:
         raise ValueError("no")
 
-    monkeypatch.setattr(tracker_log, "_retimed", broken)
+    monkeypatch.setattr(tracker_log, "replace", broken)
     assert tracker().start_run().finish_run().state == "finished"
-    assert [type(event).__name__ for event in told] == ["FaultOccurred"]
+    assert [type(event).__name__ for event in received] == ["FaultOccurred"]
 
 
 def test_the_file(tmp_path: Path, clock: list[float]) -> None:

@@ -80,6 +80,21 @@ def test_nanogpt() -> None:
     assert log.finished is False
 
 
+@pytest.mark.parametrize(
+    ("percent", "ms", "mfu", "seconds"),
+    [
+        ("12.3", "120.00", 0.123, 0.12),
+        ("1.10", "119.98", 0.011, 0.11998),
+        ("7.0", "0.7", 0.07, 7e-4),
+    ],
+)
+def test_figures_are_scaled_as_decimals(percent: str, ms: str, mfu: float, seconds: float) -> None:
+    """12.3 % is 0.123: in binary, 12.3 * 0.01 is 0.12300000000000001."""
+    line = f"iter {{}}: loss 3.1, time {ms}ms, mfu {percent}%\n"
+    log = read("".join(line.format(number) for number in range(9)))
+    assert (rate(log, "mfu"), step_s(log)) == (mfu, seconds)
+
+
 def test_nanogpt_before_it_knows_its_mfu() -> None:
     """It prints -100 % then, which is no utilization."""
     line = "iter {}: loss 3.1, time 5.00ms, mfu -100.00%\n"

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import from_plain
 from compilediag.views.text import display_width
 from compilediag.views.verdict import SCREEN_LINES, render
 
@@ -33,7 +32,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def receipt(name: str) -> Receipt:
-    return from_plain(Receipt, json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")))
+    return msgspec.convert(json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")), Receipt)
 
 
 def screens(name: str) -> str:

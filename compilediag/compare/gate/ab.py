@@ -9,32 +9,33 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from importlib import import_module
+from statistics import NormalDist, median
 from typing import Any, NamedTuple
 
 from compilediag.errors import UsageError
 
 ROUNDS = 15
-FEWEST_ROUNDS = 8
+MIN_ROUNDS = 8
 """With fewer pairs the interval of a median promises more than it holds."""
 SLOWER = 0.01
-"""B is called slower where it surely is by more than this; less is within what any change costs."""
+"""B counts as slower where the lower bound is above this; less is within what any change costs."""
 LEVEL = 0.98
 """Of the two-sided interval: a false alarm at most once in a hundred."""
 RESAMPLES = 999
 _SEED = 20_261_121
 """The same timings get the same verdict."""
-_POWER = 0.84162
+_POWER = NormalDist().inv_cdf(0.8)
 """Standard errors beyond the bound for a slowdown to be found four times in five."""
 
 
-class Sample(NamedTuple):
+class CommandRun(NamedTuple):
     """One run of a command, with its children."""
 
     cpu_s: float
     wall_s: float
 
 
-class Timing(NamedTuple):
+class ClockComparison(NamedTuple):
     """One clock of both commands. Ratios are changes: 0.05 is B taking 5 % longer than A."""
 
     clock: str
@@ -51,11 +52,11 @@ class Timing(NamedTuple):
 
     @property
     def slower(self) -> bool:
-        """Whether B surely takes longer than A, by more than `SLOWER`."""
+        """Whether B takes longer than A by more than `SLOWER`, even at the lower bound."""
         return self.low > SLOWER
 
 
-def timings(a: Sequence[Sample], b: Sequence[Sample]) -> tuple[Timing, ...]:
+def timings(a: Sequence[CommandRun], b: Sequence[CommandRun]) -> tuple[ClockComparison, ...]:
     """CPU and wall seconds compared, pair by pair. A clock that saw nothing in some run is left
     out.
 
@@ -69,15 +70,13 @@ def timings(a: Sequence[Sample], b: Sequence[Sample]) -> tuple[Timing, ...]:
     return tuple(_timing(*clock) for clock in clocks if min((*clock[1], *clock[2])) > 0)
 
 
-def _timing(clock: str, a: list[float], b: list[float]) -> Timing:
-    from statistics import median
-
+def _timing(clock: str, a: list[float], b: list[float]) -> ClockComparison:
     ratios = [math.log(right / left) for left, right in zip(a, b, strict=True)]
     (low,), (high,), (error,) = intervals([ratios])
     middle = median(ratios)
     # Moving every ratio moves the interval with it: the bound lies this far below the median.
     found = math.log1p(SLOWER) + (middle - low) + _POWER * error
-    return Timing(
+    return ClockComparison(
         clock,
         median(a),
         median(b),

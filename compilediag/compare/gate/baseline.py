@@ -1,4 +1,4 @@
-"""The baseline `compilediag.lock.json`: what each lane is known to do, as types and as text.
+"""The baseline `compilediag.lock.json`: what each lane is allowed to do, and its text.
 
 Checked in beside the code it is about: small, sorted, one item a line so that git merges it, and
 the same from every machine. It holds no line number, no time, no absolute path. Fields of newer
@@ -10,78 +10,31 @@ History
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, TypeAlias, cast
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, cast
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, field
 
-from compilediag.compare.keys import BreakKey, CauseKey, FrameKey
+from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey
+from compilediag.compare.run_baseline import (
+    Count,
+    Known,
+    KnownBreak,
+    KnownCause,
+    KnownFallback,
+    KnownFrame,
+    LaneBaseline,
+    Scalar,
+)
+from compilediag.errors import BaselineUnreadable
+from compilediag.receipt.versions import version_of
 
 SCHEMA = "compilediag.lock"
 SCHEMA_VERSION = "1.0"
 LOCK_NAME = "compilediag.lock.json"
-
-Scalar: TypeAlias = str | int | float | bool | None
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-class KnownCause(Struct, frozen=True):
-    """A cause of recompiles that is allowed."""
-
-    key: CauseKey
-    recompiles: int
-    """In how many it had a part."""
-    reason: str | None = None
-    """Why it is allowed; None where nobody said."""
-    unknown: Mapping[str, Any] = NOTHING
-
-
-class KnownBreak(Struct, frozen=True):
-    """Graph-break sites that are allowed."""
-
-    key: BreakKey
-    sites: int
-    reason: str | None = None
-    """Why they are allowed; torch's own reason is in the key."""
-    unknown: Mapping[str, Any] = NOTHING
-
-
-class KnownFrame(Struct, frozen=True):
-    """A frame and how often it is compiled."""
-
-    key: FrameKey
-    compiles: int
-    recompiles: int = 0
-    """Of these compiles."""
-    unknown: Mapping[str, Any] = NOTHING
-
-
-class KnownFallback(Struct, frozen=True):
-    """A frame that torch runs eager, and that is allowed to."""
-
-    key: FrameKey
-    reason: str | None = None
-    unknown: Mapping[str, Any] = NOTHING
-
-
-class LaneBaseline(Struct, frozen=True):
-    """What one lane is known to do."""
-
-    name: str
-    fields: Mapping[str, Scalar]
-    """What must be equal to be judged by it: "precision", "numerics_flags.backend"..."""
-    counts: Mapping[str, int]
-    causes: tuple[KnownCause, ...] = ()
-    breaks: tuple[KnownBreak, ...] = ()
-    frames: tuple[KnownFrame, ...] = ()
-    fallbacks: tuple[KnownFallback, ...] = ()
-    recordings: int | None = None
-    """Of CUDA graphs; None where they were not measured or there was no device."""
-    torch: str | None = None
-    """The version it was recorded with, without its build; for information."""
-    unknown: Mapping[str, Any] = NOTHING
 
 
 class Baseline(Struct, frozen=True):
@@ -89,7 +42,7 @@ class Baseline(Struct, frozen=True):
 
     lanes: tuple[LaneBaseline, ...] = ()
     schema_version: str = SCHEMA_VERSION
-    unknown: Mapping[str, Any] = NOTHING
+    unknown: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def lane(self, name: str) -> LaneBaseline | None:
         """The lane of this name."""
@@ -98,9 +51,71 @@ class Baseline(Struct, frozen=True):
     def with_lanes(self, changed: Iterable[LaneBaseline]) -> Baseline:
         """These lanes added, or put in the place of those of their name; all others as they are."""
         lanes = {lane.name: lane for lane in (*self.lanes, *changed)}
-        return Baseline(
-            tuple(lanes[name] for name in sorted(lanes)), self.schema_version, self.unknown
-        )
+        ordered = tuple(lanes[name] for name in sorted(lanes))
+        return Baseline(ordered, self.schema_version, self.unknown)
+
+
+_ITEMS: Mapping[str, tuple[type[Any], type[Any]]] = {
+    "causes": (KnownCause, CauseKey),
+    "breaks": (KnownBreak, BreakKey),
+    "frames": (KnownFrame, FrameKey),
+    "fallbacks": (KnownFallback, FrameKey),
+}
+_LANE_FIELDS = ("lane", "torch", "counts", "recordings", *_ITEMS)
+
+
+# --- to text -----------------------------------------------------------------------------------
+
+
+def text_of(baseline: Baseline) -> str:
+    """The file of a baseline: the same text for the same content, whatever its order was."""
+    lanes = sorted(baseline.lanes, key=lambda lane: lane.name)
+    document: dict[str, Any] = {"schema": SCHEMA, "schema_version": baseline.schema_version}
+    document["lanes"] = {lane.name: _plain_lane(lane) for lane in lanes}
+    return _lines({**document, **baseline.unknown}, "") + "\n"
+
+
+def _plain_lane(lane: LaneBaseline) -> dict[str, Any]:
+    return {
+        "lane": dict(sorted(lane.fields.items())),
+        "torch": lane.torch,
+        "counts": dict(lane.counts),
+        "recordings": lane.recordings,
+        **{name: [_plain_item(item) for item in _sorted(getattr(lane, name))] for name in _ITEMS},
+        **lane.unknown,
+    }
+
+
+def _sorted(items: Iterable[Any]) -> list[Any]:
+    keys = ((item.key.file or "", item.key.function or "", repr(item.key)) for item in items)
+    return [item for _, item in sorted(zip(keys, items, strict=True), key=lambda pair: pair[0])]
+
+
+def _plain_item(item: Known) -> dict[str, Any]:
+    fields = msgspec.to_builtins(item)
+    key, unknown = fields.pop("key"), fields.pop("unknown", {})
+    if isinstance(item, KnownBreak):
+        key = {"title": key.pop("title"), "category": key.pop("category"), **key}
+    return {**key, **fields, **unknown}
+
+
+def _lines(value: Any, indent: str) -> str:
+    """JSON with one key a line, and one element of a list a line, however large the element."""
+    inner = indent + " "
+    if isinstance(value, Mapping) and value:
+        items = cast(Mapping[str, Any], value).items()
+        rows = [f"{inner}{json.dumps(key)}: {_lines(item, inner)}" for key, item in items]
+        return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+    if isinstance(value, (list, tuple)) and value:
+        rows = [f"{inner}{json.dumps(item)}" for item in cast(Sequence[Any], value)]
+        return "[\n" + ",\n".join(rows) + f"\n{indent}]"
+    return json.dumps(value)
+
+
+# --- from text ---------------------------------------------------------------------------------
+
+_CONFLICT = re.compile(r"^(?:=======|(?:<<<<<<<|\|\|\|\|\|\|\||>>>>>>>)(?: .*)?)$", re.MULTILINE)
+"""What git writes where it could not merge."""
 
 
 def read(text: str, name: str = LOCK_NAME) -> Baseline:
@@ -110,79 +125,126 @@ def read(text: str, name: str = LOCK_NAME) -> Baseline:
         BaselineUnreadable: it is no baseline, is damaged, holds unresolved merge conflicts or two
             lanes of one name, or a newer major version wrote it.
     """
-    from compilediag.compare.gate.lock_reader import lock_of
-
-    return lock_of(text, name)
-
-
-def text_of(lock: Baseline) -> str:
-    """The file of a baseline: the same text for the same content, whatever its order was."""
-    document: dict[str, Any] = {"schema": SCHEMA, "schema_version": lock.schema_version}
-    lanes = sorted(lock.lanes, key=lambda lane: lane.name)
-    document["lanes"] = {lane.name: _lane(lane) for lane in lanes}
-    return _lines({**document, **lock.unknown}, "") + "\n"
-
-
-def _lane(lane: LaneBaseline) -> dict[str, Any]:
-    causes = sorted(lane.causes, key=lambda item: _order(item.key.file, item.key.function, item))
-    breaks = sorted(lane.breaks, key=lambda item: _order(item.key.file, item.key.function, item))
-    frames = sorted(lane.frames, key=lambda item: _order(item.key.file, item.key.function, item))
-    eager = sorted(lane.fallbacks, key=lambda item: _order(item.key.file, item.key.function, item))
-    return {
-        "lane": dict(sorted(lane.fields.items())),
-        "torch": lane.torch,
-        "counts": dict(lane.counts),
-        "recordings": lane.recordings,
-        "causes": [_cause(item) for item in causes],
-        "breaks": [_break(item) for item in breaks],
-        "frames": [_frame(item) for item in frames],
-        "fallbacks": [_fallback(item) for item in eager],
-        **lane.unknown,
-    }
+    if (conflict := _CONFLICT.search(text)) is not None:
+        line = text.count("\n", 0, conflict.start()) + 1
+        raise BaselineUnreadable(
+            f"{name} has an unresolved merge conflict at line {line}: keep one side, or both where "
+            "they name different items, and then run the gate with --update if counts changed"
+        )
+    raw = _document(text, name)
+    version = _version(raw, name)
+    lanes = _converted(raw.get("lanes"), dict[str, Any], f"{name}: lanes")
+    return Baseline(
+        tuple(_lane(lanes[lane], lane, f"{name}: lanes: {lane}") for lane in sorted(lanes)),
+        version,
+        _beside(raw, ("schema", "schema_version", "lanes")),
+    )
 
 
-def _order(file: str | None, function: str | None, item: Any) -> tuple[str, str, str]:
-    return file or "", function or "", repr(item.key)
+def _document(text: str, name: str) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise BaselineUnreadable(
+                    f"{name} has two entries named {key!r} in one place: two lanes of one name, "
+                    "or a merge that kept both sides; keep one"
+                )
+            found[key] = value
+        return found
+
+    try:
+        raw = json.loads(text, object_pairs_hook=unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BaselineUnreadable(
+            f"{name} is not readable as JSON: {error}; restore it from version control"
+        ) from error
+    if not isinstance(raw, dict) or cast(dict[str, Any], raw).get("schema") != SCHEMA:
+        raise BaselineUnreadable(f"{name} is not a compilediag baseline")
+    return cast(dict[str, Any], raw)
 
 
-def _cause(item: KnownCause) -> dict[str, Any]:
-    key = item.key
-    plain = {"rule": key.rule, "variable": key.variable, "file": key.file, "function": key.function}
-    return {**plain, "recompiles": item.recompiles, **_why(item.reason), **item.unknown}
+def _no_constant(literal: str) -> Any:
+    raise ValueError(f"{literal} is no number of JSON")
 
 
-def _break(item: KnownBreak) -> dict[str, Any]:
-    key = item.key
-    plain = {"title": key.reason, "category": key.category, "file": key.file}
-    plain["function"] = key.function
-    return {**plain, "sites": item.sites, **_why(item.reason), **item.unknown}
+def _version(raw: Mapping[str, Any], name: str) -> str:
+    """Of the file, to be kept where it is a newer minor one."""
+    written, ours = version_of(raw.get("schema_version")), version_of(SCHEMA_VERSION)
+    if written is None or ours is None:
+        raise BaselineUnreadable(f"{name} has no schema version that can be read")
+    if written[0] > ours[0]:
+        raise BaselineUnreadable(
+            f"{name} has schema version {written[0]}.{written[1]} and this compilediag reads "
+            f"{SCHEMA_VERSION}: upgrade compilediag to use it"
+        )
+    return f"{written[0]}.{written[1]}" if written > ours else SCHEMA_VERSION
 
 
-def _frame(item: KnownFrame) -> dict[str, Any]:
-    again = {"recompiles": item.recompiles} if item.recompiles else {}
-    plain = {"file": item.key.file, "function": item.key.function, "compiles": item.compiles}
-    return {**plain, **again, **item.unknown}
+def _lane(raw: Any, name: str, where: str) -> LaneBaseline:
+    lane = _converted(raw, dict[str, Any], where)
+    fields = _converted(lane.get("lane"), dict[str, Any], f"{where}: lane")
+    counts = _converted(lane.get("counts"), dict[str, Any], f"{where}: counts")
+    return LaneBaseline(
+        name,
+        {key: _converted(item, Scalar, f"{where}: lane: {key}") for key, item in fields.items()},
+        {
+            key: _converted(counts.get(key), Count, f"{where}: counts: {key}")
+            for key in dict.fromkeys((*COUNTS, *counts))
+        },
+        recordings=_converted(lane.get("recordings"), Count | None, f"{where}: recordings"),
+        torch=_converted(lane.get("torch"), str | None, f"{where}: torch"),
+        unknown=_beside(lane, _LANE_FIELDS),
+        **{part: _items(lane.get(part, []), part, f"{where}: {part}") for part in _ITEMS},
+    )
 
 
-def _fallback(item: KnownFallback) -> dict[str, Any]:
-    plain = {"file": item.key.file, "function": item.key.function}
-    return {**plain, **_why(item.reason), **item.unknown}
+def _items(raw: Any, part: str, where: str) -> tuple[Any, ...]:
+    kind, key = _ITEMS[part]
+    names = {*key.__struct_encode_fields__, *kind.__struct_encode_fields__} - {"key", "unknown"}
+    found: dict[object, Any] = {}
+    for index, item in enumerate(_converted(raw, list[Any], where)):
+        here = f"{where}[{index}]"
+        fields = {"category": None, **_converted(item, dict[str, Any], here)}
+        reason: object = fields.get("reason")
+        if isinstance(reason, str) and not reason.strip():
+            fields["reason"] = None
+        nested = {**fields, "key": fields, "unknown": _beside(item, names)}
+        known = _converted(nested, kind, here)
+        if known.key in found:
+            first = list(found).index(known.key)
+            raise BaselineUnreadable(f"{here} is the same item as {part}[{first}]: keep one")
+        found[known.key] = known
+    return tuple(found.values())
 
 
-def _why(reason: str | None) -> dict[str, Any]:
-    return {} if reason is None else {"reason": reason}
+def _beside(raw: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """The fields this version does not know."""
+    return {key: value for key, value in raw.items() if key not in known}
 
 
-def _lines(value: Any, indent: str) -> str:
-    """JSON with one key a line, and one element of a list a line, however large the element."""
-    from json import dumps
+_MISMATCH = re.compile(
+    r"(?:Expected `(?P<expected>\w+)|Object missing required field `(?P<missing>\w+)`)"
+    r".*?(?: - at `\$(?:\.key)?(?:\.(?P<field>.+))?`)?"
+)
+_MUST_BE = {
+    "str": "text",
+    "int": "a whole number, 0 or more",
+    "object": "an object",
+    "array": "a list",
+    "bool": "text, a number or a truth",
+}
 
-    inner = indent + " "
-    if isinstance(value, Mapping) and value:
-        items = cast(Mapping[str, Any], value).items()
-        rows = [f"{inner}{dumps(key)}: {_lines(item, inner)}" for key, item in items]
-        return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
-    if isinstance(value, (list, tuple)) and value:
-        rows = [f"{inner}{dumps(item)}" for item in cast(Sequence[Any], value)]
-        return "[\n" + ",\n".join(rows) + f"\n{indent}]"
-    return dumps(value)
+
+def _converted(value: Any, kind: Any, where: str) -> Any:
+    """The value as a `kind`. Raises BaselineUnreadable, which names the field."""
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, UnicodeError) as error:  # a lone surrogate
+        found = _MISMATCH.fullmatch(str(error))
+        if found is None:
+            raise BaselineUnreadable(f"{where}: {error}") from error
+        if found["missing"]:
+            raise BaselineUnreadable(f"{where}: {found['missing']} is missing") from error
+        place = f"{where}: {found['field']}" if found["field"] else where
+        raise BaselineUnreadable(f"{place} must be {_MUST_BE[found['expected']]}") from error

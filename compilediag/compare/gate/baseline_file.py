@@ -1,33 +1,27 @@
-"""The baseline's file: found from the working directory, read, and written whole or not at all.
-
-Paths are text here: importing pathlib would cost a gate milliseconds.
-"""
+"""The baseline's file: found from the working directory, read, and written whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 
 from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, read, text_of
 from compilediag.errors import BaselineUnreadable, OutputUnwritable
 from compilediag.receipt.locate import AnyPath
+from compilediag_harness.base import atomic_write
 
-LARGEST_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 """A larger file is not read: no baseline of ours comes near."""
 
 
 def find_lock(start: AnyPath) -> str | None:
     """The baseline of a folder: in it, or in one above it up to the root of its repository."""
-    folders = [os.path.abspath(start)]
-    while (above := os.path.dirname(folders[-1])) != folders[-1]:
-        folders.append(above)
-    roots = (index for index, folder in enumerate(folders) if _is_root(folder))
-    files = (os.path.join(folder, LOCK_NAME) for folder in folders[: next(roots, 0) + 1])
+    folder = Path(os.path.abspath(start))
+    folders = [folder, *folder.parents]
+    root = next((index for index, each in enumerate(folders) if (each / ".git").exists()), 0)
+    files = (str(each / LOCK_NAME) for each in folders[: root + 1])
     return next((file for file in files if os.path.lexists(file)), None)
-
-
-def _is_root(folder: str) -> bool:
-    return os.path.exists(os.path.join(folder, ".git"))
 
 
 def read_lock(path: AnyPath) -> Baseline:
@@ -37,9 +31,9 @@ def read_lock(path: AnyPath) -> Baseline:
         BaselineUnreadable: it is not there, cannot be opened, or is no baseline.
     """
     try:
-        if os.stat(path).st_size > LARGEST_BYTES:
+        if os.stat(path).st_size > MAX_BYTES:
             raise BaselineUnreadable(
-                f"{path} is larger than {LARGEST_BYTES >> 20} MiB: this is no baseline"
+                f"{path} is larger than {MAX_BYTES >> 20} MiB: this is no baseline"
             )
         with open(path, encoding="utf-8") as stream:
             text = stream.read().removeprefix("\ufeff")
@@ -74,9 +68,6 @@ def write_whole(path: AnyPath, text: str) -> None:
     Raises:
         OutputUnwritable: the folder or the disk does not take it; the file is left as it was.
     """
-    # Whoever only reads a lock does without this.
-    from compilediag_harness.base import atomic_write
-
     try:
         atomic_write.write(path, (text.encode("utf-8", "backslashreplace"),))
     except OSError as error:

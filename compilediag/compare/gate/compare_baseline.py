@@ -1,7 +1,7 @@
-"""A run against what the baseline knows: what is worse, what is better, what is allowed.
+"""A run against its baseline: what is worse, what is better, what is allowed.
 
-The same fault is told once: a count fails only where no cause, break, fallback or frame explains
-why it grew.
+The same fault is reported once: a count fails only where no cause, break, fallback or frame
+explains why it grew.
 """
 
 from __future__ import annotations
@@ -11,36 +11,40 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from compilediag.compare.gate.baseline import KnownFrame, LaneBaseline
-from compilediag.compare.gate.entries import (
-    break_item,
-    cause_item,
-    fallback_item,
-    frame_item,
-    plural,
+from compilediag.compare.changes import CountChange, RunChanges, changes_between
+from compilediag.compare.gate.entries import frame_item, improvement, item_of, plural
+from compilediag.compare.gate.judgement import BaselineResult, Item, Kind
+from compilediag.compare.run_baseline import (
+    Allowed,
+    KnownBreak,
+    KnownCause,
+    KnownFrame,
+    LaneBaseline,
+    RunBaseline,
+    is_own,
 )
-from compilediag.compare.gate.judgement import Changes, Item, Kind
-from compilediag.compare.gate.run_baseline import RunBaseline, is_own
-from compilediag.compare.keys import FrameKey
 from compilediag.receipt.schema.receipt import Receipt
 
 
-def changes(
-    receipt: Receipt,
-    seen: RunBaseline,
-    whole: RunBaseline,
-    baseline: LaneBaseline,
-    *,
-    own_code_only: bool,
-) -> Changes:
-    """Compares item by item. `seen` is what is judged; `whole` is everything that happened, and
-    says what is gone."""
-    worse, known = _sorted_out(receipt, seen, baseline)
-    better = [*_gone(whole.lane, baseline, own_code_only=own_code_only)]
-    more = _frames(seen, baseline, own_code_only=own_code_only)
-    splits = any(item.kind in ("break", "fallback") for item in worse)
+def compare_with_baseline(
+    receipt: Receipt, run: RunBaseline, whole: RunBaseline, baseline: LaneBaseline
+) -> BaselineResult:
+    """Compares item by item. `run` is what is judged; `whole` is everything that happened, which
+    decides what is gone."""
+    changes = changes_between(baseline, run.lane)
+    worse, known = _present(receipt, run, changes)
+    everything = changes if whole is run else changes_between(baseline, whole.lane)
+    better = [
+        improvement(change.before, change.count_after)
+        for group in (everything.causes, everything.breaks, everything.fallbacks)
+        for change in group.values()
+        if change.before is not None
+        and change.count_after < change.count_before
+        and _is_judged(change.before.key.file, run)
+    ]
+    more = _frames(run, changes)
     notices = list(more.notices)
-    if more.items and splits:
+    if more.items and any(item.kind in ("break", "fallback") for item in worse):
         # A graph break splits a function into several frames: these are its consequence.
         names = ", ".join(dict.fromkeys(f"{item.function}" for item in more.items))
         notices.append(
@@ -49,96 +53,41 @@ def changes(
         )
     else:
         worse += more.items
-    if not own_code_only:
-        worse += _recordings(seen.lane, baseline)
-        grown, shrunk = _counts(seen.lane.counts, baseline.counts, worse, better, more)
+    if not run.own_code_only:
+        worse += _recordings(run.lane, baseline)
+        grown, shrunk = _counts(changes.counts, worse, better, more)
         worse, better = [*worse, *grown], [*better, *shrunk]
-    return Changes(tuple(worse), tuple(better), tuple(known), tuple(notices))
+    return BaselineResult(tuple(worse), tuple(better), tuple(known), tuple(notices))
 
 
-def _sorted_out(
-    receipt: Receipt, seen: RunBaseline, baseline: LaneBaseline
+def _present(
+    receipt: Receipt, run: RunBaseline, changes: RunChanges
 ) -> tuple[list[Item], list[Item]]:
     """Causes, breaks and fallbacks of the run: those that fail, and those that are allowed."""
     worse: list[Item] = []
     known: list[Item] = []
-    causes = {item.key: item for item in baseline.causes}
-    for key in seen.causes:
-        old = causes.get(key)
-        item = cause_item(receipt, seen, key, old.recompiles if old is not None else 0)
-        _sort(item, old.reason if old is not None else None, worse, known)
-    sites = {item.key: item for item in baseline.breaks}
-    for key in seen.breaks:
-        old = sites.get(key)
-        item = break_item(receipt, seen, key, old.sites if old is not None else 0)
-        _sort(item, old.reason if old is not None else None, worse, known)
-    eager = {item.key: item for item in baseline.fallbacks}
-    for fallback in seen.lane.fallbacks:
-        old = eager.get(fallback.key)
-        item = fallback_item(receipt, seen, fallback.key, compared=old is None)
-        item = item if old is None else replace(item, before=1)
-        _sort(item, old.reason if old is not None else None, worse, known)
+    for found in run.lane.allowed:
+        old = _before(found, changes)
+        before = old.count if old is not None else 0
+        item = item_of(receipt, run, found, before)
+        reason = old.reason if old is not None else None
+        (worse if found.count > before else known).append(replace(item, reason=reason))
     return worse, known
 
 
-def _sort(item: Item, reason: str | None, worse: list[Item], known: list[Item]) -> None:
-    if (item.after or 0) > (item.before or 0):
-        worse.append(replace(item, reason=reason))
-    else:
-        known.append(replace(item, reason=reason))
+def _before(found: Allowed, changes: RunChanges) -> Allowed | None:
+    if isinstance(found, KnownCause):
+        return changes.causes[found.key].before
+    if isinstance(found, KnownBreak):
+        return changes.breaks[found.key].before
+    return changes.fallbacks[found.key].before
 
 
-def _gone(now: LaneBaseline, baseline: LaneBaseline, *, own_code_only: bool) -> Iterable[Item]:
-    """What the baseline knows and the run does less often, or no more."""
-    causes = {item.key: item.recompiles for item in now.causes}
-    for cause in baseline.causes:
-        key, after = cause.key, causes.get(cause.key, 0)
-        if after < cause.recompiles and _asked(key.file, own_code_only):
-            told = f"{key.variable} made torch compile again"
-            place = key.file, key.function
-            item = _better("cause", key.rule, told, cause.recompiles, after, *place)
-            yield replace(item, variable=key.variable)
-    sites = {item.key: item.sites for item in now.breaks}
-    for site in baseline.breaks:
-        key, after = site.key, sites.get(site.key, 0)
-        if after < site.sites and _asked(key.file, own_code_only):
-            told = f"graph break in {key.function}: {key.reason}"
-            item = _better("break", "graph_breaks", told, site.sites, after, key.file, key.function)
-            yield replace(item, detail=key.reason)
-    eager = {item.key for item in now.fallbacks}
-    for fallback in baseline.fallbacks:
-        key = fallback.key
-        if key not in eager and _asked(key.file, own_code_only):
-            told = f"{key.function} runs eager"
-            yield _better("fallback", "eager_fallbacks", told, 1, 0, key.file, key.function)
+def _is_judged(file: str | None, run: RunBaseline) -> bool:
+    return not run.own_code_only or is_own(file)
 
 
-def _better(
-    kind: Kind,
-    rule: str,
-    told: str,
-    before: int,
-    after: int,
-    file: str | None,
-    function: str | None,
-) -> Item:
-    how = "no more" if not after else "less often"
-    return Item(
-        kind=kind,
-        rule=rule,
-        message=f"{how}: {told} ({before} → {after})",
-        before=before,
-        after=after,
-        file=file,
-        function=function,
-    )
-
-
-def _asked(file: str | None, own_code_only: bool) -> bool:
-    return not own_code_only or is_own(file)
-
-
-class _More(Struct, frozen=True):
+class _MoreFrames(Struct, frozen=True):
     """First compiles beyond the baseline's."""
 
     items: tuple[Item, ...]
@@ -147,39 +96,40 @@ class _More(Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def _frames(seen: RunBaseline, baseline: LaneBaseline, *, own_code_only: bool) -> _More:
+def _frames(run: RunBaseline, changes: RunChanges) -> _MoreFrames:
     """Frames that are compiled more often, recompiles aside: only where the total grew, so that a
     function that was renamed or moved does not fail. A frame that no longer runs eager may."""
-    known = {item.key: item for item in baseline.frames if _asked(item.key.file, own_code_only)}
-    eager = {item.key for item in baseline.fallbacks} - {item.key for item in seen.lane.fallbacks}
-    judged = [item for item in seen.lane.frames if item.key not in eager]
-    before = sum(_firsts(item) for key, item in known.items() if key not in eager)
-    total = sum(_firsts(item) for item in judged) - before
-    pairs = [(item.key, _firsts_of(known, item.key), _firsts(item)) for item in judged]
-    grown = [(key, old, new) for key, old, new in pairs if new > old]
+    judged = [
+        change
+        for key, change in changes.frames.items()
+        if _is_judged(key.file, run) or change.after is not None
+        if (eager := changes.fallbacks.get(key)) is None or eager.kind != "gone"
+    ]
+    total = sum(_firsts(change.after) - _firsts(change.before) for change in judged)
+    grown = [
+        (change.after, _firsts(change.before))
+        for change in judged
+        if change.after is not None and _firsts(change.after) > _firsts(change.before)
+    ]
     if total > 0:
-        return _More(tuple(frame_item(seen, key, old, new) for key, old, new in grown), total)
-    if grown:
-        names = ", ".join(dict.fromkeys(key.function for key, _, _ in grown))
-        said = f"compiled where the baseline has other frames, and no more in all: {names}"
-        return _More((), total, (said,))
-    return _More((), total)
+        return _MoreFrames(tuple(frame_item(run, frame, old) for frame, old in grown), total)
+    if not grown:
+        return _MoreFrames((), total)
+    names = ", ".join(dict.fromkeys(frame.key.function for frame, _ in grown))
+    notice = f"compiled where the baseline has other frames, and no more in all: {names}"
+    return _MoreFrames((), total, (notice,))
 
 
-def _firsts(item: KnownFrame) -> int:
-    return max(0, item.compiles - item.recompiles)
-
-
-def _firsts_of(known: Mapping[FrameKey, KnownFrame], key: FrameKey) -> int:
-    return _firsts(known[key]) if key in known else 0
+def _firsts(frame: KnownFrame | None) -> int:
+    return max(0, frame.count - frame.recompiles) if frame is not None else 0
 
 
 def _recordings(now: LaneBaseline, baseline: LaneBaseline) -> list[Item]:
     before, after = baseline.recordings, now.recordings
     if before is None or after is None or after <= before:
         return []
-    said = f"{plural(after, 'CUDA-graph recording')}; the baseline has {before}"
-    return [Item("recording", "recordings", said, before, after)]
+    message = f"{plural(after, 'CUDA-graph recording')}; the baseline has {before}"
+    return [Item("recording", "recordings", message, before, after)]
 
 
 _EXPLAINED_BY: Mapping[str, tuple[Kind, ...]] = {
@@ -191,37 +141,33 @@ _EXPLAINED_BY: Mapping[str, tuple[Kind, ...]] = {
     "eager_fallbacks": ("fallback",),
     "recompile_limit_hits": ("fallback", "cause"),
 }
-"""Kinds of items that say why a count changed: then the count itself is no item of its own."""
+"""Kinds of items that explain why a count changed: then the count itself is no item of its own."""
 
 
 def _counts(
-    now: Mapping[str, int],
-    baseline: Mapping[str, int],
+    counts: Iterable[CountChange],
     worse: Iterable[Item],
     better: Iterable[Item],
-    more: _More,
+    more: _MoreFrames,
 ) -> tuple[list[Item], list[Item]]:
     """Counts that grew or shrank and that no item explains."""
-    blamed, mended = {item.kind for item in worse}, {item.kind for item in better}
-    recovered = "fallback" in mended and more.total <= 0
+    kinds_worse, kinds_better = {item.kind for item in worse}, {item.kind for item in better}
+    recovered = "fallback" in kinds_better and more.total <= 0
     grown: list[Item] = []
     shrunk: list[Item] = []
-    for name, after in now.items():
-        before = baseline.get(name)
-        if before is None or before == after:
-            continue
-        kinds = _EXPLAINED_BY.get(name, ())
-        if after > before and not blamed.intersection(kinds):
+    for item in counts:
+        kinds = _EXPLAINED_BY.get(item.name, ())
+        if item.change > 0 and not kinds_worse.intersection(kinds):
             # A frame that no longer runs eager is compiled instead: that is no regression.
-            if not (recovered and name in ("frames", "compiles", "graphs")):
-                grown.append(_count(name, before, after))
-        elif after < before and not mended.intersection(kinds):
-            shrunk.append(_count(name, before, after))
-    return _most_telling(grown), shrunk
+            if not (recovered and item.name in ("frames", "compiles", "graphs")):
+                grown.append(_count(item))
+        elif item.change < 0 and not kinds_better.intersection(kinds):
+            shrunk.append(_count(item))
+    return _without_implied(grown), shrunk
 
 
-def _most_telling(grown: list[Item]) -> list[Item]:
-    """Of counts that grew together the one that says most: a recompile is a compile and a graph."""
+def _without_implied(grown: list[Item]) -> list[Item]:
+    """Of counts that grew together the most specific one: a recompile is a compile and a graph."""
     names = {item.rule for item in grown}
     for implied, by in (
         ("graphs", {"compiles", "recompiles", "frames"}),
@@ -232,6 +178,6 @@ def _most_telling(grown: list[Item]) -> list[Item]:
     return grown
 
 
-def _count(name: str, before: int, after: int) -> Item:
-    said = f"{name.replace('_', ' ')}: {after}, and the baseline has {before}"
-    return Item("count", name, said, before, after)
+def _count(item: CountChange) -> Item:
+    message = f"{item.name.replace('_', ' ')}: {item.after}, and the baseline has {item.before}"
+    return Item("count", item.name, message, item.before, item.after)

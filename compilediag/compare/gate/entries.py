@@ -1,8 +1,10 @@
-"""Makes the items of a judgement: what a receipt tells of a cause, a break, a frame."""
+"""Makes the items of a judgement from the causes, breaks, frames and findings of a receipt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from compilediag.compare.gate.attribution import (
     finding_of_break,
@@ -10,129 +12,163 @@ from compilediag.compare.gate.attribution import (
     finding_of_frame,
 )
 from compilediag.compare.gate.judgement import Item
-from compilediag.compare.gate.run_baseline import RunBaseline
-from compilediag.compare.keys import BreakKey, CauseKey, FrameKey, function_key
-from compilediag.receipt.schema.compiles import (
-    CompileEvent,
-    EventCause,
-    FindingRecord,
-    GraphBreak,
-    Place,
+from compilediag.compare.keys import function_key
+from compilediag.compare.run_baseline import (
+    Allowed,
+    KnownBreak,
+    KnownCause,
+    KnownFallback,
+    KnownFrame,
+    RunBaseline,
 )
+from compilediag.receipt.schema.compiles import CompileEvent, EventCause, FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 
-_STEPS_SHOWN = 5
-_TEXT_CHARS = 300
+_MAX_STEPS = 5
+_MAX_CHARS = 300
 """Longest text of the target in a message; the receipt has the rest."""
 
 
-def cause_item(receipt: Receipt, ledger: RunBaseline, key: CauseKey, before: int | None) -> Item:
-    """A cause that the receipt has."""
-    seen = ledger.causes[key]
-    # The occurrence that torch decided by tells more than one that was false beside it.
-    event, cause = next((pair for pair in seen if pair[1].primary), seen[0])
-    finding = finding_of_cause(receipt, cause)
+def item_of(receipt: Receipt, run: RunBaseline, known: Allowed, before: int | None) -> Item:
+    """A cause, a graph break or a fallback of the run. `before`: how often the baseline has it;
+    None where there is none."""
+    if isinstance(known, KnownCause):
+        return _cause(receipt, run, known, before)
+    if isinstance(known, KnownBreak):
+        return _break(receipt, run, known, before)
+    return _fallback(receipt, run, known, before)
+
+
+def _cause(receipt: Receipt, run: RunBaseline, known: KnownCause, before: int | None) -> Item:
+    found = run.causes[known.key]
+    # The guard by which torch decided is more useful than one that was false beside it.
+    event, cause = next((pair for pair in found if pair[1].primary), found[0])
+    events = [event for event, _ in found]
     values = f" ({cause.expected} → {cause.actual})" if cause.expected or cause.actual else ""
-    steps = _steps([event for event, _ in seen])
-    frame = function_key(event.frame.function)
     message = (
-        f"{_cut(cause.variable)}{_cut(values)} made torch compile {frame} again: "
-        f"{plural(len(seen), 'recompile')}{steps}"
+        f"{_cut(cause.variable)}{_cut(values)} made torch compile "
+        f"{function_key(event.frame.function)} again: {plural(known.count, 'recompile')}"
+        f"{_steps(events)}{_in_baseline(before, 'recompile')}"
     )
-    return Item(
+    measured = [event.seconds for event in events if event.seconds is not None]
+    item = Item(
         kind="cause",
-        rule=key.rule,
-        message=message + _known_as(before, "recompile"),
+        rule=known.key.rule,
+        message=message,
         before=before,
-        after=len(seen),
+        after=known.count,
         file=cause.file,
         line=cause.line,
-        function=function_key(cause.function) if cause.function is not None else None,
+        function=known.key.function,
         variable=cause.variable,
         guard=_guard(cause),
-        fix=_fix(finding),
-        cost_s=_cost(finding, [event for event, _ in seen]),
-        finding=finding.id if finding is not None else None,
+        cost_s=sum(measured) if measured else None,
     )
+    return _with_finding(item, finding_of_cause(receipt, cause))
 
 
-def break_item(receipt: Receipt, ledger: RunBaseline, key: BreakKey, before: int | None) -> Item:
-    """A kind of graph break that the receipt has, with its sites."""
-    sites = ledger.breaks[key]
-    finding = finding_of_break(receipt, sites[-1])
-    place = _place(sites[-1], finding)
-    function, title = function_key(place.function), _cut(key.reason)
-    where = f" at {plural(len(sites), 'place')}" if len(sites) > 1 else ""
-    return Item(
+def _break(receipt: Receipt, run: RunBaseline, known: KnownBreak, before: int | None) -> Item:
+    site = run.breaks[known.key][-1]
+    finding = finding_of_break(receipt, site)
+    # torch may name a line of its own; the finding has the line to change.
+    where = finding.location if finding is not None and finding.location is not None else site
+    function, title = function_key(where.function), _cut(known.key.reason)
+    at = f" at {plural(known.count, 'place')}" if known.count > 1 else ""
+    item = Item(
         kind="break",
         rule=finding.rule if finding is not None else "graph_breaks",
-        message=f"graph break in {function}{where}: {title or 'torch gave no reason'}"
-        + _known_as(before, "place"),
+        message=f"graph break in {function}{at}: {title or 'torch gave no reason'}"
+        + _in_baseline(before, "place"),
         before=before,
-        after=len(sites),
-        file=place.file,
-        line=place.line,
+        after=known.count,
+        file=where.file,
+        line=where.line,
         function=function,
         detail=title or None,
-        fix=_fix(finding),
-        cost_s=finding.cost_s if finding is not None else None,
-        finding=finding.id if finding is not None else None,
     )
+    return _with_finding(item, finding)
 
 
-def fallback_item(receipt: Receipt, ledger: RunBaseline, key: FrameKey, *, compared: bool) -> Item:
-    """A frame that torch runs eager."""
-    total = ledger.frames[key]
-    finding = finding_of_frame(receipt, ledger.files[key], total.line, key.function)
-    why = f": {_cut(_first_line(total.eager_reason))}" if total.eager_reason else ""
-    return Item(
+def _fallback(receipt: Receipt, run: RunBaseline, known: KnownFallback, before: int | None) -> Item:
+    total, function = run.frames[known.key], known.key.function
+    finding = finding_of_frame(receipt, total.file, total.line, function)
+    reason = (total.eager_reason or "").partition("\n")[0].strip()
+    why = f": {_cut(reason)}" if total.eager_reason else ""
+    item = Item(
         kind="fallback",
         rule=finding.rule if finding is not None else "eager_fallbacks",
-        message=f"{key.function} runs eager{why}"
-        + ("; the baseline does not know it" if compared else ""),
-        before=0 if compared else None,
-        after=1,
-        file=ledger.files[key],
+        message=f"{function} runs eager{why}" + ("; not in the baseline" if before == 0 else ""),
+        before=before,
+        after=known.count,
+        file=total.file,
         line=total.line,
-        function=key.function,
-        fix=_fix(finding),
-        cost_s=finding.cost_s if finding is not None else None,
-        finding=finding.id if finding is not None else None,
+        function=function,
     )
+    return _with_finding(item, finding)
 
 
-def frame_item(ledger: RunBaseline, key: FrameKey, before: int, after: int) -> Item:
+def frame_item(run: RunBaseline, known: KnownFrame, before: int) -> Item:
     """A frame that is compiled for the first time more often: another epoch, process or frame."""
-    known = f"the baseline has {before}" if before else "the baseline does not know this frame"
+    in_baseline = f"the baseline has {before}" if before else "this frame is not in the baseline"
+    function, after = known.key.function, known.count - known.recompiles
+    times = plural(after, "time")
     return Item(
         kind="frame",
-        rule="frames" if not before else "compiles",
-        message=f"{key.function} is compiled {plural(after, 'time')} without a recompile; {known}",
+        rule="compiles" if before else "frames",
+        message=f"{function} is compiled {times} without a recompile; {in_baseline}",
         before=before,
         after=after,
-        file=ledger.files[key],
-        line=ledger.frames[key].line,
-        function=key.function,
+        file=run.frames[known.key].file,
+        line=run.frames[known.key].line,
+        function=function,
     )
 
 
-def finding_item(finding: FindingRecord, rule: str) -> Item:
+def finding_item(finding: FindingRecord) -> Item:
     """A finding that a limit is about and that is no cause, break or frame."""
-    place = finding.location
+    where = finding.location
     title = finding.title or finding.slug.replace("-", " ")
     about = f": {finding.variable}" if finding.variable and finding.variable not in title else ""
-    return Item(
+    item = Item(
         kind="limit",
-        rule=rule,
+        rule=finding.rule,
         message=_cut(title + about),
         after=finding.count,
-        file=place.file if place is not None else None,
-        line=place.line if place is not None else None,
-        function=function_key(place.function) if place is not None else None,
+        file=where.file if where is not None else None,
+        line=where.line if where is not None else None,
+        function=function_key(where.function) if where is not None else None,
         variable=finding.variable,
-        fix=_fix(finding),
-        cost_s=finding.cost_s,
-        finding=finding.id,
+    )
+    return _with_finding(item, finding)
+
+
+def _with_finding(item: Item, finding: FindingRecord | None) -> Item:
+    if finding is None:
+        return item
+    cost_s = finding.cost_s if finding.cost_s is not None else item.cost_s
+    return replace(item, fix=finding.fix.summary, cost_s=cost_s, finding=finding.id)
+
+
+def improvement(known: Allowed, after: int) -> Item:
+    """What the baseline has and the run has less often, or no more."""
+    key, before = known.key, known.count
+    if isinstance(known, KnownCause):
+        kind, rule, what = "cause", known.key.rule, f"{known.key.variable} made torch compile again"
+    elif isinstance(known, KnownBreak):
+        kind, rule = "break", "graph_breaks"
+        what = f"graph break in {known.key.function}: {known.key.reason}"
+    else:
+        kind, rule, what = "fallback", "eager_fallbacks", f"{key.function} runs eager"
+    return Item(
+        kind=kind,
+        rule=rule,
+        message=f"{'less often' if after else 'no more'}: {what} ({before} → {after})",
+        before=before,
+        after=after,
+        file=key.file,
+        function=key.function,
+        variable=known.key.variable if isinstance(known, KnownCause) else None,
+        detail=known.key.reason if isinstance(known, KnownBreak) else None,
     )
 
 
@@ -141,14 +177,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _place(site: GraphBreak, finding: FindingRecord | None) -> Place:
-    """The line to change: the finding's, where torch names a line of its own."""
-    if finding is not None and finding.location is not None:
-        return finding.location
-    return Place(file=site.file, line=site.line, function=site.function)
-
-
-def _known_as(before: int | None, noun: str) -> str:
+def _in_baseline(before: int | None, noun: str) -> str:
     if before is None:
         return ""
     return f"; the baseline has {plural(before, noun)}" if before else "; not in the baseline"
@@ -158,34 +187,19 @@ def _steps(events: Sequence[CompileEvent]) -> str:
     steps = sorted({event.step for event in events if event.step is not None})
     if not steps:
         return ""
-    shown = ", ".join(str(step) for step in steps[:_STEPS_SHOWN])
-    rest = f" and {len(steps) - _STEPS_SHOWN} more" if len(steps) > _STEPS_SHOWN else ""
+    shown = ", ".join(str(step) for step in steps[:_MAX_STEPS])
+    rest = f" and {len(steps) - _MAX_STEPS} more" if len(steps) > _MAX_STEPS else ""
     return f" at step{'s' if len(steps) > 1 else ''} {shown}{rest}"
 
 
 def _guard(cause: EventCause) -> str:
-    met = [
+    values = [
         f"{word} {value}"
         for word, value in (("expected", cause.expected), ("met", cause.actual))
         if value is not None
     ]
-    return _cut(cause.guard) + (f" ({_cut(', '.join(met))})" if met else "")
-
-
-def _fix(finding: FindingRecord | None) -> str | None:
-    return finding.fix.summary if finding is not None else None
-
-
-def _cost(finding: FindingRecord | None, events: Iterable[CompileEvent]) -> float | None:
-    if finding is not None and finding.cost_s is not None:
-        return finding.cost_s
-    measured = [event.seconds for event in events if event.seconds is not None]
-    return sum(measured) if measured else None
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").partition("\n")[0].strip()
+    return _cut(cause.guard) + (f" ({_cut(', '.join(values))})" if values else "")
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _TEXT_CHARS else text[: _TEXT_CHARS - 1] + "…"
+    return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1] + "…"

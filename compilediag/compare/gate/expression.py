@@ -1,6 +1,6 @@
 """Limits as they are typed: `--fail-on 'recompiles>0,graph_breaks>2,CD103>0'`.
 
-A limit says what must not be so: the gate fails where it holds. Only counts can be limited: they
+A limit is what must not be: the gate fails where it holds. Only counts can be limited: they
 are the same on every machine, seconds are not.
 """
 
@@ -63,7 +63,7 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
     """
     parts = [part.strip() for part in text.split(",")]
     if not any(parts):
-        raise UsageError("the limits are empty: say for example 'recompiles>0,graph_breaks>2'")
+        raise UsageError("the limits are empty: write for example 'recompiles>0,graph_breaks>2'")
     return tuple(_limit(part, number, len(parts)) for number, part in enumerate(parts, start=1))
 
 
@@ -88,7 +88,7 @@ def _why_not(part: str) -> str:
     if re.fullmatch(r"[A-Za-z_0-9.]+\s*=\s*-?[0-9]+", part):
         return "has '=': write '==' for equal, or '>' for more than"
     if re.fullmatch(r"[A-Za-z_0-9.]+", part):
-        return f"says no number: write for example '{part[:_SHOWN]}>0'"
+        return f"has no number: write for example '{part[:_SHOWN]}>0'"
     if re.search(r"[<>=]\s*[0-9]+\.[0-9]*$|[<>=]\s*[0-9]{10,}$", part):
         return "needs a whole number of at most nine digits"
     return (

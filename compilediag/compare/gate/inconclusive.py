@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compilediag.compare.gate.baseline import LaneBaseline, Scalar
-from compilediag.compare.gate.run_baseline import lane_fields
+from compilediag.compare.run_baseline import LaneBaseline, Scalar, baseline_fields
+from compilediag.diagnosis.codes import info
 from compilediag.receipt.schema.receipt import Receipt
 
-_BLINDING = ("CD901", "CD902", "CD903")
 _ENDINGS = {
     "failed": "the run failed",
     "killed": "the run was killed",
@@ -16,31 +15,27 @@ _ENDINGS = {
     "partial": "records of the run were lost",
 }
 _REASON_CHARS = 300
-_FOR_TIMES_ONLY = (
+_TIMING_HOOKS = (
     *("compile_callback", "compiled_calls", "call_ends", "backward_calls", "saves"),
     *("cache_entries", "recompile_limit"),
 )
 """Hooks of torch that no count needs: a torch in which one is gone can be judged all the same."""
 
 
-def doubts_of(receipt: Receipt) -> list[str]:
+def inconclusive_reasons(receipt: Receipt) -> list[str]:
     """Sentences, most important first; empty where the receipt can be judged."""
-    return [
-        *_ending(receipt),
-        *_blindness(receipt),
-        *_evidence(receipt),
-        *_unlisted(receipt),
-    ]
+    parts = (_ending, _blindness, _evidence, _unlisted)
+    return [reason for part in parts for reason in part(receipt)]
 
 
-def lane_doubts(receipt: Receipt, baseline: LaneBaseline) -> list[str]:
+def lane_mismatches(receipt: Receipt, baseline: LaneBaseline) -> list[str]:
     """Fields of the lane in which the receipt is not of the baseline; a field that the baseline
-    does not name was not known to the version that wrote it."""
-    told = lane_fields(receipt)
+    does not have did not exist in the version that wrote it."""
+    fields = baseline_fields(receipt)
     return [
-        f"another lane: {name} is {_spelled(told.get(name))} and in the baseline {_spelled(value)}"
+        f"another lane: {name} is {_text(fields.get(name))} and in the baseline {_text(value)}"
         for name, value in baseline.fields.items()
-        if told.get(name) != value
+        if fields.get(name) != value
     ]
 
 
@@ -48,10 +43,10 @@ def _ending(receipt: Receipt) -> Iterable[str]:
     if receipt.status == "complete":
         return
     code = receipt.header.run.exit_code
-    told = f" with exit code {code}" if code is not None and receipt.status == "failed" else ""
+    with_code = f" with exit code {code}" if code is not None and receipt.status == "failed" else ""
     reason = receipt.failure.reason if receipt.failure is not None else None
     why = f": {reason.strip()[:_REASON_CHARS]}" if reason and reason.strip() else ""
-    yield f"{_ENDINGS[receipt.status]}{told}, so the receipt does not tell of a whole run{why}"
+    yield f"{_ENDINGS[receipt.status]}{with_code}, so the receipt is not of a whole run{why}"
 
 
 def _blindness(receipt: Receipt) -> Iterable[str]:
@@ -59,9 +54,9 @@ def _blindness(receipt: Receipt) -> Iterable[str]:
         yield "the receipt has no verdict"
     if receipt.verdict != "blind":
         return
-    why = next((item for item in receipt.findings if item.rule in _BLINDING), None)
-    told = f": {why.title or why.slug.replace('-', ' ')}" if why is not None else ""
-    yield f"the receipt is blind{told}"
+    why = next((item for item in receipt.findings if info(item.rule).blinds), None)
+    reason = f": {why.title or why.slug.replace('-', ' ')}" if why is not None else ""
+    yield f"the receipt is blind{reason}"
 
 
 def _evidence(receipt: Receipt) -> Iterable[str]:
@@ -74,7 +69,7 @@ def _evidence(receipt: Receipt) -> Iterable[str]:
     if receipt.checks.evidence_complete is False and not _is_harmless(receipt):
         yield "the evidence is not complete" + (f" ({'; '.join(torn)})" if torn else "")
     elif receipt.checks.evidence_complete is None:
-        yield "the receipt does not say whether its evidence is complete"
+        yield "it is not recorded whether the evidence is complete"
     if receipt.checks.all_ranks_reported is False:
         yield f"of {lost.ranks_expected} ranks only {len(lost.ranks_present)} reported"
 
@@ -88,12 +83,12 @@ def _unlisted(receipt: Receipt) -> Iterable[str]:
 
 def harmless_losses(receipt: Receipt) -> list[str]:
     """What was not observed and changes no count."""
-    names = tuple(f"{name}:" for name in _FOR_TIMES_ONLY)
+    names = tuple(f"{name}:" for name in _TIMING_HOOKS)
     return [reason for reason in receipt.completeness.reasons if reason.startswith(names)]
 
 
 def _is_harmless(receipt: Receipt) -> bool:
-    """Whether what is said to be missing changes no count, and nothing else is missing."""
+    """Whether what is missing changes no count, and nothing else is missing."""
     lost, cost = receipt.completeness, receipt.overhead
     return (
         len(harmless_losses(receipt)) == len(lost.reasons) > 0
@@ -105,5 +100,5 @@ def _is_harmless(receipt: Receipt) -> bool:
     )
 
 
-def _spelled(value: Scalar) -> str:
+def _text(value: Scalar) -> str:
     return "not set" if value is None else str(value)

@@ -1,33 +1,34 @@
-"""What a gate says, as values: made by `judge`, shown by the views of `views/gate/`."""
+"""The result of a gate, as values: made by `judge`, shown by the views of `views/gate/`."""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Literal
 
 from msgspec import Struct
 
-from compilediag.compare.keys import CountChange
+from compilediag.compare.changes import CountChange
 
 Kind = Literal[
     "limit",  # --fail-on: a count over its limit
     "count",  # a count over the baseline's that no item below explains
-    "cause",  # a cause the baseline does not know, or one that is met more often
+    "cause",  # a cause that the baseline does not have, or that is met more often
     "break",  # a graph-break site
     "fallback",  # a frame that torch runs eager
     "frame",  # a frame that is compiled more often without a recompile (a new epoch, a new frame)
     "recording",  # CUDA-graph recordings
-    "not_judged",  # blind, torn, another lane, no lane: nothing can be said, and that is no pass
+    "not_judged",  # blind, torn, another lane, no lane: cannot be judged, which is no pass
 ]
 
 
 class Item(Struct, frozen=True):
-    """One reason why a gate fails; or one thing that is better, or known and allowed."""
+    """One reason why a gate fails; or one thing that is better, or that is allowed."""
 
     kind: Kind
     rule: str
     """A code of docs/rules where there is one (CD103), else the name of the count or the kind."""
     message: str
-    """What is so, in one sentence: variable, guard, steps. Text of the target, not yet escaped."""
+    """One sentence: variable, guard, steps. Text of the target, not yet escaped."""
     before: int | None = None
     """How often, in the baseline; the limit, for a limit. None: there is nothing to compare."""
     after: int | None = None
@@ -44,25 +45,23 @@ class Item(Struct, frozen=True):
     cost_s: float | None = None
     """Seconds it cost in this run; for information."""
     finding: str | None = None
-    """The finding of the receipt that tells more: `compilediag explain 1` for "F1"."""
+    """The finding of the receipt with the details: `compilediag explain 1` for "F1"."""
     reason: str | None = None
-    """Why it is allowed, for what the baseline knows."""
+    """Why it is allowed, for what the baseline has."""
     detail: str | None = None
-    """What tells two items of one function apart that have no variable: torch's words for a graph
+    """What distinguishes two items of one function without a variable: torch's reason for a graph
     break."""
 
     @property
     def fingerprint(self) -> str:
         """The same for the same fault after lines have moved: 32 hexadecimal digits."""
-        import hashlib  # costs more than the rest of a gate that passes needs
-
         parts = [self.kind, self.rule, self.file or "", self.function or "", self.variable or ""]
         parts += [self.detail] if self.detail else []
         return hashlib.sha256("\x00".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 
 
-class Changes(Struct, frozen=True):
-    """What a run does otherwise than its baseline."""
+class BaselineResult(Struct, frozen=True):
+    """How a run differs from its baseline."""
 
     failures: tuple[Item, ...] = ()
     improvements: tuple[Item, ...] = ()
@@ -71,16 +70,16 @@ class Changes(Struct, frozen=True):
 
 
 class Judgement(Struct, frozen=True):
-    """What a gate says of one receipt."""
+    """The result of a gate for one receipt."""
 
     lane: str
     receipt_id: str
     verdict: str | None
     """The receipt's own: clean, findings or blind."""
     baseline: str | None
-    """The baseline's file as it was given; None where only limits were asked."""
+    """The baseline's file as it was given; None where only limits were given."""
     limits: tuple[str, ...]
-    """The limits that were asked, as they were written."""
+    """The limits that were given, as they were written."""
     counts: tuple[CountChange, ...]
     """Every count: `before` is the baseline's, or the receipt's own without a baseline."""
     failures: tuple[Item, ...]
@@ -89,7 +88,7 @@ class Judgement(Struct, frozen=True):
     known: tuple[Item, ...] = ()
     """Causes, breaks and fallbacks that are there and that the baseline allows."""
     notices: tuple[str, ...] = ()
-    """What else should be said: another torch, a known cause without a reason, no timings."""
+    """For information: another torch, an allowed cause without a reason, no timings."""
     strict: bool = False
     """Improvements fail as well, until the baseline is updated."""
 
@@ -100,5 +99,5 @@ class Judgement(Struct, frozen=True):
 
     @property
     def judged(self) -> bool:
-        """Whether anything could be said at all."""
+        """Whether everything could be judged."""
         return all(item.kind != "not_judged" for item in self.failures)

@@ -1,13 +1,14 @@
-"""Limits held against a run: which are broken, and by what."""
+"""Limits checked against a run: which are broken, and by what."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from compilediag.compare.gate.entries import finding_item, item_of
 from compilediag.compare.gate.expression import Limit
 from compilediag.compare.gate.judgement import Item, Kind
-from compilediag.compare.gate.run_baseline import RunBaseline
 from compilediag.compare.keys import COUNTS
+from compilediag.compare.run_baseline import RunBaseline
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 
@@ -24,55 +25,51 @@ _SHOWN_BY: dict[str, tuple[Kind, ...]] = {
 """Kinds of items that show where a count comes from."""
 
 
-def unmeasured(receipt: Receipt, seen: RunBaseline, limits: Sequence[Limit]) -> list[str]:
+def unmeasured(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[str]:
     """Sentences about limits on what this run did not count; nothing may pass by them."""
-    missing = [limit for limit in limits if count_of(receipt, seen, limit) is None]
-    return [f"the limit {limit} cannot be held: what it counts {_why(limit)}" for limit in missing]
+    missing = [limit for limit in limits if count_of(receipt, run, limit.name) is None]
+    return [
+        f"the limit {limit} cannot be held: what it counts {_why_not(limit)}" for limit in missing
+    ]
 
 
-def _why(limit: Limit) -> str:
+def _why_not(limit: Limit) -> str:
     """Counts of the receipt are always there, but not each of them for one's own code."""
-    apart = limit.name in COUNTS
-    return "cannot be told apart by whose code it is" if apart else "was not measured"
+    by_file = limit.name in COUNTS
+    return "cannot be split by whose code it is" if by_file else "was not measured"
 
 
-def count_of(receipt: Receipt, seen: RunBaseline, limit: Limit) -> int | None:
-    """What the limit is about, counted; None where it was not measured."""
-    if limit.name in COUNTS:
-        return seen.lane.counts.get(limit.name)
-    if limit.name in ("recordings", "replays"):
+def count_of(receipt: Receipt, run: RunBaseline, name: str) -> int | None:
+    """What a limit of this name is about, counted; None where it was not measured."""
+    if name in COUNTS:
+        return run.lane.counts.get(name)
+    if name in ("recordings", "replays"):
         part = receipt.cudagraph
         # Without a CUDA device there is nothing to record into: that is known to be none.
         if part is None or part.applicable is False:
             return None if part is None else 0
-        return part.replays if limit.name == "replays" else seen.lane.recordings
-    return len(_findings(receipt, limit, seen))
+        return part.replays if name == "replays" else part.recordings
+    return len(_findings(receipt, run, name))
 
 
-def broken(receipt: Receipt, seen: RunBaseline, limits: Sequence[Limit]) -> list[Item]:
+def broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[Item]:
     """An item for each limit that is broken, after the items that show where its count comes
     from."""
     found: list[Item] = []
     for limit in limits:
-        count = count_of(receipt, seen, limit)
+        count = count_of(receipt, run, limit.name)
         if count is None or not limit.is_broken_by(count):
             continue
         if limit.forbids_more:
-            found += _sources(receipt, seen, limit)
-        said = f"{limit.name.replace('_', ' ')}: {count}, and the limit is {limit}"
-        found.append(Item("limit", limit.name, said, before=limit.bound, after=count))
+            found += _sources(receipt, run, limit)
+        message = f"{limit.name.replace('_', ' ')}: {count}, and the limit is {limit}"
+        found.append(Item("limit", limit.name, message, before=limit.bound, after=count))
     return found
 
 
-def _sources(receipt: Receipt, seen: RunBaseline, limit: Limit) -> Iterable[Item]:
-    from compilediag.compare.gate.entries import break_item, cause_item, fallback_item, finding_item
-
-    items = [
-        *(cause_item(receipt, seen, key, None) for key in seen.causes),
-        *(break_item(receipt, seen, key, None) for key in seen.breaks),
-        *(fallback_item(receipt, seen, item.key, compared=False) for item in seen.lane.fallbacks),
-    ]
-    about = _findings(receipt, limit, seen)
+def _sources(receipt: Receipt, run: RunBaseline, limit: Limit) -> Iterable[Item]:
+    items = [item_of(receipt, run, known, None) for known in run.lane.allowed]
+    about = _findings(receipt, run, limit.name)
     kinds = _SHOWN_BY.get(limit.name, ())
     shown = [
         item
@@ -80,22 +77,15 @@ def _sources(receipt: Receipt, seen: RunBaseline, limit: Limit) -> Iterable[Item
         if (item.kind in kinds if kinds else item.rule == limit.name)
         and (limit.name != "findings" or item.finding in {each.id for each in about})
     ]
-    told = {item.finding for item in shown}
-    rest = [finding_item(item, item.rule) for item in about if item.id not in told]
-    return [*shown, *rest]
+    with_item = {item.finding for item in shown}
+    return [*shown, *(finding_item(item) for item in about if item.id not in with_item)]
 
 
-def _findings(receipt: Receipt, limit: Limit, seen: RunBaseline) -> list[FindingRecord]:
+def _findings(receipt: Receipt, run: RunBaseline, name: str) -> list[FindingRecord]:
     """The findings that a limit is about: those of a rule, or all that are no mere information."""
-    found = [item for item in receipt.findings if not seen.own_code_only or _is_own(item)]
-    if limit.name == "findings":
+    found = [
+        i for i in receipt.findings if run.counts_file(i.location.file if i.location else None)
+    ]
+    if name == "findings":
         return [item for item in found if item.severity != "info"]
-    return [item for item in found if limit.name == item.rule or limit.name in item.also]
-
-
-def _is_own(finding: FindingRecord) -> bool:
-    if finding.ownership is not None:
-        return finding.ownership == "user"
-    from compilediag.diagnosis.ownership import ownership_of
-
-    return finding.location is None or ownership_of(finding.location.file) == "user"
+    return [item for item in found if name == item.rule or name in item.also]

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from compilediag.compare.gate.baseline import (
-    NOTHING,
+from compilediag.compare.gate.inconclusive import inconclusive_reasons
+from compilediag.compare.run_baseline import (
+    Allowed,
     KnownBreak,
     KnownCause,
     KnownFallback,
-    KnownFrame,
     LaneBaseline,
+    run_baseline,
 )
-from compilediag.compare.gate.inconclusive import doubts_of
-from compilediag.compare.gate.run_baseline import ledger_of
 from compilediag.receipt.schema.receipt import Receipt
 
-Allowed = TypeVar("Allowed", KnownCause, KnownBreak, KnownFallback)
+Item = TypeVar("Item", KnownCause, KnownBreak, KnownFallback)
 
 
 class Recorded(NamedTuple):
     """A lane as it is to be written."""
 
     lane: LaneBaseline
-    doubts: tuple[str, ...]
+    inconclusive: tuple[str, ...]
     """Why the run must not be recorded: blind, torn, killed; empty where it may be."""
     newly_allowed: tuple[str, ...]
-    """Causes, breaks and fallbacks the baseline did not know: with these a reason is needed."""
+    """Causes, breaks and fallbacks that the baseline did not have: they need a reason."""
     without_reason: tuple[str, ...]
     """What is allowed and still has no reason."""
 
@@ -43,35 +42,31 @@ def recorded(
 ) -> Recorded:
     """The receipt as the new baseline of its lane. `reason` is for everything that has none yet;
     fields of newer versions stay where they were."""
-    now = ledger_of(receipt, lane).lane
+    now = run_baseline(receipt, lane).lane
     old = baseline if baseline is not None else LaneBaseline(now.name, {}, {})
-    causes = _with_reasons(now.causes, old.causes, reason)
-    breaks = _with_reasons(now.breaks, old.breaks, reason)
-    fallbacks = _with_reasons(now.fallbacks, old.fallbacks, reason)
-    new = [
-        *_beside(causes, old.causes),
-        *_beside(breaks, old.breaks),
-        *_beside(fallbacks, old.fallbacks),
-    ]
+    frames = {item.key: item for item in old.frames}
+    new = replace(
+        now,
+        causes=_merged(now.causes, old.causes, reason),
+        breaks=_merged(now.breaks, old.breaks, reason),
+        fallbacks=_merged(now.fallbacks, old.fallbacks, reason),
+        frames=tuple(
+            replace(item, unknown=frames.get(item.key, item).unknown) for item in now.frames
+        ),
+        counts={**{k: v for k, v in old.counts.items() if k not in now.counts}, **now.counts},
+        unknown=old.unknown,
+    )
+    known = {(type(item), item.key) for item in old.allowed}
+    added = [item for item in new.allowed if (type(item), item.key) not in known]
     return Recorded(
-        lane=replace(
-            now,
-            causes=causes,
-            breaks=breaks,
-            fallbacks=fallbacks,
-            frames=_frames(now.frames, old.frames),
-            counts={**_others(old.counts, now.counts), **now.counts},
-            unknown=old.unknown,
-        ),
-        doubts=tuple(doubts_of(receipt)),
-        newly_allowed=tuple(spelled(item) for item in new),
-        without_reason=tuple(
-            spelled(item) for item in (*causes, *breaks, *fallbacks) if item.reason is None
-        ),
+        lane=new,
+        inconclusive=tuple(inconclusive_reasons(receipt)),
+        newly_allowed=tuple(describe(item) for item in added),
+        without_reason=tuple(describe(item) for item in new.allowed if item.reason is None),
     )
 
 
-def spelled(item: KnownCause | KnownBreak | KnownFallback) -> str:
+def describe(item: Allowed) -> str:
     """An item in a sentence."""
     if isinstance(item, KnownCause):
         return f"{item.key.rule} {item.key.variable}"
@@ -80,29 +75,11 @@ def spelled(item: KnownCause | KnownBreak | KnownFallback) -> str:
     return f"{item.key.function} of {item.key.file} runs eager"
 
 
-def _with_reasons(
-    now: Iterable[Allowed], old: Iterable[Allowed], reason: str | None
-) -> tuple[Allowed, ...]:
+def _merged(now: Iterable[Item], old: Iterable[Item], reason: str | None) -> tuple[Item, ...]:
+    """What is there now, with the reasons and the unknown fields of the old items."""
     known = {item.key: item for item in old}
-    found: list[Allowed] = []
+    merged: list[Item] = []
     for item in now:
-        before = known.get(item.key)
-        kept = before.reason if before is not None else None
-        unknown = before.unknown if before is not None else item.unknown
-        found.append(replace(item, reason=kept or reason, unknown=unknown))
-    return tuple(found)
-
-
-def _beside(now: Iterable[Allowed], old: Iterable[Allowed]) -> list[Allowed]:
-    known = {item.key for item in old}
-    return [item for item in now if item.key not in known]
-
-
-def _frames(now: Iterable[KnownFrame], old: Iterable[KnownFrame]) -> tuple[KnownFrame, ...]:
-    known = {item.key: item.unknown for item in old}
-    return tuple(replace(item, unknown=known.get(item.key, NOTHING)) for item in now)
-
-
-def _others(old: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """What this version does not count."""
-    return {key: value for key, value in old.items() if key not in now}
+        kept = known.get(item.key, item)
+        merged.append(replace(item, reason=kept.reason or reason, unknown=kept.unknown))
+    return tuple(merged)

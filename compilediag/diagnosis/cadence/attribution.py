@@ -1,23 +1,23 @@
 """What one group costs: its first firing and every later one, in compiling, metric and sync.
 
 A firing is compared with the quiet steps of its own process: steps after warm-up that neither fire
-nor compile. Compiles are compared with those of the control. What noise could explain is not told
-as a cost.
+nor compile. Compiles are compared with those of the control. What noise could explain is not
+reported as a cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import fmean
 
 from compilediag.diagnosis.cadence.extra_compiles import extra_compiles
 from compilediag.diagnosis.cadence.noise import Baseline, baseline_of
-from compilediag.diagnosis.cadence.samples import Evidence, Sample
+from compilediag.diagnosis.cadence.samples import StepSample, VariantEvidence
 from compilediag.timeline.timeline import Compile
 
-LEAST_REACH = 4
+MIN_REACH = 4
 """Steps before and after a firing that are near, beside those up to the next one."""
 
 
@@ -60,49 +60,50 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparison:
-    """Everything one firing is compared with."""
+class _Usual:
+    """What is usual in a quiet step: everything one firing is compared with."""
 
-    by_number: Mapping[int, Sample]
+    by_number: Mapping[int, StepSample]
     work: Baseline
     phases: Mapping[str, Baseline]
     sync: Baseline | None
 
 
 def attribute(
-    variant: Evidence, control: Evidence | None, fires: Sequence[int], warmup: int
+    variant: VariantEvidence, control: VariantEvidence | None, fires: Sequence[int], warmup: int
 ) -> Cost:
     """The cost of what fires in the steps `fires` of `variant`."""
     finished = {sample.number for sample in variant.samples}
     fires = [step for step in fires if step in finished]
     extra = extra_compiles(variant.compiles, control.compiles) if control is not None else ()
-    quiet = quiet_samples(variant, fires, warmup)
-    against = _comparison(variant, quiet, _reach(fires))
+    usual = _usual(variant, fires, warmup)
+    counted = [step for step in fires if step >= warmup]
     later = [step for step in fires[1:] if step >= warmup]
     first = recurring = None
-    if fires and against is not None:
-        spans = _episodes(fires)
-        first = _first_hit(fires[0], _seconds_in(extra, *spans[0]), against, warmup)
-        compiling = [
-            _seconds_in(extra, *spans[i]) for i in range(1, len(spans)) if fires[i] in later
-        ]
-        recurring = _recurring(later, compiling, against)
-    counted = [step for step in fires if step >= warmup]
+    if fires and usual is not None:
+        # Each firing has the compiles up to the next one; the first, all before it too.
+        compile_s = dict.fromkeys(fires, 0.0)
+        for item in extra:
+            since = max((step for step in fires if step <= item.step), default=fires[0])
+            compile_s[since] += item.seconds
+        first = _first_hit(fires[0], compile_s[fires[0]], usual, warmup)
+        if later:
+            recurring = _split(later, fmean(compile_s[step] for step in later), usual)
     return Cost(
         fires=tuple(fires),
         after_warmup=len(counted),
         first_hit=_without_compiles(first, control),
         recurring=_without_compiles(recurring, control),
         compile_s=sum(item.seconds for item in extra) if control is not None else None,
-        metric_s=_total(first, recurring, len(later), "metric_s"),
-        sync_s=_total(first, recurring, len(later), "sync_s"),
-        by_phase=_summed_phases(counted, against),
-        quiet_s=against.work.median if against is not None else None,
+        metric_s=_over_all(first and first.metric_s, recurring and recurring.metric_s, len(later)),
+        sync_s=_over_all(first and first.sync_s, recurring and recurring.sync_s, len(later)),
+        by_phase=_summed_phases(counted, usual),
+        quiet_s=usual.work.median if usual is not None else None,
         extra=extra,
     )
 
 
-def quiet_samples(variant: Evidence, fires: Sequence[int], warmup: int) -> list[Sample]:
+def quiet_samples(variant: VariantEvidence, fires: Iterable[int], warmup: int) -> list[StepSample]:
     """Steps after warm-up in which nothing fires and nothing compiles."""
     firing = frozenset(fires)
     return [
@@ -112,127 +113,88 @@ def quiet_samples(variant: Evidence, fires: Sequence[int], warmup: int) -> list[
     ]
 
 
-def _reach(fires: Sequence[int]) -> int:
-    """As far as the next firing, at least so far that some quiet steps are near."""
-    return max((later - earlier for earlier, later in pairwise(fires)), default=0) + LEAST_REACH
-
-
-def _comparison(variant: Evidence, quiet: Sequence[Sample], reach: int) -> _Comparison | None:
+def _usual(variant: VariantEvidence, fires: Sequence[int], warmup: int) -> _Usual | None:
+    quiet = quiet_samples(variant, fires, warmup)
+    # As far as the next firing, at least so far that some quiet steps are near.
+    reach = max((later - earlier for earlier, later in pairwise(fires)), default=0) + MIN_REACH
     work = baseline_of([(sample.number, sample.work_s) for sample in quiet], reach)
     if work is None:
         return None
-    names = dict.fromkeys(name for sample in quiet for name in sample.phases)
-    phases = {
-        name: found
-        for name in names
-        if (found := baseline_of(_series(quiet, name), reach)) is not None
-    }
-    known = [(s.number, s.sync_s) for s in quiet if s.sync_s is not None]
+    phases: dict[str, Baseline] = {}
+    for name in dict.fromkeys(name for sample in quiet for name in sample.phases):
+        found = baseline_of(_seconds_of(quiet, name), reach)
+        if found is not None:
+            phases[name] = found
+    synced = [(s.number, s.sync_s) for s in quiet if s.sync_s is not None]
     by_number = {sample.number: sample for sample in variant.samples}
-    return _Comparison(by_number, work, phases, baseline_of(known, reach))
+    return _Usual(by_number, work, phases, baseline_of(synced, reach))
 
 
-def _series(quiet: Sequence[Sample], phase: str) -> list[tuple[int, float]]:
-    return [(sample.number, sample.phases[phase]) for sample in quiet if phase in sample.phases]
+def _seconds_of(samples: Iterable[StepSample], phase: str) -> list[tuple[int, float]]:
+    return [(sample.number, sample.phases[phase]) for sample in samples if phase in sample.phases]
 
 
-def _episodes(fires: Sequence[int]) -> list[tuple[int, int | None]]:
-    """From each firing to before the next; the first begins with the program."""
-    ends: list[int | None] = [*fires[1:], None]
-    return [(0 if i == 0 else fires[i], ends[i]) for i in range(len(fires))]
-
-
-def _seconds_in(extra: Sequence[Compile], begin: int, end: int | None) -> float:
-    return sum(i.seconds for i in extra if i.step >= begin and (end is None or i.step < end))
-
-
-def _first_hit(step: int, compile_s: float, against: _Comparison, warmup: int) -> Split:
-    """In warm-up, where no two steps are alike, only its compiles are told."""
+def _first_hit(step: int, compile_s: float, usual: _Usual, warmup: int) -> Split:
+    """In warm-up, where no two steps are alike, only its compiles are reported."""
     if step >= warmup:
-        return _split([step], compile_s, against)
+        return _split([step], compile_s, usual)
     return Split(compile_s or None, compile_s, None, None)
 
 
-def _recurring(
-    steps: Sequence[int], compiling: Sequence[float], against: _Comparison
-) -> Split | None:
-    if not steps:
-        return None
-    return _split(steps, fmean(compiling) if compiling else 0.0, against)
-
-
-def _split(steps: Sequence[int], compile_s: float, against: _Comparison) -> Split:
+def _split(steps: Sequence[int], compile_s: float, usual: _Usual) -> Split:
     """The median of some firings; nothing that stands out gives no total."""
-    metric, sync = _work_split(steps, against)
-    total = compile_s + (metric or 0.0) + (sync or 0.0)
+    samples = [usual.by_number[step] for step in steps]
+    bound = usual.work.bound(len(steps))
+    sync = _sync(samples, usual.sync)
+    # What was measured as sync is no part of the metric.
+    metric = usual.work.median_excess([(s.number, s.work_s) for s in samples]) - (sync or 0.0)
+    metric_s = metric if metric > bound else None
     return Split(
-        total_s=total if compile_s or metric or sync else None,
+        total_s=(compile_s + (metric_s or 0.0) + (sync or 0.0)) or None,
         compile_s=compile_s,
-        metric_s=metric,
+        metric_s=metric_s,
         sync_s=sync,
-        by_phase=_phase_split(steps, against),
-        noise_s=against.work.bound(len(steps)),
+        by_phase=_phase_split(steps, usual),
+        noise_s=bound,
     )
 
 
-def _work_split(steps: Sequence[int], against: _Comparison) -> tuple[float | None, float | None]:
-    """Metric and sync seconds of a firing: the sync part where it was measured, the rest metric."""
-    samples = [against.by_number[step] for step in steps]
-    work = median(against.work.excess(sample.number, sample.work_s) for sample in samples)
-    sync = _sync(samples, against.sync)
-    metric = work - (sync or 0.0)
-    return (metric if metric > against.work.bound(len(steps)) else None), sync
-
-
-def _sync(samples: Sequence[Sample], usual: Baseline | None) -> float | None:
+def _sync(samples: Sequence[StepSample], usual: Baseline | None) -> float | None:
     """Sync seconds of a firing; 0 within the noise, None unless it was measured in most of them."""
     known = [(s.number, s.sync_s) for s in samples if s.sync_s is not None]
     if usual is None or 2 * len(known) <= len(samples):
         return None
-    sync = median(usual.excess(number, seconds) for number, seconds in known)
+    sync = usual.median_excess(known)
     return sync if sync > usual.bound(len(known)) else 0.0
 
 
-def _phase_split(steps: Sequence[int], against: _Comparison) -> dict[str, float | None]:
+def _phase_split(steps: Sequence[int], usual: _Usual) -> dict[str, float | None]:
     """Extra seconds by phase, compiling included; None within the noise."""
     split: dict[str, float | None] = {}
-    for name, usual in against.phases.items():
-        values = [
-            usual.excess(step, phases[name])
-            for step in steps
-            if name in (phases := against.by_number[step].phases)
-        ]
-        extra = median(values) if values else 0.0
-        split[name] = extra if abs(extra) > usual.bound(len(values)) else None
+    for name, baseline in usual.phases.items():
+        known = _seconds_of((usual.by_number[step] for step in steps), name)
+        extra = baseline.median_excess(known) if known else 0.0
+        split[name] = extra if abs(extra) > baseline.bound(len(known)) else None
     return split
 
 
-def _summed_phases(steps: Sequence[int], against: _Comparison | None) -> dict[str, float | None]:
+def _summed_phases(steps: Sequence[int], usual: _Usual | None) -> dict[str, float | None]:
     """Over all firings; a phase that does not stand out in the median of them stays None unless
     the compiles of the first one do."""
-    if against is None or not steps:
+    if usual is None or not steps:
         return {}
-    first, all_of_them = _phase_split(steps[:1], against), _phase_split(steps[1:], against)
-    summed: dict[str, float | None] = {}
-    for name in against.phases:
-        parts = [first.get(name)]
-        later = all_of_them.get(name)
-        parts.append(None if later is None else later * (len(steps) - 1))
-        known = [part for part in parts if part is not None]
-        summed[name] = sum(known) if known else None
-    return summed
+    first, later = _phase_split(steps[:1], usual), _phase_split(steps[1:], usual)
+    return {name: _over_all(first[name], later[name], len(steps) - 1) for name in usual.phases}
 
 
-def _total(first: Split | None, recurring: Split | None, later: int, name: str) -> float | None:
+def _over_all(first: float | None, each: float | None, later: int) -> float | None:
     """One part over all firings: the first one's, and the later ones' median as often."""
-    parts: list[float | None] = [getattr(first, name, None)]
-    each: float | None = getattr(recurring, name, None)
-    parts.append(None if each is None else each * later)
-    known = [part for part in parts if part is not None]
-    return sum(known) if known else None
+    if first is None and each is None:
+        return None
+    return (first or 0.0) + (each or 0.0) * later
 
 
-def _without_compiles(split: Split | None, control: Evidence | None) -> Split | None:
+def _without_compiles(split: Split | None, control: VariantEvidence | None) -> Split | None:
     """Without a control nobody knows whose the compiles are."""
     if split is None or control is not None:
         return split

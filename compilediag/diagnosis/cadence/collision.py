@@ -27,38 +27,38 @@ class Collision:
 
 def collide(together: Cost, alone: Sequence[Cost]) -> Collision:
     """The collision against its parts."""
-    drift = _drift([item.quiet_s for item in (together, *alone) if item.quiet_s])
-    firsts = [item.first_hit for item in alone]
-    laters = [item.recurring for item in alone]
-    known = all(item.compile_s is not None for item in (together, *alone))
+    costs = (together, *alone)
+    # By which share the machine was slower for one variant than for another, as steps show in which
+    # nothing happens: what costs so much more may be the same work.
+    quiet_s = [item.quiet_s for item in costs if item.quiet_s]
+    drift = max(DRIFT, max(quiet_s) / min(quiet_s) - 1) if quiet_s else DRIFT
+    known = all(item.compile_s is not None for item in costs)
     recompiles = sum(recompiles_among(item.extra) for item in alone)
     return Collision(
         cost=together,
-        extra_first_hit_s=_beyond(together.first_hit, firsts, drift),
-        extra_recurring_s=_beyond(together.recurring, laters, drift),
+        extra_first_hit_s=_beyond(together.first_hit, [item.first_hit for item in alone], drift),
+        extra_recurring_s=_beyond(together.recurring, [item.recurring for item in alone], drift),
         extra_recompiles=recompiles_among(together.extra) - recompiles if known else None,
     )
 
 
-def _drift(quiet_s: Sequence[float]) -> float:
-    """By which share the machine was slower for one of the variants than for another, as steps
-    tell in which nothing happens: what costs so much more may be the same work."""
-    return max(DRIFT, max(quiet_s) / min(quiet_s) - 1) if quiet_s else DRIFT
-
-
-def _beyond(both: Split | None, parts: Sequence[Split | None], drift: float) -> float | None:
+def _beyond(both: Split | None, alone: Sequence[Split | None], drift: float) -> float | None:
     """The total of both beyond that of the parts; None where a part is missing or noise decides."""
-    told = [part for part in parts if part is not None]
-    if both is None or len(told) != len(parts) or not parts:
+    parts = [part for part in alone if part is not None]
+    if both is None or len(parts) != len(alone) or not parts:
         return None
-    noise = math.hypot(*(part.noise_s or 0.0 for part in (both, *told)))
-    compile_sum = sum(part.compile_s or 0.0 for part in told)
-    metric_sum = sum((part.metric_s or 0.0) + (part.sync_s or 0.0) for part in told)
-    compiling = (both.compile_s or 0.0) - compile_sum
-    metric = (both.metric_s or 0.0) + (both.sync_s or 0.0) - metric_sum
+    noise = math.hypot(*(part.noise_s or 0.0 for part in (both, *parts)))
+    compile_s = sum(part.compile_s or 0.0 for part in parts)
+    metric_s = sum(_metric_s(part) for part in parts)
     beyond = 0.0
-    if abs(compiling) > max(COMPILE_DRIFT, drift) * compile_sum:
+    compiling = (both.compile_s or 0.0) - compile_s
+    if abs(compiling) > max(COMPILE_DRIFT, drift) * compile_s:
         beyond += compiling
-    if abs(metric) > noise + drift * metric_sum:
+    metric = _metric_s(both) - metric_s
+    if abs(metric) > noise + drift * metric_s:
         beyond += metric
     return beyond or None
+
+
+def _metric_s(split: Split) -> float:
+    return (split.metric_s or 0.0) + (split.sync_s or 0.0)

@@ -1,4 +1,4 @@
-"""From the evidence of all variants to what the probe says."""
+"""From the evidence of all variants to the conclusion of the probe."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ from typing import Literal
 from compilediag.diagnosis.cadence.attribution import Cost, attribute, quiet_samples
 from compilediag.diagnosis.cadence.collision import Collision, collide
 from compilediag.diagnosis.cadence.extra_compiles import extra_compiles
-from compilediag.diagnosis.cadence.groups import Group
+from compilediag.diagnosis.cadence.groups import ProbeGroup
 from compilediag.diagnosis.cadence.noise import Baseline, baseline_of, standing_cost
 from compilediag.diagnosis.cadence.periods import find_offset, find_periods
-from compilediag.diagnosis.cadence.plan import FEWEST_FIRES, Plan, Variant
-from compilediag.diagnosis.cadence.samples import Evidence
+from compilediag.diagnosis.cadence.plan import MIN_FIRES, Plan, Variant
+from compilediag.diagnosis.cadence.samples import VariantEvidence
 
 FiresFrom = Literal["told", "step times", "compiles"]
+Runs = Mapping[Variant, VariantEvidence]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
     """One group and what is known of its cost."""
 
-    group: Group
+    group: ProbeGroup
     fires_from: FiresFrom | None
-    """How it is known when it fired: the program told, or it was found; None: nobody knows."""
+    """How it is known when it fired: recorded by the program ("told"), or found; None: unknown."""
     cost: Cost | None
     between_s: float | None = None
     """Extra seconds of every step that does not fire; None within the noise."""
     problem: str | None = None
     never_fired: bool = False
-    """The program declared it and never asked for it: the input of the probe is wrong."""
+    """Declared, and `due()` never called or in vain: the input of the probe is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,8 @@ class Conclusion:
     periods: tuple[Period, ...] = ()
 
 
-def conclude(plan: Plan, groups: Sequence[Group], runs: Mapping[Variant, Evidence]) -> Conclusion:
-    """What the variants that ran say; those that are missing cost only what depends on them."""
+def conclude(plan: Plan, groups: Sequence[ProbeGroup], runs: Runs) -> Conclusion:
+    """What follows from the variants that ran; a missing one costs only what depends on it."""
     control = next((runs[v] for v in runs if v.kind == "control"), None)
     results = tuple(_group_result(plan, group, runs, control) for group in groups)
     return Conclusion(
@@ -67,46 +68,39 @@ def conclude(plan: Plan, groups: Sequence[Group], runs: Mapping[Variant, Evidenc
 
 
 def _group_result(
-    plan: Plan, group: Group, runs: Mapping[Variant, Evidence], control: Evidence | None
+    plan: Plan, group: ProbeGroup, runs: Runs, control: VariantEvidence | None
 ) -> GroupResult:
     evidence = runs.get(Variant("alone", (group,)))
     if evidence is None:
         return GroupResult(group, None, None, problem="its variant gave no steps")
-    fires, known_from = fires_of(plan, group, evidence, control)
+    fires, fires_from = fires_of(plan, group, evidence, control)
     cost = attribute(evidence, control, fires, plan.warmup)
     if not fires:
-        return GroupResult(
-            group,
-            None,
-            cost,
-            problem=_why_no_fires(plan, group, evidence),
-            never_fired=group.origin == "code",
-        )
+        problem = _why_no_fires(plan, group, evidence)
+        return GroupResult(group, None, cost, problem=problem, never_fired=group.origin == "code")
     problem = None
     if control is None:
         problem = "without the control nobody knows which compiles are its own"
-    elif cost.after_warmup < FEWEST_FIRES:
+    elif cost.after_warmup < MIN_FIRES:
         problem = f"it fired only {cost.after_warmup} times after warm-up"
-    return GroupResult(group, known_from, cost, _between(plan, group, fires, runs), problem)
+    return GroupResult(group, fires_from, cost, _between(plan, group, fires, runs), problem)
 
 
-def _between(
-    plan: Plan, group: Group, fires: Sequence[int], runs: Mapping[Variant, Evidence]
-) -> float | None:
+def _between(plan: Plan, group: ProbeGroup, fires: Sequence[int], runs: Runs) -> float | None:
     """What the group costs where it does not fire, from every variant it is on or off in."""
     on: list[Baseline] = []
     off: list[Baseline] = []
     for variant, evidence in runs.items():
         is_on = variant.kind == "configured" or group in variant.on
-        told = {step for item in evidence.groups for step in evidence.fires_of(item.name)}
-        quiet = quiet_samples(evidence, sorted(told.union(fires if is_on else ())), plan.warmup)
+        recorded = {step for item in evidence.groups for step in evidence.fires_of(item.name)}
+        quiet = quiet_samples(evidence, recorded.union(fires if is_on else ()), plan.warmup)
         found = baseline_of([(sample.number, sample.work_s) for sample in quiet], plan.steps)
         if found is not None:
             (on if is_on else off).append(found)
     return standing_cost(on, off)
 
 
-def _why_no_fires(plan: Plan, group: Group, evidence: Evidence) -> str:
+def _why_no_fires(plan: Plan, group: ProbeGroup, evidence: VariantEvidence) -> str:
     if group.origin != "code":
         return (
             f"no rhythm of {plan.every} steps stands out: a firing costs less than the noise, or "
@@ -121,17 +115,17 @@ def _why_no_fires(plan: Plan, group: Group, evidence: Evidence) -> str:
 
 
 def fires_of(
-    plan: Plan, group: Group, evidence: Evidence, control: Evidence | None
+    plan: Plan, group: ProbeGroup, evidence: VariantEvidence, control: VariantEvidence | None
 ) -> tuple[tuple[int, ...], FiresFrom | None]:
     """The steps in which a group fired, and how they are known.
 
-    The period is always known. Where it begins is told by the program for a group of its own; for
-    a template it is found: in the step times, else from the first compile the control has not.
+    The period is always known. Where it begins is recorded for a group of the code; for a template
+    it is found: in the step times, else from the first compile the control has not.
     """
-    told = evidence.fires_of(group.name)
-    if told:
-        return told, "told"
-    after = [sample for sample in evidence.samples if sample.number >= plan.warmup]
+    recorded = evidence.fires_of(group.name)
+    if recorded:
+        return recorded, "told"
+    after = evidence.after(plan.warmup)
     if not after:
         return (), None
     end = after[-1].number + 1
@@ -145,18 +139,15 @@ def fires_of(
     return tuple(range(compiled, end, plan.every)), "compiles"
 
 
-def _rhythm_begins(plan: Plan, evidence: Evidence) -> int | None:
+def _rhythm_begins(plan: Plan, evidence: VariantEvidence) -> int | None:
     """The first step after warm-up at which a rhythm of the plan's period stands out."""
-    after = [sample for sample in evidence.samples if sample.number >= plan.warmup]
+    after = evidence.after(plan.warmup)
     rhythm = find_offset([sample.work_s for sample in after], plan.every)
     return None if rhythm is None else after[rhythm.first].number
 
 
 def _collision(
-    plan: Plan,
-    results: Sequence[GroupResult],
-    runs: Mapping[Variant, Evidence],
-    control: Evidence | None,
+    plan: Plan, results: Sequence[GroupResult], runs: Runs, control: VariantEvidence | None
 ) -> Collision | None:
     variant = next((item for item in runs if item.kind == "collision"), None)
     if variant is None:
@@ -171,25 +162,21 @@ def _collision(
     return collide(together, [result.cost for result in results if result.cost is not None])
 
 
-def _periods(plan: Plan, runs: Mapping[Variant, Evidence]) -> tuple[Period, ...]:
+def _periods(plan: Plan, runs: Runs) -> tuple[Period, ...]:
     """The rhythms that no group explains: of the control, or of the only variant there is."""
     kind = "control" if any(item.kind != "configured" for item in runs) else "configured"
     variant = next((item for item in runs if item.kind == kind), None)
     if variant is None:
         return ()
-    after = [sample for sample in runs[variant].samples if sample.number >= plan.warmup]
-    found = find_periods([sample.wall_s - sample.analysis_s for sample in after])
-    periods: list[Period] = []
-    for rhythm in found:
-        places = rhythm.steps(len(after))
-        periods.append(
-            Period(
-                variant=variant.name,
-                every=rhythm.period,
-                first=after[rhythm.first].number,
-                count=rhythm.count,
-                extra_s=rhythm.extra_s,
-                compile_s=sum(after[place].compile_s for place in places),
-            )
+    after = runs[variant].after(plan.warmup)
+    return tuple(
+        Period(
+            variant=variant.name,
+            every=rhythm.period,
+            first=after[rhythm.first].number,
+            count=rhythm.count,
+            extra_s=rhythm.extra_s,
+            compile_s=sum(after[index].compile_s for index in rhythm.steps(len(after))),
         )
-    return tuple(periods)
+        for rhythm in find_periods([sample.wall_s - sample.analysis_s for sample in after])
+    )

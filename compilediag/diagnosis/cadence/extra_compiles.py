@@ -17,7 +17,7 @@ _NUMBERS = re.compile(r"0x[0-9a-f]+|\d{6,}")
 
 
 def extra_compiles(variant: Sequence[Compile], control: Sequence[Compile]) -> tuple[Compile, ...]:
-    """Attempts of `variant` without a counterpart in `control`, in time order."""
+    """Compiles of `variant` without a counterpart in `control`, in time order."""
     left, others = list(variant), list(control)
     for key in (_at_its_step, _for_its_reason):
         left, others = _unmatched(left, others, key)
@@ -43,20 +43,15 @@ def _unmatched(
 
 
 def _at_its_step(item: Compile) -> Hashable:
-    return _frame(item), item.step
+    return item.frame, item.forward, item.step
 
 
 def _for_its_reason(item: Compile) -> Hashable:
     reasons = item.recompile.reasons if item.recompile is not None else ()
     first = _NUMBERS.sub("#", _ENTRY.sub("", reasons[0])) if reasons else ""
-    return _frame(item), first
-
-
-def _frame(item: Compile) -> Hashable:
-    where = item.frame
-    return where.file, where.line, where.function, item.forward
+    return item.frame, item.forward, first
 
 
 def recompiles_among(compiles: Sequence[Compile]) -> int:
     """Those of them that a failed guard caused and that ended with guarded code."""
-    return sum(1 for item in compiles if item.recompile is not None and item.recompile.produced)
+    return sum(item.recompile is not None and item.recompile.produced for item in compiles)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -25,7 +26,7 @@ _ENVIRONMENT = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ProbeGroup:
     """One group of periodic work that the probe can move."""
 
     name: str
@@ -33,42 +34,40 @@ class Group:
     template: str | None = None
     """None for a group that is declared in the code."""
     own_every: int | None = None
-    """The program's own period; None where only the program knows it."""
+    """The program's own period; None for a template."""
     shift: int = 0
     """The program's number of a step minus ours; 0 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the user asked for: templates, and names of groups that the code declares."""
+class GroupSelection:
+    """The user's choice: templates, and names of groups that the code declares."""
 
-    templates: tuple[Group, ...] = ()
+    templates: tuple[ProbeGroup, ...] = ()
     names: tuple[str, ...] = ()
     """Empty: every group of the code."""
 
 
-def wanted_of(texts: Iterable[str], table: Mapping[str, str]) -> Wanted:
+def parse_groups(texts: Iterable[str], table: Mapping[str, str]) -> GroupSelection:
     """The groups of the command line and of pyproject.toml; the command line wins by name.
 
     Raises:
         UsageError: a text is neither NAME nor NAME=TEMPLATE, or a name is there twice.
     """
-    given = [_parsed(text) for text in texts]
-    names = [name for name, _ in given]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    options: list[tuple[str, str | None]] = []
+    for text in texts:
+        name, equals, template = text.partition("=")
+        options.append((_checked(name.strip(), text), template if equals else None))
+    counts = Counter(name for name, _ in options)
+    twice = next((name for name, count in counts.items() if count > 1), None)
     if twice is not None:
         raise UsageError(f"there are two groups named {twice!r}: give each a name of its own")
-    templates = {name: template for name, template in given if template is not None}
-    merged = {**{name: text for name, text in table.items() if name not in names}, **templates}
-    return Wanted(
+    merged = {name: template for name, template in table.items() if name not in counts}
+    merged.update((name, template) for name, template in options if template is not None)
+    return GroupSelection(
         templates=tuple(group_of(name, template) for name, template in merged.items()),
-        names=tuple(name for name, template in given if template is None),
+        names=tuple(name for name, template in options if template is None),
     )
-
-
-def _parsed(text: str) -> tuple[str, str | None]:
-    name, equals, template = text.partition("=")
-    return _checked(name.strip(), text), template if equals else None
 
 
 def _checked(name: str, text: str) -> str:
@@ -80,7 +79,7 @@ def _checked(name: str, text: str) -> str:
     return name
 
 
-def group_of(name: str, template: str) -> Group:
+def group_of(name: str, template: str) -> ProbeGroup:
     """The group of a template.
 
     Raises:
@@ -98,53 +97,51 @@ def group_of(name: str, template: str) -> Group:
             raise UsageError(
                 f"the template {template!r} of group {name!r} is not env:VARIABLE={{n}}"
             )
-        return Group(name, "environment", template)
-    _words_of(template, name)
-    return Group(name, "argument", template)
-
-
-def _words_of(template: str, name: str) -> list[str]:
+        return ProbeGroup(name, "environment", template)
     try:
-        return shlex.split(template)
+        shlex.split(template)
     except ValueError as error:
         raise UsageError(f"the template of group {name!r} cannot be read: {error}") from error
+    return ProbeGroup(name, "argument", template)
 
 
-def all_groups(wanted: Wanted, declared: Sequence[CadenceGroup]) -> tuple[Group, ...]:
-    """The groups to move: those of the code that were asked for, then those of the templates.
+def all_groups(
+    selection: GroupSelection, declared: Sequence[CadenceGroup]
+) -> tuple[ProbeGroup, ...]:
+    """The groups to move: those of the code that were selected, then those of the templates.
 
     Raises:
-        UsageError: a name is unknown or there twice, or two names share one variable.
+        UsageError: a name is unknown or there twice.
     """
     known = {group.name: group for group in declared}
-    for name in wanted.names:
+    for name in selection.names:
         if name not in known:
-            told = ", ".join(repr(item) for item in known) or "none"
+            listed = ", ".join(repr(item) for item in known) or "none"
             raise UsageError(
-                f"the code declares no group named {name!r}; it declares {told}. For a script that "
-                f"knows nothing of compilediag: {EXAMPLE}"
+                f"the code declares no group named {name!r}; it declares {listed}. For a script "
+                f"that does not use compilediag: {EXAMPLE}"
             )
-    for group in wanted.templates:
+    for group in selection.templates:
         if group.name in known:
             raise UsageError(
                 f"the code declares a group named {group.name!r} itself: leave the template of "
                 "that name away, or give it another name"
             )
-    chosen = [item for item in declared if not wanted.names or item.name in wanted.names]
-    own = tuple(Group(i.name, "code", None, i.own_every, i.shift or 0) for i in chosen)
-    return own + wanted.templates
+    names = selection.names or known
+    chosen = [item for item in declared if item.name in names]
+    own = tuple(ProbeGroup(i.name, "code", None, i.own_every, i.shift or 0) for i in chosen)
+    return own + selection.templates
 
 
 def with_argument(words: Sequence[str], template: str, period: int) -> tuple[str, ...]:
     """TARGET and its arguments with the template in place: an option that is there already gets
     the new value where it stands, any other is put at the end."""
     fixed = 2 if words and words[0] in ("-m", "-c") else 1
-    head, arguments = tuple(words[:fixed]), list(words[fixed:])
+    arguments = list(words[fixed:])
     parts = shlex.split(template)
     while parts:
         part = parts.pop(0)
-        takes_next = part.startswith("-") and "=" not in part and parts and HOLE in parts[0]
-        if takes_next:
+        if part.startswith("-") and "=" not in part and parts and HOLE in parts[0]:
             value = _filled(parts.pop(0), period)
             _replace(arguments, part, value, [part, value])
         elif HOLE in part and "=" in part:
@@ -153,7 +150,7 @@ def with_argument(words: Sequence[str], template: str, period: int) -> tuple[str
             _replace(arguments, key, value, [f"{key}={value}"])
         else:
             arguments.append(_filled(part, period))
-    return head + tuple(arguments)
+    return (*words[:fixed], *arguments)
 
 
 def _filled(text: str, period: int) -> str:
@@ -163,14 +160,14 @@ def _filled(text: str, period: int) -> str:
 def _replace(arguments: list[str], key: str, value: str, otherwise: list[str]) -> None:
     """Gives every `key VALUE` and `key=VALUE` the new value; adds `otherwise` when there is none.
 
-    Both spellings belong to one option only where the key is an option ("--every").
+    Both ways of writing belong to one option only where the key is an option ("--every").
     """
     found = False
-    for place, word in enumerate(arguments):
+    for index, word in enumerate(arguments):
         if word.startswith(f"{key}="):
-            arguments[place], found = f"{key}={value}", True
-        elif word == key and key.startswith("-") and place + 1 < len(arguments):
-            arguments[place + 1], found = value, True
+            arguments[index], found = f"{key}={value}", True
+        elif word == key and key.startswith("-") and index + 1 < len(arguments):
+            arguments[index + 1], found = value, True
     if not found:
         arguments += otherwise
 

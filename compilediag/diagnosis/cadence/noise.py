@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 
-FEWEST = 4
+MIN_QUIET = 4
 """Quiet steps below which nothing can be compared."""
 
 SIGMAS = 3.0
@@ -20,14 +20,14 @@ SIGMAS = 3.0
 DRIFT = 0.05
 """Two processes that do the same work may differ by this share from first step to last."""
 
-FEWEST_PROCESSES = 3
-"""Processes without which a slower machine cannot be told from a slower program."""
+MIN_PROCESSES = 3
+"""Processes without which a slower machine cannot be distinguished from a slower program."""
 
 _MAD_TO_SIGMA = 1.4826
 _MEDIAN_ERROR = 1.2533
 """Standard error of a median, in those of a mean, for normal noise."""
 
-_LEAST_SHARE = 0.002
+_MIN_SPREAD = 0.002
 """Of the median: no clock and no machine is steadier."""
 
 
@@ -40,9 +40,9 @@ class Baseline:
     """Of the steps, in order."""
     values: tuple[float, ...]
     reach: int
-    """How many steps before and after are near."""
+    """How far before and after a step others are near."""
     median: float
-    spread: float
+    spread: float = 0.0
     """Standard deviation from what is usual nearby, estimated from the median deviation."""
 
     @property
@@ -50,8 +50,16 @@ class Baseline:
         return len(self.values)
 
     def excess(self, step: int, value: float) -> float:
-        """By how much `value` is more than the quiet steps near `step`."""
-        return value - _usual(self.numbers, self.values, self.reach, step, self.median)
+        """By how much `value` is more than the median of the quiet steps near `step`, its own left
+        out; more than that of all of them where few are near."""
+        begin = bisect_left(self.numbers, step - self.reach)
+        end = bisect_right(self.numbers, step + self.reach)
+        near = [self.values[i] for i in range(begin, end) if self.numbers[i] != step]
+        return value - (median(near) if len(near) >= MIN_QUIET else self.median)
+
+    def median_excess(self, steps: Iterable[tuple[int, float]]) -> float:
+        """The median excess of some steps, as number and seconds."""
+        return median(self.excess(step, value) for step, value in steps)
 
     def bound(self, count: int) -> float:
         """The largest median excess of `count` steps that noise alone explains."""
@@ -61,25 +69,14 @@ class Baseline:
 
 def baseline_of(steps: Sequence[tuple[int, float]], reach: int) -> Baseline | None:
     """The baseline of quiet steps, given as number and seconds in order; None for fewer than
-    `FEWEST`."""
-    if len(steps) < FEWEST:
+    `MIN_QUIET`."""
+    if len(steps) < MIN_QUIET:
         return None
-    numbers, values = tuple(n for n, _ in steps), tuple(value for _, value in steps)
-    middle = median(values)
-    deviation = median(
-        abs(value - _usual(numbers, values, reach, number, middle)) for number, value in steps
-    )
-    spread = max(_MAD_TO_SIGMA * deviation, _LEAST_SHARE * middle, 1e-7)
-    return Baseline(numbers, values, reach, middle, spread)
-
-
-def _usual(
-    numbers: Sequence[int], values: Sequence[float], reach: int, step: int, otherwise: float
-) -> float:
-    """The median of the values near a step, its own left out; `otherwise` where they are few."""
-    begin, end = bisect_left(numbers, step - reach), bisect_right(numbers, step + reach)
-    near = [values[place] for place in range(begin, end) if numbers[place] != step]
-    return median(near) if len(near) >= FEWEST else otherwise
+    numbers, values = zip(*steps, strict=True)
+    level = Baseline(numbers, values, reach, median(values))
+    deviation = median(abs(level.excess(number, value)) for number, value in steps)
+    spread = max(_MAD_TO_SIGMA * deviation, _MIN_SPREAD * level.median, 1e-7)
+    return replace(level, spread=spread)
 
 
 def standing_cost(on: Sequence[Baseline], off: Sequence[Baseline]) -> float | None:
@@ -88,7 +85,7 @@ def standing_cost(on: Sequence[Baseline], off: Sequence[Baseline]) -> float | No
     The fastest of the first is compared with the slowest of the second, so that a machine that was
     busy for a while makes no cost. None within the noise, or where there are fewer than three.
     """
-    if not on or not off or len(on) + len(off) < FEWEST_PROCESSES:
+    if not on or not off or len(on) + len(off) < MIN_PROCESSES:
         return None
     low, high = min(on, key=lambda b: b.median), max(off, key=lambda b: b.median)
     own = math.hypot(low.spread / math.sqrt(low.count), high.spread / math.sqrt(high.count))

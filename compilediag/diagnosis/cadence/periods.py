@@ -10,29 +10,29 @@ machine that is slower for a while.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import fmean, median
 
 CHANCE = 0.01
 """Probability that noise is named, at most."""
 
-FEWEST_HITS = 4
+MIN_HITS = 4
 """Steps of an unknown rhythm that stand out; three alone are evenly spaced too often."""
 
-FEWEST_KNOWN_HITS = 3
+MIN_KNOWN_HITS = 3
 """The same for a rhythm whose period is known."""
 
-LEAST_SHARE_OF_HITS = 0.6
+MIN_SHARE_OF_HITS = 0.6
 """Fewer of its steps do not make a rhythm, however many they are."""
 
-LEAST_EXTRA = 0.05
+MIN_EXTRA = 0.05
 """A step that is longer by a smaller share than this is no spike."""
 
-MOST_PERIODS = 4
+MAX_PERIODS = 4
 
-MOST_STEPS = 3_000
+MAX_STEPS = 3_000
 """Later steps are left out: the work grows with the square of their number."""
 
 
@@ -47,146 +47,141 @@ class Rhythm:
     extra_s: float
     """By how much those are longer than the steps around them, in the median."""
 
-    def steps(self, until: int) -> tuple[int, ...]:
+    def steps(self, until: int) -> range:
         """The steps of the rhythm before `until`."""
-        return tuple(range(self.first, until, self.period))
+        return range(self.first, until, self.period)
 
 
 def longest_period(steps: int) -> int:
     """The longest period that can be found among so many steps."""
-    return min(steps, MOST_STEPS) // FEWEST_HITS
+    return min(steps, MAX_STEPS) // MIN_HITS
 
 
 def find_periods(values_s: Sequence[float]) -> list[Rhythm]:
-    """The rhythms of the spikes, the plainest first; positions count from 0.
+    """The rhythms of the spikes, the clearest first; positions count from 0.
 
     Two rhythms may share steps: those of the first are left open for the second.
     """
-    values_s = values_s[:MOST_STEPS]
+    values_s = values_s[:MAX_STEPS]
     periods = range(2, longest_period(len(values_s)) + 1)
+    candidates = [(period, offset) for period in periods for offset in range(period)]
     found: list[Rhythm] = []
     explained: set[int] = set()
-    while len(found) < MOST_PERIODS:
-        tried = [(period, offset) for period in periods for offset in range(period)]
-        best = _plainest(values_s, tried, explained, FEWEST_HITS)
+    while len(found) < MAX_PERIODS:
+        best = _clearest(values_s, candidates, explained, MIN_HITS)
         if best is None:
-            return found
+            break
         best = _shortest(best, values_s, explained)
         found.append(best)
-        explained |= set(best.steps(len(values_s)))
+        explained.update(best.steps(len(values_s)))
     return found
 
 
 def find_offset(values_s: Sequence[float], period: int) -> Rhythm | None:
-    """Where a rhythm of a known period begins; None when no place of it stands out."""
-    values_s = values_s[:MOST_STEPS]
-    tried = [(period, offset) for offset in range(min(period, len(values_s)))]
-    return _plainest(values_s, tried, set(), FEWEST_KNOWN_HITS) if period > 1 else None
+    """Where a rhythm of a known period begins; None when no offset of it stands out."""
+    values_s = values_s[:MAX_STEPS]
+    candidates = [(period, offset) for offset in range(min(period, len(values_s)))]
+    return _clearest(values_s, candidates, set(), MIN_KNOWN_HITS) if period > 1 else None
 
 
-def _plainest(
+def _clearest(
     values_s: Sequence[float],
-    tried: Sequence[tuple[int, int]],
+    candidates: Sequence[tuple[int, int]],
     explained: set[int],
-    fewest: int,
+    min_hits: int,
 ) -> Rhythm | None:
     """The rhythm least likely by chance; None when chance may have made it."""
     best: tuple[float, Rhythm] | None = None
-    leading = _Leading(values_s, explained)
-    for period, offset in tried:
-        places = [p for p in range(offset, len(values_s), period) if p not in explained]
-        hits = [place for place in places if leading.leads(place, period)]
-        if len(hits) < max(fewest, LEAST_SHARE_OF_HITS * len(places)):
+    series = _Series(values_s, explained)
+    for period, offset in candidates:
+        steps = [i for i in range(offset, len(values_s), period) if i not in explained]
+        hits = [index for index in steps if series.leads(index, period)]
+        if len(hits) < max(min_hits, MIN_SHARE_OF_HITS * len(steps)):
             continue
-        each = fmean(1 / leading.rivals(place, period) for place in places)
-        chance = _chance(len(places), len(hits), each) * len(tried)
+        each = fmean(1 / series.rivals(series.window(index, period)) for index in steps)
+        chance = _chance(len(steps), len(hits), each) * len(candidates)
         if chance <= CHANCE and (best is None or chance < best[0]):
-            rhythm = leading.rhythm(period, offset, hits)
-            if rhythm.extra_s >= LEAST_EXTRA * median(values_s):
-                best = chance, rhythm
+            extra_s = median(series.excess(index, period) for index in hits)
+            if extra_s >= MIN_EXTRA * median(values_s):
+                best = chance, Rhythm(period, offset, len(hits), extra_s)
     return best[1] if best is not None else None
 
 
-class _Leading:
-    """Which steps are the longest of those around them, and by how much."""
+class _Series:
+    """Which steps are the longest of those around them, and by how much; explained steps do not
+    count."""
 
-    def __init__(self, values_s: Sequence[float], explained: set[int]) -> None:
+    def __init__(self, values_s: Sequence[float], explained: Collection[int]) -> None:
+        size = len(values_s)
         self._values = values_s
         self._explained = explained
-        before = _nearest_as_long(values_s, explained)
-        after = _nearest_as_long(values_s[::-1], {len(values_s) - 1 - p for p in explained})
-        self._before = before
-        self._after = [len(values_s) - 1 - place for place in reversed(after)]
-        open_before = accumulate(place not in explained for place in range(len(values_s)))
-        self._open = [0, *open_before]
+        self._before = _nearest_as_long(values_s, explained)
+        mirrored = _nearest_as_long(values_s[::-1], {size - 1 - i for i in explained})
+        self._after = [size - 1 - index for index in reversed(mirrored)]
+        self._open = [0, *accumulate(index not in explained for index in range(size))]
 
-    def leads(self, place: int, period: int) -> bool:
-        """Whether the step is the longest of the `period` steps around it."""
-        window = self._window(place, period)
-        alone = self.rivals(place, period) < 2
-        return not alone and self._before[place] < window.start <= window.stop <= self._after[place]
-
-    def rivals(self, place: int, period: int) -> int:
-        """How many steps of the window are not explained, its own included."""
-        window = self._window(place, period)
-        return self._open[window.stop] - self._open[window.start]
-
-    def rhythm(self, period: int, offset: int, hits: Sequence[int]) -> Rhythm:
-        extra = [self._values[place] - median(self._around(place, period)) for place in hits]
-        return Rhythm(period, offset, len(hits), median(extra))
-
-    def _around(self, place: int, period: int) -> list[float]:
-        window = self._window(place, period)
-        others = [p for p in window if p != place and p not in self._explained]
-        return [self._values[p] for p in others]
-
-    def _window(self, place: int, period: int) -> range:
-        """At an end of the series it is moved in."""
-        begin = min(max(0, place - period // 2), max(0, len(self._values) - period))
+    def window(self, index: int, period: int) -> range:
+        """The `period` steps around one; at an end of the series they are moved in."""
+        begin = min(max(0, index - period // 2), max(0, len(self._values) - period))
         return range(begin, min(begin + period, len(self._values)))
 
+    def rivals(self, window: range) -> int:
+        """How many steps of the window are not explained."""
+        return self._open[window.stop] - self._open[window.start]
 
-def _nearest_as_long(values_s: Sequence[float], explained: set[int]) -> list[int]:
+    def leads(self, index: int, period: int) -> bool:
+        """Whether the step is the longest of its window, and not the only one in it."""
+        window = self.window(index, period)
+        leads = self._before[index] < window.start <= window.stop <= self._after[index]
+        return leads and self.rivals(window) >= 2
+
+    def excess(self, index: int, period: int) -> float:
+        """By how much the step is longer than the others of its window, in the median."""
+        others = (i for i in self.window(index, period) if i != index and i not in self._explained)
+        return self._values[index] - median(self._values[i] for i in others)
+
+
+def _nearest_as_long(values_s: Sequence[float], explained: Collection[int]) -> list[int]:
     """For each position the last one before it that is as long or longer; -1 when there is none."""
     found: list[int] = []
     waiting: list[int] = []
-    for place, value in enumerate(values_s):
+    for index, value in enumerate(values_s):
         while waiting and values_s[waiting[-1]] < value:
             waiting.pop()
         found.append(waiting[-1] if waiting else -1)
-        if place not in explained:
-            waiting.append(place)
+        if index not in explained:
+            waiting.append(index)
     return found
 
 
-def _chance(places: int, hits: int, probability: float) -> float:
+def _chance(steps: int, hits: int, probability: float) -> float:
     """Probability that at least so many steps lead, when each does with `probability`."""
-    miss = 1 - probability
     return sum(
-        math.comb(places, k) * probability**k * miss ** (places - k)
-        for k in range(hits, places + 1)
+        math.comb(steps, k) * probability**k * (1 - probability) ** (steps - k)
+        for k in range(hits, steps + 1)
     )
 
 
 def _shortest(rhythm: Rhythm, values_s: Sequence[float], explained: set[int]) -> Rhythm:
     """The rhythm, or one of a fraction of its period whose other steps are all explained: two
     rhythms of 4 and 6 leave every second step of the one of 6 to itself."""
+    own = set(rhythm.steps(len(values_s)))
     for period in range(2, rhythm.period):
         if rhythm.period % period:
             continue
-        shorter = Rhythm(period, rhythm.first % period, rhythm.count, rhythm.extra_s)
-        added = set(shorter.steps(len(values_s))) - set(rhythm.steps(len(values_s)))
+        shorter = replace(rhythm, period=period, first=rhythm.first % period)
+        added = set(shorter.steps(len(values_s))) - own
         if added <= explained and _adds_up(added, rhythm.extra_s, values_s, explained):
             return shorter
     return rhythm
 
 
 def _adds_up(
-    shared: Iterable[int], extra_s: float, values_s: Sequence[float], explained: set[int]
+    shared: Collection[int], extra_s: float, values_s: Sequence[float], explained: set[int]
 ) -> bool:
     """Where two rhythms meet, both are paid."""
-    both = [values_s[place] for place in shared]
-    single = [values_s[place] for place in explained - set(shared)]
+    both = [values_s[index] for index in shared]
+    single = [values_s[index] for index in explained.difference(shared)]
     if len(both) < 2 or len(single) < 2:
         return False
     return median(both) - median(single) >= extra_s / 2

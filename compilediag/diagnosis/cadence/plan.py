@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from compilediag.diagnosis.cadence.groups import Group
+from compilediag.diagnosis.cadence.groups import ProbeGroup
 from compilediag.errors import UsageError
 
 VariantKind = Literal["configured", "control", "alone", "collision"]
 
-STEPS = 60
-"""Steps of every variant when nobody says how many."""
+DEFAULT_STEPS = 60
+"""Steps of every variant unless the user sets another number."""
 
-FEWEST_FIRES = 3
-MOST_FIRES = 8
+MIN_FIRES = 3
+MAX_FIRES = 8
 """Firings of each group after warm-up: one first hit, and enough later ones for a median."""
 
 QUIET = 3
 """Steps that do not fire between warm-up and the first firing, and between two firings."""
 
 OFF_TEMPLATE = 10_000_000
-"""A period beyond the last step: what "off" is for a program that knows periods only."""
+"""A period beyond the last step: "off" for a program that takes a period only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Plan:
     every: int
     first: int
 
-    def setting(self, group: Group) -> str:
+    def setting(self, group: ProbeGroup) -> str:
         """What moves a group of the code: a period and an offset in the program's own steps."""
         return f"{self.every}+{(self.first + group.shift) % self.every}"
 
@@ -45,7 +45,7 @@ class Variant:
     """One run of the program: these groups fire, every other one is off."""
 
     kind: VariantKind
-    on: tuple[Group, ...] = ()
+    on: tuple[ProbeGroup, ...] = ()
 
     @property
     def name(self) -> str:
@@ -56,56 +56,49 @@ class Variant:
 def make_plan(steps: int, warmup: int) -> Plan:
     """The plan for a program that makes so many steps.
 
-    The more room there is, the more often groups fire, up to `MOST_FIRES`.
+    The more room there is, the more often groups fire, up to `MAX_FIRES`.
 
     Raises:
-        UsageError: there is no room for `FEWEST_FIRES` firings after the warm-up.
+        UsageError: there is no room for `MIN_FIRES` firings after the warm-up.
     """
     shortest = warmup + QUIET
-    for fires in range(MOST_FIRES, FEWEST_FIRES - 1, -1):
+    for fires in range(MAX_FIRES, MIN_FIRES - 1, -1):
         # A program that counts from 0 fires at multiples of the period: the last one must fit too.
         every = (steps - 1) // fires
         if every >= shortest + 1:
             return Plan(steps, warmup, every, min(shortest, every - 1))
-    raise UsageError(_too_few(steps, warmup))
-
-
-def fewest_steps(warmup: int) -> int:
-    """Steps that a program must make to be probed."""
-    return FEWEST_FIRES * (warmup + QUIET + 1) + 1
-
-
-def _too_few(steps: int, warmup: int) -> str:
-    wanted = fewest_steps(warmup)
     if steps == 0:
-        return (
+        raise UsageError(
             "no step was seen in the configured run, so nothing can be moved between steps: mark "
             "them with cd.step(), or see docs/python_api.md for what counts as a step"
         )
-    return (
-        f"the program made {steps} steps, the first {warmup} of them warm-up: {wanted} steps are "
-        f"needed for every group to fire {FEWEST_FIRES} times after it. Let it make more, with "
-        "--steps and with its own option for the number of steps"
+    raise UsageError(
+        f"the program made {steps} steps, the first {warmup} of them warm-up: {min_steps(warmup)} "
+        f"steps are needed for every group to fire {MIN_FIRES} times after it. Let it make more, "
+        "with --steps and with its own option for the number of steps"
     )
 
 
-def variants_of(groups: Sequence[Group]) -> tuple[Variant, ...]:
+def min_steps(warmup: int) -> int:
+    """Steps that a program must make to be probed."""
+    return MIN_FIRES * (warmup + QUIET + 1) + 1
+
+
+def variants_of(groups: Sequence[ProbeGroup]) -> tuple[Variant, ...]:
     """What runs after the configured variant, in order. With one group there is no collision."""
     if not groups:
         return ()
-    alone = tuple(Variant("alone", (group,)) for group in groups)
+    alone = (Variant("alone", (group,)) for group in groups)
     together = (Variant("collision", tuple(groups)),) if len(groups) > 1 else ()
     return (Variant("control"), *alone, *together)
 
 
-def settled_warmup(compiled_steps: Sequence[int], steps: int, told: int | None) -> int:
-    """Leading steps that are not like the others: those that compile, and the one after.
-
-    `told` is the user's number. A program that compiles in every step is not all warm-up.
-    """
-    if told is not None:
-        return told
-    compiled, leading = frozenset(compiled_steps), 0
+def warmup_steps(compiled: Iterable[int], steps: int, configured: int | None) -> int:
+    """Leading steps that are not like the others: as configured by the user, else those that
+    compile, and the one after. A program that compiles in every step is not all warm-up."""
+    if configured is not None:
+        return configured
+    compiled, leading = frozenset(compiled), 0
     while leading in compiled:
         leading += 1
     return min(leading + 1, max(2, steps // 4))

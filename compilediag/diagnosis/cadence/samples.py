@@ -1,4 +1,4 @@
-"""What one variant's run tells: its steps as the probe compares them, its compiles, its firings."""
+"""The evidence of one variant: its steps as the probe compares them, its compiles, its firings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PHASES = ("data_wait", "forward", "backward", "optimizer", "spans")
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class StepSample:
     """One finished step, in seconds."""
 
     number: int
@@ -34,12 +34,16 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class VariantEvidence:
     """The lead process of one variant."""
 
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[StepSample, ...] = ()
     compiles: tuple[Compile, ...] = ()
     groups: tuple[CadenceGroup, ...] = ()
+
+    def after(self, warmup: int) -> list[StepSample]:
+        """The steps after warm-up."""
+        return [sample for sample in self.samples if sample.number >= warmup]
 
     def fires_of(self, name: str) -> tuple[int, ...]:
         """The finished steps in which a group of the code fired."""
@@ -47,7 +51,7 @@ class Evidence:
         found = next((group for group in self.groups if group.name == name), None)
         return tuple(step for step in found.fires if step in finished) if found else ()
 
-    def without_syncs(self) -> Evidence:
+    def without_syncs(self) -> VariantEvidence:
         """The same where synchronisations were not measured, or not all of them."""
         samples = tuple(replace(sample, sync_s=None) for sample in self.samples)
         return replace(self, samples=samples)
@@ -57,15 +61,15 @@ class Evidence:
         return tuple(sorted({item.step for item in self.compiles}))
 
 
-def evidence_of(timeline: Timeline) -> Evidence:
-    """The evidence of one run: that of the process its step times are told from."""
+def evidence_of(timeline: Timeline) -> VariantEvidence:
+    """The evidence of one run: that of its lead process."""
     process = timeline.lead
     analysis_s: dict[int, float] = {}
     for item in timeline.recompiles:
         if item.process == process:
             analysis_s[item.step] = analysis_s.get(item.step, 0.0) + item.analysis_s
     reads = {item.step: item for item in timeline.syncs if item.process == process}
-    return Evidence(
+    return VariantEvidence(
         samples=tuple(
             _sample(step, analysis_s.get(step.number, 0.0), reads.get(step.number))
             for step in timeline.steps
@@ -76,15 +80,9 @@ def evidence_of(timeline: Timeline) -> Evidence:
     )
 
 
-def _sample(step: Step, analysis_s: float, reads: SyncSample | None) -> Sample:
-    measured = {
-        "data_wait": step.data_wait_s,
-        "forward": step.forward_s,
-        "backward": step.backward_s,
-        "optimizer": step.optimizer_s,
-        "spans": step.spans_s,
-    }
-    phases = {name: value for name in PHASES if (value := measured[name]) is not None}
+def _sample(step: Step, analysis_s: float, reads: SyncSample | None) -> StepSample:
+    measured: dict[str, float | None] = {name: getattr(step, f"{name}_s") for name in PHASES}
+    phases = {name: seconds for name, seconds in measured.items() if seconds is not None}
     phases["rest"] = max(0.0, step.wall_s - sum(phases.values()))
     if analysis_s:
         # It lies where torch compiles, which is what makes a phase the longest of such a step.
@@ -92,9 +90,9 @@ def _sample(step: Step, analysis_s: float, reads: SyncSample | None) -> Sample:
         phases[longest] = max(0.0, phases[longest] - analysis_s)
     noting_s = dict(reads.noting_s) if reads is not None else {}
     for name, seconds in noting_s.items():
-        place = name if name in phases else "rest"
-        phases[place] = max(0.0, phases[place] - seconds)
-    return Sample(
+        phase = name if name in phases else "rest"
+        phases[phase] = max(0.0, phases[phase] - seconds)
+    return StepSample(
         number=step.number,
         wall_s=step.wall_s,
         compile_s=step.compile_s,

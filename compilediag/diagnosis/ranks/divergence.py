@@ -7,20 +7,26 @@ in the next collective, or runs collectives in another order and hangs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from statistics import median
 
-from compilediag.diagnosis.ranks.fingerprint import ASPECTS, RankFingerprint, brief_of, values_of
+from compilediag.diagnosis.ranks.fingerprint import (
+    ASPECTS,
+    RankFingerprint,
+    fingerprint_of,
+    values_of,
+)
 from compilediag.diagnosis.ranks.summary import RankSummary
 
 SHOWN = 5
 """Most differences named of one group of ranks."""
 
-GROUPS_KEPT = 200
-"""Most groups of ranks told of one aspect."""
+MAX_GROUPS = 200
+"""Most groups of ranks listed of one aspect."""
 
-STRAGGLERS_KEPT = 16
+MAX_STRAGGLERS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,7 @@ class Divergence:
     """Ranks that differ from most of the others in one respect."""
 
     aspect: str
-    """"compile_ids", "cache_hits", "recompile_causes", "graph_breaks", "collectives"."""
+    """One of `ASPECTS`."""
     ranks: tuple[int, ...]
     """Those that differ, all in the same way."""
     like_rank: int
@@ -54,7 +60,7 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RankComparison:
     """The ranks of one run, compared."""
 
     ranks: tuple[RankFingerprint, ...]
@@ -64,118 +70,93 @@ class Comparison:
     stragglers: tuple[Straggler, ...]
     """Slowest first; ranks slower than the median only."""
     left_out: int = 0
-    """Groups of ranks that differ and are not told."""
+    """Groups of ranks that differ and are not listed."""
     differing: int = 0
-    """Ranks that differ in any respect, those that are not told included."""
+    """Ranks that differ in any respect, those that are not listed included."""
 
 
 SummaryOf = Callable[[int], RankSummary]
-"""The summary of a rank, which is asked for when it is named."""
+"""The summary of a rank, called for those that are named."""
 
 
-def compare_ranks(summaries: Iterable[RankSummary], expected: int | None) -> Comparison:
+def compare_ranks(summaries: Iterable[RankSummary], expected: int | None) -> RankComparison:
     """Every rank against what most ranks do; `expected` is the world size, where it is known."""
     by_rank = {summary.rank: summary for summary in summaries}
-    return compare_briefs(map(brief_of, by_rank.values()), expected, by_rank.__getitem__)
-
-
-def compare_briefs(
-    briefs: Iterable[RankFingerprint], expected: int | None, summary_of: SummaryOf
-) -> Comparison:
-    """The same, where only the ranks that are named are summarised."""
-    ranks = tuple(
-        sorted((item for item in briefs if item.rank is not None), key=lambda item: item.rank or 0)
+    return compare_fingerprints(
+        map(fingerprint_of, by_rank.values()), expected, by_rank.__getitem__
     )
-    present = {item.rank for item in ranks}
+
+
+def compare_fingerprints(
+    fingerprints: Iterable[RankFingerprint], expected: int | None, summary_of: SummaryOf
+) -> RankComparison:
+    """The same, where only the ranks that are named are summarised."""
+    by_rank = {item.rank: item for item in fingerprints if item.rank is not None}
+    by_rank = {rank: by_rank[rank] for rank in sorted(by_rank)}
     found: list[Divergence] = []
     differing: set[int] = set()
     left_out = 0
-    for aspect in range(len(ASPECTS)):
-        groups, usual = _groups(ranks, aspect)
-        for members in groups:
-            differing.update(members)
-        told = groups[:GROUPS_KEPT]
-        left_out += len(groups) - len(told)
-        split = _orders if ASPECTS[aspect] == "collectives" else _sets
-        found += [_divergence(aspect, members, usual, summary_of, split) for members in told]
-    return Comparison(
-        ranks=ranks,
-        missing=tuple(sorted(set(range(expected or 0)) - present)),
+    for index, aspect in enumerate(ASPECTS):
+        groups: dict[bytes, list[int]] = {}
+        for rank, item in by_rank.items():
+            groups.setdefault(item.digests[index], []).append(rank)
+        # The largest group is right, the lowest of equals.
+        usual, *others = sorted(groups.values(), key=lambda ranks: (-len(ranks), ranks[0])) or [[]]
+        others.sort()
+        for ranks in others:
+            differing.update(ranks)
+        left_out += max(0, len(others) - MAX_GROUPS)
+        for ranks in others[:MAX_GROUPS]:
+            here, there = (values_of(summary_of(each[0]))[index] for each in (ranks, usual))
+            split = _first_difference if aspect == "collectives" else _differences
+            found.append(_divergence(aspect, ranks, usual[0], *split(here, there)))
+    return RankComparison(
+        ranks=tuple(by_rank.values()),
+        missing=tuple(sorted(set(range(expected or 0)).difference(by_rank))),
         divergences=tuple(found),
-        stragglers=_stragglers(ranks),
+        stragglers=_stragglers(by_rank),
         left_out=left_out,
         differing=len(differing),
     )
 
 
-_Split = Callable[[tuple[str, ...], tuple[str, ...]], tuple[list[str], list[str]]]
-
-
-def _groups(ranks: Sequence[RankFingerprint], aspect: int) -> tuple[list[list[int]], int]:
-    """Ranks that do not do what most do, in groups that do the same; and the lowest of the most.
-
-    The largest group is right, the lowest of equals.
-    """
-    groups: dict[bytes, list[int]] = {}
-    for item in ranks:
-        groups.setdefault(item.digests[aspect], []).append(item.rank or 0)
-    if len(groups) < 2:
-        return [], 0
-    usual = max(groups, key=lambda value: (len(groups[value]), -groups[value][0]))
-    return [members for value, members in groups.items() if value != usual], groups[usual][0]
-
-
 def _divergence(
-    aspect: int, members: Sequence[int], usual: int, summary_of: SummaryOf, split: _Split
+    aspect: str, ranks: Sequence[int], like_rank: int, here: Sequence[str], there: Sequence[str]
 ) -> Divergence:
-    value, most = (values_of(summary_of(rank))[aspect] for rank in (members[0], usual))
-    here, there = split(value, most)
+    more = max(0, len(here) - SHOWN) + max(0, len(there) - SHOWN)
     return Divergence(
-        ASPECTS[aspect],
-        tuple(members),
-        usual,
-        tuple(here[:SHOWN]),
-        tuple(there[:SHOWN]),
-        max(0, len(here) - SHOWN) + max(0, len(there) - SHOWN),
+        aspect, tuple(ranks), like_rank, tuple(here[:SHOWN]), tuple(there[:SHOWN]), more
     )
 
 
-def _sets(value: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], list[str]]:
+def _differences(value: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], list[str]]:
     here, there = Counter(value), Counter(usual)
     return list((here - there).elements()), list((there - here).elements())
 
 
-def _orders(value: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """The first place at which the order differs: what follows is a consequence."""
-    for place, (here, there) in enumerate(zip(value, usual, strict=False), start=1):
-        if here != there:
-            return [f"collective {place} is {here}"], [f"collective {place} is {there}"]
-    shorter = min(len(value), len(usual))
-    longer = value if len(value) > shorter else usual
-    told = [f"collective {shorter + 1} is {longer[shorter]}"]
-    return (told, []) if longer is value else ([], told)
+def _first_difference(
+    value: tuple[str, ...], usual: tuple[str, ...]
+) -> tuple[list[str], list[str]]:
+    """Where the order differs first: what follows is a consequence."""
+    for number, names in enumerate(zip_longest(value, usual), start=1):
+        if names[0] != names[1]:
+            here, there = ([f"collective {number} is {name}"] if name else [] for name in names)
+            return here, there
+    return [], []
 
 
-def _stragglers(ranks: Sequence[RankFingerprint]) -> tuple[Straggler, ...]:
+def _stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[Straggler, ...]:
     """By the time of a step where it was measured, else by the seconds of all compiles."""
-    steps = [
-        (item.rank or 0, item.step_median_s) for item in ranks if item.step_median_s is not None
-    ]
-    if len(steps) > 1:
-        return _ranked("step", steps)
-    return _ranked("compile", [(item.rank or 0, item.compile_s) for item in ranks])
-
-
-def _ranked(what: str, times: Sequence[tuple[int, float]]) -> tuple[Straggler, ...]:
+    what = "step"
+    times = {r: item.step_median_s for r, item in by_rank.items() if item.step_median_s is not None}
     if len(times) < 2:
-        return ()
-    usual = median(seconds for _, seconds in times)
+        what, times = "compile", {rank: item.compile_s for rank, item in by_rank.items()}
+    usual = median(times.values()) if len(times) > 1 else 0.0
     if usual <= 0:
         return ()
     slow = [
         Straggler(rank, what, seconds, seconds / usual)
-        for rank, seconds in times
+        for rank, seconds in times.items()
         if seconds > usual
     ]
-    slow.sort(key=lambda each: (-each.seconds, each.rank))
-    return tuple(slow[:STRAGGLERS_KEPT])
+    return tuple(sorted(slow, key=lambda item: (-item.seconds, item.rank))[:MAX_STRAGGLERS])

@@ -1,6 +1,6 @@
-"""Which ranks of a run its receipt tells one by one, where it cannot tell all of them. Pure.
+"""Which ranks of a run its receipt lists one by one, where it cannot list all of them. Pure.
 
-Counts of two receipts of one lane are compared, so as many ranks are told of each run as there is
+Counts of two receipts of one lane are compared, so as many ranks are listed of each run as there is
 room for: those that stand for others first, then the lowest.
 """
 
@@ -11,73 +11,66 @@ from dataclasses import dataclass
 
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 
-RANKS_TOLD = 256
-"""Most ranks that are told one by one."""
+MAX_RANKS = 256
+"""Most ranks that are listed one by one."""
 
-EVENTS_TOLD = 200_000
+MAX_EVENTS = 200_000
 """Most events of them together."""
 
-FEWEST_TOLD = 64
-"""Ranks that are told however many events they have."""
+MIN_RANKS = 64
+"""Ranks that are listed however many events they have."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RankSelection:
     """The choice."""
 
-    places: frozenset[int]
-    """Places in the briefs of those that are told."""
-    otherwise: int
-    """Ranks left out that do what no told rank does."""
+    indexes: frozenset[int]
+    """Those of the fingerprints that are listed."""
+    unlike: int
+    """Ranks left out that do what no listed rank does."""
 
 
 def has_room(ranks: int, events: int) -> bool:
-    """Whether all of so many ranks with so many events are told."""
-    return ranks <= FEWEST_TOLD or (ranks <= RANKS_TOLD and events <= EVENTS_TOLD)
+    """Whether all of so many ranks with so many events are listed."""
+    return ranks <= MIN_RANKS or (ranks <= MAX_RANKS and events <= MAX_EVENTS)
 
 
-def told_of(briefs: Sequence[RankFingerprint]) -> Told | None:
-    """Which of the briefs are told; None where all of them are."""
-    if has_room(len(briefs), sum(item.events for item in briefs)):
+def select_ranks(ranks: Sequence[RankFingerprint]) -> RankSelection | None:
+    """Which of the ranks are listed; None where all of them are."""
+    if has_room(len(ranks), sum(item.events for item in ranks)):
         return None
-    chosen: dict[int, None] = {}
+    chosen: set[int] = set()
     events = 0
-    for place in _in_order(briefs):
-        if len(chosen) >= RANKS_TOLD:
+    for index in _in_order(ranks)[:MAX_RANKS]:
+        events += ranks[index].events
+        if events > MAX_EVENTS and len(chosen) >= MIN_RANKS:
             break
-        events += briefs[place].events
-        if events > EVENTS_TOLD and len(chosen) >= FEWEST_TOLD:
-            break
-        chosen[place] = None
-    if len(chosen) == len(briefs):
+        chosen.add(index)
+    if len(chosen) == len(ranks):
         return None
-    shown = {briefs[place].behaviour for place in chosen}
-    return Told(frozenset(chosen), sum(item.behaviour not in shown for item in briefs))
+    shown = {ranks[index].behaviour for index in chosen}
+    return RankSelection(frozenset(chosen), sum(item.behaviour not in shown for item in ranks))
 
 
-def lead_of(briefs: Sequence[RankFingerprint]) -> int | None:
-    """The place of the rank whose steps are told, by the rule of `Timeline.lead`."""
-    places = [place for place, item in enumerate(briefs) if item.standing]
+def lead_of(ranks: Sequence[RankFingerprint]) -> int | None:
+    """The index of the rank whose steps are shown, by the rule of `Timeline.lead`."""
+    indexes = [index for index, item in enumerate(ranks) if item.standing]
     return min(
-        places,
-        key=lambda place: (-briefs[place].standing, _order(briefs[place]), place),
+        indexes,
+        key=lambda index: (-ranks[index].standing, ranks[index].rank or 0, index),
         default=None,
     )
 
 
-def _order(brief: RankFingerprint) -> int:
-    return brief.rank or 0
-
-
-def _in_order(briefs: Sequence[RankFingerprint]) -> list[int]:
-    """All places, each once: the lead, one for each behaviour, then all by rank."""
-    lead = lead_of(briefs)
+def _in_order(ranks: Sequence[RankFingerprint]) -> list[int]:
+    """All indexes, each once: the lead, one for each behaviour, then all by rank."""
     # A process without a rank comes after those that have one.
     by_rank = sorted(
-        range(len(briefs)), key=lambda place: (briefs[place].rank is None, _order(briefs[place]))
+        range(len(ranks)), key=lambda index: (ranks[index].rank is None, ranks[index].rank or 0)
     )
     first: dict[tuple[bytes, ...], int] = {}
-    for place in by_rank:
-        first.setdefault(briefs[place].behaviour, place)
-    leads = [] if lead is None else [lead]
-    return list(dict.fromkeys((*leads, *first.values(), *by_rank)))
+    for index in by_rank:
+        first.setdefault(ranks[index].behaviour, index)
+    lead = lead_of(ranks)
+    return list(dict.fromkeys((*([] if lead is None else [lead]), *first.values(), *by_rank)))

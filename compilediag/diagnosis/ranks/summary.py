@@ -6,19 +6,19 @@ meet.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.timeline.counts import counts_of, is_compile
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
-from compilediag_harness.wire import Location
 
-IDS_KEPT = 2000
+MAX_IDS = 2000
 """Most compiles, causes, sites and graphs kept of a rank."""
 
-OPERATIONS_KEPT = 4096
+MAX_OPERATIONS = 4096
 """Most collectives kept of a rank."""
 
 WARMUP_STEPS = 2
@@ -26,10 +26,10 @@ WARMUP_STEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class RankSummary:
-    """One rank. Tuples are sorted, or in the order in which things happened where that matters."""
+class RankCounts:
+    """The numbers of one rank, or of the processes of one source that have none."""
 
-    rank: int
+    rank: int | None
     processes: int
     frames: int
     compiles: int
@@ -42,6 +42,13 @@ class RankSummary:
     cache_misses: int | None
     steps: int
     step_median_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RankSummary(RankCounts):
+    """One rank. Tuples are sorted, or in the order in which things happened where that matters."""
+
+    rank: int
     ids: tuple[str, ...]
     """"0/1 forward": compiles that ended with guarded code, with the epoch where it is not 0."""
     cached: tuple[str, ...]
@@ -54,56 +61,50 @@ class RankSummary:
     """"0/0: all_reduce": every collective of every graph, in order."""
 
 
+@dataclass(frozen=True, slots=True)
+class _ProcessRecord:
+    """What a Timeline holds of one process."""
+
+    compiles: list[Compile] = field(default_factory=list[Compile])
+    walls: list[float] = field(default_factory=list[float])
+    frames: list[Frame] = field(default_factory=list[Frame])
+    breaks: list[BreakSite] = field(default_factory=list[BreakSite])
+    collectives: list[str] = field(default_factory=list[str])
+
+
 def summaries_of(timeline: Timeline, causes: RunCauses) -> tuple[RankSummary, ...]:
     """One summary a rank, ascending; empty where the processes have no ranks."""
-    indexes: dict[int, list[int]] = {}
+    records: dict[int, _ProcessRecord] = defaultdict(_ProcessRecord)
+    for item in timeline.compiles:
+        records[item.process].compiles.append(item)
+    for step in timeline.steps:
+        records[step.process].walls.append(step.wall_s)
+    for frame in timeline.frames:
+        records[frame.key.process].frames.append(frame)
+    for site in timeline.breaks:
+        for process in site.processes:
+            records[process].breaks.append(site)
+    for schedule in timeline.collectives:
+        named = (f"{schedule.compile_id}: {name}" for name in schedule.operations)
+        records[schedule.process].collectives.extend(named)
+    by_rank: dict[int, list[_ProcessRecord]] = defaultdict(list)
     for process in timeline.processes:
         if process.rank is not None:
-            indexes.setdefault(process.rank, []).append(process.index)
-    parts = _Parts.of(timeline)
-    return tuple(_summary(rank, indexes[rank], parts, causes) for rank in sorted(indexes))
+            by_rank[process.rank].append(records[process.index])
+    return tuple(_summary(rank, by_rank[rank], causes) for rank in sorted(by_rank))
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What a Timeline holds, by process."""
-
-    compiles: dict[int, list[Compile]]
-    walls: dict[int, list[float]]
-    frames: dict[int, list[Frame]]
-    breaks: dict[int, list[BreakSite]]
-    collectives: dict[int, list[str]]
-
-    @classmethod
-    def of(cls, timeline: Timeline) -> _Parts:
-        parts = cls({}, {}, {}, {}, {})
-        for item in timeline.compiles:
-            parts.compiles.setdefault(item.process, []).append(item)
-        for step in timeline.steps:
-            parts.walls.setdefault(step.process, []).append(step.wall_s)
-        for frame in timeline.frames:
-            parts.frames.setdefault(frame.key.process, []).append(frame)
-        for site in timeline.breaks:
-            for process in site.processes:
-                parts.breaks.setdefault(process, []).append(site)
-        for schedule in timeline.collectives:
-            told = [f"{schedule.compile_id}: {name}" for name in schedule.operations]
-            parts.collectives.setdefault(schedule.process, []).extend(told)
-        return parts
-
-
-def _summary(rank: int, indexes: Sequence[int], parts: _Parts, causes: RunCauses) -> RankSummary:
-    compiles = [item for index in indexes for item in parts.compiles.get(index, ())]
-    frames = [item for index in indexes for item in parts.frames.get(index, ())]
-    sites = [item for index in indexes for item in parts.breaks.get(index, ())]
-    counts = counts_of(frames, compiles, sites)
+def _summary(rank: int, records: Sequence[_ProcessRecord], causes: RunCauses) -> RankSummary:
+    compiles = [item for record in records for item in record.compiles]
     guarded = [item for item in compiles if is_compile(item)]
-    none: list[float] = []
-    walls = max((parts.walls.get(index, none) for index in indexes), key=len, default=none)
+    sites = [site for record in records for site in record.breaks]
+    counts = counts_of([item for record in records for item in record.frames], compiles, sites)
+    walls = max((record.walls for record in records), key=len)
     breaks = sorted({f"{site.file}:{site.line}" for site in sites})
+    collectives = [name for record in records for name in record.collectives]
     return RankSummary(
         rank=rank,
-        processes=len(indexes),
+        processes=len(records),
         frames=counts.frames,
         compiles=counts.compiles,
         recompiles=counts.recompiles,
@@ -114,13 +115,11 @@ def _summary(rank: int, indexes: Sequence[int], parts: _Parts, causes: RunCauses
         cache_misses=_sum(item.cache_misses for item in compiles),
         steps=len(walls),
         step_median_s=_median(walls),
-        ids=tuple(sorted(_named(item) for item in guarded)[:IDS_KEPT]),
-        cached=tuple(sorted(_answers(item) for item in guarded if _asked(item))[:IDS_KEPT]),
+        ids=tuple(sorted(map(_named, guarded))[:MAX_IDS]),
+        cached=tuple(sorted(_cache_answers(guarded))[:MAX_IDS]),
         causes=_primary_causes(guarded, causes),
-        breaks=tuple(breaks[:IDS_KEPT]),
-        collectives=tuple(name for index in indexes for name in parts.collectives.get(index, ()))[
-            :OPERATIONS_KEPT
-        ],
+        breaks=tuple(breaks[:MAX_IDS]),
+        collectives=tuple(collectives[:MAX_OPERATIONS]),
     )
 
 
@@ -129,27 +128,22 @@ def _named(item: Compile) -> str:
     return f"{item.compile_id} {item.frame.function}{epoch}"
 
 
-def _asked(item: Compile) -> bool:
-    """The caches were asked at all: backends without one count zeros."""
-    return bool(item.cache_hits or item.cache_misses)
-
-
-def _answers(item: Compile) -> str:
-    return f"{_named(item)}: {item.cache_hits or 0} hits, {item.cache_misses or 0} misses"
+def _cache_answers(compiles: Iterable[Compile]) -> Iterable[str]:
+    for item in compiles:
+        # Backends without a cache count zeros.
+        if item.cache_hits or item.cache_misses:
+            yield f"{_named(item)}: {item.cache_hits or 0} hits, {item.cache_misses or 0} misses"
 
 
 def _primary_causes(compiles: Iterable[Compile], causes: RunCauses) -> tuple[str, ...]:
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for item in compiles:
         for cause in causes.of(item.recompile)[:1] if item.recompile is not None else ():
-            told = f"{cause.rule} {cause.variable or cause.guard[:80]}{_at(cause.location)}"
-            counts[told] = counts.get(told, 0) + 1
-    told = [f"{cause}, {'once' if n == 1 else f'{n} times'}" for cause, n in counts.items()]
-    return tuple(sorted(told)[:IDS_KEPT])
-
-
-def _at(place: Location | None) -> str:
-    return "" if place is None else f" at {place.file}:{place.line}"
+            at = cause.location
+            line = "" if at is None else f" at {at.file}:{at.line}"
+            counts[f"{cause.rule} {cause.variable or cause.guard[:80]}{line}"] += 1
+    named = (f"{cause}, {'once' if n == 1 else f'{n} times'}" for cause, n in counts.items())
+    return tuple(sorted(named)[:MAX_IDS])
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

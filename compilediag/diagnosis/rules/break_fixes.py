@@ -2,75 +2,75 @@
 
 from __future__ import annotations
 
-from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import Fix
+from typing import NamedTuple
+
 from compilediag.diagnosis.rules.break_text import BreakReport
 
-_ADVICE: dict[str, tuple[str, str | None]] = {
-    "CD201": (
+
+class BreakFix(NamedTuple):
+    """What to change, and what that costs."""
+
+    fix: str
+    caveat: str | None = None
+
+
+_FIXES = {
+    "CD201": BreakFix(
         "compute both sides and choose with torch.where, or branch with torch.cond",
         "torch.where computes both sides; torch.cond needs functions without side effects",
     ),
-    "CD202": (
+    "CD202": BreakFix(
         "keep the value a tensor, or read it after the compiled function",
-        (
-            "torch._dynamo.config.capture_scalar_outputs = True (for sizes: "
-            "capture_dynamic_output_shape_ops) keeps one graph with an unknown value"
-        ),
+        "torch._dynamo.config.capture_scalar_outputs = True (for sizes: "
+        "capture_dynamic_output_shape_ops) keeps one graph with an unknown value",
     ),
-    "CD203": ("call it outside of the compiled function", None),
-    "CD204": (
+    "CD203": BreakFix("call it outside of the compiled function"),
+    "CD204": BreakFix(
         "call it outside of the compiled function: Dynamo skips that function on purpose",
-        None,
     ),
-    "CD205": (
+    "CD205": BreakFix(
         "pass a list instead of a generator, and compile what consumes it",
         "a list holds all items at once",
     ),
-    "CD206": ("open the context around the call of the compiled function", None),
-    "CD207": (
+    "CD206": BreakFix("open the context around the call of the compiled function"),
+    "CD207": BreakFix(
         "use plain attributes, build objects outside and return values instead of mutating",
-        None,
     ),
-    "CD208": ("convert to a dense tensor (or jagged layout) before the compiled function", None),
-    "CD209": (
+    "CD208": BreakFix("convert to a dense tensor (or jagged layout) before the compiled function"),
+    "CD209": BreakFix(
         "call backward and autograd.grad, and register hooks, outside of the compiled function",
         "backward hooks of modules need compiled autograd to stay in the graph",
     ),
-    "CD210": (
+    "CD210": BreakFix(
         "register a fake implementation for the operator, or use a functional form that has one",
-        None,
     ),
-    "CD211": (
-        (
-            "move it out of the compiled function, or put it under "
-            "`if not torch.compiler.is_compiling()`"
-        ),
+    "CD211": BreakFix(
+        "move it out of the compiled function, or put it under "
+        "`if not torch.compiler.is_compiling()`",
         "under is_compiling() it runs no more once compiled",
     ),
-    "CD212": (
+    "CD212": BreakFix(
         "draw with torch's generators and compute with tensors instead of numpy",
         "other random numbers for the same seed",
     ),
-    "CD213": ("check before the compiled function, and raise there", None),
-    "CD214": ("keep the operator's contract: pure functions, the same output structure", None),
-    "CD290": ("read torch's report in the evidence: it fits no category", None),
+    "CD213": BreakFix("check before the compiled function, and raise there"),
+    "CD214": BreakFix("keep the operator's contract: pure functions, the same output structure"),
+    "CD290": BreakFix("read torch's report in the evidence: it fits no category"),
 }
-_EXPLICIT = (
+_EXPLICIT = BreakFix(
     "accept it, remove the call, or move it to the edge of the compiled function",
     "without torch.compiler.disable the function is traced and guarded",
 )
 
 
-def break_fix(code: str, report: BreakReport) -> Fix:
-    """The fix for a break of category `code`, adapted to what was called."""
-    summary, caveat = _ADVICE.get(code, _ADVICE["CD290"])
+def break_fix(code: str, report: BreakReport) -> BreakFix:
+    """What to change for a break of category `code`."""
     if report.explicit:
-        summary, caveat = _EXPLICIT
-    elif report.c_extension is not None:
-        summary = (
-            f"wrap the call into {report.c_extension} in torch.library.custom_op "
-            "with a fake implementation, or call it outside of the compiled function"
+        return _EXPLICIT
+    if report.c_extension is not None:
+        return BreakFix(
+            f"wrap the call into {report.c_extension} in torch.library.custom_op with a fake "
+            "implementation, or call it outside of the compiled function",
+            "the operator is opaque: nothing is fused into it",
         )
-        caveat = "the operator is opaque: nothing is fused into it"
-    return Fix(summary=summary, how=info(code).how, caveat=caveat)
+    return _FIXES[code]

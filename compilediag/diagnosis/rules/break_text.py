@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from functools import lru_cache
 
-from compilediag.diagnosis.rules.graph_break_registry import categories
+from compilediag.diagnosis.rules.graph_break_registry import Patterns, categories
 from compilediag_harness.wire import Location
 
 _SITE = re.compile(
@@ -46,10 +46,10 @@ _EXPLICIT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class BreakReport:
-    """What one report of torch says: the cause is the first break, a second one its consequence."""
+    """One report of torch: the cause is the first break, a second one its consequence."""
 
     site: Location | None
-    """Where torch says the break is; for a skipped frame the innermost line of the user's stack."""
+    """Where torch reports the break; for a skipped frame the innermost line of the user's stack."""
     gb_ids: tuple[str, ...]
     """Ids of torch's graph-break site, the cause's first; empty up to torch 2.7."""
     title: str
@@ -63,7 +63,7 @@ class BreakReport:
     explicit: bool
     """The user asked for it: `graph_break()` or `torch.compiler.disable`."""
     ran_eager: bool
-    """torch says that the whole frame falls back to eager because of it."""
+    """The whole frame falls back to eager because of it, in torch's words."""
     c_extension: str | None
     """Module of the third-party C extension that was called."""
     stack: tuple[Location, ...]
@@ -86,14 +86,13 @@ def read_break(text: str) -> BreakReport:
     skipped = _SKIP_HEAD.match(text) is not None
     reason = _reason_of(text)
     cause, second, _ = reason.partition(_SECOND)
-    title, explanation, context = _title_of(cause), _first(_EXPLANATION, cause), _context_of(cause)
+    title = _title_of(cause)
+    explanation, context = _first(_EXPLANATION, cause), _first(_CONTEXT, cause)
     ids = tuple(dict.fromkeys(f"GB{number}" for number in _GB_ID.findall(reason)))
     own_id = next((f"GB{number}" for number in _GB_ID.findall(cause)), None)
     category = _category_of(own_id, title, explanation, context)
     table = categories()
-    code = table.codes.get(category, "CD290")
-    if own_id in table.consequences:
-        code = table.consequences[own_id]
+    code = table.consequences.get(own_id or "") or table.codes.get(category, "CD290")
     return BreakReport(
         site=_site_of(text),
         gb_ids=ids if own_id else (),
@@ -112,7 +111,7 @@ def read_break(text: str) -> BreakReport:
 
 
 def _reason_of(text: str) -> str:
-    """The part that tells why: after "Graph Break Reason", or the error that ended the tracing."""
+    """The part with the reason: after "Graph Break Reason", or the error that ended the tracing."""
     start = text.find(_REASON)
     if start >= 0:
         rest = text[start + len(_REASON) :]
@@ -140,19 +139,16 @@ def _category_of(own_id: str | None, title: str, explanation: str, context: str)
     known = table.ids.get(own_id or "")
     if known is not None and own_id not in table.generic:
         return known
-    refined = _matching(table.by_context, context)
-    if refined is not None:
-        return refined
-    if known is not None:
-        return known
-    if not explanation:
-        legacy = _matching(table.by_legacy_title, title)
-        if legacy is not None:
-            return legacy
-    return (_matching(table.by_title, title) if title else None) or "other"
+    return (
+        _matching(table.by_context, context)
+        or known
+        or (None if explanation else _matching(table.by_legacy_title, title))
+        or (_matching(table.by_title, title) if title else None)
+        or "other"
+    )
 
 
-def _matching(rules: tuple[tuple[str, re.Pattern[str]], ...], text: str) -> str | None:
+def _matching(rules: Patterns, text: str) -> str | None:
     return next((category for category, pattern in rules if pattern.search(text)), None)
 
 
@@ -161,10 +157,10 @@ def _c_extension_of(category: str, explanation: str, context: str) -> str | None
     found = _MODULE.search(context)
     if category != "unsupported_call" or found is None:
         return None
-    said = "likely a C extension or builtin" in context or "third-party C/C++" in explanation
+    reported = "likely a C extension or builtin" in context or "third-party C/C++" in explanation
     package = found["module"].partition(".")[0]
     foreign = package not in sys.stdlib_module_names and package not in ("torch", "builtins")
-    return found["module"] if said and foreign else None
+    return found["module"] if reported and foreign else None
 
 
 def _site_of(text: str) -> Location | None:
@@ -196,7 +192,3 @@ def _stack_of(text: str) -> tuple[Location, ...]:
 def _first(pattern: re.Pattern[str], text: str) -> str:
     found = pattern.search(text)
     return found["text"].strip() if found else ""
-
-
-def _context_of(cause: str) -> str:
-    return _first(_CONTEXT, cause)

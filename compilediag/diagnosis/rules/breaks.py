@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import cast
 
 from compilediag.diagnosis.absorption import Absorption
-from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Finding, Ownership, Rule, Severity
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.break_fixes import break_fix
 from compilediag.diagnosis.rules.break_text import BreakReport, read_break
 from compilediag.diagnosis.rules.graph_break_registry import categories
+from compilediag.diagnosis.rules.make_finding import make_finding, pick, shorten
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import Location
 
-_TITLE_LIMIT = 120
 RESUME_PREFIX = "torch_dynamo_resume_in_"
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A break site with what its report says and the frames it belongs to."""
+    """A break site with its report and the frames it belongs to."""
 
     site: BreakSite
     report: BreakReport
@@ -51,7 +50,7 @@ def find_breaks(timeline: Timeline) -> Iterable[Finding]:
     """One finding per site. Explicit breaks are information: the user asked for them."""
     for broken in read_sites(timeline):
         if broken.report.code != "CD152":
-            yield _finding(broken, timeline.user_roots)
+            yield _finding(broken, timeline)
 
 
 def read_sites(timeline: Timeline) -> tuple[Broken, ...]:
@@ -60,33 +59,30 @@ def read_sites(timeline: Timeline) -> tuple[Broken, ...]:
 
 
 def _read(site: BreakSite, timeline: Timeline) -> Broken:
-    ids = {_attempt(compile_id) for compile_id in site.compile_ids}
+    ids = {_without_restart(compile_id) for compile_id in site.compile_ids}
     report = read_break(site.text)
-    files = {site.file, *(place.file for place in report.stack)} if report.stack else set[str]()
+    files = {site.file, *(line.file for line in report.stack)} if report.stack else set[str]()
     compiles = [
         item
         for item in timeline.compiles
-        if item.forward and _attempt(item.compile_id) in ids and _in_stack(item, files)
+        if item.forward and _without_restart(item.compile_id) in ids and _in_stack(item, files)
     ]
     if report.title.startswith("Graph break: ") or not report.title:
         # 2.7 logs the place of a skipped frame without the reason; its metrics row has it.
         report = _with_reason_of(compiles, site.text) or report
     keys = {item.key for item in compiles}
-    resumes = f"{RESUME_PREFIX}{site.function}_at_{site.line}"
+    resumes = f"{RESUME_PREFIX}{site.function}_at_{site.line}", site.file
+    frames = timeline.frames
     return Broken(
         site,
         report,
-        tuple(frame for frame in timeline.frames if frame.key in keys),
-        tuple(
-            frame
-            for frame in timeline.frames
-            if frame.where.function == resumes and frame.where.file == site.file
-        ),
+        tuple(frame for frame in frames if frame.key in keys),
+        tuple(frame for frame in frames if (frame.where.function, frame.where.file) == resumes),
     )
 
 
-def _attempt(compile_id: str) -> str:
-    """A restart of an attempt ("0/0_1") belongs to the attempt."""
+def _without_restart(compile_id: str) -> str:
+    """A restart of a compile ("0/0_1") belongs to the compile."""
     return compile_id.partition("_")[0]
 
 
@@ -103,61 +99,56 @@ def _with_reason_of(compiles: Sequence[Compile], text: str) -> BreakReport | Non
     return read_break(f"{text.rstrip()}\nTraceback (most recent call last):\nUnsupported: {reason}")
 
 
-def _finding(broken: Broken, user_roots: tuple[str, ...]) -> Finding:
-    site, report, code = broken.site, broken.report, broken.code
-    place = _place_to_change(broken, user_roots)
-    owner = ownership_of(place.file, user_roots)
-    return Finding(
-        rule=code,
-        slug=info(code).slug,
-        severity=_severity(broken, owner, user_roots),
+def _finding(broken: Broken, timeline: Timeline) -> Finding:
+    site, report = broken.site, broken.report
+    fix, caveat = break_fix(broken.code, report)
+    location = _line_to_change(broken, timeline.user_roots)
+    return make_finding(
+        timeline,
+        broken.code,
+        f"graph break: {shorten(report.title, 120) or 'torch gave no reason'}",
+        fix,
+        caveat=caveat,
+        location=location,
+        severity=_severity(broken, ownership_of(location.file, timeline.user_roots), timeline),
         confidence="exact" if report.gb_id is not None else "text",
-        family=info(code).family,
-        variable=None,
-        title=f"graph break: {_short(report.title) or 'torch gave no reason'}",
-        location=place,
-        ownership=owner,
         count=site.count,
         steps=(site.first_step,),
-        cost_s=None,
-        fix=break_fix(code, report),
         evidence=_evidence(broken),
         about=(site.at,),
     )
 
 
-def _place_to_change(broken: Broken, user_roots: tuple[str, ...]) -> Location:
+def _line_to_change(broken: Broken, user_roots: tuple[str, ...]) -> Location:
     """The site; where that is torch's own line, the innermost other line of the compiled frame,
     or that frame itself, where the stack leaves it out (2.13 and later do for modules)."""
     site = broken.site
-    place = Location(site.file, site.line, site.function)
-    if ownership_of(site.file, user_roots) != "torch":
-        return place
+    location = Location(site.file, site.line, site.function)
     stack = broken.report.stack
     outermost = next((i for i, item in enumerate(stack) if _frame_entry(item, broken)), len(stack))
     compiled = [frame.where for frame in broken.frames if frame.where.file]
-    for item in (*reversed(stack[outermost:]), *compiled):
-        if ownership_of(item.file, user_roots) != "torch":
-            return item
-    return place
+    candidates = (location, *reversed(stack[outermost:]), *compiled)
+    own = (item for item in candidates if ownership_of(item.file, user_roots) != "torch")
+    return next(own, location)
 
 
 def _frame_entry(item: Location, broken: Broken) -> bool:
     """A line of the stack that belongs to the compiled frame or to the function it resumes."""
-    for frame in broken.frames:
-        name = frame.where.function
-        resumed = name.startswith(f"{RESUME_PREFIX}{item.function}_at_")
-        if item.file == frame.where.file and (item.function == name or resumed):
-            return True
-    return False
+    return any(
+        item.file == frame.where.file
+        and (
+            item.function == frame.where.function
+            or frame.where.function.startswith(f"{RESUME_PREFIX}{item.function}_at_")
+        )
+        for frame in broken.frames
+    )
 
 
-def _severity(broken: Broken, owner: Ownership, user_roots: tuple[str, ...]) -> Severity:
-    explicit = broken.report.explicit
+def _severity(broken: Broken, owner: Ownership, timeline: Timeline) -> Severity:
+    explicit, frames = broken.report.explicit, broken.eager_frames
     if broken.ran_eager:
-        frames = broken.eager_frames
-        mine = [f for f in frames if ownership_of(f.where.file, user_roots) != "torch"]
-        if mine or (not frames and owner != "torch"):
+        owners = [ownership_of(frame.where.file, timeline.user_roots) for frame in frames]
+        if any(each != "torch" for each in owners or [owner]):
             return "warning" if explicit else "error"
     return "info" if explicit or owner == "torch" else "warning"
 
@@ -165,12 +156,9 @@ def _severity(broken: Broken, owner: Ownership, user_roots: tuple[str, ...]) -> 
 def _evidence(broken: Broken) -> dict[str, object]:
     site, report = broken.site, broken.report
     found: dict[str, object] = {
-        "category": report.category,
-        "gb_id": report.gb_id,
-        "gb_ids": list(report.gb_ids),
+        **pick(report, "category", "gb_id", "gb_ids"),
         "reason": report.title,
-        "explanation": report.explanation,
-        "context": report.context,
+        **pick(report, "explanation", "context"),
         "compile_ids": list(site.compile_ids),
         "reports": site.count,
         "ran_eager": broken.ran_eager,
@@ -186,9 +174,7 @@ def _evidence(broken: Broken) -> dict[str, object]:
         found["c_extension"] = report.c_extension
         found["callee_ownership"] = "third_party"
     if report.site is not None and report.stack:
-        found["stack"] = [
-            {"file": p.file, "line": p.line, "function": p.function} for p in report.stack[-6:]
-        ]
+        found["stack"] = [asdict(line) for line in report.stack[-6:]]
     return found
 
 
@@ -201,11 +187,6 @@ def _effect(broken: Broken) -> str:
     return "the frame is split in two graphs, and the code at the break runs eager"
 
 
-def _short(text: str) -> str:
-    line = text.split("\n", 1)[0].strip()
-    return line if len(line) <= _TITLE_LIMIT else f"{line[: _TITLE_LIMIT - 1]}…"
-
-
 def _sends_to_eager(cause: Finding, symptom: Finding) -> bool:
     """The break is what sent that frame to eager; where torch names only the consequence (a break
     in a loop), it names no cause of its own."""
@@ -214,10 +195,10 @@ def _sends_to_eager(cause: Finding, symptom: Finding) -> bool:
 
 def sends_to_eager(broken: Finding, eager: Finding) -> bool:
     """Whether a break is in a frame that ran eager for it."""
-    frames, place = broken.evidence.get("eager_frames"), eager.location
-    if place is None or not isinstance(frames, list):
+    frames, location = broken.evidence.get("eager_frames"), eager.location
+    if location is None or not isinstance(frames, list):
         return False
-    return [place.file, place.line] in cast(list[object], frames)
+    return [location.file, location.line] in cast(list[object], frames)
 
 
 RULES: tuple[Rule, ...] = (find_breaks,)

@@ -6,11 +6,9 @@ import re
 from collections.abc import Iterable
 
 from compilediag.diagnosis.absorption import Absorption
-from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import Finding, Fix, Ownership
-from compilediag.diagnosis.ownership import ownership_of
-from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.rules.make_finding import make_finding
+from compilediag.timeline.timeline import Compile, Timeline
 
 _VIOLATED = re.compile(
     r"ConstraintViolationError|Constraints violated|Not all values of .{0,400}are valid because"
@@ -26,46 +24,30 @@ _VIOLATED_SOURCE = re.compile(
 
 def find_violated_constraints(timeline: Timeline) -> Iterable[Finding]:
     """CD154: a size declared dynamic became a constant; torch raises and the run stops."""
-    seen: set[str] = set()
-    for item in timeline.compiles:
-        if item.fail_type is None and item.fail_reason is None:
-            continue
-        text = f"{item.fail_type or ''}: {item.fail_reason or ''}"
-        if item.fail_type != "ConstraintViolationError" and not _VIOLATED.search(text):
-            continue
-        seen.add(item.compile_id)
-        yield _violation(item.frame, item.step, item.fail_reason or "", timeline.user_roots)
-    failures = [p.ended.failure for p in timeline.processes if p.ended and p.ended.failure]
-    if not seen:
-        for failure in failures:
-            if _VIOLATED.search(failure):
-                yield _violation(None, None, failure, timeline.user_roots)
+    failed = [
+        item
+        for item in timeline.compiles
+        if _VIOLATED.search(f"{item.fail_type or ''}: {item.fail_reason or ''}")
+    ]
+    for item in failed:
+        yield _violation(timeline, item, item.fail_reason or "")
+    for process in timeline.processes if not failed else ():
+        text = process.ended.failure if process.ended else None
+        if text and _VIOLATED.search(text):
+            yield _violation(timeline, None, text)
 
 
-def _violation(
-    place: Location | None, step: int | None, text: str, user_roots: tuple[str, ...]
-) -> Finding:
+def _violation(timeline: Timeline, failed: Compile | None, text: str) -> Finding:
     source = _VIOLATED_SOURCE.search(text)
-    owner: Ownership = "user" if place is None else ownership_of(place.file, user_roots)
-    return Finding(
-        rule="CD154",
-        slug=info("CD154").slug,
-        severity="error",
-        confidence="exact",
-        family=info("CD154").family,
+    return make_finding(
+        timeline,
+        "CD154",
+        "a size declared dynamic became a constant",
+        "use torch._dynamo.maybe_mark_dynamic, or remove the line that makes the size a constant",
+        caveat="with maybe_mark_dynamic the graph is valid for that one size",
         variable=source[1] if source else None,
-        title="a size declared dynamic became a constant",
-        location=place,
-        ownership=owner,
-        count=1,
-        steps=() if step is None else (step,),
-        cost_s=None,
-        fix=Fix(
-            summary="use torch._dynamo.maybe_mark_dynamic, or remove the line that makes the size "
-            "a constant",
-            how=info("CD154").how,
-            caveat="with maybe_mark_dynamic the graph is valid for that one size",
-        ),
+        location=failed.frame if failed else None,
+        steps=(failed.step,) if failed else (),
         evidence={"message": text[:4096]},
     )
 

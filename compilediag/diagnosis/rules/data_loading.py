@@ -6,57 +6,45 @@ import math
 from collections.abc import Iterable
 from statistics import median
 
-from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import Finding, Fix, Rule
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.rules.make_finding import make_finding
 from compilediag.timeline.timeline import Timeline
 
-SHARE = 0.5
+MIN_SHARE = 0.5
 """Part of the usual step that must be waiting."""
 
-FEWEST = 8
-"""Steps without a compile below which nothing is said."""
+MIN_STEPS = 8
+"""Steps without a compile below which nothing is reported."""
 
 
 def find_data_bound_steps(timeline: Timeline) -> Iterable[Finding]:
     """CD307: judged by medians, over the steps of the lead process in which nothing compiled."""
-    process = timeline.lead
+    lead = timeline.lead
     steps = [
-        step
+        (step.data_wait_s, step.wall_s)
         for step in timeline.steps
-        if step.process == process
+        if step.process == lead
         and step.data_wait_s is not None
         and step.compile_s == 0.0
         and math.isfinite(step.wall_s)
     ]
-    if len(steps) < FEWEST:
+    if len(steps) < MIN_STEPS:
         return
-    waits = [step.data_wait_s or 0.0 for step in steps]
-    wall_s = median(step.wall_s for step in steps)
-    share = median(waits) / wall_s if wall_s > 0.0 else 0.0
-    if share < SHARE:
+    waits, walls = zip(*steps, strict=True)
+    wait_s, wall_s = median(waits), median(walls)
+    if wall_s <= 0.0 or wait_s < MIN_SHARE * wall_s:
         return
-    register = info("CD307")
-    yield Finding(
-        rule="CD307",
-        slug=register.slug,
-        severity=register.severity,
-        confidence="exact",
-        family=register.family,
-        variable=None,
-        title=f"{share:.0%} of the usual step is waiting for data",
-        location=None,
-        ownership="user",
+    yield make_finding(
+        timeline,
+        "CD307",
+        f"{wait_s / wall_s:.0%} of the usual step is waiting for data",
+        "load batches in other processes (`num_workers`), and move work out of the dataset",
+        caveat="each worker holds a copy of the dataset and takes a core",
         count=len(steps),
-        steps=(),
         cost_s=sum(waits),
-        fix=Fix(
-            "load batches in other processes (`num_workers`), and move work out of the dataset",
-            register.how,
-            "each worker holds a copy of the dataset and takes a core",
-        ),
         evidence={
-            "share": share,
-            "usual_wait_s": median(waits),
+            "share": wait_s / wall_s,
+            "usual_wait_s": wait_s,
             "usual_step_s": wall_s,
             "steps": len(steps),
         },

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import cast
 
 from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.analysis import Analysis, analysis_rule
-from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import Finding, Fix, Ownership, Rule, Severity
+from compilediag.diagnosis.findings import Finding, Ownership, Rule
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.breaks import sends_to_eager
-from compilediag.diagnosis.rules.nothing_compiled import why_nothing
+from compilediag.diagnosis.rules.make_finding import and_more, make_finding, plural, shorten
 from compilediag.timeline.compiles import Compile, FrameKey
-from compilediag.timeline.frames import Frame, SkippedFrame
+from compilediag.timeline.frames import SkippedFrame
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
@@ -29,11 +29,26 @@ _NOTHING_TO_COMPILE = (
 _OPERATOR_FAILURES = ("BackendCompilerFailed", "TorchRuntimeError")
 """An exception of the backend, or of an operator run with fake tensors: CD210."""
 
-_FALLS_BACK = ("Unsupported", "UserError", "SkipFrame")
-"""Failures after which torch runs the frame eager; others it raises, unless told to suppress."""
+_OPERATOR_FIX = (
+    "register a fake implementation for the operator, or try backend='aot_eager' to see whose "
+    "exception it is"
+)
+
+_FALLS_BACK = (None, "Unsupported", "UserError", "SkipFrame")
+"""Failures after which torch runs the frame eager; others it raises, unless set to suppress."""
 
 _SKIP_LIST = "skipfiles"
-_MODE = "torch dispatch mode"
+_EAGER_FIXES = (
+    (
+        "torch dispatch mode",
+        "leave the TorchDispatchMode before the first call of the compiled function",
+    ),
+    (_SKIP_LIST, "move the function to a file that is not on Dynamo's skip list"),
+    ("enerator", "compile the function that consumes the generator, not the generator"),
+    ("", "remove what torch names as the reason, or compile a smaller function around it"),
+)
+"""What torch's reason contains, and the fix for it; the first that fits."""
+
 _PROFILE_SETTINGS = ("TORCH_COMPILE_JOB_ID", "job_id")
 """Names under which the environment facts hold torch's job id, which stores profiles."""
 
@@ -45,53 +60,81 @@ def find_nothing_compiled(timeline: Timeline) -> Iterable[Finding]:
     """CD901: zero frames with a graph. Never clean: nothing was seen that could be judged."""
     if any(frame.graphs for frame in timeline.frames):
         return
-    eager = [frame for frame in timeline.frames if frame.ran_eager]
-    title, summary = why_nothing(timeline, len(eager))
-    yield _note(
+    eager = sum(frame.ran_eager for frame in timeline.frames)
+    yield make_finding(
+        timeline,
         "CD901",
-        title=title,
-        summary=summary,
+        *_why_nothing(timeline, eager),
         evidence={
             "torch_seen": any(process.torch is not None for process in timeline.processes),
             "processes": len(timeline.processes),
             "frames": len(timeline.frames),
-            "frames_eager": len(eager),
+            "frames_eager": eager,
         },
+    )
+
+
+def _why_nothing(timeline: Timeline, eager: int) -> tuple[str, str]:
+    """What was not seen, and what would show it; `eager` frames were tried and ran eager."""
+    if timeline.train_log is not None and not timeline.processes:
+        return (
+            "the output of a trainer does not show what torch.compile did",
+            "analyze a TORCH_TRACE of the same run beside it, or run it under `compilediag run`",
+        )
+    if not any(process.torch is not None for process in timeline.processes):
+        return (
+            "torch was never seen in the run",
+            "check that the target imports torch and is not started with python -I, -E or -S",
+        )
+    if not timeline.observes("metrics_rows"):
+        return (
+            "the record does not show what was compiled",
+            "analyze a TORCH_TRACE of the run: a text log shows recompiles and breaks only",
+        )
+    if eager:
+        return (
+            f"nothing was compiled: no graph is left of {plural(eager, 'frame')}",
+            "see why torch.compile gave those frames up: no call of them is compiled",
+        )
+    return (
+        "nothing was compiled",
+        "call torch.compile on what should be compiled, and run it at least once",
     )
 
 
 def find_torn_evidence(timeline: Timeline) -> Iterable[Finding]:
     """CD902: a logger silenced, a hook removed, records dropped, a journal cut."""
     lost = [f"{item.source}: {item.reason}" for item in timeline.lost]
-    # What a collector of ours failed to tell is as lost as what torch's loggers did not say.
+    # What a collector of ours failed to record is as lost as what torch's loggers did not.
     lost += [f"compilediag: a fault of its own in {fault.where}" for fault in timeline.faults]
     dropped = sum(p.ended.records_dropped for p in timeline.processes if p.ended is not None)
     if dropped:
         lost.append(f"journal: {dropped} records could not be written")
     if not lost:
         return
-    more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
-    yield _note(
+    yield make_finding(
+        timeline,
         "CD902",
-        title=f"part of the record was lost: {lost[0]}{more}",
-        summary="keep torch's compile loggers enabled (disable_existing_loggers=False), and the "
-        "output directory writable",
+        f"part of the record was lost: {lost[0]}{and_more(len(lost))}",
+        "keep torch's compile loggers enabled (disable_existing_loggers=False), and the output "
+        "directory writable",
         count=len(lost),
-        steps=tuple(sorted({item.step for item in timeline.lost})),
+        steps=(item.step for item in timeline.lost),
         evidence={"lost": lost[:_SHOWN], "losses": len(lost), "records_dropped": dropped},
     )
 
 
 @analysis_rule
 def find_disagreement(analysis: Analysis) -> Iterable[Finding]:
-    """CD903: events, metrics and text log tell different numbers."""
+    """CD903: the numbers of events, metrics and text log differ."""
     agreement = analysis.agreement
     if not agreement.differences:
         return
-    yield _note(
+    yield make_finding(
+        analysis.timeline,
         "CD903",
-        title=f"the sources disagree: {agreement.differences[0]}",
-        summary="run again; if it repeats, report it with the journal: a count may be wrong",
+        f"the sources disagree: {agreement.differences[0]}",
+        "run again; if it repeats, report it with the journal: a count may be wrong",
         count=len(agreement.differences),
         evidence={
             "differences": list(agreement.differences[:_SHOWN]),
@@ -106,28 +149,31 @@ def find_eager_frames(timeline: Timeline) -> Iterable[Finding]:
 
     Frames over the recompile limit are CD152; torch's own frames are skipped by design.
     """
-    eager = [f for f in timeline.frames if f.ran_eager and f.limit_hit_step is None]
-    attempts = _attempts_by_frame(timeline) if eager else {}
-    for frame in eager:
-        owner = ownership_of(frame.where.file, timeline.user_roots)
-        if owner != "torch":
-            yield _eager_frame(frame, owner, attempts.get(frame.key, []))
-    for skipped in timeline.skipped:
-        owner = ownership_of(skipped.frame.file, timeline.user_roots)
-        if owner != "torch" and not _is_harmless(skipped, owner):
-            yield _refused_frame(skipped, owner)
-
-
-def _attempts_by_frame(timeline: Timeline) -> dict[FrameKey, list[Compile]]:
-    attempts: dict[FrameKey, list[Compile]] = {}
+    eager = [
+        frame
+        for frame in timeline.frames
+        if frame.ran_eager
+        and frame.limit_hit_step is None
+        and ownership_of(frame.where.file, timeline.user_roots) != "torch"
+    ]
+    compiles: dict[FrameKey, list[Compile]] = {}
     for item in timeline.compiles:
         if item.forward:
-            attempts.setdefault(item.key, []).append(item)
-    return attempts
+            compiles.setdefault(item.key, []).append(item)
+    for frame in eager:
+        tried = compiles.get(frame.key, [])
+        refused = [item for item in tried if not item.guarded] or tried
+        reason = frame.eager_reason or "torch gave no reason"
+        yield _ran_eager(timeline, frame.where, reason, refused)
+    for skipped in timeline.skipped:
+        owner = ownership_of(skipped.frame.file, timeline.user_roots)
+        if not _is_harmless(skipped, owner):
+            found = _ran_eager(timeline, skipped.frame, skipped.reason, ())
+            yield replace(found, steps=(skipped.step,))
 
 
 def _is_harmless(skipped: SkippedFrame, owner: Ownership) -> bool:
-    if any(known in skipped.reason for known in _NOTHING_TO_COMPILE):
+    if owner == "torch" or any(known in skipped.reason for known in _NOTHING_TO_COMPILE):
         return True
     # Nobody compiles the inside of `(x for x in y)`: Dynamo meets it when its consumer runs eager.
     if skipped.frame.function == "<genexpr>":
@@ -136,108 +182,55 @@ def _is_harmless(skipped: SkippedFrame, owner: Ownership) -> bool:
     return _SKIP_LIST in skipped.reason and owner != "user"
 
 
-def _eager_frame(frame: Frame, owner: Ownership, attempts: Sequence[Compile]) -> Finding:
-    refused = [item for item in attempts if not item.guarded] or attempts
-    reason = frame.eager_reason or "torch gave no reason"
-    return _ran_eager(
-        frame.where,
-        owner,
-        reason,
-        count=len(refused) or 1,
-        steps=tuple(sorted({item.step for item in refused})),
-        compile_ids=[item.compile_id for item in refused],
-        fail_type=next((item.fail_type for item in refused if item.fail_type), None),
-        # Time spent on attempts that left nothing to run.
-        cost_s=sum(item.seconds for item in refused) or None,
-    )
-
-
-def _refused_frame(skipped: SkippedFrame, owner: Ownership) -> Finding:
-    return _ran_eager(
-        skipped.frame,
-        owner,
-        skipped.reason,
-        count=1,
-        steps=(skipped.step,),
-        compile_ids=[],
-        fail_type=None,
-        cost_s=None,
-    )
-
-
 def _ran_eager(
-    place: Location,
-    owner: Ownership,
-    reason: str,
-    *,
-    count: int,
-    steps: tuple[int, ...],
-    compile_ids: Sequence[str],
-    fail_type: str | None,
-    cost_s: float | None,
+    timeline: Timeline, location: Location, reason: str, compiles: Sequence[Compile]
 ) -> Finding:
-    severity: Severity = "error" if owner == "user" else "warning"
-    falls_back = fail_type is None or fail_type in _FALLS_BACK
-    outcome = "ran eager" if falls_back else "could not be compiled"
+    """A frame that ran eager for torch's reason, after these compiles that left nothing to run."""
+    fail_type = next((item.fail_type for item in compiles if item.fail_type), None)
+    outcome = "ran eager" if fail_type in _FALLS_BACK else "could not be compiled"
     code = "CD210" if fail_type in _OPERATOR_FAILURES else "CD904"
-    return Finding(
-        rule=code,
-        slug=info(code).slug,
-        severity=severity,
-        confidence="exact",
-        family=info(code).family,
-        variable=None,
-        title=f"{place.function or 'a frame'} {outcome}: {_first_line(reason)}",
-        location=place,
-        ownership=owner,
-        count=count,
-        steps=steps,
-        cost_s=cost_s,
-        fix=Fix(summary=_eager_fix(reason, code), how=info(code).how),
+    fix = next(fix for part, fix in _EAGER_FIXES if part in reason)
+    owner = ownership_of(location.file, timeline.user_roots)
+    return make_finding(
+        timeline,
+        code,
+        f"{location.function or 'a frame'} {outcome}: {shorten(reason, 100)}",
+        _OPERATOR_FIX if code == "CD210" else fix,
+        location=location,
+        severity="error" if owner == "user" else "warning",
+        count=len(compiles) or 1,
+        steps=(item.step for item in compiles),
+        cost_s=sum(item.seconds for item in compiles) or None,
         evidence={
             "reason": reason[:4096],
             "fail_type": fail_type,
-            "compile_ids": list(compile_ids),
-            "function": place.function,
+            "compile_ids": [item.compile_id for item in compiles],
+            "function": location.function,
         },
     )
-
-
-def _eager_fix(reason: str, code: str) -> str:
-    if code == "CD210":
-        return (
-            "register a fake implementation for the operator, or try backend='aot_eager' to see "
-            "whose exception it is"
-        )
-    if _MODE in reason:
-        return "leave the TorchDispatchMode before the first call of the compiled function"
-    if _SKIP_LIST in reason:
-        return "move the function to a file that is not on Dynamo's skip list"
-    if "enerator" in reason:
-        return "compile the function that consumes the generator, not the generator"
-    return "remove what torch names as the reason, or compile a smaller function around it"
 
 
 def find_stored_profiles(timeline: Timeline) -> Iterable[Finding]:
     """CD905: sizes seen in an earlier run decided what became dynamic in this one."""
     uses = list(timeline.text_log.profile_uses) if timeline.text_log else []
     uses += [w.text for w in timeline.warnings if "get_code_state" in w.text and " hit " in w.text]
-    settings = [
+    settings = {
         name
         for process in timeline.processes
         for name in _PROFILE_SETTINGS
         if _setting(process.facts, name) and not _switched_off(process.facts)
-    ]
+    }
     if not uses and not settings:
         return
     possible = "a dynamic-shape profile may be stored and used: TORCH_COMPILE_JOB_ID is set"
-    yield _note(
+    yield make_finding(
+        timeline,
         "CD905",
-        title="a stored dynamic-shape profile was used" if uses else possible,
-        summary="for counts that can be compared, unset TORCH_COMPILE_JOB_ID or set "
+        "a stored dynamic-shape profile was used" if uses else possible,
+        "for counts that can be compared, unset TORCH_COMPILE_JOB_ID or set "
         f"{_PROFILE_SWITCHES[0]}=0",
-        evidence={"messages": uses[:_SHOWN], "settings": sorted(set(settings))},
-        confidence_in_use=bool(uses),
+        confidence="exact" if uses else "text",
+        evidence={"messages": uses[:_SHOWN], "settings": sorted(settings)},
     )
 
 
@@ -247,44 +240,8 @@ def _switched_off(facts: dict[str, object]) -> bool:
 
 def _setting(facts: dict[str, object], name: str) -> object:
     """A setting among the environment facts: at the top, or one level below."""
-    if facts.get(name):
-        return facts[name]
     groups = [cast(dict[str, object], group) for group in facts.values() if isinstance(group, dict)]
-    return next((group[name] for group in groups if group.get(name)), None)
-
-
-def _note(
-    code: str,
-    *,
-    title: str,
-    summary: str,
-    evidence: dict[str, object],
-    count: int = 1,
-    steps: tuple[int, ...] = (),
-    confidence_in_use: bool = True,
-) -> Finding:
-    """A finding about the run as a whole: it has no place in the code."""
-    return Finding(
-        rule=code,
-        slug=info(code).slug,
-        severity=info(code).severity,
-        confidence="exact" if confidence_in_use else "text",
-        family=info(code).family,
-        variable=None,
-        title=title,
-        location=None,
-        ownership="user",
-        count=count,
-        steps=steps,
-        cost_s=None,
-        fix=Fix(summary=summary, how=info(code).how),
-        evidence=evidence,
-    )
-
-
-def _first_line(text: str) -> str:
-    line = text.strip().split("\n", 1)[0]
-    return line if len(line) <= 100 else f"{line[:99]}…"
+    return next((group[name] for group in (facts, *groups) if group.get(name)), None)
 
 
 RULES: tuple[Rule, ...] = (

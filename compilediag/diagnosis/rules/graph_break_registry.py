@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 Patterns = tuple[tuple[str, re.Pattern[str]], ...]
-"""Category, and what is told of a break of that category."""
+"""A category, and the text of a break of that category."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class BreakCategories:
     consequences: dict[str, str]
     """Ids that are no cause by themselves, to the code that stands for them."""
     generic: frozenset[str]
-    """Ids that torch uses for unrelated causes: only the debug context tells."""
+    """Ids that torch uses for unrelated causes: only the debug context distinguishes them."""
     by_context: Patterns
     by_title: Patterns
     by_legacy_title: Patterns
@@ -34,12 +34,10 @@ class BreakCategories:
 @cache
 def categories() -> BreakCategories:
     """The table that ships with the package."""
-    # importlib.resources takes longer to import than the rules themselves.
     text = pkgutil.get_data("compilediag.diagnosis.rules", "gb_categories.json")
     assert text is not None, "a file of the package"
     data: dict[str, Any] = json.loads(text)
 
-    # Compiled when they are used: reading a receipt needs the codes, never the patterns.
     def patterns(key: str, flags: int = 0) -> Patterns:
         return tuple((rule["category"], re.compile(rule["pattern"], flags)) for rule in data[key])
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.figures.goodput import CATEGORY_OF, MAIN_THREAD
 from compilediag.diagnosis.figures.span_seconds import spans_of
-from compilediag.diagnosis.findings import Finding, Fix, Rule, Severity
-from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.rules.make_finding import make_finding, plural
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import SpanEnded
 
@@ -31,31 +30,32 @@ def find_compiles_in_steady_state(timeline: Timeline) -> Iterable[Finding]:
     busy = sorted({item.step for item in own})
     if len(busy) < 2:
         return  # no compile has a quiet step before it
-    apart = [span for span in spans_of(timeline, process) if _is_apart(span)]
-    timed = [span for span in spans_of(timeline, process) if _is_timed(span)]
+    apart = [span for span in spans_of(timeline, process) if _is_apart(span) or _is_timed(span)]
     for item in own:
         quiet = _quiet_before(item.step, busy)
-        steady = item.guarded and quiet >= STEADY and not _inside(item, [*apart, *timed])
-        if steady and item.recompile is not None:
-            yield _finding(timeline, [item], f"recompile after {quiet} quiet steps", "info")
-        elif steady and item.kind == "first":
+        if not item.guarded or quiet < STEADY or _inside(item, apart):
+            continue
+        if item.recompile is not None:
+            title = f"recompile after {quiet} quiet steps"
+            yield _finding(timeline, [item], title, is_symptom=True)
+        elif item.kind == "first":
             title = f"{item.frame.function} was first compiled after {quiet} quiet steps"
-            yield _finding(timeline, [item], title, info("CD302").severity)
+            yield _finding(timeline, [item], title)
 
 
 def find_compiles_in_timed_spans(timeline: Timeline) -> Iterable[Finding]:
-    """CD302: the compiles inside of spans whose name says that they measure."""
+    """CD302: the compiles inside of spans whose name claims that they measure."""
     process = timeline.lead
+    own = [item for item in timeline.compiles if item.process == process]
     found: dict[str, list[Compile]] = {}
     for span in spans_of(timeline, process):
         if _is_timed(span):
-            inside = (item for item in timeline.compiles if item.process == process)
-            found.setdefault(span.name, []).extend(i for i in inside if _inside(i, [span]))
+            found.setdefault(span.name, []).extend(item for item in own if _inside(item, [span]))
     for name, compiles in found.items():
         if compiles:
-            times = "time" if len(compiles) == 1 else "times"
-            title = f"torch compiled {len(compiles)} {times} inside of the timed span `{name}`"
-            yield _finding(timeline, compiles, title, info("CD302").severity, name)
+            times = plural(len(compiles), "time")
+            title = f"torch compiled {times} inside of the timed span `{name}`"
+            yield _finding(timeline, compiles, title, name)
 
 
 def _is_timed(span: SpanEnded) -> bool:
@@ -74,36 +74,30 @@ def _inside(item: Compile, spans: Sequence[SpanEnded]) -> bool:
 
 def _quiet_before(step: int, busy: Sequence[int]) -> int:
     """Steps without a compile just before `step`; none before the first compile of all."""
-    place = bisect_left(busy, step)
-    return step - busy[place - 1] - 1 if place else 0
+    index = bisect_left(busy, step)
+    return step - busy[index - 1] - 1 if index else 0
 
 
 def _finding(
     timeline: Timeline,
     compiles: Sequence[Compile],
     title: str,
-    severity: Severity,
     span: str | None = None,
+    *,
+    is_symptom: bool = False,
 ) -> Finding:
-    register, place = info("CD302"), compiles[0].frame
-    return Finding(
-        rule="CD302",
-        slug=register.slug,
-        severity=severity,
-        confidence="exact",
-        family=register.family,
+    return make_finding(
+        timeline,
+        "CD302",
+        title,
+        "call what is compiled there once during warm-up, with the inputs it will get",
         variable=span,
-        title=title,
-        location=place,
-        ownership=ownership_of(place.file, timeline.user_roots),
+        location=compiles[0].frame,
+        severity="info" if is_symptom else None,
         count=len(compiles),
-        steps=tuple(sorted({item.step for item in compiles})),
-        # What a recompile costs stands at the finding that names its cause.
-        cost_s=None if severity == "info" else sum(item.seconds for item in compiles),
-        fix=Fix(
-            "call what is compiled there once during warm-up, with the inputs it will get",
-            register.how,
-        ),
+        steps=(item.step for item in compiles),
+        # The cost of a recompile stands at the finding that names its cause.
+        cost_s=None if is_symptom else sum(item.seconds for item in compiles),
         evidence={
             "compile_ids": [item.compile_id for item in compiles],
             "kinds": sorted({item.kind for item in compiles}),

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping
 from statistics import median
 
-from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import Finding, Fix, Rule
-from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.rules.make_finding import make_finding
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, PackedBuffer
 
-LEAST_BYTES = 2**25
+MIN_BYTES = 2**25
 """Of one buffer. A smaller one is made of memory that the process has had before, and filling it
 was measured to cost no more than zeroing the tails; glibc asks the system for a larger one anew
 each time, and its first touch is then what costs most."""
 
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 """Of what was filled, overwritten in the same step. Of a buffer that is mostly padding, the filling
 is the work."""
 
-LEAST_OF_STEP = 0.01
+MIN_OF_STEP = 0.01
 """Of a step, spent in the stores: where they do not matter, filling does not either."""
 
-LEAST_STEPS = 2
+MIN_STEPS = 2
 
 
 def find_packing_copies(timeline: Timeline) -> Iterable[Finding]:
@@ -39,20 +39,18 @@ def find_packing_copies(timeline: Timeline) -> Iterable[Finding]:
             key = (item.place.file, item.place.function, item.name, item.fill_line)
             found.setdefault(key, {})[sample.step] = item
     for by_step in found.values():
-        worth = {
+        wasted = {
             step: item
             for step, item in by_step.items()
-            if _is_worth_it(item) and _share_of_step(item, walls.get(step)) >= LEAST_OF_STEP
+            if item.buffer_bytes >= MIN_BYTES * item.buffers
+            and _share(item) >= MIN_SHARE
+            and (item.seconds or 0.0) >= MIN_OF_STEP * (walls.get(step) or math.inf)
         }
-        place = next(iter(by_step.values())).place
-        if len(worth) < LEAST_STEPS or 2 * len(worth) <= len(by_step):
-            continue
-        if ownership_of(place.file, timeline.user_roots) != "torch":
-            yield _finding(place, worth, len(samples), timeline.user_roots)
-
-
-def _is_worth_it(item: PackedBuffer) -> bool:
-    return item.buffer_bytes >= LEAST_BYTES * item.buffers and _share(item) >= LEAST_SHARE
+        if len(wasted) >= MIN_STEPS and 2 * len(wasted) > len(by_step):
+            store = next(iter(by_step.values())).place
+            finding = _finding(timeline, store, wasted, len(samples))
+            if finding.ownership != "torch":
+                yield finding
 
 
 def _share(item: PackedBuffer) -> float:
@@ -62,44 +60,32 @@ def _share(item: PackedBuffer) -> float:
     return min(1.0, item.written_bytes / item.buffer_bytes)
 
 
-def _share_of_step(item: PackedBuffer, wall_s: float | None) -> float:
-    return (item.seconds or 0.0) / wall_s if wall_s else 0.0
-
-
 def _finding(
-    place: Location, steps: dict[int, PackedBuffer], sampled: int, user_roots: Sequence[str]
+    timeline: Timeline, store: Location, steps: Mapping[int, PackedBuffer], sampled: int
 ) -> Finding:
-    register = info("CD306")
     items = list(steps.values())
-    name, fill = items[0].name, items[0].fill
+    first = items[0]
     filled = median(item.buffer_bytes for item in items)
     share = median(_share(item) for item in items)
-    what = f"{filled / 2**20:.1f} MiB filled by {fill}() in a step, {share:.0%} of it overwritten"
-    return Finding(
-        rule="CD306",
-        slug=register.slug,
-        severity=register.severity,
-        confidence="exact",
-        family=register.family,
-        variable=name,
-        title=what,
-        location=Location(place.file, items[0].fill_line, place.function),
-        ownership=ownership_of(place.file, tuple(user_roots)),
+    return make_finding(
+        timeline,
+        "CD306",
+        f"{filled / 2**20:.1f} MiB filled by {first.fill}() in a step, {share:.0%} of it "
+        "overwritten",
+        f"keep one buffer for all steps in place of {first.name}, and zero only what is not "
+        "written",
+        caveat="the batch of an earlier step is gone; what is not written must be zeroed",
+        variable=first.name,
+        location=Location(store.file, first.fill_line, store.function),
         count=len(steps),
-        steps=tuple(sorted(steps)),
-        cost_s=None,
-        fix=Fix(
-            f"keep one buffer for all steps in place of {name}, and zero only what is not written",
-            register.how,
-            "the batch of an earlier step is gone; what is not written must be zeroed",
-        ),
+        steps=steps,
         evidence={
             "filled_bytes": int(filled),
             "buffers": int(median(item.buffers for item in items)),
             "overwritten_share": share,
             "stores_in_a_step": int(median(item.stores for item in items)),
             "store_seconds_in_a_step": median(item.seconds or 0.0 for item in items),
-            "store_line": place.line,
+            "store_line": store.line,
             "sampled_steps": sampled,
         },
     )

@@ -1,27 +1,27 @@
-"""Turns the causes of all counted recompiles into findings: one mechanism, families bring words.
+"""Turns the causes of all counted recompiles into findings: one mechanism for all families.
 
 Causes with one rule, variable and blamed function are one finding, over all steps and processes.
-The seconds of a recompile go to its primary cause: how much of them another cause would have
-cost alone nobody measured.
+The seconds of a recompile go to its primary cause: nobody measured how much of them another cause
+would have cost alone.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, AnalysisRule
 from compilediag.diagnosis.causes.of_run import Group
-from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import Confidence, Finding, Fix
-from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.findings import Cause, Finding
+from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.timeline.timeline import Timeline
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """What a family says about a group."""
+class Wording(NamedTuple):
+    """What a family reports of a group; the fields of `_filled` stand in braces."""
 
     title: str
     """What happened, without the variable and its change: views print those beside it."""
@@ -42,59 +42,77 @@ class RecompileRule(AnalysisRule):
     """The rule of one code: its groups, in the family's words."""
 
     code: str
-    word: Callable[[Group], Wording]
+    wording_of: Callable[[Group], Wording]
     enrich: Callable[[Finding, Timeline], Finding] | None = None
-    """Adds to a finding what else the run tells of it."""
+    """Adds to a finding what else is recorded about it in the run."""
 
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
-            words = _PLANNED if group.planned else self.word(group)
-            found = _finding(group, words, timeline.user_roots)
+            wording = _PLANNED if group.planned else self.wording_of(group)
+            found = _finding(timeline, group, wording)
             yield found if self.enrich is None else self.enrich(found, timeline)
 
 
-def _finding(group: Group, wording: Wording, user_roots: tuple[str, ...]) -> Finding:
-    register = info(group.code)
-    exact = any(cause.confidence == "exact" for cause in group.causes)
-    confidence: Confidence = "exact" if exact else "text"
-    return Finding(
-        rule=group.code,
-        slug=register.slug,
-        severity="info" if group.planned else register.severity,
-        confidence=confidence,
-        family=register.family,
-        variable=group.variable or None,
-        title=wording.title,
-        location=group.location,
-        ownership=ownership_of(group.location.file, user_roots),
-        count=len(group.recompiles),
-        steps=tuple(sorted({recompile.step for recompile in group.recompiles})),
-        cost_s=group.cost_s,
-        fix=Fix(wording.fix, register.how, wording.caveat),
-        evidence=_evidence(group),
-        about=(group.id,),
+def _filled(text: str, group: Group) -> str:
+    """The text of a `Wording` with the names of a group in it."""
+    variable, kind = group.variable, group.kind or ""
+    return text.format(
+        name=group.name,
+        function=group.function,
+        variable=variable,
+        **{letter: variable or letter for letter in "dix"},
+        inputs=variable or "the inputs",
+        kind=kind,
+        setting=kind.replace("_", " "),
+        guard=group.first.guard,
+        dimension=_dimension(group.first),
     )
 
 
-def _evidence(group: Group) -> dict[str, object]:
-    first = group.first
-    writers = dict.fromkeys(writer for cause in group.causes for writer in cause.writers)
-    return {
-        "compile_ids": [recompile.compile_id for recompile in group.recompiles],
-        "roles": ["primary" if cause.primary else "also" for cause in group.causes],
-        "processes": sorted({recompile.process for recompile in group.recompiles}),
-        "kind": first.kind,
-        "expected": first.expected,
-        "actual": first.actual,
-        "values": group.values,
-        "guard": first.guard,
-        "source": first.source,
-        "writers": [
-            {"function": writer.function, "file": writer.file, "line": writer.line}
-            for writer in writers
-        ],
-    }
+def _dimension(cause: Cause) -> str:
+    """The dimension that torch named, else the first one that differs between the two sizes."""
+    named = re.search(r"at index (\d+)", cause.guard)
+    if named is not None:
+        return named[1]
+    before = re.findall(r"[\d*]+", cause.expected or "")
+    after = re.findall(r"[\d*]+", cause.actual or "")
+    if len(before) == len(after):
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            if old not in (new, "*"):
+                return str(index)
+    return "dim"
+
+
+def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
+    first, causes, recompiles = group.first, group.causes, group.recompiles
+    return make_finding(
+        timeline,
+        group.code,
+        _filled(wording.title, group),
+        _filled(wording.fix, group),
+        caveat=wording.caveat,
+        location=group.location,
+        variable=first.variable or None,
+        severity="info" if group.planned else None,
+        confidence="exact" if any(item.confidence == "exact" for item in causes) else "text",
+        count=len(recompiles),
+        steps=(recompile.step for recompile in recompiles),
+        cost_s=group.cost_s,
+        evidence={
+            "compile_ids": [recompile.compile_id for recompile in recompiles],
+            "roles": ["primary" if cause.primary else "also" for cause in causes],
+            "processes": sorted({recompile.process for recompile in recompiles}),
+            **pick(first, "kind", "expected", "actual"),
+            "values": group.values,
+            **pick(first, "guard", "source"),
+            "writers": [
+                pick(writer, "function", "file", "line")
+                for writer in dict.fromkeys(writer for cause in causes for writer in cause.writers)
+            ],
+        },
+        about=(group.id,),
+    )
 
 
 def _explains_autograd(cause: Finding, symptom: Finding) -> bool:

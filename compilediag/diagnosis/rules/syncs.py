@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 
-from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import Finding, Fix, Rule
-from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.timeline.syncs import SyncLine, lines_of
 from compilediag.timeline.timeline import SyncSample, Timeline
 from compilediag_harness.wire import Location
 
-MANY = 16
+MIN_READS = 16
 """Reads in one step and one loop from which on they are a finding. A loss and a few metrics in each
 step are what everybody reads."""
 
-MANY_ON_HOST = 64
+MIN_READS_ON_HOST = 64
 """The same where no tensor is on a device: nobody knows which of them would be, and a batch is
 often put together on the host."""
 
-SPELLED = {
+AS_WRITTEN = {
     "item": ".item()",
     "tolist": ".tolist()",
     "bool": "bool()",
@@ -34,97 +33,64 @@ SPELLED = {
 """Kinds of reads as the user writes them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Loop:
-    """The lines of one loop; of one line alone, where no loop is known."""
-
-    lines: tuple[SyncLine, ...]
-    place: Location
-    most: int
-    """Reads in the step that held most."""
-
-
 def find_sync_loops(timeline: Timeline) -> Iterable[Finding]:
     """CD301: loops with many reads in one of the sampled steps of the lead process."""
     process = timeline.lead
     samples = [sample for sample in timeline.syncs if sample.process == process]
-    if not samples:
-        return
-    for loop in _loops(samples):
-        owner = ownership_of(loop.place.file, timeline.user_roots)
-        if loop.most >= many(samples) and owner != "torch":
-            yield _finding(loop, samples, timeline.user_roots)
-
-
-def many(samples: Sequence[SyncSample]) -> int:
-    """Reads in one step from which on they are a finding."""
-    return MANY if any(sample.on_device for sample in samples) else MANY_ON_HOST
-
-
-def _loops(samples: Sequence[SyncSample]) -> Iterable[_Loop]:
-    grouped: dict[Location, list[SyncLine]] = {}
+    loops: dict[Location, list[SyncLine]] = {}
     for line in lines_of(samples):
-        head = line.place.line if line.loop is None else line.loop
-        place = Location(line.place.file, head, line.place.function)
-        grouped.setdefault(place, []).append(line)
-    for place, lines in grouped.items():
-        yield _Loop(tuple(lines), place, _most(place, samples))
-
-
-def _most(place: Location, samples: Sequence[SyncSample]) -> int:
-    return max(
-        sum(
-            site.count
-            for site in sample.sites
-            if (site.place.file, site.loop or site.place.line, site.place.function)
-            == (place.file, place.line, place.function)
+        loops.setdefault(_head(line.place, line.loop), []).append(line)
+    for head, lines in loops.items():
+        reads = max(
+            sum(site.count for site in sample.sites if _head(site.place, site.loop) == head)
+            for sample in samples
         )
-        for sample in samples
-    )
+        if reads >= min_reads(samples):
+            finding = _finding(timeline, head, lines, reads, samples)
+            if finding.ownership != "torch":
+                yield finding
 
 
-def _finding(loop: _Loop, samples: Sequence[SyncSample], user_roots: tuple[str, ...]) -> Finding:
-    register = info("CD301")
+def min_reads(samples: Sequence[SyncSample]) -> int:
+    """Reads in one step from which on they are a finding."""
+    return MIN_READS if any(sample.on_device for sample in samples) else MIN_READS_ON_HOST
+
+
+def _head(line: Location, loop: int | None) -> Location:
+    """The head of the loop that a line is in; the line itself, where no loop is known."""
+    return Location(line.file, loop or line.line, line.function)
+
+
+def _finding(
+    timeline: Timeline,
+    head: Location,
+    lines: Sequence[SyncLine],
+    reads: int,
+    samples: Sequence[SyncSample],
+) -> Finding:
     on_device = any(sample.on_device for sample in samples)
-    looped = any(line.loop is not None for line in loop.lines)
-    what = " and ".join(dict.fromkeys(SPELLED.get(line.kind, line.kind) for line in loop.lines))
-    title = f"{loop.most} synchronisations in a step{' in a loop' if looped else ''}: {what}"
-    if not on_device:
-        title += "; each would wait for a GPU"
-    return Finding(
-        rule="CD301",
-        slug=register.slug,
-        severity=register.severity,
-        confidence="exact",
-        family=register.family,
-        variable=None,
-        title=title,
-        location=loop.place,
-        ownership=ownership_of(loop.place.file, user_roots),
-        count=sum(line.count for line in loop.lines),
-        steps=tuple(sorted({step for line in loop.lines for step in line.steps})),
-        cost_s=None,
-        fix=Fix(
-            "read all values at once before the loop (`.tolist()`, `.cpu()`), or stay in tensor "
-            "operations",
-            register.how,
-            None if on_device else "costs nothing on a CPU: tensors that stay there need no change",
-        ),
+    looped = any(line.loop is not None for line in lines)
+    what = " and ".join(dict.fromkeys(AS_WRITTEN.get(line.kind, line.kind) for line in lines))
+    title = f"{reads} synchronisations in a step{' in a loop' if looped else ''}: {what}"
+    return make_finding(
+        timeline,
+        "CD301",
+        title if on_device else f"{title}; each would wait for a GPU",
+        "read all values at once before the loop (`.tolist()`, `.cpu()`), or stay in tensor "
+        "operations",
+        caveat=None
+        if on_device
+        else "costs nothing on a CPU: tensors that stay there need no change",
+        location=head,
+        count=sum(line.count for line in lines),
+        steps=(step for line in lines for step in line.steps),
         evidence={
-            "most_in_a_step": loop.most,
+            "most_in_a_step": reads,
             "sampled_steps": len(samples),
             "on_device": on_device,
             "complete": all(sample.complete for sample in samples),
             "lines": [
-                {
-                    "file": line.place.file,
-                    "line": line.place.line,
-                    "function": line.place.function,
-                    "kind": line.kind,
-                    "count": line.count,
-                    "seconds": line.seconds,
-                }
-                for line in loop.lines
+                {**asdict(line.place), **pick(line, "kind", "count", "seconds")} for line in lines
             ],
         },
     )

@@ -10,14 +10,14 @@ the power of that number). A series that strays often is no series of levels: se
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 SHORTEST = 3
 CHANCE = 0.01
 
-MOST_STRAYS = 0.1
+MAX_STRAYS = 0.1
 """Share of receipts beside their level, above which there are no levels; one is always allowed."""
 
 
@@ -47,7 +47,7 @@ def levels_of(counts: Sequence[int]) -> Levels | None:
     length = SHORTEST
     for _ in range(len(counts)):
         found = _levels(counts, length)
-        if not found.levels or found.strays > max(MOST_STRAYS * len(counts), 1):
+        if not found.levels or found.strays > max(MAX_STRAYS * len(counts), 1):
             return None
         longer = _length(found.strays, len(counts))
         if longer <= length:
@@ -56,54 +56,46 @@ def levels_of(counts: Sequence[int]) -> Levels | None:
     return None
 
 
-def _length(strays: int, number: int) -> int:
-    """How many strays in a row, of one value, are no accident."""
+def _length(strays: int, receipts: int) -> int:
+    """How many strays of one value in a row are no accident."""
     if not strays:
         return SHORTEST
-    return max(SHORTEST, math.ceil(math.log(number / CHANCE) / math.log(number / strays)))
+    return max(SHORTEST, math.ceil(math.log(receipts / CHANCE) / math.log(receipts / strays)))
 
 
 def _levels(counts: Sequence[int], length: int) -> Levels:
-    merged: list[Level] = []
-    for level in _long_runs(counts, length):
-        if merged and merged[-1].value == level.value:
-            merged[-1] = merged[-1]._replace(stop=level.stop)
+    runs: list[Level] = []
+    for run in _long_runs(counts, length):
+        if runs and runs[-1].value == run.value:
+            runs[-1] = runs[-1]._replace(stop=run.stop)
         else:
-            merged.append(level)
-    if not merged:
+            runs.append(run)
+    if not runs:
         return Levels((), len(counts), length, None)
-    end = _left(counts, merged[-1])
-    begins = [*(level.start for level in merged[1:]), end]
-    levels = [_whole(counts, *pair) for pair in zip(merged, begins, strict=True)]
+    end = _last(counts, runs[-1], len(counts))
+    begins = [*(run.start for run in runs[1:]), end]
+    levels = tuple(
+        run._replace(stop=_last(counts, run, begin))
+        for run, begin in zip(runs, begins, strict=True)
+    )
     kept = sum(counts[level.start : level.stop].count(level.value) for level in levels)
     newest, strays = len(counts) - end, end - kept
     if (strays / end) ** newest > CHANCE:  # no more than strays do here
-        return Levels(tuple(levels), strays + newest, length, None)
-    return Levels(tuple(levels), strays, length, end if newest else None)
+        return Levels(levels, strays + newest, length, None)
+    return Levels(levels, strays, length, end if newest else None)
 
 
-def _whole(counts: Sequence[int], level: Level, end: int) -> Level:
-    """The level up to the last receipt before `end` that is at it."""
-    while counts[end - 1] != level.value:
-        end -= 1
-    return level._replace(stop=end)
-
-
-def _long_runs(counts: Sequence[int], length: int) -> list[Level]:
-    runs: list[Level] = []
+def _long_runs(counts: Sequence[int], length: int) -> Iterator[Level]:
     start = 0
     for value, members in groupby(counts):
         stop = start + sum(1 for _ in members)
         if stop - start >= length:
-            runs.append(Level(start, stop, value))
+            yield Level(start, stop, value)
         start = stop
-    return runs
 
 
-def _left(counts: Sequence[int], level: Level) -> int:
-    """Where the receipts behind the last level begin of which none is at it any more; the number of
-    receipts where the newest one is at it."""
-    place = len(counts)
-    while place > level.stop and counts[place - 1] != level.value:
-        place -= 1
-    return place
+def _last(counts: Sequence[int], run: Level, end: int) -> int:
+    """The index behind the last receipt before `end` that is at the level of the run."""
+    while counts[end - 1] != run.value:
+        end -= 1
+    return end

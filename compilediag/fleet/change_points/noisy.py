@@ -1,4 +1,4 @@
-"""Lasting steps of a noisy series: found by `rank_scan`, put in their places by `placing`.
+"""Lasting steps of a noisy series: found by `rank_scan`, located by `placing`.
 
 A series is split at its clearest step, each part again, as long as chance explains no part; then
 every step is judged once more between its neighbours, and those too small to matter are dropped.
@@ -7,13 +7,14 @@ every step is judged once more between its neighbours, and those too small to ma
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean, median
 from typing import NamedTuple
 
-from compilediag.fleet.change_points.placing import average, middle, place
+from compilediag.fleet.change_points.placing import place
 from compilediag.fleet.change_points.rank_scan import (
     chance_at,
     clearest_split,
-    correlation,
+    neighbour_correlation,
     ranks_of,
 )
 
@@ -21,18 +22,18 @@ SHORTEST = 4
 """Values a new level must hold to be called lasting."""
 
 
-class Rule(NamedTuple):
+class StepRule(NamedTuple):
     """What counts as a step."""
 
     chance: float = 0.01
     """Highest probability of any step where nothing changed."""
-    least: float = 0.0
+    min_change: float = 0.0
     """Smaller changes are left out: a share of the level before, or points of a share of yes."""
     shares: bool = False
     """The values are yes (1) and no (0); their level is a mean, and changes are in points."""
 
 
-class Step(NamedTuple):
+class LevelStep(NamedTuple):
     """A series changed its level for good, or until the next step."""
 
     at: int
@@ -46,28 +47,29 @@ class Step(NamedTuple):
     chance: float
 
 
-def steps(values: Sequence[float], ties: Sequence[int], rule: Rule) -> tuple[Step, ...]:
+def steps(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> tuple[LevelStep, ...]:
     """Every lasting step of a series, in order.
 
     Args:
         values: the series, finite numbers.
-        ties: a key for each value that has nothing to do with its place, for equal values.
+        ties: a key for each value that has nothing to do with its position, for equal values.
         rule: what counts as a step.
     """
-    places = _split(values, ties, rule)
-    alike = correlation(ranks_of(values, ties), places)
-    for _ in range(len(places) + 1):
-        around = _around(places, len(values))
-        found = [_step(values, ties, rule, alike, *place) for place in around]
-        weakest = max(found, key=lambda step: _doubt(step, rule), default=None)
-        if weakest is None or _doubt(weakest, rule) <= 1:
+    splits = _split(values, ties, rule)
+    correlation = neighbour_correlation(ranks_of(values, ties), splits)
+    while splits:
+        # Each between its neighbours.
+        bounds = zip((0, *splits), splits, (*splits[1:], len(values)), strict=False)
+        found = [_step(values, ties, rule, correlation, *each) for each in bounds]
+        weakest = max(found, key=lambda step: _doubt(step, rule))
+        if _doubt(weakest, rule) <= 1:
             return tuple(found)
-        places = [step.at for step in found if step is not weakest]
+        splits = [step.at for step in found if step is not weakest]
     return ()
 
 
-def _split(values: Sequence[float], ties: Sequence[int], rule: Rule) -> list[int]:
-    """Places where there may be steps, in order."""
+def _split(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> list[int]:
+    """Indexes at which there may be steps, in order."""
     found: list[int] = []
     waiting = [(0, len(values))]
     while waiting:
@@ -77,45 +79,39 @@ def _split(values: Sequence[float], ties: Sequence[int], rule: Rule) -> list[int
             continue
         begin = low + split.low
         part = values[begin : low + split.high]
-        guess = split.at - split.low
-        at = begin + place(part, guess, SHORTEST, shares=rule.shares).at
+        at = begin + place(part, split.at - split.low, SHORTEST, shares=rule.shares).at
         found.append(at)
         waiting += [(low, at), (at, high)]
     return sorted(found)
 
 
-def _around(places: Sequence[int], number: int) -> list[tuple[int, int, int]]:
-    """Each place between its neighbours."""
-    return list(zip((0, *places), places, (*places[1:], number), strict=False))
-
-
 def _step(
     values: Sequence[float],
     ties: Sequence[int],
-    rule: Rule,
-    alike: float,
+    rule: StepRule,
+    correlation: float,
     low: int,
     at: int,
     high: int,
-) -> Step:
+) -> LevelStep:
     part = values[low:high]
-    placed = place(part, at - low, SHORTEST, shares=rule.shares, alike=alike)
-    centre = average if rule.shares else middle
-    return Step(
+    placed = place(part, at - low, SHORTEST, shares=rule.shares, correlation=correlation)
+    centre = fmean if rule.shares else median
+    return LevelStep(
         at=low + placed.at,
         earliest=low + placed.earliest,
         latest=low + placed.latest,
         before=centre(part[: placed.at]),
         after=centre(part[placed.at :]),
-        chance=chance_at(ranks_of(part, ties[low:high]), placed.at, SHORTEST, alike),
+        chance=chance_at(ranks_of(part, ties[low:high]), placed.at, SHORTEST, correlation),
     )
 
 
-def _doubt(step: Step, rule: Rule) -> float:
+def _doubt(step: LevelStep, rule: StepRule) -> float:
     """Above 1 for a step that is too small or explained by chance; the largest is dropped first."""
     if step.chance > rule.chance:
         return 2 + step.chance
     size = abs(step.after - step.before)
     if not rule.shares:
         size = size / abs(step.before) if step.before else float(bool(size))
-    return rule.least / size if size else 2.0
+    return rule.min_change / size if size else 2.0

@@ -1,18 +1,20 @@
 """Where a step began, and within which range of values that is known.
 
-Both levels are taken as the centre of their side. Moving the place over a value costs what the
+Both levels are taken as the centre of their side. Moving the step over a value costs what the
 value lies farther from its new level than from its old one, in squared deviations of the noise,
-each at most `FARTHEST` squared, so that an outlier moves nothing. The place is where the cost is
-least; the range is every place that costs at most `WITHIN` more, which for normal noise is a 95 %
-confidence set: the place maximises a likelihood, twice the logarithm of its ratio is the larger of
+each at most `FARTHEST` squared, so that an outlier moves nothing. The step is where the cost is
+least; the range is every index that costs at most `WITHIN` more, which for normal noise is a 95 %
+confidence set: the index maximises a likelihood, twice the logarithm of its ratio is the larger of
 two exponential numbers' doubles (Yao, Annals of Statistics 15, 1987, 1321-1328), and inverting the
 ratio gives the set (Eo and Morley, Quantitative Economics 6, 2015, 463-497).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import accumulate
+from statistics import fmean, median
 from typing import NamedTuple
 
 WITHIN = 7.35
@@ -34,31 +36,22 @@ class Placed(NamedTuple):
     latest: int
 
 
-def middle(values: Sequence[float]) -> float:
-    """The median of some values."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[half]
-    return (ordered[half - 1] + ordered[half]) / 2
-
-
-def average(values: Sequence[float]) -> float:
-    """The mean of some values."""
-    return sum(values) / len(values)
-
-
 def place(
-    values: Sequence[float], at: int, shortest: int, *, shares: bool = False, alike: float = 0.0
+    values: Sequence[float],
+    at: int,
+    shortest: int,
+    *,
+    shares: bool = False,
+    correlation: float = 0.0,
 ) -> Placed:
-    """The place of the one step in `values` that is somewhere near `at`.
+    """The index of the one step in `values` that is somewhere near `at`.
 
     Args:
         values: the series, with one step.
         at: a first guess.
         shortest: least values on either side.
         shares: the values are yes (1) and no (0), whose level is a mean.
-        alike: correlation of neighbours, which widens the range.
+        correlation: that of neighbours, which widens the range.
     """
     costs: list[float] = []
     for _ in range(_ROUNDS):
@@ -67,27 +60,27 @@ def place(
         if best == at:
             break
         at = best
-    bound = costs[at] + WITHIN * (1 + alike) / (1 - alike)
-    possible = [item for item in range(1, len(values)) if costs[item] <= bound]
+    bound = costs[at] + WITHIN * (1 + correlation) / (1 - correlation)
+    possible = [index for index in range(1, len(values)) if costs[index] <= bound]
     return Placed(at, min(possible[0], at), max(possible[-1], at))
 
 
 def _costs(values: Sequence[float], at: int, *, shares: bool) -> list[float]:
-    """What each place costs, with the levels of the sides of `at`."""
-    centre = average if shares else middle
+    """What each index costs, with the levels of the sides of `at`."""
+    centre = fmean if shares else median
     levels = centre(values[:at]), centre(values[at:])
     rest = [abs(value - levels[index >= at]) for index, value in enumerate(values)]
     if shares:
-        noise = (sum(value * value for value in rest) / len(rest)) ** 0.5
+        noise = math.sqrt(fmean(value * value for value in rest))
     else:
-        noise = _MAD_TO_DEVIATION * middle(rest)
-    noise = max(noise, 1e-9 * max(abs(level) for level in levels), 1e-300)
+        noise = _MAD_TO_DEVIATION * median(rest)
+    noise = max(noise, 1e-9 * max(map(abs, levels)), 1e-300)
     before, after = (
-        list(accumulate((_cost((value - level) / noise) for value in values), initial=0.0))
+        list(
+            accumulate(
+                (min(abs(value - level) / noise, FARTHEST) ** 2 for value in values), initial=0.0
+            )
+        )
         for level in levels
     )
     return [left + after[-1] - right for left, right in zip(before, after, strict=True)]
-
-
-def _cost(deviations: float) -> float:
-    return min(deviations * deviations, FARTHEST * FARTHEST)

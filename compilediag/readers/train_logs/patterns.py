@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal, cast
@@ -25,22 +26,22 @@ Kind = Literal["step", "run", "end", "bar"]
 STEP, RUN, END, BAR = "step", "run", "end", "bar"
 
 RATES = {
-    "samples_per_s": 1.0,
-    "samples_per_step": 1.0,
-    "tokens_per_s": 1.0,
-    "tokens_per_s_per_device": 1.0,
-    "tflops_per_s_per_device": 1.0,
-    "mfu_percent": 0.01,
-    "mfu_fraction": 1.0,
+    "samples_per_s": Decimal(1),
+    "samples_per_step": Decimal(1),
+    "tokens_per_s": Decimal(1),
+    "tokens_per_s_per_device": Decimal(1),
+    "tflops_per_s_per_device": Decimal(1),
+    "mfu_percent": Decimal("0.01"),
+    "mfu_fraction": Decimal(1),
 }
 """Fields of which each line has its own, with the factor to the unit of their series."""
 
-SECONDS = {"step_s": 1.0, "step_ms": 0.001}
+SECONDS = {"step_s": Decimal(1), "step_ms": Decimal("0.001")}
 LAST = ("loss", "grad_norm")
 PEAKS = {
-    f"{kind}_peak_{unit}": factor
+    f"{kind}_peak_{unit}": Decimal(factor)
     for kind in ("allocated", "reserved")
-    for unit, factor in (("bytes", 1.0), ("mib", 2.0**20), ("gib", 2.0**30), ("gb", 1e9))
+    for unit, factor in (("bytes", 1), ("mib", 2**20), ("gib", 2**30), ("gb", 10**9))
 }
 WHOLE = ("train_s", "steps_per_s", "samples_per_s", "tokens_per_s")
 """What a line of kind "end" may hold of the whole run."""

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from decimal import Decimal
 from itertools import pairwise
 from statistics import median
 
@@ -62,7 +63,7 @@ class Stream:
         self.seconds.append(self._seconds(figures, step))
         for name, figure in figures.items():
             if name in RATES:
-                value = number_of(figure) * RATES[name]
+                value = number_of(figure, RATES[name])
                 series = self._padded("mfu" if name.startswith("mfu") else name)
                 series.append(value if 0 < value < math.inf else math.nan)
         self.numbers.append(math.nan if step is None else step)
@@ -79,7 +80,7 @@ class Stream:
                 self._note_last(name, number_of(figure))
             elif name in PEAKS:
                 kind = f"{name.partition('_peak')[0]}_peak_bytes"
-                peak = number_of(figure) * PEAKS[name]
+                peak = number_of(figure, PEAKS[name])
                 if self.peaks.get(kind, 0.0) < peak < math.inf:
                     self.peaks[kind] = peak
             elif name == "nan_steps" and number_of(figure) > 0:
@@ -111,7 +112,7 @@ class Stream:
             return self._between(figures.get("time"), step)
         for name, factor in SECONDS.items():
             if name in figures:
-                value = number_of(figures[name]) * factor
+                value = number_of(figures[name], factor)
                 return value if 0 < value < math.inf else math.nan
         return math.nan
 
@@ -128,9 +129,11 @@ class Stream:
         return (stamp - before) / steps
 
 
-def number_of(figure: str) -> float:
-    """A figure as it is printed: with commas, with an exponent, or "nan"."""
-    return float(figure.replace(",", ""))
+def number_of(figure: str, factor: Decimal = Decimal(1)) -> float:
+    """A figure as it is printed (with commas, with an exponent, or "nan"), times a factor. The
+    product is decimal, as the figure is: 12.3 % is 0.123, not 0.12300000000000001."""
+    text = figure.replace(",", "")
+    return float(text) if factor == 1 else float(Decimal(text) * factor)
 
 
 def timestamp(text: str) -> float | None:

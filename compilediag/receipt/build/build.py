@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec.structs import replace
+
 from compilediag._version import __version__
 from compilediag.receipt.build.compiles import compile_section, finding_record
 from compilediag.receipt.build.cost import cost_section
@@ -15,11 +17,9 @@ from compilediag.receipt.build.identity import (
 )
 from compilediag.receipt.build.invocations import invocations_section, throughput_section
 from compilediag.receipt.build.memory import memory_section
-from compilediag.receipt.build.pipeline import pipeline_section
-from compilediag.receipt.build.profiles import profiles_section
 from compilediag.receipt.build.ranks import ranks_section
 from compilediag.receipt.build.relative_paths import PathShortener
-from compilediag.receipt.build.run_metadata import ArtifactFacts, RunMetadata
+from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.build.running import (
     checks_of,
     cudagraph_section,
@@ -30,19 +30,24 @@ from compilediag.receipt.build.shapes import shapes_section
 from compilediag.receipt.build.steps import steps_section
 from compilediag.receipt.build.syncs import syncs_section
 from compilediag.receipt.build.timings import timings_of
-from compilediag.receipt.build.tracked import ablation_artifacts, ablations_section, tracked_section
+from compilediag.receipt.build.tracked import (
+    ablation_artifacts,
+    ablations_section,
+    pipeline_section,
+    profiles_section,
+    tracked_section,
+)
 from compilediag.receipt.build.train_log import logged_steps, with_logged
 from compilediag.receipt.redact import Redactor, secret_values
-from compilediag.receipt.sanitize import safe_tree
+from compilediag.receipt.sanitize import sanitized
+from compilediag.receipt.schema.identity import Redactions
 from compilediag.receipt.schema.receipt import (
     MIN_READER_VERSION,
     SCHEMA,
     SCHEMA_VERSION,
-    Artifact,
     Failure,
     Receipt,
 )
-from compilediag.receipt.schema.record import from_plain
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import plain
 
@@ -56,21 +61,23 @@ TAIL_BYTES = 8 * 1024
 def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt:
     """The receipt of one run. No string in it holds a secret that `redact` recognises."""
     redactor = Redactor(_known_secrets(timeline, run))
-    # What it is made of is not kept: the same receipt three times is what memory is needed for.
-    raw, finite = safe_tree(_as_told(timeline, diagnosis, run, redactor), redactor)
-    raw["header"]["run"]["redactions"] = {
-        "count": sum(redactor.counts.values()),
-        "rules": sorted(redactor.counts),
-    }
-    raw["checks"]["values_finite"] = finite
-    return from_plain(Receipt, raw)
+    receipt, finite = sanitized(_unredacted(timeline, diagnosis, run, redactor), redactor)
+    redactions = Redactions(
+        count=sum(redactor.counts.values()), rules=tuple(sorted(redactor.counts))
+    )
+    header = receipt.header
+    return replace(
+        receipt,
+        header=replace(header, run=replace(header.run, redactions=redactions)),
+        checks=replace(receipt.checks, values_finite=finite),
+    )
 
 
-def _as_told(
+def _unredacted(
     timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata, redactor: Redactor
 ) -> Receipt:
     """The receipt before it is made safe to write."""
-    places = PathShortener(timeline)
+    paths = PathShortener(timeline)
     time = goodput_section(timeline, run)
     return Receipt(
         schema=SCHEMA,
@@ -82,39 +89,31 @@ def _as_told(
         completeness=completeness_of(timeline, diagnosis, run),
         header=header_of(timeline, run, __version__, redactor),
         environment=environment_of(timeline, run),
-        compile=compile_section(timeline, diagnosis, places),
-        findings=tuple(finding_record(item, places) for item in diagnosis.findings),
+        compile=compile_section(timeline, diagnosis, paths),
+        findings=tuple(finding_record(item, paths) for item in diagnosis.findings),
         steps=steps_section(timeline, diagnosis.findings, run)
         or logged_steps(timeline, run.warmup),
-        timings=timings_of(timeline, places),
-        syncs=syncs_section(timeline, places),
+        timings=timings_of(timeline, paths),
+        syncs=syncs_section(timeline, paths),
         goodput=time,
         memory=memory_section(timeline),
         cudagraph=cudagraph_section(timeline),
         throughput=with_logged(throughput_section(timeline), timeline, run.warmup),
-        invocations=invocations_section(timeline, places),
-        shapes=shapes_section(timeline, places),
+        invocations=invocations_section(timeline, paths),
+        shapes=shapes_section(timeline, paths),
         pipeline=pipeline_section(timeline),
         profiles=profiles_section(timeline),
-        ranks=ranks_section(timeline, diagnosis, ranks_expected(timeline, run), places, run.ranks),
+        ranks=ranks_section(
+            timeline, diagnosis.causes, ranks_expected(timeline, run), paths, run.ranks
+        ),
         tracked=tracked_section(timeline),
         ablations=ablations_section(timeline),
         cost=cost_section(timeline, run.prices, run.wall_s, time),
         checks=checks_of(timeline, run),
         failure=_failure(timeline, run, redactor),
         overhead=overhead_of(timeline, run),
-        artifacts=(*ablation_artifacts(timeline), *map(_artifact, run.artifacts)),
+        artifacts=(*ablation_artifacts(timeline), *run.artifacts),
         extensions=plain(dict(run.extensions)),
-    )
-
-
-def _artifact(item: ArtifactFacts) -> Artifact:
-    return Artifact(
-        role=item.role,
-        uri=item.uri,
-        media_type=item.media_type,
-        bytes=item.bytes,
-        sha256=item.sha256,
     )
 
 
@@ -128,11 +127,8 @@ def _known_secrets(timeline: Timeline, run: RunMetadata) -> list[str]:
 
 def _failure(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Failure | None:
     """Both texts are redacted before they are cut, so that no half of a secret is left."""
-    told = next(
-        (item.ended.failure for item in timeline.processes if item.ended and item.ended.failure),
-        None,
-    )
-    reason = run.failure_reason or told
+    reported = (item.ended.failure for item in timeline.processes if item.ended is not None)
+    reason = run.failure_reason or next(filter(None, reported), None)
     if run.status == "complete" and reason is None:
         return None
     return Failure(

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 import msgspec
 
-from compilediag.diagnosis.cadence.attribution import Cost, Split
+from compilediag.diagnosis.cadence.attribution import Cost
 from compilediag.diagnosis.cadence.conclude import Conclusion, GroupResult
 from compilediag.diagnosis.cadence.extra_compiles import recompiles_among
-from compilediag.diagnosis.cadence.groups import Group
+from compilediag.diagnosis.cadence.groups import ProbeGroup
 from compilediag.diagnosis.cadence.periods import longest_period
 from compilediag.diagnosis.cadence.plan import Plan, Variant
-from compilediag.diagnosis.cadence.samples import Evidence
+from compilediag.diagnosis.cadence.samples import VariantEvidence
 from compilediag.receipt.redact import Redactor
-from compilediag.receipt.sanitize import safe_tree
+from compilediag.receipt.sanitize import sanitized
 from compilediag.receipt.schema.cadence import (
     Attribution,
     CadenceCause,
     CadenceSection,
     CollisionRecord,
-    CostSplit,
-    ExtraByPhase,
     GroupRecord,
     PeriodRecord,
     Picture,
@@ -32,22 +31,22 @@ from compilediag.receipt.schema.cadence import (
     VariantSteps,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import from_plain
+from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Compile
 
-PICTURE_CELLS = 120
+MAX_CELLS = 120
 
 
 @dataclass(frozen=True, slots=True)
 class VariantRun:
-    """One variant that was run, as the shell saw it."""
+    """One variant that was run."""
 
     variant: Variant
     settings: Mapping[str, str]
-    """What moved the groups: variables of the environment, or arguments."""
+    """What moved the groups: environment variables or arguments."""
     exit_code: int | None
     wall_s: float | None
-    evidence: Evidence
+    evidence: VariantEvidence
     receipt: Receipt | None = None
     uri: str | None = None
     """Path of its receipt from the probe's directory; None when there is none."""
@@ -56,14 +55,14 @@ class VariantRun:
 
 @dataclass(frozen=True, slots=True)
 class ProbeFacts:
-    """What the shell around a probe knows."""
+    """A probe as it was run."""
 
     receipt_id: str
     run_id: str
     fresh_caches: bool
     plan: Plan | None
     """None when the configured run gave no plan."""
-    groups: tuple[Group, ...]
+    groups: tuple[ProbeGroup, ...]
     runs: tuple[VariantRun, ...]
     notes: tuple[str, ...] = ()
     secret_values: tuple[str, ...] = ()
@@ -74,15 +73,14 @@ def probe_receipt(configured: Receipt, facts: ProbeFacts, conclusion: Conclusion
     like every receipt; its artifacts are found from the probe's directory."""
     uri = next((run.uri for run in facts.runs if run.variant.kind == "configured"), None)
     folder = uri.rpartition("/")[0] + "/" if uri else ""
-    section = cadence_section(facts, conclusion)
-    plain, finite = safe_tree(section, Redactor(facts.secret_values))
+    section, finite = sanitized(cadence_section(facts, conclusion), Redactor(facts.secret_values))
     run = msgspec.structs.replace(configured.header.run, run_id=facts.run_id)
     checks = configured.checks
     return msgspec.structs.replace(
         configured,
         receipt_id=facts.receipt_id,
         header=msgspec.structs.replace(configured.header, run=run),
-        cadence=from_plain(CadenceSection, plain),
+        cadence=section,
         checks=checks if finite else msgspec.structs.replace(checks, values_finite=False),
         artifacts=tuple(
             msgspec.structs.replace(item, uri=folder + item.uri) for item in configured.artifacts
@@ -95,35 +93,19 @@ def cadence_section(facts: ProbeFacts, conclusion: Conclusion) -> CadenceSection
     plan = facts.plan
     after = plan.steps - plan.warmup if plan is not None else None
     by_variant = {run.variant: run for run in facts.runs}
-    return CadenceSection(
-        steps=plan.steps if plan is not None else None,
-        warmup=plan.warmup if plan is not None else None,
+    return record_from(
+        CadenceSection,
+        plan,
         caches="fresh" if facts.fresh_caches else "kept",
         longest_period=None if after is None else longest_period(after),
-        groups=tuple(
-            GroupRecord(
-                name=group.name,
-                origin=group.origin,
-                template=group.template,
-                own_every=group.own_every,
-            )
-            for group in facts.groups
-        ),
+        groups=tuple(record_from(GroupRecord, group) for group in facts.groups),
         variants=tuple(_variant(run, plan, conclusion) for run in facts.runs),
         attribution=tuple(
             _attribution(item, plan, by_variant) for item in conclusion.groups if plan is not None
         ),
         collision=_collision(conclusion, plan, facts.groups),
         periods=tuple(
-            PeriodRecord(
-                variant=item.variant,
-                every=item.every,
-                first_step=item.first,
-                count=item.count,
-                extra_s=item.extra_s,
-                compile_s=item.compile_s,
-            )
-            for item in conclusion.periods
+            record_from(PeriodRecord, item, first_step=item.first) for item in conclusion.periods
         ),
         notes=facts.notes,
     )
@@ -137,24 +119,23 @@ def _variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -> Vari
         found = next((item for item in conclusion.groups if item.group in run.variant.on), None)
         if found is not None and found.cost is not None:
             fires[found.group.name] = found.cost.fires
-    return VariantRecord(
+    return record_from(
+        VariantRecord,
+        run,
         name=run.variant.name,
         kind=kind,
         groups_on=tuple(group.name for group in run.variant.on),
         settings=dict(run.settings),
         receipt=run.uri,
         status=receipt.status if receipt is not None else None,
-        exit_code=run.exit_code,
-        wall_s=run.wall_s,
         steps=_steps(run.evidence, warmup),
-        counts=_counts(receipt),
+        counts=None if receipt is None else record_from(VariantCounts, receipt.compile),
         fires=fires,
         picture=_picture(run.evidence, warmup),
-        problem=run.problem,
     )
 
 
-def _steps(evidence: Evidence, warmup: int) -> VariantSteps | None:
+def _steps(evidence: VariantEvidence, warmup: int) -> VariantSteps | None:
     if not evidence.samples:
         return None
     walls = [sample.wall_s for sample in evidence.samples if sample.number >= warmup]
@@ -166,31 +147,17 @@ def _steps(evidence: Evidence, warmup: int) -> VariantSteps | None:
     )
 
 
-def _counts(receipt: Receipt | None) -> VariantCounts | None:
-    if receipt is None:
-        return None
-    counted = receipt.compile
-    return VariantCounts(
-        frames=counted.frames,
-        compiles=counted.compiles,
-        recompiles=counted.recompiles,
-        graphs=counted.graphs,
-        graph_breaks=counted.graph_breaks,
-        eager_fallbacks=counted.eager_fallbacks,
-    )
-
-
-def _picture(evidence: Evidence, warmup: int) -> Picture | None:
+def _picture(evidence: VariantEvidence, warmup: int) -> Picture | None:
     after = [sample for sample in evidence.samples if sample.number >= warmup]
     if not after:
         return None
-    each = -(-len(after) // PICTURE_CELLS)
+    each = -(-len(after) // MAX_CELLS)
     return Picture(
         first_step=after[0].number,
         steps_per_cell=each,
         cells_s=tuple(
-            max(sample.wall_s for sample in after[place : place + each])
-            for place in range(0, len(after), each)
+            max(sample.wall_s for sample in after[start : start + each])
+            for start in range(0, len(after), each)
         ),
     )
 
@@ -200,48 +167,19 @@ def _attribution(
 ) -> Attribution:
     cost = result.cost or Cost((), 0, None, None, None, None, None, {})
     run = runs.get(Variant("alone", (result.group,)))
-    return Attribution(
+    return record_from(
+        Attribution,
+        cost,
         group=result.group.name,
         every=plan.every,
         fires=cost.after_warmup,
         first_hit_s=cost.first_hit.total_s if cost.first_hit is not None else None,
         recurring_s=cost.recurring.total_s if cost.recurring is not None else None,
-        compile_s=cost.compile_s,
-        metric_s=cost.metric_s,
-        sync_s=cost.sync_s,
-        by_phase=_phases(cost.by_phase),
-        first_hit=_split(cost.first_hit),
-        recurring=_split(cost.recurring),
         between_s=result.between_s,
-        quiet_s=cost.quiet_s,
         recompiles=None if cost.compile_s is None else recompiles_among(cost.extra),
         causes=_causes(cost.extra, run.receipt if run is not None else None),
         fires_from=result.fires_from,
         problem=result.problem,
-    )
-
-
-def _split(split: Split | None) -> CostSplit | None:
-    if split is None:
-        return None
-    return CostSplit(
-        total_s=split.total_s,
-        compile_s=split.compile_s,
-        metric_s=split.metric_s,
-        sync_s=split.sync_s,
-        by_phase=_phases(split.by_phase),
-        noise_s=split.noise_s,
-    )
-
-
-def _phases(seconds: Mapping[str, float | None]) -> ExtraByPhase:
-    return ExtraByPhase(
-        data_wait=seconds.get("data_wait"),
-        forward=seconds.get("forward"),
-        backward=seconds.get("backward"),
-        optimizer=seconds.get("optimizer"),
-        spans=seconds.get("spans"),
-        rest=seconds.get("rest"),
     )
 
 
@@ -250,14 +188,12 @@ def _causes(extra: Sequence[Compile], receipt: Receipt | None) -> tuple[CadenceC
     if receipt is None:
         return ()
     wanted = {(item.process, item.epoch, item.compile_id) for item in extra if item.recompile}
-    found: dict[tuple[str | None, str, str | None, int | None], int] = {}
+    found: Counter[tuple[str | None, str, str | None, int | None]] = Counter()
     for event in receipt.compile.events:
-        if (event.process, event.epoch, event.compile_id) not in wanted:
-            continue
-        blamed = next((cause for cause in event.causes if cause.primary), None)
-        if blamed is not None:
-            key = (blamed.rule, blamed.variable, blamed.file, blamed.line)
-            found[key] = found.get(key, 0) + 1
+        if (event.process, event.epoch, event.compile_id) in wanted:
+            primary = next((cause for cause in event.causes if cause.primary), None)
+            if primary is not None:
+                found[primary.rule, primary.variable, primary.file, primary.line] += 1
     return tuple(
         CadenceCause(rule=rule, variable=variable, file=file, line=line, recompiles=count)
         for (rule, variable, file, line), count in found.items()
@@ -265,18 +201,17 @@ def _causes(extra: Sequence[Compile], receipt: Receipt | None) -> tuple[CadenceC
 
 
 def _collision(
-    conclusion: Conclusion, plan: Plan | None, groups: Sequence[Group]
+    conclusion: Conclusion, plan: Plan | None, groups: Sequence[ProbeGroup]
 ) -> CollisionRecord | None:
     found = conclusion.collision
     if found is None or plan is None:
         return None
-    return CollisionRecord(
+    return record_from(
+        CollisionRecord,
+        found,
         groups=tuple(group.name for group in groups),
         every=plan.every,
         fires=found.cost.after_warmup,
-        first_hit=_split(found.cost.first_hit),
-        recurring=_split(found.cost.recurring),
-        extra_first_hit_s=found.extra_first_hit_s,
-        extra_recurring_s=found.extra_recurring_s,
-        extra_recompiles=found.extra_recompiles,
+        first_hit=found.cost.first_hit,
+        recurring=found.cost.recurring,
     )

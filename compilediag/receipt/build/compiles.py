@@ -95,7 +95,8 @@ def _times(timeline: Timeline) -> CompileTime:
     )
 
 
-def _name(where: Location, places: PathShortener) -> FrameName:
+def frame_name(where: Location, places: PathShortener) -> FrameName:
+    """The frame, with its file as the receipt names it."""
     return FrameName(function=where.function, file=places.short(where.file), line=where.line)
 
 
@@ -111,18 +112,19 @@ def _events(
         yield CompileEvent(
             compile_id=item.compile_id,
             epoch=item.epoch,
-            frame=_name(item.frame, places),
+            frame=frame_name(item.frame, places),
             step=item.step if stepped else None,
             kind="first" if again is None else "recompile",
             seconds=item.seconds if timed else None,
             graph_ops=item.graph_ops,
             guards=item.guards,
-            causes=tuple(_cause(found, ids, places) for found in causes),
+            causes=tuple(cause_record(found, ids, places) for found in causes),
             process=item.process,
         )
 
 
-def _cause(found: BlamedCause, ids: FindingIds, places: PathShortener) -> EventCause:
+def cause_record(found: BlamedCause, ids: FindingIds, places: PathShortener) -> EventCause:
+    """The cause, with the id of the finding that reports it."""
     cause, where = found.cause, found.cause.location
     return EventCause(
         family=cause.family,
@@ -165,7 +167,7 @@ def _break(
 
 def _frame(item: Frame, places: PathShortener) -> FrameDetail:
     return FrameDetail(
-        frame=_name(item.where, places),
+        frame=frame_name(item.where, places),
         compiles=item.compiles,
         guards=item.guards,
         guard_eval_us=item.guard_eval_us,

@@ -1,4 +1,4 @@
-"""The cost section of a receipt: from a price table that was given, or not at all."""
+"""The cost section of a receipt: by the price table of the user, or not at all."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from compilediag.receipt.build.identity import process_at
+from compilediag.receipt.build.identity import lead_process
 from compilediag.receipt.prices import DEVICE, MACHINE, PriceTable
+from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.receipt.schema.tracked import CostSection
 from compilediag.timeline.timeline import Timeline, world_size
@@ -17,7 +18,7 @@ _HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class _Hired:
-    """What the run took up: so many devices, or machines, of one name."""
+    """What the run used: `count` devices, or machines, of one name."""
 
     unit: str
     name: str
@@ -27,7 +28,7 @@ class _Hired:
 def cost_section(
     timeline: Timeline, table: PriceTable | None, wall_s: float | None, time: GoodputSection | None
 ) -> CostSection | None:
-    """None without a table; an amount only where it is known what ran, how long, and its price."""
+    """None without a table; an amount only where hardware, wall time and price are known."""
     if table is None:
         return None
     hired, note = _hired(timeline)
@@ -39,13 +40,13 @@ def cost_section(
     per_hour = price.per_hour if price is not None else None
     count = hired.count if hired is not None else None
     recompile_s = time.badput_s.get("recompile") if time is not None else None
-    return CostSection(
+    return record_from(
+        CostSection,
+        hired,
         amount=_amount(wall_s, per_hour, count),
         recompile_amount=_amount(recompile_s, per_hour, count),
         currency=table.currency,
         per_hour=per_hour,
-        unit=hired.unit if hired is not None else None,
-        name=hired.name if hired is not None else None,
         count=count,
         table=table.name,
         table_as_of=table.as_of,
@@ -62,8 +63,8 @@ def _amount(seconds: float | None, per_hour: float | None, count: int | None) ->
 
 
 def _hired(timeline: Timeline) -> tuple[_Hired | None, str | None]:
-    """What is to be paid for, or why that is not known."""
-    lead = process_at(timeline, timeline.lead)
+    """What the run used, or why that cannot be determined."""
+    lead = lead_process(timeline)
     facts = lead.facts if lead is not None else {}
     gpus = facts.get("gpus")
     ranks = world_size(timeline) or 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 from compilediag.receipt.build.compiles import FRAMES_KEPT, events_left_out
 from compilediag.receipt.build.run_metadata import RunMetadata
-from compilediag.receipt.build.tracked import tracked_left_out
+from compilediag.receipt.build.tracked import unlisted_runs
 from compilediag.receipt.build.train_log import logged_counts
 from compilediag.receipt.redact import Redactor
 from compilediag.receipt.schema.identity import (
@@ -18,11 +20,10 @@ from compilediag.receipt.schema.identity import (
     Lane,
     NumericsFlags,
     Producer,
-    Provenance,
     Run,
     Sources,
 )
-from compilediag.receipt.schema.record import from_plain
+from compilediag.receipt.schema.record import Record, record_from
 from compilediag.timeline.timeline import Process, Timeline, ranks_present, world_size
 from compilediag_harness.wire import plain
 
@@ -31,11 +32,8 @@ if TYPE_CHECKING:
 
 PRODUCER = "compilediag"
 
-_NO_LANE = ("num_threads", "num_interop_threads", "grad")
-"""Of the machine and of the moment: they do not make two receipts incomparable."""
-
 LOST_REASONS = ("bad_json", "bad_payload_hash", "too_long", "unknown_kind")
-"""Always told, in this order; a reader may add others."""
+"""Always in the receipt, in this order; a reader may add others."""
 
 
 def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Completeness:
@@ -50,12 +48,7 @@ def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) 
         records_lost=lost,
         ranks_expected=ranks_expected(timeline, run),
         ranks_present=ranks_present(timeline),
-        sources=Sources(
-            events=agreement.sources.get("events"),
-            metrics=agreement.sources.get("metrics"),
-            text_log=agreement.sources.get("text_log"),
-            agree=agreement.agree,
-        ),
+        sources=msgspec.convert({**agreement.sources, "agree": agreement.agree}, Sources),
         differences=tuple(agreement.differences),
         numbers={**agreement.numbers, **logged_counts(timeline)},
         reasons=tuple(missing_evidence(timeline)),
@@ -63,7 +56,8 @@ def completeness_of(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) 
 
 
 def ranks_expected(timeline: Timeline, run: RunMetadata) -> int | None:
-    """What the launcher was told, else what the processes were; None where nothing attached."""
+    """The world size given to the launcher, else that of the processes; None where nothing
+    attached."""
     if run.ranks_expected is not None:
         return run.ranks_expected
     return world_size(timeline) or (1 if timeline.processes else None)
@@ -71,84 +65,62 @@ def ranks_expected(timeline: Timeline, run: RunMetadata) -> int | None:
 
 def missing_evidence(timeline: Timeline) -> list[str]:
     """What could not be observed and why, each once."""
-    found: dict[str, None] = {}
-    for process in timeline.processes:
-        if process.torch is not None:
-            for hook, loss in process.torch.lost.items():
-                found[f"{hook}: {loss}"] = None
-    for item in timeline.lost:
-        found[f"{item.source}: {item.reason}"] = None
+    found = [
+        f"{hook}: {loss}"
+        for process in timeline.processes
+        if process.torch is not None
+        for hook, loss in process.torch.lost.items()
+    ]
+    found += [f"{item.source}: {item.reason}" for item in timeline.lost]
     if timeline.train_log is not None:
-        found.update((f"train_log: {note}", None) for note in timeline.train_log.notes)
-    if (told := tracked_left_out(timeline)) is not None:
-        found[told] = None
-    left_out = events_left_out(timeline)
-    if left_out:
-        found[f"compile.events: {left_out} later compiles are counted and not listed"] = None
+        found += [f"train_log: {note}" for note in timeline.train_log.notes]
+    if (unlisted := unlisted_runs(timeline)) is not None:
+        found.append(unlisted)
+    if events := events_left_out(timeline):
+        found.append(f"compile.events: {events} later compiles are counted and not listed")
     if (frames := len(timeline.frames) - FRAMES_KEPT) > 0:
-        found[f"compile.frames_detail: {frames} more frames are counted and not listed"] = None
-    if timeline.counted_ranks:
-        counted = len(timeline.counted_ranks)
-        found[f"ranks: {counted} ranks are in the section of ranks, and in no other"] = None
-    return list(found)
+        found.append(f"compile.frames_detail: {frames} more frames are counted and not listed")
+    if counted := len(timeline.counted_ranks):
+        found.append(f"ranks: {counted} ranks are in the section of ranks, and in no other")
+    return list(dict.fromkeys(found))
 
 
 def header_of(timeline: Timeline, run: RunMetadata, version: str, redactor: Redactor) -> Header:
     """Who wrote the receipt, of which code, in which lane and run."""
-    lead = process_at(timeline, timeline.lead)
+    lead = lead_process(timeline)
     started = lead.started if lead is not None else None
     argv = run.argv or (started.argv if started is not None else ())
     return Header(
         created_at_utc=run.created_at_utc,
         producer=Producer(name=PRODUCER, version=version),
-        provenance=_provenance(run),
+        provenance=run.provenance,
         lane=_lane(run, argv, _flags(lead)),
-        run=Run(
-            run_id=run.run_id,
-            attempt=run.attempt,
-            parent_run_id=run.parent_run_id,
+        run=record_from(
+            Run,
+            run,
             rank=(lead.rank or 0) if lead is not None else None,
             world_size=world_size(timeline) or (1 if timeline.processes else None),
             argv_redacted=redactor.argv(argv),
             env_allowlisted=redactor.environment(run.environment or _variables(lead)),
-            exit_code=run.exit_code,
         ),
     )
 
 
-def _provenance(run: RunMetadata) -> Provenance:
-    facts = run.provenance
-    return Provenance(
-        git_commit=facts.git_commit,
-        git_branch=facts.git_branch,
-        git_dirty=facts.git_dirty,
-        git_message_short=facts.git_message_short,
-        source=facts.source,
-        source_sha256=dict(facts.source_sha256),
-    )
-
-
-def process_at(timeline: Timeline, index: int) -> Process | None:
-    """The process with this index."""
-    for item in timeline.processes:
-        if item.index == index:
-            return item
-    return None
+def lead_process(timeline: Timeline) -> Process | None:
+    """The process that most sections are about."""
+    return next((item for item in timeline.processes if item.index == timeline.lead), None)
 
 
 def _flags(lead: Process | None) -> Mapping[str, Any]:
-    """What `environment.py` of the harness found about numbers and speed, if it found anything."""
-    flags = {**_mapping(lead, "numerics_flags")}
-    for name in _NO_LANE:
-        flags.pop(name, None)
-    if lead is not None and "precision" in lead.facts:
-        flags["precision"] = lead.facts["precision"]
-    return {**flags, **_requested(lead)}
+    """What `environment.py` of the harness recorded about numerics and speed, if anything."""
+    flags = _mapping(lead, "numerics_flags")
+    precision = lead.facts.get("precision") if lead is not None else None
+    return {"precision": precision, **flags, **_requested(lead)}
 
 
 def _requested(lead: Process | None) -> dict[str, Any]:
-    """The arguments all `torch.compile` calls of a process had in common; where they differ, the
-    texts are listed and the truths left out."""
+    """The arguments that all `torch.compile` calls of a process had in common; where they differ,
+    texts are listed and booleans left out."""
     found = lead.facts.get("compile_requests") if lead is not None else None
     requests = cast(list[Mapping[str, Any]], found) if isinstance(found, list) else []
     if not requests:
@@ -164,7 +136,7 @@ def _requested(lead: Process | None) -> dict[str, Any]:
 
 
 def _mapping(process: Process | None, name: str) -> Mapping[str, Any]:
-    """A fact of a process that is a map; empty where it was not read."""
+    """A fact of a process that is a mapping; empty where it was not read."""
     found = process.facts.get(name) if process is not None else None
     return cast(Mapping[str, Any], found) if isinstance(found, Mapping) else {}
 
@@ -178,30 +150,22 @@ def _lane(run: RunMetadata, argv: Sequence[str], flags: Mapping[str, Any]) -> La
         name=run.lane_name or _name_from(argv),
         preset=run.preset,
         precision=_text(flags.get("precision")),
-        numerics_flags=from_plain(NumericsFlags, _typed(flags)) if flags else NumericsFlags(),
+        numerics_flags=NumericsFlags(**_coerced(NumericsFlags, flags)),
     )
 
 
-_TEXT_FLAGS = (
-    *("mode", "backend", "matmul_precision", "default_dtype"),
-    *("autocast_cpu", "autocast_cuda"),
-)
-_TRUE_FLAGS = (
-    *("dynamic", "fullgraph", "cudagraphs", "allow_tf32_matmul", "allow_tf32_cudnn"),
-    *("cudnn_benchmark", "cudnn_deterministic", "deterministic"),
-)
-
-
-def _typed(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags as text or truth; one this version has no field for stays as an unknown field."""
-    typed = {name: plain(value) for name, value in flags.items() if name != "precision"}
-    typed.update((name, _text(typed.get(name))) for name in _TEXT_FLAGS)
-    typed.update((name, _truth(typed.get(name))) for name in _TRUE_FLAGS)
-    return typed
+def _coerced(kind: type[Record], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a record's fields for text, booleans and numbers: None where a value is of
+    another type, but the text of any value where text is declared."""
+    return {
+        field.name: _COERCIONS[field.type](values.get(field.name))
+        for field in msgspec.structs.fields(kind)
+        if field.type in _COERCIONS
+    }
 
 
 def _name_from(argv: Sequence[str]) -> str:
-    """The script or module a command line runs: comparable runs mostly share it."""
+    """The script or module that a command line runs: comparable runs mostly share it."""
     words = iter(argv)
     for word in words:
         if word == "-m":
@@ -216,30 +180,23 @@ def _name_from(argv: Sequence[str]) -> str:
 
 
 def environment_of(timeline: Timeline, run: RunMetadata) -> Environment:
-    """The machine and the versions, as the lead process found them."""
-    lead = process_at(timeline, timeline.lead)
-    tools = run.tool_versions
-    if lead is None:
-        return Environment(tlparse=tools.get("tlparse"), depyf=tools.get("depyf"))
-    facts, seen = lead.facts, lead.torch
+    """The machine and the versions, as the lead process recorded them."""
+    lead = lead_process(timeline)
+    facts = {
+        **(lead.facts if lead is not None else {}),
+        **run.tool_versions,
+        "num_threads": _mapping(lead, "numerics_flags").get("num_threads"),
+    }
+    torch = lead.torch if lead is not None else None
+    if torch is not None:
+        facts |= {"torch": torch.torch, "torch_git": torch.torch_git}
+    if lead is not None and lead.started is not None and facts.get("python") is None:
+        facts["python"] = lead.started.python
     gpus = facts.get("gpus")
     return Environment(
-        os=_text(facts.get("os")),
-        python=_text(facts.get("python")) or (lead.started.python if lead.started else None),
-        torch=seen.torch if seen is not None else _text(facts.get("torch")),
-        torch_git=seen.torch_git if seen is not None else _text(facts.get("torch_git")),
-        triton=_text(facts.get("triton")),
-        cuda=_text(facts.get("cuda")),
-        driver=_text(facts.get("driver")),
-        tlparse=tools.get("tlparse"),
-        depyf=tools.get("depyf"),
-        cpu_model=_text(facts.get("cpu_model")),
-        cpu_count=_integer(facts.get("cpu_count")),
-        ram_bytes=_integer(facts.get("ram_bytes")),
+        **_coerced(Environment, facts),
         gpus=tuple(cast(Sequence[Any], plain(gpus))) if isinstance(gpus, (list, tuple)) else None,
-        load_avg_1m=_number(facts.get("load_avg_1m")),
-        hooks_available=dict(seen.hooks) if seen is not None else None,
-        num_threads=_integer(_mapping(lead, "numerics_flags").get("num_threads")),
+        hooks_available=dict(torch.hooks) if torch is not None else None,
         compile_flags=plain(dict(_mapping(lead, "compile"))),
     )
 
@@ -248,7 +205,7 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _truth(value: object) -> bool | None:
+def _boolean(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
@@ -256,5 +213,13 @@ def _integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _number(value: object) -> float | None:
+def _float(value: object) -> float | None:
     return float(value) if isinstance(value, (int, float)) and value is not True else None
+
+
+_COERCIONS: Mapping[Any, Callable[[object], object]] = {
+    str | None: _text,
+    bool | None: _boolean,
+    int | None: _integer,
+    float | None: _float,
+}

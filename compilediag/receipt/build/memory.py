@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from compilediag.receipt.build.identity import process_at
+from compilediag.receipt.build.identity import lead_process
 from compilediag.receipt.build.train_log import logged_allocator
-from compilediag.receipt.schema.memory import Allocator, DeviceRecord, GrowingBucket, MemorySection
+from compilediag.receipt.schema.memory import Allocator, DeviceRecord, MemorySection
+from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.memory import DeviceMemory
 from compilediag.timeline.timeline import Timeline
+
+_CURRENT = ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes")
+_COUNTS = (
+    "num_alloc_retries",
+    "num_ooms",
+    "num_device_alloc",
+    "num_device_free",
+    "num_sync_all_streams",
+)
 
 
 def memory_section(timeline: Timeline) -> MemorySection:
@@ -29,52 +39,25 @@ def memory_section(timeline: Timeline) -> MemorySection:
 
 
 def has_gpu(timeline: Timeline) -> bool | None:
-    """Whether there is a CUDA device; None when not known."""
-    lead = process_at(timeline, timeline.lead)
+    """Whether there is a CUDA device; None where it was not recorded."""
+    lead = lead_process(timeline)
     if lead is None or "gpus" not in lead.facts:
         return None
     return bool(lead.facts["gpus"])
 
 
 def _allocator(item: DeviceMemory) -> Allocator:
-    last = item.last
-    return Allocator(
-        allocated_peak_bytes=item.peak.get("allocated_bytes"),
-        reserved_peak_bytes=item.peak.get("reserved_bytes"),
-        inactive_split_bytes=last.current.get("inactive_split_bytes"),
-        num_alloc_retries=last.counts.get("num_alloc_retries"),
-        num_ooms=last.counts.get("num_ooms"),
-        largest_growing_bucket=_bucket(item),
-    )
-
-
-def _bucket(item: DeviceMemory) -> GrowingBucket | None:
-    growth = item.growth
-    if growth is None:
-        return None
-    return GrowingBucket(
-        bucket=growth.bucket,
-        grown_bytes=growth.grown_bytes,
-        first_step=growth.first_step,
-        last_step=growth.last_step,
-    )
+    return record_from(Allocator, _device(item))
 
 
 def _device(item: DeviceMemory) -> DeviceRecord:
     last = item.last
-    return DeviceRecord(
-        device=item.device,
-        allocated_bytes=last.current.get("allocated_bytes"),
+    return record_from(
+        DeviceRecord,
+        item,
+        **{name: last.current.get(name) for name in _CURRENT},
+        **{name: last.counts.get(name) for name in _COUNTS},
         allocated_peak_bytes=item.peak.get("allocated_bytes"),
-        reserved_bytes=last.current.get("reserved_bytes"),
         reserved_peak_bytes=item.peak.get("reserved_bytes"),
-        active_bytes=last.current.get("active_bytes"),
-        inactive_split_bytes=last.current.get("inactive_split_bytes"),
-        num_alloc_retries=last.counts.get("num_alloc_retries"),
-        num_ooms=last.counts.get("num_ooms"),
-        num_device_alloc=last.counts.get("num_device_alloc"),
-        num_device_free=last.counts.get("num_device_free"),
-        num_sync_all_streams=last.counts.get("num_sync_all_streams"),
-        largest_growing_bucket=_bucket(item),
-        hint=item.hint,
+        largest_growing_bucket=item.growth,
     )

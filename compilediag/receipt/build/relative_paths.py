@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
+from compilediag.readers.lenient_json import map_json
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import Location
 
 
 class PathShortener:
@@ -28,17 +29,14 @@ class PathShortener:
                 return file[len(prefix) :]
         return file
 
+    def file_and_line(self, where: Location) -> dict[str, Any]:
+        """The fields `file` and `line` of a record; None where they are not known."""
+        file = self.short(where.file) if where.file else None
+        return {"file": file, "line": where.line or None}
+
     def shorten(self, value: Any) -> Any:
         """Every path inside a text, or inside the texts of a JSON-ready value."""
-        if self._inside is None:
-            return value
-        if isinstance(value, str):
-            # Most texts name no folder, which is seen much sooner than where one would begin.
-            named = any(prefix in value for prefix in self._prefixes)
-            return self._inside.sub("", value) if named else value
-        if isinstance(value, dict):
-            items = cast(dict[Any, Any], value).items()
-            return {key: self.shorten(item) for key, item in items}
-        if isinstance(value, (list, tuple)):
-            return [self.shorten(item) for item in cast(Sequence[Any], value)]
-        return value
+        return value if self._inside is None else map_json(value, self._shortened)
+
+    def _shortened(self, leaf: Any) -> Any:
+        return self._inside.sub("", leaf) if self._inside and isinstance(leaf, str) else leaf

@@ -1,4 +1,4 @@
-"""What the shell around a run knows and its events do not tell: handed to `build`."""
+"""Metadata of a run from outside of its process: passed to `build` beside the events."""
 
 from __future__ import annotations
 
@@ -6,54 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from compilediag.diagnosis.ranks.divergence import RankComparison
 from compilediag.receipt.prices import PriceTable
-from compilediag.receipt.provenance_variables import told_by
-from compilediag.receipt.schema.receipt import Status
+from compilediag.receipt.schema.identity import Provenance
+from compilediag.receipt.schema.receipt import Artifact, Status
 
 if TYPE_CHECKING:
-    from compilediag.diagnosis.ranks.divergence import Comparison
-
-
-@dataclass(frozen=True, slots=True)
-class ProvenanceFacts:
-    """The code that ran; None where there is no git and nothing was given instead."""
-
-    git_commit: str | None = None
-    git_branch: str | None = None
-    git_dirty: bool | None = None
-    git_message_short: str | None = None
-    source: str | None = None
-    """"git", "environment" (overrides where there is no .git), or None."""
-    source_sha256: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Path relative to the working directory to the digest of the file's bytes."""
-
-
-def facts_told_by(variables: Mapping[str, str]) -> ProvenanceFacts:
-    """The code that ran as the environment tells it, where no repository does."""
-    told = told_by(variables)
-    return ProvenanceFacts(
-        git_commit=told.commit,
-        git_branch=told.branch,
-        git_dirty=told.dirty,
-        git_message_short=told.message,
-        source="environment" if told.anything else None,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ArtifactFacts:
-    """A file of the run, linked from the receipt."""
-
-    role: str
-    uri: str
-    media_type: str
-    bytes: int | None = None
-    sha256: str | None = None
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class JournalFacts:
-    """What reading the journals of all processes met."""
+    """What the journals of all processes held."""
 
     records: int
     torn_tail: bool = False
@@ -63,8 +27,8 @@ class JournalFacts:
 
 @dataclass(frozen=True, slots=True)
 class RunMetadata:
-    """One run as its parent saw it. Only the first three fields are needed: `watch()` gives them
-    and the wall time; everything else defaults to "not measured".
+    """One run, by its parent process. Only the first two fields are required: everything else
+    defaults to "not measured".
 
     Texts may hold secrets: `build` redacts every string before it becomes part of a receipt.
     """
@@ -83,7 +47,7 @@ class RunMetadata:
     """Variables from the allow list only."""
     secret_values: tuple[str, ...] = field(default=(), repr=False)
     """Values known to be secret (`redact.secret_values`): replaced wherever they appear."""
-    provenance: ProvenanceFacts = ProvenanceFacts()
+    provenance: Provenance = field(default_factory=Provenance)
     lane_name: str | None = None
     """None: the name of the script."""
     preset: str | None = None
@@ -91,18 +55,18 @@ class RunMetadata:
     attempt: int = 1
     parent_run_id: str | None = None
     ranks_expected: int | None = None
-    """None: the world size the processes tell."""
-    ranks: Comparison | None = None
-    """Of all ranks, where the events are not those of all; None: compared as the events tell."""
+    """None: the world size that the processes report."""
+    ranks: RankComparison | None = None
+    """Of all ranks, where the events are not those of all; None: compared by the events."""
     journal: JournalFacts | None = None
     """None: the events never passed through a journal."""
     failure_reason: str | None = None
     log_tail: str | None = None
     """The end of the target's output; more than 8 KiB is cut from the front, after redaction."""
     warmup: int | None = None
-    """Steps the user called warm-up; None: found from the compiles."""
+    """Steps that are warm-up by the user's choice; None: found from the compiles."""
     bytes_written: int | None = None
-    artifacts: tuple[ArtifactFacts, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
     prices: PriceTable | None = None
     """None: no cost is estimated."""
     tool_versions: Mapping[str, str] = field(default_factory=dict[str, str])

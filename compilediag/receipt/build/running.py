@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from compilediag.diagnosis.figures.goodput import account
-from compilediag.receipt.build.identity import process_at, ranks_expected
+from compilediag.receipt.build.identity import lead_process, ranks_expected
 from compilediag.receipt.build.memory import has_gpu
 from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.build.train_log import logged_losses_finite
 from compilediag.receipt.schema.receipt import Checks
+from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.running import CudagraphSection, GoodputSection, Overhead
 from compilediag.timeline.cudagraphs import skip_reason
 from compilediag.timeline.timeline import Timeline, ranks_present
@@ -24,34 +26,34 @@ _OUT_OF_MEMORY = re.compile(
 def goodput_section(timeline: Timeline, run: RunMetadata) -> GoodputSection | None:
     """Wall time taken apart; None when there was neither a wall time nor an event."""
     if not timeline.observes("steps"):
-        return None  # a trace of compiles does not tell what the rest of the time went into
-    ended = process_at(timeline, timeline.lead)
+        return None  # a trace of compiles does not show where the rest of the time went
+    ended = lead_process(timeline)
     orderly = run.status == "complete" or (ended is not None and ended.ended is not None)
     found = account(timeline, run.wall_s, orderly=orderly)
     if found is None:
         return None
-    unseen = _unseen(timeline, run)
+    unmeasured = _unmeasured(timeline, run)
     return GoodputSection(
         wall_s=found.wall_ns / 1e9,
         goodput_s=None if found.goodput_ns is None else found.goodput_ns / 1e9,
         badput_s={
-            name: None if taken is None or (not taken and name in unseen) else taken / 1e9
+            name: None if taken is None or (not taken and name in unmeasured) else taken / 1e9
             for name, taken in found.badput_ns.items()
         },
         fraction=found.fraction,
     )
 
 
-def _unseen(timeline: Timeline, run: RunMetadata) -> set[str]:
+def _unmeasured(timeline: Timeline, run: RunMetadata) -> set[str]:
     """Categories that may hold time nobody measured: zero there would be a claim."""
-    unseen = {"cudagraph_capture"} if has_gpu(timeline) is not False else set[str]()
-    # Progress lost to a restart is known to be none only in a first attempt.
-    return unseen | {"wasted"} if run.attempt > 1 else unseen
+    unmeasured = {"cudagraph_capture"} if has_gpu(timeline) is not False else set[str]()
+    # Only of a first attempt it is certain that no progress was lost to a restart.
+    return unmeasured | {"wasted"} if run.attempt > 1 else unmeasured
 
 
 def cudagraph_section(timeline: Timeline) -> CudagraphSection:
     """Of the lead process. Not applicable without a CUDA device: torch then counts every graph as
-    left out, which says nothing."""
+    skipped."""
     applicable = has_gpu(timeline)
     lead = timeline.lead
     run = next((item for item in timeline.cudagraphs if item.process == lead), None)
@@ -59,23 +61,19 @@ def cudagraph_section(timeline: Timeline) -> CudagraphSection:
         return CudagraphSection(applicable=False)
     if run is None:
         # The trees were never imported: there was nothing to record.
-        ended = (process := process_at(timeline, lead)) is not None and process.ended is not None
+        ended = (process := lead_process(timeline)) is not None and process.ended is not None
         none = 0 if applicable and ended else None
         return CudagraphSection(applicable=applicable, recordings=none, replays=none)
     if run.lost is not None:
         return CudagraphSection(applicable=applicable, pool_bytes=run.pool_bytes)
-    return CudagraphSection(
+    return record_from(
+        CudagraphSection,
+        run,
         applicable=True,
-        recordings=run.recordings,
-        replays=run.replays,
-        warmups=run.warmups,
         recordings_by_reason=run.reasons,
-        skips=run.skips,
         skips_by_reason=_skips_by_reason(timeline),
         distinct_shapes=run.distinct_sizes,
-        live_graphs=run.live_graphs,
         threads=len({item.thread for item in run.recorded}),
-        pool_bytes=run.pool_bytes,
         padding_waste_fraction=_padding_in_graphs(timeline, lead),
     )
 
@@ -89,21 +87,17 @@ def _padding_in_graphs(timeline: Timeline, process: int) -> float | None:
 
 def _skips_by_reason(timeline: Timeline) -> dict[str, int]:
     """As torch warned: it warns of most only once, and of some not at all."""
-    found: dict[str, int] = {}
-    for warning in timeline.warnings:
-        reason = skip_reason(warning.text)
-        if reason is not None:
-            found[reason] = found.get(reason, 0) + 1
-    return found
+    reasons = (skip_reason(warning.text) for warning in timeline.warnings)
+    return dict(Counter(reason for reason in reasons if reason is not None))
 
 
 def overhead_of(timeline: Timeline, run: RunMetadata) -> Overhead:
     """What measuring cost: seconds of the lead process, records of all."""
     ends = [process.ended for process in timeline.processes if process.ended is not None]
-    lead = process_at(timeline, timeline.lead)
-    lead_end = lead.ended if lead is not None else None
-    return Overhead(
-        collector_s=lead_end.collector_s if lead_end is not None else None,
+    lead = lead_process(timeline)
+    return record_from(
+        Overhead,
+        lead.ended if lead is not None else None,
         bytes_written=run.bytes_written,
         records_dropped=sum(end.records_dropped for end in ends) if ends else None,
     )
@@ -130,13 +124,13 @@ def _steps_logged(timeline: Timeline) -> bool:
 
 
 def _losses_finite(timeline: Timeline) -> bool | None:
-    """Of the losses that a tracker was given, and of those that a trainer printed."""
-    told = {losses_finite(timeline.tracked), logged_losses_finite(timeline)} - {None}
-    return all(told) if told else None
+    """Of the losses passed to a tracker, and of those that a trainer printed."""
+    known = {losses_finite(timeline.tracked), logged_losses_finite(timeline)} - {None}
+    return all(known) if known else None
 
 
 def _no_oom(timeline: Timeline, run: RunMetadata) -> bool | None:
-    """False when the run ended for want of memory; None when killed for a reason nobody knows."""
+    """False when the run ran out of memory; None when it was killed for an unknown reason."""
     if run.status != "complete" and any(map(_OUT_OF_MEMORY.search, _last_words(timeline, run))):
         return False
     log = timeline.train_log

@@ -5,6 +5,7 @@ from __future__ import annotations
 from compilediag.diagnosis.figures.padding import planned_padding
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
+from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.shapes import (
     FixedShapeRecord,
     KneeRecord,
@@ -13,47 +14,42 @@ from compilediag.receipt.schema.shapes import (
     PaddingRecord,
     RowLoops,
     ShapesSection,
-    SizeRecord,
 )
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import KneeMeasured, PaddingChecked
 
-KEPT = 64
+MAX_KEPT = 64
 """Callables, and sizes of each: the first."""
 
 HARMLESS = frozenset({"safe", "nan_leak"})
 
 
-def shapes_section(timeline: Timeline, places: PathShortener) -> ShapesSection | None:
+def shapes_section(timeline: Timeline, paths: PathShortener) -> ShapesSection | None:
     """None when the program uses no `FixedShape`."""
     lead = timeline.lead
     own = [item for item in timeline.fixed_shapes if item.process == lead]
     if not own:
         return None
-    return ShapesSection(fixed=tuple(_record(item, places) for item in own[:KEPT]))
+    return ShapesSection(fixed=tuple(_record(item, paths) for item in own[:MAX_KEPT]))
 
 
-def _record(item: FixedShapeRun, places: PathShortener) -> FixedShapeRecord:
-    place, planned = item.function, planned_padding(item)
-    return FixedShapeRecord(
-        name=place.function,
-        file=places.short(place.file) if place.file else None,
-        line=place.line or None,
-        axes=item.axes,
-        buckets=item.buckets,
-        sizes=tuple(
-            SizeRecord(run=its.run, calls=its.calls, elements=its.elements)
-            for its in item.sizes[:KEPT]
-        ),
+def _record(item: FixedShapeRun, paths: PathShortener) -> FixedShapeRecord:
+    function, planned = item.function, planned_padding(item)
+    return record_from(
+        FixedShapeRecord,
+        item,
+        name=function.function,
+        **paths.file_and_line(function),
+        sizes=item.sizes[:MAX_KEPT],
         padding_waste_fraction=item.padding_waste,
         planned_buckets=() if planned is None else planned.buckets,
         planned_waste_fraction=(
             planned.run_elements / item.elements - 1.0 if planned and item.elements else None
         ),
         warmed=bool(item.warmed),
-        warmup_compiles=sum(its.compiles for its in item.warmed) if item.warmed else None,
-        late_compiles=sum(len(its.begun) for its in item.late) if item.warmed else None,
+        warmup_compiles=sum(warmup.compiles for warmup in item.warmed) if item.warmed else None,
+        late_compiles=sum(len(late.begun) for late in item.late) if item.warmed else None,
         padding=None if item.checked is None else _padding(item.checked),
         rows=_rows(item),
         asked=_asked(item),
@@ -63,12 +59,12 @@ def _record(item: FixedShapeRun, places: PathShortener) -> FixedShapeRecord:
     )
 
 
-def _knee(told: KneeMeasured) -> KneeRecord:
-    columns = (told.sizes, told.call_s, told.slow_call_s, told.problems)
-    return KneeRecord(
-        size=told.knee,
-        reason=told.reason,
-        backward=told.backward,
+def _knee(event: KneeMeasured) -> KneeRecord:
+    columns = (event.sizes, event.call_s, event.slow_call_s, event.problems)
+    return record_from(
+        KneeRecord,
+        event,
+        size=event.knee,
         measured=tuple(
             KneeSize(
                 size=size,
@@ -83,31 +79,28 @@ def _knee(told: KneeMeasured) -> KneeRecord:
 
 
 def _asked(item: FixedShapeRun) -> VaryingSizesRecord | None:
-    """What a plan of other sizes needs; None without a batch, and where they were not told."""
+    """What a plan of other sizes needs; None without a batch, and where no sizes were reported."""
     if not item.asked:
         return None
     sizes = sorted(item.asked)
     return VaryingSizesRecord(
         dims=item.dims,
         sizes=tuple(sizes),
-        counts=tuple(item.asked[its] for its in sizes),
+        counts=tuple(item.asked[size] for size in sizes),
         other_calls=item.other_batches,
     )
 
 
 def _padding(checked: PaddingChecked) -> PaddingRecord:
     columns = (checked.outputs, checked.kinds, checked.notes, checked.max_abs, checked.bitwise)
-    return PaddingRecord(
+    return record_from(
+        PaddingRecord,
+        checked,
         safe=all(kind in HARMLESS for kind in checked.kinds),
         outputs=tuple(
             PaddingOutput(path=path, kind=kind, note=note, max_abs=max_abs, bitwise=bitwise)
             for path, kind, note, max_abs, bitwise in zip(*columns, strict=False)
         ),
-        size=checked.size,
-        run=checked.run,
-        probes=checked.probes,
-        seeds=checked.seeds,
-        rng_consumed=checked.rng_consumed,
     )
 
 

@@ -17,6 +17,7 @@ from compilediag.diagnosis.figures.step_stats import (
 )
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.running import (
     DeviceTiming,
     Phases,
@@ -32,13 +33,13 @@ SHARE_EXPLAINED = 0.5
 """A cause explains a spike when it takes at least this share of what the step has too much."""
 
 _WHY = {"metrics": "metric", "data_wait": "data"}
-"""Categories that a spike's reason spells in another way."""
+"""Categories that have another name as the reason of a spike."""
 
 
 def steps_section(
     timeline: Timeline, findings: Sequence[Finding], run: RunMetadata
 ) -> StepsSection | None:
-    """Step times of the lead process; None when no step was seen."""
+    """Step times of the lead process; None without a step."""
     process = timeline.lead
     steps = [
         step for step in timeline.steps if step.process == process and math.isfinite(step.wall_s)
@@ -48,25 +49,21 @@ def steps_section(
         return None
     walls = [step.wall_s for step in steps]
     warmup = run.warmup if run.warmup is not None else _warmup(timeline, steps, process)
-    return StepsSection(
-        count=figures.count,
+    return record_from(
+        StepsSection,
+        figures,
         warmup=warmup,
         clock="monotonic",
-        mean=figures.mean,
-        median=figures.median,
-        min=figures.min,
-        max=figures.max,
-        p90=figures.p90,
-        p99=figures.p99,
-        sketch=SketchRecord(
-            kind="log-linear",
-            relative_error=RELATIVE_ERROR,
-            buckets=sketch_of((wall_s, 1) for wall_s in walls),
-        ),
+        sketch=sketch_record(sketch_of((wall_s, 1) for wall_s in walls)),
         phases=_phases(timeline, steps, process),
         device_timing=_device_timing(timeline, process),
         spikes=_spikes(timeline, steps, warmup, findings),
     )
+
+
+def sketch_record(buckets: dict[str, int]) -> SketchRecord:
+    """The mergeable counts of step times."""
+    return SketchRecord(kind="log-linear", relative_error=RELATIVE_ERROR, buckets=buckets)
 
 
 def _warmup(timeline: Timeline, steps: Sequence[Step], process: int) -> int:
@@ -80,23 +77,16 @@ def _warmup(timeline: Timeline, steps: Sequence[Step], process: int) -> int:
 
 
 def _phases(timeline: Timeline, every: Sequence[Step], process: int) -> Phases:
-    """Of the steps that were watched: what is not known of the others is not their rest."""
+    """Of the steps that were watched in detail: unknown time of the others is not their rest."""
     steps = [step for step in every if not step.unsampled]
-    measured = {
-        "data_wait": _measured(step.data_wait_s for step in steps),
-        "forward": _measured(step.forward_s for step in steps),
-        "backward": _measured(step.backward_s for step in steps),
-        "optimizer": _measured(step.optimizer_s for step in steps),
-        "spans": _measured(step.spans_s for step in steps),
+    measured: dict[str, float | None] = {
+        name: _measured(getattr(step, f"{name}_s") for step in steps)
+        for name in ("data_wait", "forward", "backward", "optimizer", "spans")
     }
     wall = sum(step.wall_s for step in steps)
     known = sum(seconds for seconds in measured.values() if seconds is not None)
     return Phases(
-        data_wait=measured["data_wait"],
-        forward=measured["forward"],
-        backward=measured["backward"],
-        optimizer=measured["optimizer"],
-        spans=measured["spans"],
+        **measured,
         rest=max(0.0, wall - known),
         compile_s=_compile_seconds(timeline, steps, process, measured),
         steps=len(steps) if len(steps) < len(every) else None,
@@ -118,7 +108,7 @@ def _compile_seconds(
     """Seconds of compiles by the phase they are a part of. What no phase was measured for is in
     `rest`."""
     numbers = {step.number for step in steps}
-    stretches = [
+    intervals = [
         (span.start, span.start + span.wall_s)
         for span in spans_of(timeline, process)
         if span.name not in PRODUCTIVE and span.depth == 0
@@ -126,15 +116,15 @@ def _compile_seconds(
     seconds: dict[str, float] = {}
     for item in timeline.compiles:
         if item.process == process and item.step in numbers:
-            phase = _phase_of(item, stretches)
+            phase = _phase_of(item, intervals)
             phase = phase if measured.get(phase) is not None else "rest"
             seconds[phase] = seconds.get(phase, 0.0) + item.seconds
     return seconds
 
 
-def _phase_of(item: Compile, stretches: Sequence[tuple[float, float]]) -> str:
+def _phase_of(item: Compile, intervals: Sequence[tuple[float, float]]) -> str:
     middle = item.t - item.seconds / 2
-    if any(start <= middle <= end for start, end in stretches):
+    if any(start <= middle <= end for start, end in intervals):
         return "spans"
     return "forward" if item.forward else "backward"
 
@@ -160,8 +150,8 @@ def _spikes(
     timeline: Timeline, steps: Sequence[Step], warmup: int, findings: Sequence[Finding]
 ) -> tuple[Spike, ...]:
     walls = [step.wall_s for step in steps]
-    places = spike_positions(walls, warmup)
-    if not places:
+    positions = spike_positions(walls, warmup)
+    if not positions:
         return ()
     usual_s = median(walls[warmup:])
     usual_wait_s = median(step.data_wait_s or 0.0 for step in steps[warmup:])
@@ -169,8 +159,8 @@ def _spikes(
     samples = {item.step: item for item in timeline.syncs if item.process == steps[0].process}
     usual_sync_s = median(item.seconds or 0.0 for item in samples.values()) if samples else 0.0
     spikes: list[Spike] = []
-    for place in places:
-        step = steps[place]
+    for position in positions:
+        step = steps[position]
         inside = dict(spans.get(step.number, {}))
         sample = samples.get(step.number)
         sync_s = sample.seconds if sample is not None else None

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.receipt.build.relative_paths import PathShortener
+from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.syncs import SyncLineRecord, SyncsSection
 from compilediag.timeline.syncs import SyncLine, lines_of
 from compilediag.timeline.timeline import Timeline
 
-MOST = 256
+MAX_LINES = 256
 """Lines kept: those with most reads."""
 
 
-def syncs_section(timeline: Timeline, places: PathShortener) -> SyncsSection | None:
-    """None when no step was sampled: then nothing is known, and zero would be a claim."""
+def syncs_section(timeline: Timeline, paths: PathShortener) -> SyncsSection | None:
+    """None when no step was sampled: zero would be a claim about the others."""
     process = timeline.lead
     samples = [sample for sample in timeline.syncs if sample.process == process]
     if not samples:
@@ -23,22 +24,21 @@ def syncs_section(timeline: Timeline, places: PathShortener) -> SyncsSection | N
     return SyncsSection(
         sampled_steps=len(samples),
         on_device=any(sample.on_device for sample in samples),
-        complete=all(sample.complete for sample in samples) and len(lines) <= MOST,
-        lines=tuple(_line(line, timeline, places) for line in lines[:MOST]),
+        complete=all(sample.complete for sample in samples) and len(lines) <= MAX_LINES,
+        lines=tuple(_line(line, timeline, paths) for line in lines[:MAX_LINES]),
         seconds=sum(timed) if len(timed) == len(samples) else None,
     )
 
 
-def _line(line: SyncLine, timeline: Timeline, places: PathShortener) -> SyncLineRecord:
-    return SyncLineRecord(
-        file=places.short(line.place.file),
+def _line(line: SyncLine, timeline: Timeline, paths: PathShortener) -> SyncLineRecord:
+    return record_from(
+        SyncLineRecord,
+        line,
+        file=paths.short(line.place.file),
         line=line.place.line,
         function=line.place.function,
-        kind=line.kind,
         ownership=ownership_of(line.place.file, timeline.user_roots),
         loop_line=line.loop,
-        count=line.count,
         most_in_a_step=line.most,
         steps=len(line.steps),
-        seconds=line.seconds,
     )

@@ -11,7 +11,7 @@ from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.running import Timing
 from compilediag.timeline.timeline import DisabledCalls, Hook, Timeline
 
-MOST = 256
+MAX_ROWS = 256
 """Rows kept: those that took longest, then those that could not be timed."""
 
 OTHER_THREAD = "other thread"
@@ -21,7 +21,7 @@ _RUN_BY_AUTOGRAD = frozenset(
 )
 
 
-def timings_of(timeline: Timeline, places: PathShortener) -> tuple[Timing, ...]:
+def timings_of(timeline: Timeline, paths: PathShortener) -> tuple[Timing, ...]:
     """The rows of the lead process, the longest first."""
     process = timeline.lead
     calls = [item for item in timeline.disabled_calls if item.process == process]
@@ -29,11 +29,11 @@ def timings_of(timeline: Timeline, places: PathShortener) -> tuple[Timing, ...]:
     of_hooks = {hook.function for hook in hooks if hook.disabled}
     rows = [
         *_spans(timeline, process),
-        *(_calls(item, places) for item in calls if item.function not in of_hooks),
-        *(row for hook in hooks for row in _hook(hook, calls, places)),
+        *(_calls(item, paths) for item in calls if item.function not in of_hooks),
+        *(row for hook in hooks for row in _hook(hook, calls, paths)),
     ]
     rows.sort(key=lambda row: -(row.total_s or 0.0))
-    return tuple(rows[:MOST])
+    return tuple(rows[:MAX_ROWS])
 
 
 def _spans(timeline: Timeline, process: int) -> Iterator[Timing]:
@@ -56,7 +56,7 @@ def _spans(timeline: Timeline, process: int) -> Iterator[Timing]:
 
 def _calls(
     item: DisabledCalls,
-    places: PathShortener,
+    paths: PathShortener,
     kind: str = "disabled_function",
     target: str | None = None,
 ) -> Timing:
@@ -69,16 +69,15 @@ def _calls(
         mean_s=item.total_s / item.count if item.count else None,
         max_s=item.longest_s,
         target=target,
-        file=places.short(item.function.file),
-        line=item.function.line,
+        **paths.file_and_line(item.function),
     )
 
 
-def _hook(hook: Hook, calls: list[DisabledCalls], places: PathShortener) -> Iterator[Timing]:
+def _hook(hook: Hook, calls: list[DisabledCalls], paths: PathShortener) -> Iterator[Timing]:
     """Each phase a disabled hook was called in; one row without figures for another."""
     if hook.disabled:
         own = [item for item in calls if item.function == hook.function]
-        yield from (_calls(item, places, hook.kind, hook.target) for item in own)
+        yield from (_calls(item, paths, hook.kind, hook.target) for item in own)
         if own:
             return
         note = "no call of it was seen"
@@ -91,6 +90,5 @@ def _hook(hook: Hook, calls: list[DisabledCalls], places: PathShortener) -> Iter
         name=hook.function.function,
         target=hook.target,
         note=note,
-        file=places.short(hook.function.file),
-        line=hook.function.line,
+        **paths.file_and_line(hook.function),
     )

@@ -1,16 +1,17 @@
-"""What a trainer's own output tells, as parts of a receipt: steps, throughput, memory."""
+"""A trainer's own output as parts of a receipt: steps, throughput, memory."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
-from compilediag.diagnosis.figures.step_stats import RELATIVE_ERROR, sketch_of, spike_positions
+from compilediag.diagnosis.figures.step_stats import sketch_of, spike_positions
+from compilediag.receipt.build.steps import UNEXPLAINED, sketch_record
 from compilediag.receipt.schema.invocations import Throughput
 from compilediag.receipt.schema.memory import Allocator
-from compilediag.receipt.schema.running import SketchRecord, Spike, StepsSection
+from compilediag.receipt.schema.running import Spike, StepsSection
 from compilediag.timeline.timeline import Timeline
 from compilediag.timeline.train_log import (
     TrainLog,
@@ -21,45 +22,32 @@ from compilediag.timeline.train_log import (
     warmup_lines,
 )
 
-UNEXPLAINED = "unexplained"
-
-
-class _Timed(NamedTuple):
-    """Seconds of a step, of which so many steps are told."""
-
-    seconds: float
-    steps: float
-
 
 def logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | None:
     """The steps that the trainer printed; None where it printed none, or no number of them."""
     log = timeline.train_log
     if log is None:
         return None
-    told = [_Timed(*each) for each in timed(log)]
-    count = log.ended_steps if log.ended_steps is not None else len(told)
+    steps = list(timed(log))
+    count = log.ended_steps if log.ended_steps is not None else len(steps)
     if not count:
         return None
-    if not told:
+    if not steps:
         return StepsSection(count=count)
-    steps = sum(each.steps for each in told)
-    ordered = sorted(told)
+    covered = sum(each for _, each in steps)
+    ordered = sorted(steps)
     return StepsSection(
         count=count,
-        timed=int(steps) if int(steps) != count else None,
+        timed=int(covered) if int(covered) != count else None,
         warmup=_warmup_steps(log, warmup_lines(log, warmup)),
         clock=log.clock,
-        mean=sum(each.seconds * each.steps for each in told) / steps,
+        mean=sum(seconds * each for seconds, each in steps) / covered,
         median=at_share(ordered, 0.5),
-        min=ordered[0].seconds,
-        max=ordered[-1].seconds,
+        min=ordered[0][0],
+        max=ordered[-1][0],
         p90=at_share(ordered, 0.9),
         p99=at_share(ordered, 0.99),
-        sketch=SketchRecord(
-            kind="log-linear",
-            relative_error=RELATIVE_ERROR,
-            buckets=sketch_of((each.seconds, int(each.steps)) for each in told),
-        ),
+        sketch=sketch_record(sketch_of((seconds, int(covered)) for seconds, covered in steps)),
         spikes=_spikes(log, warmup_lines(log, warmup)),
     )
 
@@ -76,54 +64,53 @@ def _warmup_steps(log: TrainLog, lines: int) -> int:
 
 
 def _spikes(log: TrainLog, warmup: int) -> tuple[Spike, ...]:
-    """Lines whose steps took long. Why is not told: it may have been an evaluation."""
+    """Lines whose steps took long; the cause is unknown: it may have been an evaluation."""
     walls = [seconds if seconds > 0 else 0.0 for seconds in log.seconds]
     return tuple(
         Spike(
-            step=int(log.numbers[place]),
-            wall_s=walls[place],
+            step=int(log.numbers[position]),
+            wall_s=walls[position],
             compile_s=None,
             metric_s=None,
             sync_s=None,
             why=UNEXPLAINED,
         )
-        for place in spike_positions(walls, warmup)
-        if not math.isnan(log.numbers[place])
+        for position in spike_positions(walls, warmup)
+        if not math.isnan(log.numbers[position])
     )
 
 
 def with_logged(
     measured: Throughput | None, timeline: Timeline, warmup: int | None
 ) -> Throughput | None:
-    """The throughput with what the trainer told; what was measured is not replaced."""
+    """The throughput with the figures the trainer printed; what was measured is not replaced."""
     log = timeline.train_log
     if log is None:
         return measured
     base = measured if measured is not None else Throughput()
-    told = _told(log, warmup_lines(log, warmup))
     missing = {
         name: value
-        for name, value in told.items()
+        for name, value in _printed(log, warmup_lines(log, warmup)).items()
         if value is not None and getattr(base, name) is None
     }
     return replace(base, reported_by=log.trainer, **missing)
 
 
-def _told(log: TrainLog, warmup: int) -> dict[str, float | None]:
-    """After warm-up; of the whole run where the trainer told its rates only at the end."""
+def _printed(log: TrainLog, warmup: int) -> dict[str, float | None]:
+    """After warm-up; of the whole run where the trainer printed its rates only at the end."""
     step_s = steady_step_s(log, warmup)
     steps_per_s = 1 / step_s if step_s else _of_run(log, "steps_per_s")
     samples_per_s = steady_rate(log, "samples_per_s", warmup)
     batch = steady_rate(log, "samples_per_step", warmup)
     if samples_per_s is None and batch is not None and step_s:
         samples_per_s = batch / step_s
+    own = ("tokens_per_s", "tokens_per_s_per_device", "tflops_per_s_per_device", "mfu")
+    found = {name: steady_rate(log, name, warmup) for name in own}
     return {
+        **found,
         "steps_per_s": steps_per_s,
         "samples_per_s": samples_per_s or _of_run(log, "samples_per_s"),
-        "tokens_per_s": steady_rate(log, "tokens_per_s", warmup) or _of_run(log, "tokens_per_s"),
-        "tokens_per_s_per_device": steady_rate(log, "tokens_per_s_per_device", warmup),
-        "tflops_per_s_per_device": steady_rate(log, "tflops_per_s_per_device", warmup),
-        "mfu": steady_rate(log, "mfu", warmup),
+        "tokens_per_s": found["tokens_per_s"] or _of_run(log, "tokens_per_s"),
         "loss": _finite(log.last.get("loss")),
         "grad_norm": _finite(log.last.get("grad_norm")),
         "train_s": _of_run(log, "train_s"),
@@ -136,7 +123,7 @@ def _of_run(log: TrainLog, name: str) -> float | None:
 
 
 def _finite(value: float | None) -> float | None:
-    """NaN is told by the checks; in a number it would be lost."""
+    """NaN is reported by the checks; as a number it would be lost."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -145,10 +132,7 @@ def logged_allocator(timeline: Timeline) -> Allocator:
     if timeline.train_log is None:
         return Allocator()
     peaks = {name: int(peak) for name, peak in timeline.train_log.peaks.items()}
-    return Allocator(
-        allocated_peak_bytes=peaks.get("allocated_peak_bytes"),
-        reserved_peak_bytes=peaks.get("reserved_peak_bytes"),
-    )
+    return msgspec.convert(peaks, Allocator)
 
 
 def logged_losses_finite(timeline: Timeline) -> bool | None:

@@ -3,6 +3,7 @@
 from msgspec import field
 
 from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.running import ByPhase
 
 
 class GroupRecord(Record, frozen=True, kw_only=True):
@@ -60,15 +61,8 @@ class VariantRecord(Record, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-class ExtraByPhase(Record, frozen=True, kw_only=True):
-    """Extra seconds by phase, compiling included; None: not measured, or within the noise."""
-
-    data_wait: float | None = None
-    forward: float | None = None
-    backward: float | None = None
-    optimizer: float | None = None
-    spans: float | None = None
-    rest: float | None = None
+class ExtraByPhase(ByPhase, frozen=True, kw_only=True):
+    """Extra seconds, compiling included; None: not measured, or within the noise."""
 
 
 class CostSplit(Record, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ class Invocation(Record, frozen=True, kw_only=True):
 
 
 class Throughput(Record, frozen=True, kw_only=True):
-    """How much work was done, so that two runs are known to have done the same, and how fast."""
+    """How much work was done, to compare only runs of the same work, and how fast."""
 
     steps_per_s: float | None = None
     samples_per_s: float | None = None

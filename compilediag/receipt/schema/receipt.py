@@ -1,6 +1,6 @@
 """Receipt 1.0: the durable record of one run.
 
-The keys are fixed; their meaning stands in `fields.toml`, from which docs/receipt.md is made.
+The keys are fixed; `fields.toml` holds their meaning, and docs/receipt.md is generated from it.
 Units are in the names. None is null in JSON and means "not measured", never zero.
 
 History
@@ -16,8 +16,6 @@ from compilediag.receipt.schema.compiles import CompileSection, FindingRecord
 from compilediag.receipt.schema.identity import Completeness, Environment, Header
 from compilediag.receipt.schema.invocations import Invocation, Throughput
 from compilediag.receipt.schema.memory import MemorySection
-from compilediag.receipt.schema.pipeline import PipelineSection
-from compilediag.receipt.schema.profiles import Profile
 from compilediag.receipt.schema.ranks import RanksSection
 from compilediag.receipt.schema.record import Record
 from compilediag.receipt.schema.running import (
@@ -29,7 +27,13 @@ from compilediag.receipt.schema.running import (
 )
 from compilediag.receipt.schema.shapes import ShapesSection
 from compilediag.receipt.schema.syncs import SyncsSection
-from compilediag.receipt.schema.tracked import AblationRecord, CostSection, TrackedRecord
+from compilediag.receipt.schema.tracked import (
+    AblationRecord,
+    CostSection,
+    PipelineSection,
+    Profile,
+    TrackedRecord,
+)
 
 SCHEMA = "compilediag.receipt"
 SCHEMA_VERSION = "1.0"

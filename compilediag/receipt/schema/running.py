@@ -15,8 +15,8 @@ class SketchRecord(Record, frozen=True, kw_only=True):
     buckets: dict[str, int]
 
 
-class Phases(Record, frozen=True, kw_only=True):
-    """Seconds by phase, summed over the steps."""
+class ByPhase(Record, frozen=True, kw_only=True):
+    """Seconds by phase of a step."""
 
     data_wait: float | None = None
     forward: float | None = None
@@ -24,6 +24,11 @@ class Phases(Record, frozen=True, kw_only=True):
     optimizer: float | None = None
     spans: float | None = None
     rest: float | None = None
+
+
+class Phases(ByPhase, frozen=True, kw_only=True):
+    """Summed over the steps; `compile_s` is the compiling in each of them."""
+
     compile_s: dict[str, float] = field(default_factory=dict[str, float])
     steps: int | None = None
     partial: dict[str, str] = field(default_factory=dict[str, str])

@@ -87,6 +87,6 @@ class FixedShapeRecord(Record, frozen=True, kw_only=True):
 
 
 class ShapesSection(Record, frozen=True, kw_only=True):
-    """The callables of the told process."""
+    """The callables of the lead process."""
 
     fixed: tuple[FixedShapeRecord, ...] = ()

@@ -19,7 +19,7 @@ class SyncLineRecord(Record, frozen=True, kw_only=True):
 
 
 class SyncsSection(Record, frozen=True, kw_only=True):
-    """Counts and seconds of the sampled steps; nothing is known of the others."""
+    """Counts and seconds of the sampled steps only."""
 
     sampled_steps: int
     on_device: bool

@@ -1,4 +1,5 @@
-"""What the program measured itself: tracked runs, reports of ablations."""
+"""What the program measured itself, or had measured: tracked runs, reports of ablations,
+producer-consumer loops, windows of torch.profiler; and what the run cost."""
 
 from typing import Any
 
@@ -55,8 +56,51 @@ class AblationRecord(Record, frozen=True, kw_only=True):
     uri: str
 
 
+class PoolSizes(Record, frozen=True, kw_only=True):
+    """Sizes of the pool of samples."""
+
+    median: float | None = None
+    max: int | None = None
+    last: int | None = None
+    early: float | None = None
+    late: float | None = None
+
+
+class PipelineRecord(Record, frozen=True, kw_only=True):
+    """One loop; rates in samples a second."""
+
+    name: str
+    trained: int
+    inferred: int
+    train_steps: int
+    throughput: float | None = None
+    train_capacity: float | None = None
+    infer_capacity: float | None = None
+    infer_call_s: float | None = None
+    slots: int | None = None
+    dispatch_wait_s: float | None = None
+    wait_share: float | None = None
+    pool: PoolSizes | None = None
+    bottleneck: str | None = None
+
+
+class PipelineSection(Record, frozen=True, kw_only=True):
+    """The loops of the lead process."""
+
+    loops: tuple[PipelineRecord, ...] = ()
+
+
+class Profile(Record, frozen=True, kw_only=True):
+    """One window; its trace is linked, never inlined."""
+
+    first_step: int
+    last_step: int
+    uri: str | None = None
+    problem: str | None = None
+
+
 class CostSection(Record, frozen=True, kw_only=True):
-    """What the run cost, by a price table that was given."""
+    """What the run cost, by the price table of the user."""
 
     amount: float | None = None
     recompile_amount: float | None = None

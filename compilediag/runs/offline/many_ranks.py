@@ -15,7 +15,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
-from compilediag.diagnosis.ranks.selection import EVENTS_TOLD, FEWEST_TOLD, RANKS_TOLD
+from compilediag.diagnosis.ranks.selection import MAX_EVENTS, MAX_RANKS, MIN_RANKS
 from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 SOURCES_PER_TASK = 8
 """Submitting a task to a worker and fetching its result costs half of reading a small trace."""
 
-MAX_KEPT_EVENTS = EVENTS_TOLD // RANKS_TOLD
+MAX_KEPT_EVENTS = MAX_EVENTS // MAX_RANKS
 """Most events of a source that a task returns."""
 
 
@@ -82,7 +82,7 @@ def options_here(
 
 def are_many(sources: Sequence[Source]) -> bool:
     """Whether there are more ranks than a receipt lists in any case."""
-    return len(readable_in(sources)) > FEWEST_TOLD
+    return len(readable_in(sources)) > MIN_RANKS
 
 
 def receipt_of_many(
@@ -104,7 +104,7 @@ def receipt_of_many(
 
     def merge(spread: Sequence[RankPart]) -> Iterable[RankFingerprint]:
         tasks = ((part, sources_of(part)) for part in spread)
-        return each(partial(_merge_sources, options=options), tasks, executor)
+        return map_ordered(partial(_merge_sources, options=options), tasks, executor)
 
     parts, fingerprints = parts_in([item.fingerprints for item in held], merge)
     by_rank = {part.rank: part for part in parts if part.rank is not None}
@@ -119,7 +119,11 @@ def receipt_of_many(
     read = {index: held[index].journals for part in listed for index in part.sources}
     again = sorted(index for index, journals in read.items() if not journals)
     read.update(
-        zip(again, each(read_source, [readable[index] for index in again], executor), strict=True)
+        zip(
+            again,
+            map_ordered(read_source, [readable[index] for index in again], executor),
+            strict=True,
+        )
     )
     loaded = load(sources, list(journals_of_parts(listed, read)), options.root, patterns)
     return receipt_of_chosen(replace(loaded, warmup=options.warmup), options, choice)
@@ -143,7 +147,7 @@ def _read_all(
         numbered[begin : begin + SOURCES_PER_TASK]
         for begin in range(0, len(numbered), SOURCES_PER_TASK)
     )
-    for found in each(partial(_read_some, options=options), tasks, executor):
+    for found in map_ordered(partial(_read_some, options=options), tasks, executor):
         yield from found
 
 
@@ -151,7 +155,7 @@ def lowest_ranks(readable: Sequence[Source]) -> frozenset[int]:
     """Indexes of the sources that are probably listed: those of the lowest ranks, by file name."""
     ranks = [rank_named(source) for source in readable]
     order = sorted(range(len(readable)), key=lambda at: (ranks[at] is None, ranks[at] or 0, at))
-    return frozenset(order[:RANKS_TOLD])
+    return frozenset(order[:MAX_RANKS])
 
 
 def receipt_of_chosen(

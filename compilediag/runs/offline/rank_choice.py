@@ -10,15 +10,14 @@ from typing import NamedTuple
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.ranks.divergence import Comparison, SummaryOf, compare_briefs
+from compilediag.diagnosis.ranks.divergence import RankComparison, SummaryOf, compare_fingerprints
 from compilediag.diagnosis.ranks.fingerprint import (
     RankFingerprint,
-    brief_of,
-    counted,
     digest,
-    losses_in,
+    fingerprint_of,
+    first_losses,
 )
-from compilediag.diagnosis.ranks.selection import told_of
+from compilediag.diagnosis.ranks.selection import select_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal
@@ -118,14 +117,14 @@ def fingerprint_from(
     )
     sizes = [item.started.world_size for item in journals if item.started is not None]
     return replace(
-        brief_of(summaries[0]) if summaries else without_rank,
+        fingerprint_of(summaries[0]) if summaries else without_rank,
         findings=digest(sorted({_without_counts(item) for item in diagnosis.findings})),
         standing=_standing(timeline),
         events=sum(len(item.events) for item in journals),
         world_size=max((size for size in sizes if size is not None), default=None),
         torn=any(item.torn_tail for item in journals),
-        lost=counted(sum_losses(item.lost for item in journals)),
-        losses=losses_in((item.source, item.reason) for item in timeline.lost),
+        lost=tuple(sorted(sum_losses(item.lost for item in journals).items())),
+        losses=first_losses((item.source, item.reason) for item in timeline.lost),
     )
 
 
@@ -170,7 +169,7 @@ def _standing(timeline: Timeline) -> int:
 class UnlistedRanks:
     """What a receipt contains of ranks whose events it is not made of."""
 
-    comparison: Comparison
+    comparison: RankComparison
     """Of all ranks."""
     ranks: tuple[int, ...]
     journal: JournalFacts
@@ -205,11 +204,11 @@ def choice_of(
     ranks = {item.rank for item in fingerprints if item.rank is not None}
     sizes = [item.world_size for item in fingerprints]
     expected = expected_ranks(world_size, sizes, {*ranks, *named})
-    selection = told_of(fingerprints)
+    selection = select_ranks(fingerprints)
     if selection is None:
         return RankChoice(expected)
-    comparison = compare_briefs(fingerprints, expected, summary_of)
-    left = [item for index, item in enumerate(fingerprints) if index not in selection.places]
+    comparison = compare_fingerprints(fingerprints, expected, summary_of)
+    left = [item for index, item in enumerate(fingerprints) if index not in selection.indexes]
     unlisted = UnlistedRanks(
         comparison=comparison,
         ranks=tuple(item.rank for item in left if item.rank is not None),
@@ -218,9 +217,9 @@ def choice_of(
             torn_tail=any(item.torn for item in left),
             records_lost=sum_losses(dict(item.lost) for item in left),
         ),
-        losses=tuple(_losses(left, selection.otherwise)),
+        losses=tuple(_losses(left, selection.unlike)),
     )
-    return RankChoice(expected, selection.places, unlisted)
+    return RankChoice(expected, selection.indexes, unlisted)
 
 
 def expected_ranks(

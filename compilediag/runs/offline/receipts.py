@@ -66,7 +66,7 @@ def rank_receipts(
     """A receipt of each rank alone, ascending, made one at a time or one task a rank."""
     parts = [part for part in parts_of(loaded.journals) if rank_of(part[0]) is not None]
     each_alone = (LoadedSources(tuple(part), root=loaded.root) for part in parts)
-    receipts = each(partial(rank_receipt, name=name), each_alone, executor)
+    receipts = map_ordered(partial(rank_receipt, name=name), each_alone, executor)
     yield from zip(loaded.ranks, receipts, strict=True)
 
 

@@ -9,11 +9,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from compilediag.errors import UsageError
-from compilediag.readers.inputs import NOTHING, RUN, TEXT, TRACE, Source, sources_of
+from compilediag.readers.inputs import (
+    NOTHING,
+    RUN,
+    TEXT,
+    TRACE,
+    Source,
+    merge,
+    sources_of,
+    train_logs_in,
+    with_train_logs,
+)
 from compilediag.readers.journal import Journal, read_run
-from compilediag.readers.storage import is_uri, local_path, size_of
 from compilediag.readers.parallel import cores, map_ordered
-from compilediag.readers.storage import is_uri, join, local_path, names_in, size_of
+from compilediag.readers.storage import is_uri, local_path, size_of
 from compilediag.readers.torch_logs.counts import read_text_log
 from compilediag.readers.torch_logs.events import read_text_events
 from compilediag.readers.torch_trace.read import rank_in_name, read_trace
@@ -97,7 +106,7 @@ def read_sources(
     patterns: Sequence[LinePattern] | None = None,
 ) -> LoadedSources:
     """Reads the sources, one task each where there is an executor."""
-    found = each(read_source, readable_in(sources), executor)
+    found = map_ordered(read_source, readable_in(sources), executor)
     return load(sources, [item for read in found for item in read], patterns=patterns)
 
 
@@ -108,8 +117,8 @@ def load(
     patterns: Sequence[LinePattern] | None = None,
 ) -> LoadedSources:
     """The sources with their journals, which were read in the order of the sources, and logs."""
-    logs = logs_in(sources, patterns)
-    sources = known(sources, logs)
+    logs = train_logs_in(sources, patterns)
+    sources = with_train_logs(sources, logs)
     texts = [source.path for source in sources if source.kind == TEXT]
     runs = [source.path for source in sources if source.kind == RUN]
     text_log = None
@@ -123,7 +132,7 @@ def load(
         sources,
         ranks_named(sources),
         os.getcwd() if root is None else root,
-        together(logs),
+        merge(logs),
     )
 
 

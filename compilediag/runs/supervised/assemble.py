@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from compilediag.readers.journal import Journal, read_run
 from compilediag.readers.torch_logs.counts import read_text_log
-from compilediag.receipt.build.run_metadata import ProvenanceFacts, RunMetadata
+from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.artifacts import run_artifacts
 from compilediag.runs.metadata import journal_facts, receipt_identity
@@ -59,7 +60,7 @@ class Assembled(NamedTuple):
 def assemble(
     run: SupervisedRun,
     ended: ExitInfo,
-    provenance: ProvenanceFacts,
+    provenance: Provenance,
     telemetry: TelemetryReport | None = None,
 ) -> Assembled:
     """The receipt of a run that has ended."""

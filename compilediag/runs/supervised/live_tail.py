@@ -77,7 +77,7 @@ class LiveView:
     def poll(self, now: float) -> list[str]:
         """Reads what the journals have added; returns the news, one sentence a recompile."""
         news: list[str] = []
-        for name, events in self._journals.look().items():
+        for name, events in self._journals.poll().items():
             progress = self._processes.setdefault(name, Progress())
             news += [item for event in events if (item := progress.apply(event, now)) is not None]
         return news

@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compilediag.diagnosis.cadence.conclude import Conclusion, conclude
-from compilediag.diagnosis.cadence.groups import Group, Wanted, all_groups
+from compilediag.diagnosis.cadence.groups import GroupSelection, ProbeGroup, all_groups
 from compilediag.diagnosis.cadence.plan import (
-    STEPS,
+    DEFAULT_STEPS,
     Plan,
     Variant,
     make_plan,
-    settled_warmup,
     variants_of,
+    warmup_steps,
 )
 from compilediag.errors import (
     EXIT_INTERNAL,
@@ -49,7 +49,7 @@ Announce = Callable[[int, int | None, Variant], None]
 class ProbeOptions:
     """How to probe, beside how to run."""
 
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: GroupSelection = field(default_factory=GroupSelection)
     keep_caches: bool = False
     """Use the caches of the environment in place of an empty one for each variant."""
 
@@ -59,11 +59,11 @@ class _Probe:
     """A probe in progress."""
 
     environment: ProbeEnvironment
-    wanted: Wanted
+    wanted: GroupSelection
     announce: Announce
     started_unix: float
     plan: Plan | None = None
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ProbeGroup, ...] = ()
     runs: list[VariantRun] = field(default_factory=list[VariantRun])
     problems: list[str] = field(default_factory=list[str])
     """What the probe could not do: exit code 2, after everything else is reported."""
@@ -98,7 +98,7 @@ def probe(
     started_unix = time.time()
     name = options.name or target.name
     folder = make_run_dir(options.output, name, now=started_unix, pid=os.getpid())
-    options = replace(options, name=name, steps=options.steps or STEPS)
+    options = replace(options, name=name, steps=options.steps or DEFAULT_STEPS)
     keep_caches = probe_options.keep_caches
     environment = ProbeEnvironment(tuple(words), options, variables, folder, keep_caches)
     running = _Probe(environment, probe_options.wanted, announce, started_unix)
@@ -139,7 +139,7 @@ def _make_plan(running: _Probe) -> bool:
     which is then a problem."""
     evidence = running.runs[0].evidence
     steps = len(evidence.samples)
-    warmup = settled_warmup(evidence.compiled_steps, steps, running.environment.options.warmup)
+    warmup = warmup_steps(evidence.compiled_steps, steps, running.environment.options.warmup)
     try:
         running.groups = all_groups(running.wanted, evidence.groups)
         _check_variables(running.groups)
@@ -151,7 +151,7 @@ def _make_plan(running: _Probe) -> bool:
     return True
 
 
-def _check_variables(groups: Sequence[Group]) -> None:
+def _check_variables(groups: Sequence[ProbeGroup]) -> None:
     """Two names that become one variable would be moved together."""
     names: dict[str, str] = {}
     for group in (item for item in groups if item.origin == "code"):

@@ -9,9 +9,9 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compilediag.diagnosis.cadence.groups import Group, variable_of, with_argument
+from compilediag.diagnosis.cadence.groups import ProbeGroup, variable_of, with_argument
 from compilediag.diagnosis.cadence.plan import OFF_TEMPLATE, Plan, Variant
-from compilediag.diagnosis.cadence.samples import Evidence, evidence_of
+from compilediag.diagnosis.cadence.samples import VariantEvidence, evidence_of
 from compilediag.receipt.build.cadence import VariantRun
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options, Outcome
@@ -40,7 +40,7 @@ class ProbeEnvironment:
 
 
 def settings_of(
-    words: Sequence[str], groups: Sequence[Group], plan: Plan, variant: Variant
+    words: Sequence[str], groups: Sequence[ProbeGroup], plan: Plan, variant: Variant
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The command of a variant, and the variables that set the periods of its groups."""
     settings: dict[str, str] = {}
@@ -96,7 +96,7 @@ def _variant_run(
     environment: ProbeEnvironment, variant: Variant, settings: Mapping[str, str], outcome: Outcome
 ) -> VariantRun:
     receipt, path = outcome.receipt, outcome.receipt_path
-    evidence = evidence_of(outcome.timeline) if outcome.timeline is not None else Evidence()
+    evidence = evidence_of(outcome.timeline) if outcome.timeline is not None else VariantEvidence()
     if receipt is not None and _reads_out_of_sight(receipt):
         evidence = evidence.without_syncs()
     goodput = receipt.goodput if receipt is not None else None
@@ -119,7 +119,7 @@ def _reads_out_of_sight(receipt: Receipt) -> bool:
     return bool(receipt.compile.eager_fallbacks or not READ_BREAKS.isdisjoint(rules))
 
 
-def _problem(outcome: Outcome, evidence: Evidence) -> str | None:
+def _problem(outcome: Outcome, evidence: VariantEvidence) -> str | None:
     receipt = outcome.receipt
     if receipt is None:
         return outcome.notes[0] if outcome.notes else "no receipt"

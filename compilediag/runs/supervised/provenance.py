@@ -6,9 +6,11 @@ import os
 import subprocess
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 
-from compilediag.receipt.build.run_metadata import ProvenanceFacts, facts_told_by
+from msgspec.structs import replace
+
+from compilediag.receipt.provenance_variables import provenance_from
+from compilediag.receipt.schema.identity import Provenance
 from compilediag.runs.artifacts import DIGEST_LIMIT_BYTES, sha256_of
 
 GIT_TIMEOUT_S = 5.0
@@ -20,29 +22,29 @@ class ProvenanceProbe:
     def __init__(self, folder: str, digests: Mapping[str, str]) -> None:
         self._folder = folder
         self._digests = dict(digests)
-        self._facts: ProvenanceFacts | None = None
+        self._facts: Provenance | None = None
         self._thread = threading.Thread(target=self._read, name="compilediag-git", daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         self._facts = read_provenance(self._folder, self._digests, os.environ)
 
-    def result(self) -> ProvenanceFacts:
+    def result(self) -> Provenance:
         """What was read; only the digests when git took too long."""
         self._thread.join(GIT_TIMEOUT_S)
-        return self._facts or ProvenanceFacts(source_sha256=self._digests)
+        return self._facts or Provenance(source_sha256=self._digests)
 
 
 def read_provenance(
     folder: str, digests: Mapping[str, str], variables: Mapping[str, str]
-) -> ProvenanceFacts:
+) -> Provenance:
     """The commit at `folder`; where there is no repository, what the environment contains."""
     head = _git(folder, "log", "-1", "--format=%H%n%s")
     if head is None:
-        return replace(facts_told_by(variables), source_sha256=dict(digests))
+        return replace(provenance_from(variables), source_sha256=dict(digests))
     commit, _, message = head.partition("\n")
     status = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return ProvenanceFacts(
+    return Provenance(
         git_commit=commit,
         git_branch=_git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
         git_dirty=None if status is None else bool(status),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from compilediag.readers.storage import open_regular
-from compilediag.receipt.redact import redact_text
+from compilediag.receipt.redact import Redactor
 
 EXPERIMENTS = ("wandb", "mlflow", "tensorboard")
 LIMIT_BYTES = 65_536
@@ -35,7 +35,7 @@ def experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
                 total.told += one.told
                 total.failed += one.failed
                 if one.problem:
-                    total.problem = redact_text(one.problem)[0][:300]
+                    total.problem = Redactor().text(one.problem)[:300]
     return totals
 
 

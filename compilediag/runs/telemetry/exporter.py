@@ -111,7 +111,7 @@ class Exporter:
 
     def _export(self) -> None:
         """Reads what the journals have added, and offers a snapshot to every sink."""
-        added = self._journals.look(READ_BYTES)
+        added = self._journals.poll(READ_BYTES)
         self._live_run.add(added)
         spans: list[ExportedSpan] = []
         for name, events in added.items():

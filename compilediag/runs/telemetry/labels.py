@@ -55,5 +55,5 @@ class Labels:
     def text(self, text: str, *, place: bool = False) -> str:
         """A text as an attribute of a span; `place`: it is a path or a name."""
         # Truncated only after redaction: half a secret is not recognised. The wire limits the text.
-        shown = self._redactor.text(text, place=place)[:TEXT_LIMIT]
+        shown = self._redactor.text(text, is_name=place)[:TEXT_LIMIT]
         return "".join(char if char.isprintable() else " " for char in shown)

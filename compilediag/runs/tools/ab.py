@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from compilediag.compare.gate.ab import Sample
+from compilediag.compare.gate.ab import CommandRun
 from compilediag.errors import UsageError
 
 _TAIL_CHARS = 300
@@ -18,16 +18,19 @@ _SHELL = "/bin/sh"
 
 
 def measure(
-    a: str, b: str, rounds: int, progress: Callable[[int, Sample, Sample], None] | None = None
-) -> tuple[list[Sample], list[Sample]]:
+    a: str,
+    b: str,
+    rounds: int,
+    progress: Callable[[int, CommandRun, CommandRun], None] | None = None,
+) -> tuple[list[CommandRun], list[CommandRun]]:
     """Samples of both, pair by pair: A B, B A, A B... The first pair warms caches up and is not
     counted. `progress` is called with each counted pair.
 
     Raises:
         UsageError: a command failed; the message has its exit code and the end of its output.
     """
-    left: list[Sample] = []
-    right: list[Sample] = []
+    left: list[CommandRun] = []
+    right: list[CommandRun] = []
     for index in range(rounds + 1):
         if index % 2:
             second = _sample("B", b, index)
@@ -43,7 +46,7 @@ def measure(
     return left, right
 
 
-def _sample(name: str, line: str, index: int) -> Sample:
+def _sample(name: str, line: str, index: int) -> CommandRun:
     with tempfile.TemporaryFile() as errors:
         began = time.perf_counter()
         # A session of its own: all that it leaves behind can be killed at once.
@@ -66,7 +69,7 @@ def _sample(name: str, line: str, index: int) -> Sample:
         if child.returncode:
             errors.seek(0)
             raise UsageError(_failure(name, line, index, child.returncode, errors.read()))
-    return Sample(used.ru_utime + used.ru_stime, wall_s)
+    return CommandRun(used.ru_utime + used.ru_stime, wall_s)
 
 
 def _failure(name: str, line: str, index: int, code: int, errors: bytes) -> str:

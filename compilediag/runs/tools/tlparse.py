@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from compilediag.runs.tools.limited import Limits, run_with_limits
 from compilediag.readers.compression import open_stream
+from compilediag.runs.tools.limited import Limits, run_with_limits
 from compilediag.runs.tools.tlparse_log import TooLarge, copy_log
 
 PROGRAM = "tlparse"

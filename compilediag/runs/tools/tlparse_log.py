@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from compilediag.readers.lenient_json import parse
+from compilediag.readers.lenient_json import map_json, parse
 from compilediag.receipt.redact import Redactor
 
 MAX_LOG_BYTES = 256 << 20
@@ -154,33 +154,30 @@ def _cleaned(record: _Record, copied: Copied, redactor: Redactor) -> bytes | Non
     if any(type(value) is not int or not 0 <= value <= MAX_ID for value in ids.values()):
         copied.left_out["bad_number"] += 1
         return None
-    kept: dict[str, Any] = {event: _with_plain_names(_plain(fields[event])), **ids}
+    kept: dict[str, Any] = {event: _with_plain_names(_without_markup(fields[event])), **ids}
     if isinstance(fields.get("stack"), list):
-        kept["stack"] = _plain(fields["stack"])
+        kept["stack"] = _without_markup(fields["stack"])
     lines: list[bytes] = []
     if record.payload or "has_payload" in fields:
         text = b"\n".join(record.payload).decode("utf-8", "replace").translate(_CONTROLS)
-        payload = redactor.text(text, place=True).encode("utf-8", "replace")
+        payload = redactor.text(text, is_name=True).encode("utf-8", "replace")
         # As torch does: the digest of the text, which was changed.
         kept["has_payload"] = hashlib.md5(payload, usedforsecurity=False).hexdigest()
         lines = [b"\t" + line for line in payload.split(b"\n")]
-    metadata = redactor.text(json.dumps(kept, ensure_ascii=True), place=True)
+    metadata = redactor.text(json.dumps(kept, ensure_ascii=True), is_name=True)
     head = record.head
     path = _HARMLESS.sub("_", head["path"].decode("ascii", "replace").replace(".py", ""))
     prefix = b"%s %s %s.py:%s] " % (head["when"], head["pid"], path.encode(), head["line"])
     return b"\n".join([prefix + metadata.encode("ascii", "replace"), *lines, b""])
 
 
-def _plain(value: Any) -> Any:
+def _without_markup(value: Any) -> Any:
     """Values without markup and control characters, to any depth."""
-    if isinstance(value, str):
-        return value.translate(_MARKUP)
-    if isinstance(value, list):
-        return [_plain(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        return {key.translate(_MARKUP): _plain(item) for key, item in fields.items()}
-    return value
+    return map_json(
+        value,
+        lambda leaf: leaf.translate(_MARKUP) if isinstance(leaf, str) else leaf,
+        lambda name: name.translate(_MARKUP),
+    )
 
 
 def _with_plain_names(event: Any) -> Any:

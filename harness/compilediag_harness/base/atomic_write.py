@@ -1,8 +1,8 @@
 """A file written whole or not at all: readers see the old one or the new one, whatever kills the
 writer.
 
-The content goes to a temporary file in the same folder, which then takes the place of the file in
-one move.
+The content goes to a temporary file in the same folder, which then replaces the file in one
+move.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME_KEPT = 100
 
 
 def write(path: str | os.PathLike[str], pieces: Iterable[bytes], *, flushed: bool = True) -> int:
-    """Puts the pieces, one after the other, in the place of a file; the number of bytes.
+    """Replaces a file by the pieces, one after the other; the number of bytes.
 
     `flushed` makes the file outlive a power failure from now on, which costs a wait for the disk:
     without it, a file that was not there before may be missing or empty after one.

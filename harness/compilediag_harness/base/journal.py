@@ -5,7 +5,7 @@ sequence counts from 0, the JSON is `wire.encode(event)`. Each line is one `os.w
 opened with O_APPEND, so a killed process leaves whole lines and no buffer is lost.
 
 Invariant: nothing here raises, blocks on a lock, or prints. A record that cannot be written is
-counted, and its sequence number is missing from the file, which is how the reader knows.
+counted, and its sequence number is missing from the file: the reader counts the gaps.
 
 This module is loaded in every Python child, also in those that never import torch: it imports
 nothing that the interpreter has not loaded already.
@@ -22,7 +22,6 @@ from itertools import count
 TYPE_CHECKING = False  # `typing` costs milliseconds in children without torch
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from compilediag_harness.wire import Event
 
@@ -50,8 +49,8 @@ ESSENTIAL = frozenset(
 """Kinds the counts of a receipt cannot do without."""
 
 HIGH_FD = 900
-"""The file gets a descriptor from here on: the program's own descriptors keep their numbers, and
-ours is not taken over by a file of the program when it closes all those it knows."""
+"""Lowest descriptor of the file: the program's own descriptors keep their numbers, and a file it
+opens after closing all of its own does not get ours."""
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL | os.O_CLOEXEC
 
@@ -69,7 +68,6 @@ class Journal:
         self._run_dir = run_dir
         self._opening = opening
         self._limit_bytes = limit_bytes
-        self._encode: Callable[[Event], bytes] | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -85,7 +83,7 @@ class Journal:
         name = f"journal-{self._pid}-{os.urandom(4).hex()}.jsonl"
         self.path = os.path.join(self._run_dir, name)
         try:
-            self._fd = _raised(os.open(self.path, _FLAGS, 0o600))
+            self._fd = _moved_up(os.open(self.path, _FLAGS, 0o600))
         except OSError as error:
             self._drop(error)
         self.append("ProcessStarted", self._opening())
@@ -97,15 +95,12 @@ class Journal:
 
     def write(self, event: Event) -> bool:
         """Appends one event; False when it was dropped. Meant as `Session`'s sink."""
-        encode = self._encode
-        if encode is None:
-            from compilediag_harness.wire import encode
+        from compilediag_harness.wire import encode  # not in every child: see above
 
-            self._encode = encode
         try:
             payload = encode(event)
             if len(payload) > LINE_LIMIT - 64:
-                payload = _shortened(event)
+                payload = encode(event, shortened=True)
         except Exception as error:
             self._drop(error)
             return False
@@ -114,7 +109,7 @@ class Journal:
     def append(self, kind: str, payload: bytes) -> bool:
         """Appends one encoded record; False when it was dropped."""
         if self.silent:  # a forked child: its own file, the parent's stays untouched
-            self._close()
+            self.close()
             self._begin()
         # `count` is atomic where a lock could be held across a fork or by a signal handler.
         body = b"%d %s\n" % (next(self._sequence), payload)
@@ -151,7 +146,7 @@ class Journal:
             if error.errno != errno.EBADF:
                 raise
         # The program closed every descriptor it found, as daemons do.
-        self._fd = _raised(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+        self._fd = _moved_up(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
         return os.write(self._fd, line)
 
     def _drop(self, error: Exception | None) -> None:
@@ -159,17 +154,18 @@ class Journal:
         if self._warned:
             return
         self._warned = True
-        said = repr(error) if error else "the file is full or over its limit"
+        reason = repr(error) if error else "the file is full or over its limit"
         try:
             fd = os.open(self.path[: -len(".jsonl")] + ".dropped", _FLAGS, 0o600)
             try:
-                os.write(fd, f"records are being dropped: {said}\n".encode("utf-8", "replace"))
+                os.write(fd, f"records are being dropped: {reason}\n".encode("utf-8", "replace"))
             finally:
                 os.close(fd)
         except OSError:
-            pass  # the gap in the sequence, or the missing file, still tells
+            pass  # the gap in the sequence, or the missing file, still shows it
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Closes the file; later records are dropped."""
         if self._fd >= 0:
             try:  # noqa: SIM105 - contextlib is not loaded in every child
                 os.close(self._fd)
@@ -177,12 +173,8 @@ class Journal:
                 pass
         self._fd = -1
 
-    def close(self) -> None:
-        """Closes the file; later records are dropped."""
-        self._close()
 
-
-def _raised(fd: int) -> int:
+def _moved_up(fd: int) -> int:
     """The descriptor moved to a high number, or as it is where the limits forbid that."""
     try:
         high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH_FD)
@@ -190,27 +182,3 @@ def _raised(fd: int) -> int:
         return fd
     os.close(fd)
     return high
-
-
-def _shortened(event: Event) -> bytes:
-    """The event with long texts and long lists cut, when it would not fit into one line."""
-    import json
-
-    from compilediag_harness.wire import clip, plain
-
-    def cut(value: Any) -> Any:
-        if isinstance(value, str):
-            return clip(value, 512)
-        if isinstance(value, list):
-            items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
-            return [cut(item) for item in items[:64]]
-        if isinstance(value, dict):
-            fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-            return {key: cut(item) for key, item in fields.items()}
-        return value
-
-    record = {"k": type(event).__name__, **plain(event)}
-    short = {key: cut(value) for key, value in record.items()}
-    if "problem" in short and short["problem"] is None:
-        short["problem"] = "the record was over 1 MiB; its texts and lists were cut"
-    return json.dumps(short, separators=(",", ":")).encode("utf-8", "backslashreplace")

@@ -20,7 +20,7 @@ class PostImport(importlib.abc.MetaPathFinder):
     def __init__(self) -> None:
         self._wanted: dict[str, list[Action]] = {}
 
-    def want(self, name: str, action: Action) -> None:
+    def on_import(self, name: str, action: Action) -> None:
         """Runs `action` after `name` was imported; at once if it is imported already."""
         module = sys.modules.get(name)
         if module is not None and not _initialising(module):
@@ -30,7 +30,7 @@ class PostImport(importlib.abc.MetaPathFinder):
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
-    def forget(self) -> None:
+    def withdraw(self) -> None:
         """Withdraws from the import system."""
         self._wanted.clear()
         if self in sys.meta_path:
@@ -46,7 +46,7 @@ class PostImport(importlib.abc.MetaPathFinder):
         if fullname not in self._wanted:
             return None
         finders = list(sys.meta_path)
-        # Those before have been asked, or are asking: another session's finder among them.
+        # Those before have searched, or are searching: another session's finder among them.
         later = finders[finders.index(self) + 1 :] if self in finders else finders
         for finder in later:
             if not hasattr(finder, "find_spec"):

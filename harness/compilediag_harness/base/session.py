@@ -1,6 +1,6 @@
 """What one attached process shares: where events go, the clock, the current step, our own cost.
 
-Nothing here may ever raise into the user's code: faults of ours are counted and, once per place,
+Nothing here may ever raise into the user's code: faults of ours are counted and, once per source,
 written to the journal.
 """
 
@@ -28,8 +28,8 @@ class Session:
         self.noted: deque[float] = deque()
         """Ends of steps that the step clock has not taken over yet, in `time.monotonic()`."""
         self.watched_until = 0
-        """The steps before this one are to be watched, not only noted: for who needs to be told of
-        their ends."""
+        """The steps before this one are watched, not only noted: for listeners that need their
+        ends."""
         self._step = 0
         self.epoch = 0
         """How often `torch._dynamo.reset()` was called."""
@@ -52,8 +52,8 @@ class Session:
         return self._step + len(self.noted)
 
     @step.setter
-    def step(self, number: int) -> None:
-        self._step = number - len(self.noted)
+    def step(self, index: int) -> None:
+        self._step = index - len(self.noted)
 
     def now(self) -> float:
         """Seconds since this process attached, monotonic."""
@@ -87,7 +87,7 @@ class Session:
         self.collector_s += seconds
 
     def fault(self, where: str, error: BaseException) -> None:
-        """Counts a fault of ours; the first at each place is written down."""
+        """Counts a fault of ours; the first of each source is recorded."""
         if where in self._faults:
             return
         self._faults.add(where)

@@ -1,4 +1,4 @@
-"""JSON files of ours in the program's own folders: written whole or not at all, read with care."""
+"""JSON files that users keep: written whole or not at all, read with care."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from typing import Any
 
 from compilediag_harness.base import atomic_write
 
-LARGEST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """A larger file is not read."""
 
 
-def encoded(document: Any) -> bytes:
-    """The bytes of a file; a number that JSON cannot spell is a ValueError."""
-    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8", "replace") + b"\n"
-
-
-def write(path: str | os.PathLike[str], content: bytes) -> None:
-    """Puts `content` in the place of a file in one move; folders that are missing are made.
+def write(path: str | os.PathLike[str], document: Any) -> bytes:
+    """Replaces a file in one move, making missing folders; the bytes that it now holds.
 
     Raises:
+        ValueError: a number in `document` is not finite.
         OSError: the folder or the disk does not take it; the file is left as it was.
     """
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    content = text.encode("utf-8", "replace") + b"\n"
     os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
     atomic_write.write(path, (content,))
+    return content
 
 
 def read(path: str | os.PathLike[str], schema: str, major: int) -> dict[str, Any]:
@@ -37,9 +35,9 @@ def read(path: str | os.PathLike[str], schema: str, major: int) -> dict[str, Any
     """
     named = os.fspath(path)
     with open(path, "rb") as stream:
-        content = stream.read(LARGEST_BYTES + 1)
-    if len(content) > LARGEST_BYTES:
-        raise ValueError(f"{named} is larger than {LARGEST_BYTES >> 20} MiB: this is no {schema}")
+        content = stream.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"{named} is larger than {MAX_BYTES >> 20} MiB: this is no {schema}")
     try:
         found = json.loads(content.decode("utf-8-sig", "replace"), parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:

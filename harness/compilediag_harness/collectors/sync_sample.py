@@ -10,10 +10,10 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from compilediag_harness.base.step_phases import DATA_WAIT, NAMES, SPANS
 from compilediag_harness.collectors.packing import KINDS, Buffer, PackingSample
 from compilediag_harness.source import source_locations
 from compilediag_harness.source.loops_in_source import loop_around
-from compilediag_harness.steps.phases import DATA_WAIT, NAMES, SPANS
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.user_api import spans
 from compilediag_harness.wire import Location, SyncsSampled

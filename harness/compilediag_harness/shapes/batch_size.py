@@ -21,7 +21,7 @@ def memory_cap(
         available_bytes: what may be used; leave some room, such as a fifth of what is free.
 
     Raises:
-        BucketsImpossible: the two peaks do not tell what a row takes, or not one row fits.
+        BucketsImpossible: the two peaks do not show what a row takes, or not one row fits.
     """
     if not (0 < small < large and 0 <= small_bytes < large_bytes):
         raise BucketsImpossible(
@@ -44,7 +44,7 @@ def batch_size(wanted: int, *, cap: int, multiple: int = 1, power_of_two: bool =
 
     Args:
         wanted: rows of the largest batch.
-        cap: most rows: of memory, or of the knee.
+        cap: rows at most: of memory, or of the knee.
         multiple: sizes that are multiples of it are allowed.
         power_of_two: only powers of two are allowed.
 
@@ -57,12 +57,12 @@ def batch_size(wanted: int, *, cap: int, multiple: int = 1, power_of_two: bool =
         step = 1 << (multiple - 1).bit_length()
         if step % multiple:
             raise BucketsImpossible(f"no power of two is a multiple of {multiple}")
-        up, most = max(step, 1 << (wanted - 1).bit_length()), 1 << cap.bit_length() >> 1
-        allowed = most >= step
+        up, upper = max(step, 1 << (wanted - 1).bit_length()), 1 << cap.bit_length() >> 1
+        allowed = upper >= step
     else:
-        up, most = -(-wanted // multiple) * multiple, cap // multiple * multiple
-        allowed = most >= multiple
+        up, upper = -(-wanted // multiple) * multiple, cap // multiple * multiple
+        allowed = upper >= multiple
     if not allowed:
         kind = "power of two and " if power_of_two else ""
         raise BucketsImpossible(f"no {kind}multiple of {multiple} is {cap} or less")
-    return min(up, most)
+    return min(up, upper)

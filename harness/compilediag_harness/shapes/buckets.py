@@ -20,7 +20,7 @@ Cost = Callable[[int], float] | Mapping[int, float]
 """What one call at a size costs, in any unit: a function of the size, or measured values, of which
 the sizes are the only ones that may become a bucket."""
 
-SMALLEST = 2
+MIN_SIZE = 2
 """Smallest bucket: torch compiles sizes 0 and 1 on their own."""
 
 
@@ -77,7 +77,7 @@ def plan(
 
     Args:
         counts: how often each size was seen. Batches of no rows cost nothing and are left out.
-        k: most buckets.
+        k: buckets, at most.
         cost: of one call at a size; without it, the size itself.
         per_graph_cost: what one more bucket must save, in the unit of the cost: seconds of its
             compile, or bytes of its graph. Fewer than `k` buckets may then be cheapest.
@@ -97,11 +97,11 @@ def plan(
     weights = _weights(seen, candidates)
     prices = [price for price, _ in cheapest[: len(weights)]]
     tops = largest_of_groups(prices, weights, k, per_graph_cost)
-    return _told(seen, sorted({cheapest[place][1] for place in tops}), cost)
+    return _planned(seen, sorted({cheapest[index][1] for index in tops}), cost)
 
 
-def fewest(counts: Mapping[int, int], k: int, most_waste: float) -> BucketPlan:
-    """The plan with the fewest buckets that pads at most `most_waste` of the rows; the one with `k`
+def fewest(counts: Mapping[int, int], k: int, max_waste: float) -> BucketPlan:
+    """The plan with the fewest buckets that pads at most `max_waste` of the rows; the one with `k`
     where none does.
 
     Raises:
@@ -109,7 +109,7 @@ def fewest(counts: Mapping[int, int], k: int, most_waste: float) -> BucketPlan:
     """
     found = plan(counts, 1)
     for buckets in range(2, k + 1):
-        if found.waste <= most_waste:
+        if found.waste <= max_waste:
             break
         found = plan(counts, buckets)
     return found
@@ -128,12 +128,12 @@ def evaluate(
     if not chosen or chosen[0] < 1:
         raise BucketsImpossible(f"buckets must be sizes of at least 1, not {chosen}")
     _check(counts, 1, 1)
-    return _told(_split(counts, chosen[-1]), chosen, cost)
+    return _planned(_split(counts, chosen[-1]), chosen, cost)
 
 
 def powers_of_two(largest: int) -> tuple[int, ...]:
     """2, 4, 8... up to the first that holds `largest`."""
-    top = max(SMALLEST, largest)
+    top = max(MIN_SIZE, largest)
     return tuple(1 << power for power in range(1, (top - 1).bit_length() + 1))
 
 
@@ -160,12 +160,12 @@ def _check(counts: Mapping[int, int], k: int, multiple: int) -> None:
 def _largest(needed: int, cost: Cost | None, multiple: int, cap: int | None) -> int:
     """The largest size that may become a bucket: it holds the largest batch, or is what the cap
     leaves of it."""
-    most = math.inf if cap is None else cap // multiple * multiple
-    if most < SMALLEST:
-        raise BucketsImpossible(f"no multiple of {multiple} from {SMALLEST} to {cap} exists")
+    upper = math.inf if cap is None else cap // multiple * multiple
+    if upper < MIN_SIZE:
+        raise BucketsImpossible(f"no multiple of {multiple} from {MIN_SIZE} to {cap} exists")
     if cost is None or callable(cost):
-        return int(min(_round_up(max(SMALLEST, needed), multiple), most))
-    known = max((size for size in cost if _allowed(size, multiple) and size <= most), default=0)
+        return int(min(_round_up(max(MIN_SIZE, needed), multiple), upper))
+    known = max((size for size in cost if _allowed(size, multiple) and size <= upper), default=0)
     if not known or (cap is None and known < needed):
         raise BucketsImpossible(
             f"no size with a known cost holds a batch of {needed}: measure one that does, or "
@@ -177,13 +177,13 @@ def _largest(needed: int, cost: Cost | None, multiple: int, cap: int | None) -> 
 def _candidates(seen: Iterable[int], top: int, cost: Cost | None, multiple: int) -> list[int]:
     """The sizes that may become a bucket, ascending."""
     if cost is None or callable(cost):
-        rounded = (_round_up(max(SMALLEST, size), multiple) for size in seen)
+        rounded = (_round_up(max(MIN_SIZE, size), multiple) for size in seen)
         return sorted({size for size in rounded if size <= top} | {top})
     return sorted(size for size in cost if _allowed(size, multiple) and size <= top)
 
 
 def _allowed(size: int, multiple: int) -> bool:
-    return size >= SMALLEST and size % multiple == 0
+    return size >= MIN_SIZE and size % multiple == 0
 
 
 def _round_up(size: int, multiple: int) -> int:
@@ -231,10 +231,7 @@ def _weights(seen: Mapping[int, int], candidates: Sequence[int]) -> list[int]:
     return weights
 
 
-# --- what is told of it ------------------------------------------------------------------------
-
-
-def _told(seen: Mapping[int, int], buckets: Sequence[int], cost: Cost | None) -> BucketPlan:
+def _planned(seen: Mapping[int, int], buckets: Sequence[int], cost: Cost | None) -> BucketPlan:
     """Each size in the cheapest bucket that holds it."""
     cheapest = _cheapest_not_smaller(buckets, cost)
     calls = dict.fromkeys(buckets, 0)

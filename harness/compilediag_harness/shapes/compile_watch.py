@@ -22,8 +22,8 @@ def _started(trigger: str, compile_id: str) -> None:
 
 
 def listen() -> bool:
-    """Starts counting, or starts again where `torch._dynamo.reset()` made torch forget us. False
-    where Dynamo is not imported, or does not tell."""
+    """Starts counting, or starts again where `torch._dynamo.reset()` removed us. False where Dynamo
+    is not imported, or has no such callback."""
     global _handler, _mine
     if _handler is not None and _mine in _handler.start_callbacks:
         return True

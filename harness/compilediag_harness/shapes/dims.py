@@ -1,8 +1,8 @@
-"""Which dimension of which argument varies: what the user names, and how it meets a call."""
+"""Which dimension of which argument varies: what the user names, and how it applies to a call."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,7 +15,10 @@ DimsGiven = Mapping[str, "int | Mapping[str, int]"]
 """As users write it: path of an argument, and its dimension or its named dimensions."""
 
 AxisDims = tuple[tuple[int, int], ...]
-"""For one tensor: (position of the axis, dimension)."""
+"""Of one tensor: (index of the axis, dimension)."""
+
+Sizes = tuple[int, ...]
+"""A size for each axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,42 +27,36 @@ class Dims:
 
     axes: tuple[str, ...]
     """The first is the axis of rows: batches are split along it, and along no other."""
-    paths: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
-
-    def place(self, axis: str) -> int:
-        return self.axes.index(axis)
+    paths: dict[str, dict[str, int]]
+    """By path of an argument: dimension by axis."""
 
     def by_axis(self) -> tuple[tuple[str, ...], ...]:
-        """Of each axis the places that have it: "obs:0"."""
+        """Of each axis the dimensions that have it: "obs:0"."""
         return tuple(
-            tuple(
-                f"{path}:{dim}" for path, named in self.paths for its, dim in named if its == axis
-            )
+            tuple(f"{path}:{dims[axis]}" for path, dims in self.paths.items() if axis in dims)
             for axis in self.axes
         )
 
-    def of_leaf(self, path: str) -> tuple[str, tuple[tuple[str, int], ...]] | None:
-        """The longest named path that `path` is, or is below."""
-        fitting = [item for item in self.paths if path == item[0] or path.startswith(f"{item[0]}.")]
-        return max(fitting, key=lambda item: len(item[0]), default=None)
+
+def row_dim_of(dims: AxisDims) -> int | None:
+    """The dimension along the axis of rows."""
+    return next((dim for axis, dim in dims if axis == 0), None)
+
+
+def closest(paths: Iterable[str], path: str) -> str | None:
+    """The longest of `paths` that `path` is, or is below."""
+    fitting = [item for item in paths if path == item or path.startswith(f"{item}.")]
+    return max(fitting, key=len, default=None)
 
 
 def read_dims(given: Any, what: str = "dims") -> Dims:
-    """What was given, checked.
-
-    Raises:
-        ShapeUnusable: it names nothing, or not as it should.
-    """
+    """The user's dims, checked."""
     how = f'{what}={{"obs": 0}} or {what}={{"tokens": {{"B": 0, "T": 1}}}}'
     if not isinstance(given, Mapping) or not given:
         raise ShapeUnusable(f"{what} must name at least one argument and its dimension: {how}")
-    axes: dict[str, None] = {}
-    paths: list[tuple[str, tuple[tuple[str, int], ...]]] = []
-    for path, dims in cast(Mapping[Any, Any], given).items():
-        named = _named(str(path), dims, how)
-        axes.update(dict.fromkeys(named))
-        paths.append((str(path), tuple(named.items())))
-    return Dims(tuple(axes), tuple(paths))
+    items = cast(Mapping[Any, Any], given).items()
+    paths = {str(path): _named(str(path), dims, how) for path, dims in items}
+    return Dims(tuple(dict.fromkeys(axis for dims in paths.values() for axis in dims)), paths)
 
 
 def _named(path: str, dims: Any, how: str) -> dict[str, int]:
@@ -75,29 +72,26 @@ def _named(path: str, dims: Any, how: str) -> dict[str, int]:
 def dims_of_leaves(
     dims: Dims, paths: Sequence[str], leaves: Sequence[Any], tensor: type
 ) -> list[AxisDims]:
-    """For each leaf of a call the axes it has; () for one that is passed as it is.
-
-    Raises:
-        ShapeUnusable: a named path does not exist, is no tensor, or has no such dimension.
-    """
+    """For each leaf of a call the axes it has; () for one that is passed as it is."""
     met: set[str] = set()
     found: list[AxisDims] = []
     for path, leaf in zip(paths, leaves, strict=True):
-        named = dims.of_leaf(path)
-        if named is None:
-            found.append(())
-            continue
-        met.add(named[0])
-        if isinstance(leaf, tensor):
-            found.append(tuple((dims.place(axis), _dim(path, leaf, d)) for axis, d in named[1]))
-        elif path == named[0]:
-            raise ShapeUnusable(
-                f"argument {path!r} is named in dims but is a {type(leaf).__name__}: name the "
-                "tensors, or containers of them (dict, list, tuple, named tuple, dataclass)"
-            )
-        else:
-            found.append(())
-    for path, _ in dims.paths:
+        its: AxisDims = ()
+        named = closest(dims.paths, path)
+        if named is not None:
+            met.add(named)
+            if isinstance(leaf, tensor):
+                its = tuple(
+                    (dims.axes.index(axis), _dim(path, leaf, dim))
+                    for axis, dim in dims.paths[named].items()
+                )
+            elif path == named:
+                raise ShapeUnusable(
+                    f"argument {path!r} is named in dims but is a {type(leaf).__name__}: name the "
+                    "tensors, or containers of them (dict, list, tuple, named tuple, dataclass)"
+                )
+        found.append(its)
+    for path in dims.paths:
         if path not in met:
             known = ", ".join(paths) or "no argument"
             raise ShapeUnusable(f"dims names {path!r}, but the call has: {known}")

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from compilediag_harness.shapes import buckets as planner
-from compilediag_harness.shapes.call_parts import Settings
+from compilediag_harness.shapes.buckets import Cost, plan_buckets
 from compilediag_harness.shapes.compaction import Loop, run_until_done
 from compilediag_harness.shapes.dims import DimsGiven, read_dims
 from compilediag_harness.shapes.padded_calls import PaddedCalls
 from compilediag_harness.shapes.padding import REPEAT, Pad, read_pad
 from compilediag_harness.shapes.padding_check import check_padding
 from compilediag_harness.shapes.padding_report import PaddingReport
+from compilediag_harness.shapes.settings import Settings
 from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.shape_log import Declared
-from compilediag_harness.shapes.sizes import Cost, read_buckets
+from compilediag_harness.shapes.sizes import read_buckets
 from compilediag_harness.shapes.warming import warm
 from compilediag_harness.source.source_locations import of_code
 from compilediag_harness.torch_internals import dynamo_skip, torch_api
@@ -50,12 +52,12 @@ class FixedShape:
             `{"tokens": {"B": 0, "T": 1}}`. A path goes into containers ("batch.obs"), and stands
             for every tensor below it. The first axis is that of rows.
         buckets: the sizes to run at, ascending from 2 on: a list, "powers_of_two:512",
-            "multiples_of_8:512", a mapping of axes to those, or "auto": by `fit` from what
-            `observe` was told.
-        pad: what padding holds: "repeat" (the last row), a number, or either by path.
-        mask: name of an argument of `fn` that gets a flag a row: True for real ones.
+            "multiples_of_8:512", a mapping of axes to those, or "auto": by `fit` from the sizes
+            given to `observe`.
+        pad: contents of padding: "repeat" (the last row), a number, or either by path.
+        mask: name of an argument of `fn` for a flag a row: True for real ones.
         overflow: a batch above the largest size is split ("chunk") or refused ("error").
-        max_graphs: most combinations of sizes.
+        max_graphs: combinations of sizes, at most.
         out_dims: as `dims`, for the outputs by path ("" for an output that is one tensor). Without
             it they are found by running `fn` eagerly at two sizes.
         cost: of a call at a size, to split large batches: a function or measured values.
@@ -69,7 +71,7 @@ class FixedShape:
         ShapeUnusable: a setting that cannot be used; it says what to write.
     """
 
-    __slots__ = ("__weakref__", "_calls", "_counts", "_given", "_max_graphs", "_report", "_torch")
+    __slots__ = ("__weakref__", "_calls", "_counts", "_max_graphs", "_report", "_settings")
 
     def __init__(
         self,
@@ -108,25 +110,24 @@ class FixedShape:
         )
         dynamo_skip.bind(torch)
         dynamo_skip.skip_in_dynamo(torch, FixedShape.__call__, PaddedCalls.run, callees=True)
-        self._torch: Any = torch
         self._max_graphs = max_graphs
-        self._given = settings
-        self._counts: dict[int, int] = {}
+        self._settings = settings
+        self._counts: Counter[int] = Counter()
         self._report: PaddingReport | None = None
         self._calls: PaddedCalls | None = None
         if sizes is not None:
             self._use(sizes)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the wrapped callable gives for this batch. Inside of compiled code it is the wrapped
-        callable and nothing else.
+        """The result of the wrapped callable for this batch. Inside of compiled code it is the
+        wrapped callable and nothing else.
 
         Raises:
             ShapeUnusable: the batch cannot be run at the sizes; it names the argument.
             CompiledAfterWarmup: something compiled, and `warmup(..., late="error")` forbade it.
         """
         if dynamo_skip.is_compiling():
-            return self._given.function(*args, **kwargs)
+            return self._settings.function(*args, **kwargs)
         return self._ready().run(args, kwargs)
 
     def warmup(
@@ -176,7 +177,7 @@ class FixedShape:
         Raises:
             ShapeUnusable: the example has no rows, or there are several axes.
         """
-        from compilediag_harness.shapes.knee_search import knee_of
+        from compilediag_harness.shapes.knee import knee_of
 
         return knee_of(self._ready(), args, kwargs, cap=cap, rounds=rounds)
 
@@ -198,9 +199,8 @@ class FixedShape:
         return run_until_done(self._ready(), state, done, steps, compaction=compaction)
 
     def observe(self, sizes: Iterable[int]) -> None:
-        """Remembers sizes of batches, for `fit`."""
-        for size in sizes:
-            self._counts[int(size)] = self._counts.get(int(size), 0) + 1
+        """Counts sizes of batches, for `fit`."""
+        self._counts.update(map(int, sizes))
 
     def fit(
         self, k: int, *, cost: Cost | None = None, multiple: int = 1, cap: int | None = None
@@ -211,9 +211,9 @@ class FixedShape:
             ShapeUnusable: there are several axes, or `k` is more than `max_graphs`.
             BucketsImpossible: nothing was observed, or no size can be chosen.
         """
-        if len(self._given.dims.axes) > 1:
+        if len(self._settings.dims.axes) > 1:
             raise ShapeUnusable("fit chooses the sizes of one axis: give buckets for each axis")
-        chosen = planner.plan_buckets(self._counts, k, cost=cost, multiple=multiple, cap=cap)
+        chosen = plan_buckets(self._counts, k, cost=cost, multiple=multiple, cap=cap)
         self._use((chosen,), priced=cost is not None)
         return chosen
 
@@ -224,12 +224,12 @@ class FixedShape:
 
     @property
     def wrapped(self) -> Callable[..., Any]:
-        """What was given."""
-        return self._given.function
+        """The callable, as it was given."""
+        return self._settings.function
 
     @property
     def late_compiles(self) -> int:
-        """Compiles and recordings that began in calls after the warm-up, as far as torch told."""
+        """Compiles and recordings that torch reported in calls after the warm-up."""
         return self._ready().late_compiles
 
     def _use(self, sizes: tuple[tuple[int, ...], ...], *, priced: bool = False) -> None:
@@ -239,17 +239,17 @@ class FixedShape:
                 f"{graphs} combinations of sizes are more than max_graphs={self._max_graphs}: "
                 "choose fewer sizes"
             )
-        from dataclasses import replace
+        import torch
 
         of = Declared(
             next(_numbers),
-            _place(self._torch, self._given.function),
-            self._given.dims.axes,
+            _location(torch, self._settings.function),
+            self._settings.dims.axes,
             sizes,
-            priced or self._given.cost is not None,
-            self._given.dims.by_axis(),
+            priced or self._settings.cost is not None,
+            self._settings.dims.by_axis(),
         )
-        self._calls = PaddedCalls(self._torch, replace(self._given, buckets=sizes), of)
+        self._calls = PaddedCalls(torch, replace(self._settings, buckets=sizes), of)
 
     def _ready(self) -> PaddedCalls:
         if self._calls is None:
@@ -264,13 +264,13 @@ class FixedShape:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in FixedShape.__slots__:
             raise AttributeError(name)
-        value = getattr(self._given.function, name)
+        value = getattr(self._settings.function, name)
         if name not in _FLUENT or not callable(value):
             return value
 
         def fluent(*args: Any, **kwargs: Any) -> Any:
             result = value(*args, **kwargs)
-            same = torch_api.original_of(self._given.function), self._given.function
+            same = torch_api.original_of(self._settings.function), self._settings.function
             return self if any(result is item for item in same) else result
 
         return fluent
@@ -279,13 +279,13 @@ class FixedShape:
         if name in FixedShape.__slots__:
             object.__setattr__(self, name, value)
         else:
-            setattr(self._given.function, name, value)
+            setattr(self._settings.function, name, value)
 
     def __repr__(self) -> str:
-        return f"FixedShape({self._given.function!r}, buckets={self._calls and self.buckets})"
+        return f"FixedShape({self._settings.function!r}, buckets={self._calls and self.buckets})"
 
 
-def _place(torch: Any, function: Any) -> Location:
+def _location(torch: Any, function: Any) -> Location:
     """Where what is wrapped is defined."""
     target: Any = torch_api.original_of(function)
     if isinstance(target, torch.nn.Module):
@@ -295,5 +295,5 @@ def _place(torch: Any, function: Any) -> Location:
     code = getattr(target, "__code__", None)
     if code is None:
         return Location("", 0, type(target).__name__)
-    place = of_code(code)
-    return Location(place.file, place.line, str(getattr(target, "__qualname__", code.co_name)))
+    begin = of_code(code)
+    return Location(begin.file, begin.line, str(getattr(target, "__qualname__", code.co_name)))

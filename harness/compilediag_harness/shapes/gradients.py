@@ -1,20 +1,39 @@
-"""Gradients of real rows, to compare those of a padded and of an unpadded call."""
+"""The backward pass of a tried call: run for its compiles, and for gradients to compare."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from compilediag_harness.shapes.side_effects import modules_of
-from compilediag_harness.shapes.warming import leaves_behind
+from compilediag_harness.shapes.trees import flatten
+
+
+def backward(torch: Any, result: Any) -> bool:
+    """The backward pass of the sum of all outputs, whose gradients are thrown away; whether there
+    was one."""
+    if not torch.is_grad_enabled():
+        return False
+    outputs: list[Any] = []
+    flatten(result, outputs)
+    losses = _losses(torch, outputs)
+    inputs = _leaves_behind(losses)
+    if not inputs:
+        return False
+    ones = [torch.ones_like(leaf) for leaf in losses]
+    torch.autograd.grad(losses, inputs, ones, allow_unused=True)
+    return True
 
 
 def gradients_of(torch: Any, outputs: list[Any], function: Any) -> dict[str, Any]:
     """The gradients of every parameter, by name, for fixed weights of the real outputs; {} where
     there are none. Nothing is written to `.grad`."""
-    tensors = (leaf for leaf in outputs if isinstance(leaf, torch.Tensor))
-    losses = [leaf for leaf in tensors if leaf.requires_grad and leaf.numel()]
-    names = _names(torch, function)
-    parameters = [leaf for leaf in leaves_behind(losses) if id(leaf) in names]
+    losses = [leaf for leaf in _losses(torch, outputs) if leaf.numel()]
+    names = {
+        id(parameter): name
+        for module in modules_of(function, torch.nn.Module)
+        for name, parameter in module.named_parameters()
+    }
+    parameters = [leaf for leaf in _leaves_behind(losses) if id(leaf) in names]
     if not parameters:
         return {}
     weights = [_weights(torch, leaf) for leaf in losses]
@@ -26,15 +45,28 @@ def gradients_of(torch: Any, outputs: list[Any], function: Any) -> dict[str, Any
     }
 
 
-def _names(torch: Any, function: Any) -> dict[int, str]:
-    return {
-        id(parameter): name
-        for module in modules_of(function, torch.nn.Module)
-        for name, parameter in module.named_parameters()
-    }
+def _losses(torch: Any, outputs: list[Any]) -> list[Any]:
+    return [leaf for leaf in outputs if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+
+
+def _leaves_behind(outputs: list[Any]) -> list[Any]:
+    """The tensors that a backward pass from `outputs` would give a gradient, each once."""
+    found: dict[int, Any] = {}
+    waiting = [output.grad_fn for output in outputs if output.grad_fn is not None]
+    met = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found.setdefault(id(variable), variable)
+        for after, _ in node.next_functions:
+            if after is not None and after not in met:
+                met.add(after)
+                waiting.append(after)
+    return list(found.values())
 
 
 def _weights(torch: Any, like: Any) -> Any:
     """Different for every entry: a sum may be constant (softmax), whatever the entries are."""
-    places = torch.arange(like.numel(), device=like.device, dtype=torch.float32)
-    return ((places * 0.37).sin() + 0.5).reshape(like.shape).to(like.dtype)
+    positions = torch.arange(like.numel(), device=like.device, dtype=torch.float32)
+    return ((positions * 0.37).sin() + 0.5).reshape(like.shape).to(like.dtype)

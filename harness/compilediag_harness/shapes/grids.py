@@ -14,7 +14,7 @@ from compilediag_harness.shapes.buckets import BucketsImpossible, plan_buckets
 
 Pair = tuple[int, int]
 
-MOST_ROUNDS = 32
+MAX_ROUNDS = 32
 """Of planning one axis after the other; each makes the grid better, so few are needed."""
 
 
@@ -43,7 +43,7 @@ def plan_grid(counts: Mapping[Pair, int], k: int, *, multiples: Pair = (1, 1)) -
 
     Args:
         counts: how often each pair of sizes was seen.
-        k: most cells.
+        k: cells, at most.
         multiples: of the buckets of the two axes.
 
     Raises:
@@ -96,7 +96,7 @@ def _settled(seen: Mapping[Pair, int], shape: Pair, multiples: Pair, begin_with:
     axes[begin_with] = _axis(seen, axes, begin_with, shape, multiples)
     axes[1 - begin_with] = _axis(seen, axes, 1 - begin_with, shape, multiples)
     best = evaluate_grid(seen, axes[0], axes[1])
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         for axis in (begin_with, 1 - begin_with):
             axes[axis] = _axis(seen, axes, axis, shape, multiples)
         now = evaluate_grid(seen, axes[0], axes[1])

@@ -1,17 +1,27 @@
 """The batch size from which on more rows a call bring no more rows a second, measured.
 
 Sizes are measured in turn, so that a machine that is busy for a while slows all of them and not
-one. A sudden loss is measured again before it is believed. Where the noise is larger than what is
-gained, no size is named. Measuring is the caller's; here is only arithmetic, standard library only.
+one. A sudden loss is measured again before it is believed. Where the noise is larger than the gain,
+no size is named. Of a `FixedShape` is measured what callers pay: the copy into the buffer, the
+call, the cut, and the backward pass where gradients are enabled.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
+from typing import Any
 
 from compilediag_harness.shapes.buckets import BucketsImpossible
+from compilediag_harness.shapes.gradients import backward
+from compilediag_harness.shapes.padded_calls import PaddedCalls
+from compilediag_harness.shapes.shape_errors import ShapeUnusable
+from compilediag_harness.shapes.side_effects import restored
+from compilediag_harness.shapes.warming import calls_to_warm, repeated
+from compilediag_harness.wire import KneeMeasured
 
 WITHIN = 0.05
 """The knee is the smallest size whose throughput is within this share of the best."""
@@ -21,6 +31,9 @@ CLIFF = 1.5
 
 ROUNDS = 5
 """Measurements of each size, and of a cliff before it is believed."""
+
+LONG_ENOUGH_S = 0.005
+"""Brief calls are repeated and measured as one until they take so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,20 +150,18 @@ def _decided(
     measured: Sequence[SizeMeasured], stopped: Sequence[SizeMeasured], within: float
 ) -> Knee:
     best = max(item.rows_per_s for item in measured)
-    place = next(
-        index for index, item in enumerate(measured) if item.rows_per_s >= (1.0 - within) * best
-    )
-    knee = measured[place]
-    below = measured[place - 1] if place else None
+    index = next(i for i, item in enumerate(measured) if item.rows_per_s >= (1.0 - within) * best)
+    knee = measured[index]
+    below = measured[index - 1] if index else None
     gain = None if below is None else knee.rows_per_s / below.rows_per_s - 1.0
     fastest = max(measured, key=lambda item: item.rows_per_s)
     noise = max(item.spread for item in (knee, below or knee, fastest))
-    told = (*measured, *stopped)
+    tried = (*measured, *stopped)
     # Of the smallest size it is only claimed that no other gains more than `within`.
     if noise > (within if gain is None else gain):
         reason = f"calls differ by {noise:.0%} at one size: more than what a size gains"
-        return Knee(None, told, gain, noise, reason)
-    return Knee(knee.size, told, gain, noise)
+        return Knee(None, tried, gain, noise, reason)
+    return Knee(knee.size, tried, gain, noise)
 
 
 def _quartiles(seconds: Sequence[float]) -> tuple[float, float]:
@@ -158,3 +169,73 @@ def _quartiles(seconds: Sequence[float]) -> tuple[float, float]:
         return seconds[0], seconds[0]
     low, _, high = quantiles(seconds, n=4, method="inclusive")
     return low, high
+
+
+# --- of a FixedShape ----------------------------------------------------------------------------
+
+
+def knee_of(
+    calls: PaddedCalls,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    cap: int | None,
+    rounds: int,
+) -> Knee:
+    """The knee among the sizes of a callable, measured with rows of the example."""
+    torch, settings = calls.torch, calls.settings
+    sizes, *others = settings.buckets
+    if others:
+        raise ShapeUnusable("knee measures the sizes of one axis: measure others by hand")
+    call = calls.read_example(args, kwargs, "knee", ": its rows are repeated")
+    frozen, calls.frozen = calls.frozen, None
+    timers: dict[int, Callable[[], float]] = {}
+
+    def seconds(size: int) -> float:
+        if size not in timers:
+            timers[size] = _timer(
+                calls, *repeated(calls, call, (size,)), calls_to_warm(torch, call)
+            )
+        return timers[size]()
+
+    def fits(size: int) -> bool:
+        return cap is None or size <= cap
+
+    try:
+        with restored(torch, settings.function):
+            knee = find_knee(seconds, sizes, fits=fits, rounds=rounds)
+    finally:
+        calls.frozen = frozen
+    calls.emit(
+        KneeMeasured,
+        sizes=tuple(item.size for item in knee.measured),
+        call_s=tuple(item.call_s if item.seconds else None for item in knee.measured),
+        slow_call_s=tuple(_slow(item) for item in knee.measured),
+        problems=tuple(item.problem for item in knee.measured),
+        knee=knee.size,
+        reason=knee.reason,
+        backward=torch.is_grad_enabled(),
+    )
+    return knee
+
+
+def _timer(calls: PaddedCalls, args: Any, kwargs: Any, times: int) -> Callable[[], float]:
+    """Measures a call at one size, warm, with the device waited for."""
+    torch = calls.torch
+    wait = torch.cuda.synchronize if torch.cuda.is_initialized() else lambda: None
+
+    def seconds(count: int) -> float:
+        wait()
+        began = time.perf_counter()
+        for _ in range(count):
+            backward(torch, calls.run(args, kwargs, counted=False))
+        wait()
+        return (time.perf_counter() - began) / count
+
+    seconds(times)
+    count = max(1, math.ceil(LONG_ENOUGH_S / max(seconds(1), 1e-9)))
+    return lambda: seconds(count)
+
+
+def _slow(item: SizeMeasured) -> float | None:
+    return item.call_s * (1.0 + item.spread) if item.seconds else None

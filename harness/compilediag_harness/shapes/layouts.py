@@ -1,7 +1,7 @@
 """What a call looks like: which leaves are padded, and that the others are as they were before.
 
-Everything but the named sizes is what torch compiled for. What changes there is compiled again, or
-wrong; so it is refused, with the name of the leaf.
+torch compiled for everything but the named sizes. A change there compiles again, or gives a wrong
+result; so it is refused, with the name of the leaf.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from compilediag_harness.shapes.dims import AxisDims, Dims, dims_of_leaves
+from compilediag_harness.shapes.dims import AxisDims, Dims, Sizes, dims_of_leaves, row_dim_of
 from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.trees import Structure, paths_of
 from compilediag_harness.torch_internals import torch_api
 
-MOST_SHAPES = 4096
-"""Shapes of one leaf that are known to agree."""
+MAX_SHAPES = 4096
+"""Shapes of one leaf that are remembered as matching."""
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, enum.Enum)
+_CONSTANTS = (type(None), bool, int, float, complex, str, bytes, enum.Enum)
 
 
 @dataclass(frozen=True, slots=True)
 class PaddedLeaf:
     """A leaf that is padded."""
 
-    place: int
+    index: int
     """Among the leaves of a call."""
     path: str
     dims: AxisDims
@@ -41,8 +41,17 @@ class Layout:
 
     paths: tuple[str, ...]
     padded: tuple[PaddedLeaf, ...]
-    kept: tuple[int, ...]
-    """Places of the leaves that are passed as they are."""
+
+
+class Call(NamedTuple):
+    """One call of the user's, taken apart."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    leaves: list[Any]
+    layout: Layout
+    sizes: Sizes
+    """Real size of each axis."""
 
 
 def parameters_of(function: Callable[..., Any], module: type) -> tuple[str, ...]:
@@ -64,16 +73,16 @@ def layout_of(
     parameters: Sequence[str],
     tensor: type,
 ) -> Layout:
-    """The layout of calls of this structure.
-
-    Raises:
-        ShapeUnusable: `dims` does not fit it.
-    """
-    paths = _paths(structure, parameters)
-    found = dims_of_leaves(dims, paths, leaves, tensor)
+    """The layout of calls of this structure."""
+    args, kwargs = structure
+    paths: list[str] = []
+    for index, child in enumerate(args[2] if args else ()):
+        name = parameters[index] if index < len(parameters) else str(index)
+        paths.extend(paths_of(child, name))
+    paths.extend(paths_of(kwargs))
     padded = tuple(
-        PaddedLeaf(place, paths[place], its, next((dim for axis, dim in its if axis == 0), None))
-        for place, its in enumerate(found)
+        PaddedLeaf(index, paths[index], its, row_dim_of(its))
+        for index, its in enumerate(dims_of_leaves(dims, paths, leaves, tensor))
         if its
     )
     if all(leaf.row_dim is None for leaf in padded):
@@ -81,62 +90,50 @@ def layout_of(
             f"no tensor of this call has the axis {dims.axes[0]!r}: the first axis in dims is the "
             "one of rows"
         )
-    kept = tuple(place for place, its in enumerate(found) if not its)
-    return Layout(tuple(paths), padded, kept)
+    return Layout(tuple(paths), padded)
 
 
-def _paths(structure: tuple[Structure, Structure], parameters: Sequence[str]) -> list[str]:
-    args, kwargs = structure
-    paths: list[str] = []
-    for place, child in enumerate(args[2] if args else ()):
-        name = parameters[place] if place < len(parameters) else str(place)
-        paths.extend(paths_of(child, name))
-    return paths + paths_of(kwargs)
-
-
-def sizes_of(layout: Layout, leaves: Sequence[Any], axes: Sequence[str]) -> tuple[int, ...]:
-    """The real size of each axis; 0 for one that no leaf has.
-
-    Raises:
-        ShapeUnusable: two tensors disagree.
-    """
-    sizes: list[int | None] = [None] * len(axes)
+def sizes_of(layout: Layout, leaves: Sequence[Any], axes: Sequence[str]) -> Sizes:
+    """The real size of each axis; 0 for one that no leaf has."""
+    first: list[tuple[int, str] | None] = [None] * len(axes)
     for leaf in layout.padded:
-        shape = leaves[leaf.place].shape
+        shape = leaves[leaf.index].shape
         for axis, dim in leaf.dims:
-            size = shape[dim]
-            if sizes[axis] is None:
-                sizes[axis] = size
-            elif sizes[axis] != size:
-                raise _disagreement(layout, leaves, axes[axis], axis, leaf, size)
-    return tuple([size or 0 for size in sizes])
+            known = first[axis]
+            if known is None:
+                first[axis] = shape[dim], leaf.path
+            elif known[0] != shape[dim]:
+                raise ShapeUnusable(
+                    f"argument {leaf.path!r} has {shape[dim]} in its dimension of {axes[axis]!r}, "
+                    f"but {known[1]!r} has {known[0]}: both are named with this axis and must "
+                    "agree; give the dimensions of dims other axis names if they are different "
+                    "things"
+                )
+    return tuple([known[0] if known else 0 for known in first])
 
 
-def _disagreement(
-    layout: Layout, leaves: Sequence[Any], axis: str, place: int, leaf: PaddedLeaf, size: int
-) -> ShapeUnusable:
-    first, dim = next(
-        (item, dim)
-        for item in layout.padded
-        for axis_place, dim in item.dims
-        if axis_place == place
-    )
-    return ShapeUnusable(
-        f"argument {leaf.path!r} has {size} in its dimension of {axis!r}, but {first.path!r} has "
-        f"{leaves[first.place].shape[dim]}: both are named with this axis and must agree; give the "
-        "dimensions of dims other axis names if they are different things"
-    )
+class _TensorFact(NamedTuple):
+    """What must not change of a tensor."""
+
+    shape: tuple[int, ...]
+    """-1 for a dimension that is padded."""
+    dtype: Any
+    device: Any
+
+    def __str__(self) -> str:
+        shape = ", ".join("*" if size == -1 else str(size) for size in self.shape)
+        return f"a tensor [{shape}] of {self.dtype} on {self.device}"
 
 
 @dataclass(slots=True)
 class _Known:
     """One leaf as it was in the first call."""
 
-    place: int
+    path: str
     fact: Any
     padded: frozenset[int]
-    shapes: set[Any]
-    """Shapes that were found to agree."""
+    shapes: set[Any] = field(default_factory=set[Any])
+    """Shapes that were found to match."""
 
 
 class Facts:
@@ -147,60 +144,49 @@ class Facts:
         self._known: dict[int, list[_Known]] = {}
 
     def check(self, layout: Layout, leaves: Sequence[Any], tensor: type) -> None:
-        """Remembers the first call; compares every other with it.
-
-        Raises:
-            ShapeUnusable: a leaf is another than it was.
-        """
+        """Remembers the first call; compares every other with it."""
         known = self._known.get(id(layout))
         if known is None:
-            known = self._learn(layout, leaves, tensor)
-        for item in known:
-            leaf = leaves[item.place]
-            if isinstance(leaf, tensor):
-                told: Any = leaf
-                # The usual case: nothing is built to be compared.
-                if told.shape in item.shapes and (told.dtype, told.device) == item.fact[1:]:
-                    continue
+            known = self._known[id(layout)] = self._learn(layout, leaves, tensor)
+        for leaf, item in zip(leaves, known, strict=True):
+            is_tensor = isinstance(leaf, tensor)
+            matched = is_tensor and leaf.shape in item.shapes
+            if matched and item.fact[1:] == (leaf.dtype, leaf.device):
+                continue  # the usual case: nothing is built to be compared
             now = _fact(leaf, tensor, item.padded)
             if not _same(item.fact, now):
-                raise _changed(layout.paths[item.place], item.fact, now)
-            if isinstance(leaf, tensor) and len(item.shapes) < MOST_SHAPES:
-                item.shapes.add(leaf.shape)  # pyright: ignore[reportAttributeAccessIssue]
+                raise _changed(item.path, item.fact, now)
+            if is_tensor and len(item.shapes) < MAX_SHAPES:
+                item.shapes.add(leaf.shape)
 
     def _learn(self, layout: Layout, leaves: Sequence[Any], tensor: type) -> list[_Known]:
-        facts = {
-            path: _fact(leaf, tensor, _fixed_dims(layout, place))
-            for place, (path, leaf) in enumerate(zip(layout.paths, leaves, strict=True))
-        }
+        padded = [frozenset[int]()] * len(leaves)
+        for leaf in layout.padded:
+            padded[leaf.index] = frozenset(dim for _, dim in leaf.dims)
+        known = [
+            _Known(path, _fact(leaf, tensor, dims), dims)
+            for path, leaf, dims in zip(layout.paths, leaves, padded, strict=True)
+        ]
         if self._by_path is None:
-            self._by_path = facts
-        elif surplus := sorted(facts.keys() ^ self._by_path.keys()):
-            there = "has" if surplus[0] in facts else "lacks"
+            self._by_path = {item.path: item.fact for item in known}
+        elif surplus := sorted(set(layout.paths) ^ self._by_path.keys()):
+            there = "has" if surplus[0] in layout.paths else "lacks"
             raise ShapeUnusable(
                 f"this call {there} {surplus[0]!r}, other than the first: wrap the callable once "
                 "for each form of call"
             )
-        known = [
-            _Known(place, self._by_path[path], _fixed_dims(layout, place), set())
-            for place, path in enumerate(layout.paths)
-        ]
-        self._known[id(layout)] = known
+        for item in known:
+            item.fact = self._by_path[item.path]
         return known
-
-
-def _fixed_dims(layout: Layout, place: int) -> frozenset[int]:
-    return frozenset(dim for leaf in layout.padded if leaf.place == place for _, dim in leaf.dims)
 
 
 def _fact(leaf: Any, tensor: type, padded: frozenset[int]) -> Any:
     if isinstance(leaf, tensor):
-        told: Any = leaf
-        shape = tuple(-1 if dim in padded else int(size) for dim, size in enumerate(told.shape))
-        return shape, told.dtype, told.device
-    value: Any = leaf
-    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
-    return value if isinstance(leaf, _PLAIN) else kind
+        value: Any = leaf
+        shape = tuple(-1 if dim in padded else int(size) for dim, size in enumerate(value.shape))
+        return _TensorFact(shape, value.dtype, value.device)
+    kind: Any = type(leaf)  # pyright: ignore[reportUnknownVariableType]
+    return leaf if isinstance(leaf, _CONSTANTS) else kind
 
 
 def _same(before: Any, now: Any) -> bool:
@@ -210,20 +196,15 @@ def _same(before: Any, now: Any) -> bool:
 
 
 def _changed(path: str, before: Any, now: Any) -> ShapeUnusable:
-    if isinstance(before, tuple) and isinstance(now, tuple):
-        return ShapeUnusable(
-            f"argument {path!r} was {_tensor(before)} and is now {_tensor(now)}: torch compiles "
-            "that again; name a dimension that varies in dims, convert the rest before the call"
+    first, second = (str(it) if isinstance(it, _TensorFact) else repr(it) for it in (before, now))
+    if isinstance(before, _TensorFact) and isinstance(now, _TensorFact):
+        advice = (
+            "torch compiles that again; name a dimension that varies in dims, convert the rest "
+            "before the call"
         )
-    told: list[Any] = [before, now]
-    first, second = (_tensor(item) if isinstance(item, tuple) else repr(item) for item in told)
-    return ShapeUnusable(
-        f"argument {path!r} was {first} and is now {second}: torch compiles every value again; "
-        "pass a tensor, or wrap the callable once for each value (functools.partial)"
-    )
-
-
-def _tensor(fact: Any) -> str:
-    shape, dtype, device = fact
-    spelled = ", ".join("*" if size == -1 else str(size) for size in shape)
-    return f"a tensor [{spelled}] of {dtype} on {device}"
+    else:
+        advice = (
+            "torch compiles every value again; pass a tensor, or wrap the callable once for each "
+            "value (functools.partial)"
+        )
+    return ShapeUnusable(f"argument {path!r} was {first} and is now {second}: {advice}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from compilediag_harness.shapes import compile_watch, output_search, shape_log, unpadding
-from compilediag_harness.shapes.call_parts import Call, Part, Settings, Sizes
+from compilediag_harness.shapes import compile_watch, shape_log
+from compilediag_harness.shapes.dims import Sizes
 from compilediag_harness.shapes.layouts import (
+    Call,
     Facts,
     Layout,
     PaddedLeaf,
@@ -16,20 +17,21 @@ from compilediag_harness.shapes.layouts import (
     parameters_of,
     sizes_of,
 )
+from compilediag_harness.shapes.outputs import Outputs, given_outputs, infer_outputs
 from compilediag_harness.shapes.padding import Buffer, pad_of_leaf, padded
+from compilediag_harness.shapes.settings import Part, Planner, Settings
 from compilediag_harness.shapes.shape_errors import CompiledAfterWarmup, ShapeUnusable
-from compilediag_harness.shapes.side_effects import seeded
-from compilediag_harness.shapes.sizes import Splitter, holding
+from compilediag_harness.shapes.side_effects import restored_eager, seeded
 from compilediag_harness.shapes.trees import Structure, flatten, rebuilt
 from compilediag_harness.torch_internals import torch_api, torch_cudagraphs
-from compilediag_harness.wire import FixedShapeCompiled
+from compilediag_harness.wire import Event, FixedShapeCompiled
 
 
 class _Buffers(threading.local):
     """The buffers of one thread: each thread records CUDA graphs of its own."""
 
     def __init__(self) -> None:
-        self.of: dict[tuple[str, Sizes], Buffer] = {}
+        self.by_leaf: dict[tuple[str, Sizes], Buffer] = {}
         self.masks: dict[tuple[int, Any], Any] = {}
         self.storages: set[int] = set()
         self.busy = False
@@ -45,35 +47,41 @@ class PaddedCalls:
         self.late_compiles = 0
         self.warmed_modes: set[frozenset[Any]] = set()
         """Combinations of gradient and training mode: each is compiled on its own."""
-        self.tensor: type = torch.Tensor
+        self._tensor: type = torch.Tensor
         self._parameters = parameters_of(settings.function, torch.nn.Module)
         self._layouts: dict[tuple[Structure, Structure], Layout] = {}
         self._facts = Facts()
-        self.outputs: unpadding.Outputs | None = None
-        """Which dimensions of the outputs follow which axis, once that is known."""
-        self._splitter: Splitter | None = None
+        self._outputs: Outputs | None = None
+        self.plan = Planner(settings).plan
         self._buffers = _Buffers()
+
+    def emit(self, kind: Callable[..., Event], **fields: Any) -> None:
+        """Emits an event of this callable to every session."""
+        number, function = self.declared.number, self.declared.function
+        shape_log.sinks.emit(
+            lambda t, step: kind(t=t, step=step, number=number, function=function, **fields)
+        )
 
     # --- a call ------------------------------------------------------------------------------
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, counted: bool = True) -> Any:
-        """What the callable gives for this batch. A call that is not `counted` is told to nobody.
+        """The result of the callable for this batch. A call that is not `counted` is not reported.
 
         Raises:
             ShapeUnusable: the batch cannot be padded or split, or its result not be cut back.
             CompiledAfterWarmup: something compiled, and that was to be an error.
         """
         call = self.read(args, kwargs)
-        outputs = self.outputs or output_search.outputs_of(self, call)
+        outputs = self.outputs_of(call)
         if call.sizes[0] == 0:
             grad = self.torch.is_grad_enabled()
-            return unpadding.without_rows(outputs, call.sizes, self.tensor, grad=grad)
+            return outputs.without_rows(call.sizes, self._tensor, grad=grad)
         parts: list[list[Any]] = []
         template: Any = None
-        for number, part in enumerate(self.plan(call.sizes)):
-            template, leaves = self._drawn(call, part, outputs, number, counted=counted)
+        for index, part in enumerate(self.plan(call.sizes)):
+            template, leaves = self._seeded(call, part, outputs, index, counted=counted)
             parts.append(leaves)
-        leaves = parts[0] if len(parts) == 1 else unpadding.joined(self.torch, outputs, parts)
+        leaves = parts[0] if len(parts) == 1 else outputs.joined(self.torch, parts)
         return leaves[0] if outputs.structure is None else rebuilt(template, iter(leaves))
 
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
@@ -83,81 +91,56 @@ class PaddedCalls:
         layout = self._layouts.get(structure)
         if layout is None:
             dims = self.settings.dims
-            layout = layout_of(dims, structure, leaves, self._parameters, self.tensor)
-        self._facts.check(layout, leaves, self.tensor)
+            layout = layout_of(dims, structure, leaves, self._parameters, self._tensor)
+        self._facts.check(layout, leaves, self._tensor)
         sizes = sizes_of(layout, leaves, self.settings.dims.axes)
         self._layouts.setdefault(structure, layout)
         return Call(args, kwargs, leaves, layout, sizes)
 
-    def plan(self, sizes: Sizes) -> list[Part]:
-        """The calls that a batch takes.
+    def read_example(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], user: str, why: str = ""
+    ) -> Call:
+        """The same for an example that `user` needs rows of."""
+        call = self.read(args, kwargs)
+        if 0 in call.sizes:
+            raise ShapeUnusable(f"{user} needs an example with at least one row{why}")
+        return call
 
-        Raises:
-            ShapeUnusable: it is too large, and may not be split.
-        """
-        rows, *rest = sizes
-        others = [self._holding(axis, size) for axis, size in enumerate(rest, 1)]
-        row_sizes = self.settings.buckets[0]
-        bucket = holding(rows, row_sizes)
-        if bucket is not None:
-            return [(0, sizes, (bucket, *others))]
-        if self.settings.overflow == "error":
-            raise ShapeUnusable(
-                f"the batch has {rows} in {self.settings.dims.axes[0]!r}, the largest size is "
-                f'{row_sizes[-1]}: add a larger bucket, or set overflow="chunk" to split it'
-            )
-        if self._splitter is None:
-            self._splitter = Splitter(row_sizes, self.settings.cost)
-        calls: list[Part] = []
-        start = 0
-        for bucket in self._splitter.split(rows):
-            real = min(bucket, rows - start)
-            calls.append((start, (real, *rest), (bucket, *others)))
-            start += real
-        return calls
-
-    def _holding(self, axis: int, size: int) -> int:
-        bucket = holding(size, self.settings.buckets[axis])
-        if bucket is None:
-            raise ShapeUnusable(
-                f"the batch has {size} in {self.settings.dims.axes[axis]!r}, the largest size is "
-                f"{self.settings.buckets[axis][-1]}: add a larger bucket; only "
-                f"{self.settings.dims.axes[0]!r} can be split"
-            )
-        return bucket
-
-    def _drawn(
-        self, call: Call, part: Part, outputs: unpadding.Outputs, number: int, *, counted: bool
+    def _seeded(
+        self, call: Call, part: Part, outputs: Outputs, index: int, *, counted: bool
     ) -> tuple[Any, list[Any]]:
-        """`_one`, with generators of its own where that was asked for."""
+        """`_run_part`, with generators of its own where that was asked for."""
         seed = self.settings.seed_per_chunk
         if seed is None:
-            return self._one(call, part, outputs, counted=counted)
-        with seeded(self.torch, seed + number):
-            return self._one(call, part, outputs, counted=counted)
+            return self._run_part(call, part, outputs, counted=counted)
+        with seeded(self.torch, seed + index):
+            return self._run_part(call, part, outputs, counted=counted)
 
-    def _one(
-        self, call: Call, part: Part, outputs: unpadding.Outputs, *, counted: bool
+    def _run_part(
+        self, call: Call, part: Part, outputs: Outputs, *, counted: bool
     ) -> tuple[Any, list[Any]]:
         """One call at one size: the result as it is, and its leaves cut back."""
-        start, sizes, bucket = part
+        _, sizes, bucket = part
         local = self._buffers
-        # Autograd keeps what it was given: a buffer must not be written to before the backward.
+        # Autograd keeps its inputs: a buffer must not be written to before the backward.
         fresh = local.busy or self.torch.is_grad_enabled()
         before = compile_watch.begun() if self.frozen and compile_watch.listen() else None
         graphs = torch_cudagraphs.run_in_this_thread()
         was_busy, local.busy = local.busy, True
+        shape_log.inside.depth += 1
         try:
-            given, buffers = self._padded_leaves(call, start, sizes, bucket, fresh=fresh)
-            result = self.called(call, given, sizes[0], bucket[0], fresh=fresh)
+            given, buffers = self._padded_leaves(call, part, fresh=fresh)
+            args, kwargs = self.arguments(call, given, sizes, bucket, fresh=fresh)
+            result = self.settings.function(*args, **kwargs)
             _check_unchanged(call.layout, given, buffers)
         finally:
+            shape_log.inside.depth -= 1
             local.busy = was_busy
         if before is not None and compile_watch.begun() != before:
             self._check_compiles(before, sizes, bucket)
-        if counted and shape_log.writers:
+        if counted and shape_log.sinks.all:
             ran = torch_cudagraphs.run_in_this_thread() != graphs
-            asked = () if start else call.sizes
+            asked = () if part.start else call.sizes
             shape_log.called(self.declared, sizes, bucket, asked, in_graphs=ran)
         leaves: list[Any] = []
         if flatten(result, leaves) != outputs.structure:
@@ -165,34 +148,33 @@ class PaddedCalls:
                 "the outputs have another structure than at first: return the same containers in "
                 "every call"
             )
-        return result, unpadding.cut(outputs, leaves, sizes, bucket, self._must_be_copied)
+        return result, outputs.cut(leaves, sizes, bucket, self._must_copy)
 
-    def called(self, call: Call, leaves: list[Any], real: int, bucket: int, *, fresh: bool) -> Any:
-        """Calls what is wrapped with other leaves."""
-        args, kwargs = self.arguments(call, leaves)
-        if self.settings.mask is not None:
-            kwargs[self.settings.mask] = self.mask(call, real, bucket, fresh=fresh)
-        shape_log.inside.depth += 1
-        try:
-            return self.settings.function(*args, **kwargs)
-        finally:
-            shape_log.inside.depth -= 1
+    # --- its parts ---------------------------------------------------------------------------
 
-    def arguments(self, call: Call, leaves: list[Any]) -> tuple[Any, dict[str, Any]]:
-        """The arguments of a call with other leaves."""
+    def with_leaves(self, call: Call, leaves: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The user's arguments of a call, with other leaves."""
         taken = iter(leaves)
         args = rebuilt(call.args, taken)
         return args, rebuilt(call.kwargs, taken) if call.kwargs else {}
 
-    # --- its parts ---------------------------------------------------------------------------
+    def arguments(
+        self, call: Call, leaves: list[Any], sizes: Sizes, bucket: Sizes, *, fresh: bool = True
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the callable gets: other leaves, padded from `sizes` to `bucket`, and the mask."""
+        args, kwargs = self.with_leaves(call, leaves)
+        if self.settings.mask is not None:
+            kwargs[self.settings.mask] = self._mask(call, sizes[0], bucket[0], fresh=fresh)
+        return args, kwargs
 
     def _padded_leaves(
-        self, call: Call, start: int, sizes: Sizes, bucket: Sizes, *, fresh: bool
+        self, call: Call, part: Part, *, fresh: bool
     ) -> tuple[list[Any], list[Buffer]]:
         """The leaves of one call, and the buffers among them."""
+        start, sizes, bucket = part
         leaves, buffers = list(call.leaves), list[Buffer]()
         for leaf in call.layout.padded:
-            rows = leaves[leaf.place]
+            rows = leaves[leaf.index]
             if leaf.row_dim is not None and sizes[0] != call.sizes[0]:
                 rows = rows.narrow(leaf.row_dim, start, sizes[0])
             if fresh:
@@ -202,22 +184,22 @@ class PaddedCalls:
                 buffer = self._buffer(leaf, rows, bucket)
                 buffers.append(buffer)
                 tensor = buffer.fill(rows, sizes)
-            leaves[leaf.place] = tensor
+            leaves[leaf.index] = tensor
         return leaves, buffers
 
     def _buffer(self, leaf: PaddedLeaf, like: Any, bucket: Sizes) -> Buffer:
         key = leaf.path, tuple([bucket[axis] for axis, _ in leaf.dims])
-        buffer = self._buffers.of.get(key)
+        buffer = self._buffers.by_leaf.get(key)
         if buffer is None:
             pad = pad_of_leaf(self.settings.pad, leaf.path)
-            buffer = self._buffers.of[key] = Buffer(self.torch, like, leaf.dims, bucket, pad)
+            buffer = self._buffers.by_leaf[key] = Buffer(self.torch, like, leaf.dims, bucket, pad)
             self._buffers.storages.add(buffer.tensor.untyped_storage().data_ptr())
         return buffer
 
-    def mask(self, call: Call, real: int, bucket: int, *, fresh: bool) -> Any:
+    def _mask(self, call: Call, real: int, bucket: int, *, fresh: bool) -> Any:
         """True for the rows that are real."""
         like = next(leaf for leaf in call.layout.padded if leaf.row_dim is not None)
-        device = call.leaves[like.place].device
+        device = call.leaves[like.index].device
         if fresh:
             mask = self.torch.arange(bucket, device=device) < real
             torch_api.mark_fixed(mask, address=False)
@@ -236,11 +218,7 @@ class PaddedCalls:
     def _check_compiles(self, before: int, sizes: Sizes, bucket: Sizes) -> None:
         begun = compile_watch.since(before)
         self.late_compiles += len(begun)
-        shape_log.tell(
-            lambda t, step: FixedShapeCompiled(
-                t, step, self.declared.number, self.declared.function, sizes, bucket, begun
-            )
-        )
+        self.emit(FixedShapeCompiled, size=sizes, run=bucket, begun=begun)
         if self.frozen == "error":
             raise CompiledAfterWarmup(
                 f"{self.declared.function.function} compiled again after its warm-up, at "
@@ -249,24 +227,84 @@ class PaddedCalls:
                 "`compilediag run` for the cause"
             )
 
-    def _must_be_copied(self, leaf: Any) -> bool:
-        if not isinstance(leaf, self.tensor):
+    def _must_copy(self, leaf: Any) -> bool:
+        if not isinstance(leaf, self._tensor):
             return False
-        told: Any = leaf
-        if self.settings.clone is not None and told.is_cuda:
-            return self.settings.clone or self._is_ours(told)
-        # Without asking torch's private state a pool of CUDA graphs cannot be told from others.
-        return bool(told.is_cuda) or self._is_ours(told)
+        output: Any = leaf
+        # torch's private state aside, a pool of CUDA graphs cannot be told from other memory.
+        in_pool = output.is_cuda and self.settings.clone in (None, True)
+        return in_pool or output.untyped_storage().data_ptr() in self._buffers.storages
 
-    def _is_ours(self, leaf: Any) -> bool:
-        return leaf.untyped_storage().data_ptr() in self._buffers.storages
+    # --- its outputs -------------------------------------------------------------------------
+
+    def outputs_of(self, call: Call) -> Outputs:
+        """The outputs of the callable; remembered."""
+        if self._outputs is not None:
+            return self._outputs
+        pairs = [_two_sizes(sizes) for sizes in self.settings.buckets]
+        base, other = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
+
+        def run(bucket: Sizes) -> Any:
+            try:
+                return self._run_small(call, bucket)
+            except Exception as error:
+                if bucket == base:  # it would fail in the call itself too
+                    raise
+                at = dict(zip(self.settings.dims.axes, bucket, strict=True))
+                raise ShapeUnusable(
+                    f"{self.declared.function.function} fails at {at}, where it was run to see "
+                    "which dimensions of its outputs follow the batch: say it with out_dims, or "
+                    f"choose sizes that it can run at ({type(error).__name__}: {error})"
+                ) from error
+
+        with restored_eager(self.torch, self.settings.function):
+            axes, dims = self.settings.dims.axes, self.settings.out_dims
+            if dims is None:
+                self._outputs = infer_outputs(run, axes, base, other, self._tensor)
+            else:
+                self._outputs = given_outputs(dims, axes, run(base), self._tensor)
+        return self._outputs
+
+    def _run_small(self, call: Call, bucket: Sizes) -> Any:
+        """The callable as it was written, on as much of the batch as fits."""
+        sizes = tuple(map(min, call.sizes, bucket))
+
+        def pad(leaf: PaddedLeaf, rows: Any) -> Any:
+            how = pad_of_leaf(self.settings.pad, leaf.path)
+            return padded(self.torch, rows, leaf.dims, sizes, bucket, how)
+
+        return self.run_eagerly(call, cut_leaves(call, sizes, pad), sizes, bucket)
+
+    def run_eagerly(self, call: Call, leaves: list[Any], sizes: Sizes, bucket: Sizes) -> Any:
+        """The callable as it was written, with leaves padded from `sizes` to `bucket`."""
+        args, kwargs = self.arguments(call, leaves, sizes, bucket)
+        return torch_api.original_of(self.settings.function)(*args, **kwargs)
+
+
+def cut_leaves(call: Call, sizes: Sizes, pad: Callable[[PaddedLeaf, Any], Any]) -> list[Any]:
+    """The leaves of a call, those that are padded cut to `sizes` and then padded by `pad`."""
+    leaves = list(call.leaves)
+    for leaf in call.layout.padded:
+        rows = leaves[leaf.index]
+        for axis, dim in leaf.dims:
+            rows = rows.narrow(dim, 0, sizes[axis])
+        leaves[leaf.index] = pad(leaf, rows)
+    return leaves
 
 
 def _check_unchanged(layout: Layout, given: Sequence[Any], buffers: Sequence[Buffer]) -> None:
     """Raises ShapeUnusable when the callable wrote to a padded tensor."""
-    for place, leaf in enumerate(layout.padded):
-        if buffers[place].written if buffers else given[leaf.place]._version > 0:
+    for index, leaf in enumerate(layout.padded):
+        if buffers[index].written if buffers else given[leaf.index]._version > 0:
             raise ShapeUnusable(
                 f"argument {leaf.path!r} is changed in place by the callable, which works on "
                 "a padded copy: the caller would not see it; return the new value instead"
             )
+
+
+def _two_sizes(sizes: tuple[int, ...]) -> tuple[int, int]:
+    """Two sizes of an axis, small ones."""
+    first, *others = sizes
+    if others:
+        return first, others[0]
+    return first, first - 1 if first > 2 else first + 1

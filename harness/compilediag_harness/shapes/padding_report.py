@@ -1,27 +1,28 @@
-"""What a check of padding says: a verdict for each output, and what to do about it."""
+"""The result of a check of padding: a verdict for each output, and what to do about it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from compilediag_harness.shapes.dims import Sizes
 from compilediag_harness.shapes.probes import FINITE, NAN
 from compilediag_harness.shapes.shape_errors import PaddingContaminates
 
-HARMFUL = frozenset({"contaminated", "state", "reduced", "parity"})
 HARMLESS = frozenset({"safe", "nan_leak"})
 
-_ADVICE = {
+HARMFUL = {
     "contaminated": 'mask the padding where rows meet (mask="name of an argument")',
     "state": "freeze it for padded calls (module.eval()), or mask what it adds up",
     "reduced": 'reduce over the real rows only, with mask="name of an argument"',
     "parity": "use the number of real rows (mask.sum()) in place of the padded size",
 }
+"""Kinds of verdicts that must not be, with what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found out about one output, one buffer, one argument or one gradient."""
+    """How one output, one buffer, one argument or one gradient depends on padding."""
 
     kind: str
     """"safe", "contaminated", "state", "reduced", "parity", "nan_leak", "rng"."""
@@ -41,8 +42,8 @@ class PaddingReport:
     outputs: Mapping[str, Verdict]
     """By path; "" for an output that is one tensor. Buffers, arguments and gradients are there too
     when they were found to change: "buffer running_mean", "argument obs", "gradient weight"."""
-    size: tuple[int, ...]
-    run: tuple[int, ...]
+    size: Sizes
+    run: Sizes
     """The sizes it was padded to."""
     probes: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -51,7 +52,7 @@ class PaddingReport:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Probes that the function raised at: nothing is known of such padding."""
+        """Probes at which the function raised: nothing is known of such padding."""
         return tuple(name for name in (*FINITE, NAN) if name not in self.probes)
 
     @property
@@ -66,10 +67,9 @@ class PaddingReport:
 
     def require_harmless(self) -> None:
         """Raises PaddingContaminates, with what depends on padding and what to do, if anything."""
-        if not self.harmful:
-            return
-        told = "; ".join(
-            f"{path or 'the output'}: {item.kind} ({item.note}): {_ADVICE[item.kind]}"
-            for path, item in self.harmful.items()
-        )
-        raise PaddingContaminates(f"{self.function} depends on padding: {told}")
+        if self.harmful:
+            problems = "; ".join(
+                f"{path or 'the output'}: {item.kind} ({item.note}): {HARMFUL[item.kind]}"
+                for path, item in self.harmful.items()
+            )
+            raise PaddingContaminates(f"{self.function} depends on padding: {problems}")

@@ -1,11 +1,10 @@
-"""What the padding is filled with to find out whether anybody reads it."""
+"""What the padding is filled with to find out whether a result depends on it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from compilediag_harness.shapes.dims import AxisDims
+from compilediag_harness.shapes.dims import AxisDims, Sizes
 
 ZEROS, REAL_ROWS, LARGE, LARGER, NAN = "zeros", "real rows", "large", "larger", "nan"
 
@@ -17,7 +16,7 @@ _SCALES = {LARGE: 1e3, LARGER: 3e4}
 """Several: a limit such as a capacity is only exceeded by some values."""
 
 
-def fill(torch: Any, tensor: Any, dims: AxisDims, sizes: Sequence[int], probe: str) -> None:
+def fill(torch: Any, tensor: Any, dims: AxisDims, sizes: Sizes, probe: str) -> None:
     """Overwrites everything outside of the real sizes. Integers and flags get only values that are
     there, and zero: others may be no valid index."""
     real = tensor
@@ -28,21 +27,19 @@ def fill(torch: Any, tensor: Any, dims: AxisDims, sizes: Sequence[int], probe: s
     real.copy_(kept)
 
 
-def _filling(
-    torch: Any, like: Any, real: Any, dims: AxisDims, sizes: Sequence[int], probe: str
-) -> Any:
+def _filling(torch: Any, like: Any, real: Any, dims: AxisDims, sizes: Sizes, probe: str) -> Any:
     if probe == ZEROS or not real.numel():
         return torch.zeros_like(like)
     if probe == REAL_ROWS or not like.is_floating_point():
         # Rotated, so that the first rows of the padding are not the last real ones again.
         rows = real
         for axis, dim in dims:
-            places = torch.arange(like.shape[dim], device=like.device) % sizes[axis]
-            rows = rows.index_select(dim, places)
+            order = torch.arange(like.shape[dim], device=like.device) % sizes[axis]
+            rows = rows.index_select(dim, order)
         return rows
     if probe == NAN:
         return torch.full_like(like, float("nan"))
     generator = torch.Generator(device="cpu").manual_seed(SEEDS[probe])
     drawn = torch.randn(like.shape, generator=generator, dtype=torch.float32) * _SCALES[probe] + 7
-    most = torch.finfo(like.dtype).max / 4
-    return drawn.clamp(-most, most).to(device=like.device, dtype=like.dtype)
+    bound = torch.finfo(like.dtype).max / 4
+    return drawn.clamp(-bound, bound).to(device=like.device, dtype=like.dtype)

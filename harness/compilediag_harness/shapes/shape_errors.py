@@ -1,4 +1,8 @@
-"""What `FixedShape` raises: wrong input, padding that is not harmless, compiles after warm-up."""
+"""What `FixedShape` raises: wrong input, padding that is not harmless, compiles after warm-up.
+
+Any function of this room may raise `ShapeUnusable`: wherever an argument, an output or a setting is
+found that cannot be padded.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a call leaves behind besides its result: buffers and parameters of modules, random states.
 
-Saved, compared and put back, so that a function can be tried without the program noticing.
+Saved, compared and put back, so that a function can be tried without an effect on the program.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import threading
 import types
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -46,24 +46,22 @@ def modules_of(function: Any, module: type) -> list[Any]:
     method, arguments of a partial, variables that it closes over, globals that it names."""
     found: dict[int, Any] = {}
     for item in _held(torch_api.original_of(function), depth=3):
-        original = torch_api.original_of(item)
-        if isinstance(original, module):
-            found.setdefault(id(original), original)
+        if isinstance(item, module):
+            found.setdefault(id(item), item)
     return list(found.values())
 
 
 def _held(item: Any, depth: int) -> Iterator[Any]:
     yield item
-    if depth == 0:
-        return
-    for inner in _parts(item):
-        yield from _held(torch_api.original_of(inner), depth - 1)
+    if depth:
+        for inner in _parts(item):
+            yield from _held(torch_api.original_of(inner), depth - 1)
 
 
 def _parts(item: Any) -> Iterable[Any]:
     if isinstance(item, functools.partial):
-        told = cast(Any, item)
-        return (told.func, *told.args, *told.keywords.values())
+        partial = cast(Any, item)
+        return (partial.func, *partial.args, *partial.keywords.values())
     if isinstance(item, types.MethodType):
         return (item.__self__, item.__func__)
     if not isinstance(item, types.FunctionType):
@@ -81,11 +79,12 @@ def _is_filled(cell: types.CellType) -> bool:
     return True
 
 
-class ModuleState:
-    """The buffers and parameters of some modules, as they are."""
+class SavedState:
+    """The buffers and parameters of some modules and the random states, as they are."""
 
     def __init__(self, torch: Any, modules: Iterable[Any]) -> None:
         self._torch = torch
+        self._random = RandomStates.now(torch)
         self._held: dict[str, tuple[Any, Any]] = {}
         for module in modules:
             for name, tensor in (*module.named_buffers(), *module.named_parameters()):
@@ -97,8 +96,13 @@ class ModuleState:
             for tensor, value in self._held.values():
                 if not self._same(tensor, value):
                     tensor.copy_(value)
+        self._random.put_back(self._torch)
 
-    def now(self) -> dict[str, Any]:
+    def random_used(self) -> bool:
+        """Random numbers were drawn since."""
+        return not RandomStates.now(self._torch).same(self._torch, self._random)
+
+    def changed(self) -> dict[str, Any]:
         """The tensors that are not as they were, as they are now."""
         return {
             name: tensor.detach().clone()
@@ -116,25 +120,25 @@ class ModuleState:
 
 
 @contextmanager
-def unnoticed(torch: Any, function: Any) -> Generator[ModuleState]:
-    """A block whose calls of `function` run eagerly and leave modules and random states as they
-    were. What they write elsewhere (attributes, files) stays."""
-    state = ModuleState(torch, modules_of(function, torch.nn.Module))
-    states = RandomStates.now(torch)
-    with ExitStack() as stack:
-        stack.enter_context(eager(torch))
-        try:
+def restored(torch: Any, function: Any) -> Generator[SavedState]:
+    """A block whose calls of `function` leave modules and random states as they were. What they
+    write elsewhere (attributes, files) stays."""
+    state = SavedState(torch, modules_of(function, torch.nn.Module))
+    try:
+        yield state
+    finally:
+        state.put_back()
+
+
+@contextmanager
+def restored_eager(torch: Any, function: Any) -> Generator[SavedState]:
+    """The same, and compiled callables run as they were written."""
+    with restored(torch, function) as state:
+        if torch_names.loaded(torch_names.EVAL_FRAME) is None:
             yield state
-        finally:
-            state.put_back()
-            states.put_back(torch)
-
-
-def eager(torch: Any) -> AbstractContextManager[Any]:
-    """Compiled callables run as they were written in here."""
-    if torch_names.loaded(torch_names.EVAL_FRAME) is None:
-        return ExitStack()
-    return _everything_eager(torch)
+            return
+        with _everything_eager(torch):
+            yield state
 
 
 _lock = threading.Lock()

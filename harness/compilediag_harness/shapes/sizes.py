@@ -8,33 +8,26 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, cast
 
-from compilediag_harness.shapes import buckets as planner
+from compilediag_harness.shapes.buckets import MIN_SIZE, Cost, multiples_of, powers_of_two
 from compilediag_harness.shapes.shape_errors import ShapeUnusable
 
-SMALLEST = planner.SMALLEST
 AUTO = "auto"
 CALL_SHARE = 8
-"""Without measured costs a call is taken to cost as much as this part of the largest size, on top
-of its rows: a kernel launch is not free."""
+"""Without measured costs a call costs its rows and this part of the largest size: a kernel launch
+is not free."""
 
 EXACT_CALLS = 16
-"""A batch of up to so many times the largest size is split exactly."""
+"""A batch of up to so many largest sizes is split exactly."""
 
-Cost = Callable[[int], float] | Mapping[int, float]
-
-_SPELLED = re.compile(r"(?:(powers_of_two)|multiples_of_(\d+)):(\d+)")
+_RULE = re.compile(r"(?:(powers_of_two)|multiples_of_(\d+)):(\d+)")
 
 
 def read_buckets(given: Any, axes: Sequence[str]) -> tuple[tuple[int, ...], ...] | None:
-    """The sizes of each axis, ascending; None for "auto".
-
-    Raises:
-        ShapeUnusable: an axis has no usable list.
-    """
+    """The sizes of each axis, ascending; None for "auto"."""
     if isinstance(given, str) and given == AUTO:
         return None
     if isinstance(given, Mapping):
@@ -53,16 +46,16 @@ def read_buckets(given: Any, axes: Sequence[str]) -> tuple[tuple[int, ...], ...]
 def _sizes(given: Any, axis: str) -> tuple[int, ...]:
     of = f"buckets of {axis!r}"
     if isinstance(given, str):
-        return _spelled(given, of)
+        return _by_rule(given, of)
     if not isinstance(given, Iterable):
         raise ShapeUnusable(f"{of} must be a list of sizes such as [8, 64, 512], not {given!r}")
     sizes = tuple(cast(Iterable[Any], given))
     if not sizes:
         raise ShapeUnusable(f"{of} is empty: name at least one size, such as [64]")
     for size in sizes:
-        if not isinstance(size, int) or isinstance(size, bool) or size < SMALLEST:
+        if not isinstance(size, int) or isinstance(size, bool) or size < MIN_SIZE:
             raise ShapeUnusable(
-                f"{of} holds {size!r}: a size is an integer from {SMALLEST} on (torch compiles "
+                f"{of} holds {size!r}: a size is an integer from {MIN_SIZE} on (torch compiles "
                 "0 and 1 on their own)"
             )
     if any(after <= before for before, after in pairwise(sizes)):
@@ -70,23 +63,21 @@ def _sizes(given: Any, axis: str) -> tuple[int, ...]:
     return sizes
 
 
-def _spelled(text: str, of: str) -> tuple[int, ...]:
-    match = _SPELLED.fullmatch(text)
-    if match is None or int(match[3]) < SMALLEST or match[2] in ("0", "1"):
+def _by_rule(text: str, of: str) -> tuple[int, ...]:
+    match = _RULE.fullmatch(text)
+    if match is None or int(match[3]) < MIN_SIZE or match[2] in ("0", "1"):
         raise ShapeUnusable(
             f'{of} is {text!r}: write "powers_of_two:512", "multiples_of_8:512", a list of sizes, '
             'or "auto" for one axis'
         )
     largest = int(match[3])
-    if match[1]:
-        return planner.powers_of_two(largest)
-    return planner.multiples_of(int(match[2]), largest)
+    return powers_of_two(largest) if match[1] else multiples_of(int(match[2]), largest)
 
 
 def holding(size: int, sizes: Sequence[int]) -> int | None:
     """The smallest of `sizes` that holds `size`; None when none does."""
-    place = bisect_left(sizes, size)
-    return sizes[place] if place < len(sizes) else None
+    index = bisect_left(sizes, size)
+    return sizes[index] if index < len(sizes) else None
 
 
 class Splitter:
@@ -101,14 +92,14 @@ class Splitter:
         prices = {size: _price(size, sizes[-1], cost) for size in sizes}
         self._options = tuple(prices.items())
         self._best = min(sizes, key=lambda size: (prices[size] / size, -size))
-        self._most = EXACT_CALLS * sizes[-1]
+        self._max_exact = EXACT_CALLS * sizes[-1]
         # By rows held: the least cost, its number of calls, and one of its sizes.
         self._least: list[tuple[float, int]] = [(0.0, 0)]
         self._choice = [0]
 
     def split(self, rows: int) -> list[int]:
         """The sizes of the calls, the largest first."""
-        whole = max(0, -(-(rows - self._most) // self._best))
+        whole = max(0, -(-(rows - self._max_exact) // self._best))
         chosen = [self._best] * whole
         rest = rows - whole * self._best
         self._extend(rest)
@@ -124,9 +115,9 @@ class Splitter:
             best, taken = (float("inf"), 0), 0
             for size, price in self._options:
                 before = least[held - size] if held > size else least[0]
-                told = (before[0] + price, before[1] + 1)
-                if told < best or (told == best and size > taken):
-                    best, taken = told, size
+                after = (before[0] + price, before[1] + 1)
+                if after < best or (after == best and size > taken):
+                    best, taken = after, size
             least.append(best)
             choice.append(taken)
 

@@ -14,17 +14,15 @@ from typing import Any
 Structure = tuple[Any, Any, tuple[Any, ...]] | None
 
 _LEAF, _SEQUENCE, _MAPPING, _DATACLASS = range(4)
-_MOST_TYPES = 512
+_MAX_TYPES = 512
 
-_kinds: dict[type, int] = {}
+_kinds: dict[Any, int] = {}
 
 
 def flatten(value: Any, leaves: list[Any]) -> Structure:
     """The structure of `value`; its leaves are added to `leaves`, from left to right."""
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
-    known = _kinds.get(kind)
-    if known is None:
-        known = _classify(kind)
+    known = _kind_of(kind)
     if known == _LEAF:
         leaves.append(value)
         return None
@@ -45,17 +43,14 @@ def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
         return next(leaves)
     if known == _SEQUENCE:
         items = [rebuilt(item, leaves) for item in value]
-        if kind is tuple or kind is list:
-            return kind(items)  # pyright: ignore[reportUnknownVariableType]
         return kind._make(items) if hasattr(kind, "_make") else kind(items)
+    if kind is dict:
+        return {name: rebuilt(item, leaves) for name, item in value.items()}
+    other = copy.copy(value)
     if known == _MAPPING:
-        if kind is dict:
-            return {name: rebuilt(item, leaves) for name, item in value.items()}
-        other = copy.copy(value)
         for name in tuple(value):
             other[name] = rebuilt(value[name], leaves)
         return other
-    other = copy.copy(value)
     for name in _fields_of(value):
         object.__setattr__(other, name, rebuilt(getattr(value, name), leaves))
     return other
@@ -77,19 +72,17 @@ def paths_of(structure: Structure, prefix: str = "") -> list[str]:
 
 def _kind_of(kind: Any) -> int:
     known = _kinds.get(kind)
-    return _classify(kind) if known is None else known
-
-
-def _classify(kind: Any) -> int:
+    if known is not None:
+        return known
     if issubclass(kind, (tuple, list)):
-        # A tuple of a kind of its own (torch.Size) holds plain numbers: no leaves to be padded.
-        own = kind.__module__ == "torch" and kind.__name__ == "Size"
-        known = _LEAF if own else _SEQUENCE
+        # torch.Size, a tuple of a type of its own, holds plain numbers: no leaves to be padded.
+        is_size = kind.__module__ == "torch" and kind.__name__ == "Size"
+        known = _LEAF if is_size else _SEQUENCE
     elif issubclass(kind, MutableMapping):
         known = _MAPPING
     else:
         known = _DATACLASS if hasattr(kind, "__dataclass_fields__") else _LEAF
-    if len(_kinds) >= _MOST_TYPES:
+    if len(_kinds) >= _MAX_TYPES:
         _kinds.clear()  # a program that makes classes in a loop must not fill our memory
     _kinds[kind] = known
     return known

@@ -8,13 +8,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from compilediag_harness.shapes import probes
-from compilediag_harness.shapes.comparing import Comparison, compared, noise_of
+from compilediag_harness.shapes.dims import row_dim_of
+from compilediag_harness.shapes.outputs import Outputs
 from compilediag_harness.shapes.padding_report import HARMFUL, Verdict
-from compilediag_harness.shapes.side_effects import ModuleState
-from compilediag_harness.shapes.unpadding import Outputs
+from compilediag_harness.shapes.side_effects import SavedState
 
 UNPADDED = "unpadded"
 ONE_LESS = "one row less"
+
+COARSE = 1e-4
+"""Precisions above this are coarse (16 bit): a few roundings are already much of a value."""
+
+_ROUNDINGS = {False: 32.0, True: 4.0}
+"""How many roundings of a value are always noise; up to 8 times as many where two sizes show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +36,18 @@ class Run:
 
 
 def verdicts_of(
-    torch: Any, outputs: Outputs, runs: Mapping[str, Run], state: ModuleState
+    torch: Any, outputs: Outputs, runs: Mapping[str, Run], state: SavedState
 ) -> dict[str, Verdict]:
-    """One for each output; for buffers, arguments and gradients where there is something to say."""
+    """One for each output; for buffers, arguments and gradients only where they change."""
     rng = draws(runs)
     found: dict[str, Verdict] = {}
-    for place, path in enumerate(outputs.paths):
-        if isinstance(runs[UNPADDED].leaves[place], torch.Tensor):
-            found[path] = _of_output(torch, outputs, runs, place, rng)
+    for index, path in enumerate(outputs.paths):
+        if isinstance(runs[UNPADDED].leaves[index], torch.Tensor):
+            values = {name: run.leaves[index] for name, run in runs.items()}
+            row_dim = row_dim_of(outputs.dims[index])
+            noise = noise_of(values[UNPADDED], values.get(ONE_LESS), row_dim)
+            has_rows = bool(outputs.dims[index])
+            found[path] = _judged(torch, values, noise, row_dim, rng, has_rows=has_rows)
     found.update(_of_state(torch, runs, state, rng))
     found.update(_of_gradients(torch, runs, rng))
     return found
@@ -46,16 +56,6 @@ def verdicts_of(
 def draws(runs: Mapping[str, Run]) -> bool:
     """Whether random numbers were drawn."""
     return runs[UNPADDED].rng_consumed or runs[probes.ZEROS].rng_consumed
-
-
-def _of_output(
-    torch: Any, outputs: Outputs, runs: Mapping[str, Run], place: int, rng: bool
-) -> Verdict:
-    values = {name: run.leaves[place] for name, run in runs.items()}
-    dims = outputs.dims[place]
-    noise = noise_of(torch, values[UNPADDED], values.get(ONE_LESS), dims)
-    row_dim = next((dim for axis, dim in dims if axis == 0), None)
-    return _judged(torch, values, noise, row_dim, rng, has_rows=bool(dims))
 
 
 def _judged(
@@ -105,7 +105,7 @@ def _changes(item: Comparison, probe: str) -> str:
 
 
 def _of_state(
-    torch: Any, runs: Mapping[str, Run], state: ModuleState, rng: bool
+    torch: Any, runs: Mapping[str, Run], state: SavedState, rng: bool
 ) -> Iterator[tuple[str, Verdict]]:
     for name in dict.fromkeys(name for run in runs.values() for name in run.changed):
         values = {run: its.changed.get(name, state.before(name)) for run, its in runs.items()}
@@ -126,3 +126,68 @@ def _of_gradients(torch: Any, runs: Mapping[str, Run], rng: bool) -> Iterator[tu
             verdict = _judged(torch, values, math.inf, None, rng, has_rows=True)
             if verdict.kind != "rng":
                 yield f"gradient {name}", verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How far two tensors of one shape are apart."""
+
+    differs: bool
+    """By more than noise, where both are finite."""
+    nonfinite: bool
+    """One is NaN or infinite where the other is not."""
+    bitwise: bool
+    max_abs: float
+    rows: int | None
+    """None where the tensor has no rows."""
+    bad_rows: int
+
+
+def compared(torch: Any, one: Any, other: Any, noise: float, row_dim: int | None) -> Comparison:
+    """`noise`: difference between two sizes that was measured, from `noise_of`."""
+    rows = None if row_dim is None else int(one.shape[row_dim])
+    if bool(torch.equal(one, other)):
+        return Comparison(False, False, True, 0.0, rows, 0)
+    if one.is_complex():
+        one, other = torch.view_as_real(one), torch.view_as_real(other)
+    first, second = one.double(), other.double()
+    same = (first == second) | (first.isnan() & second.isnan())
+    finite = first.isfinite() & second.isfinite()
+    apart = torch.where(finite, (first - second).abs(), torch.zeros_like(first))
+    bad = apart > _tolerance(torch, one, first, noise)
+    return Comparison(
+        differs=bool(bad.any()),
+        nonfinite=bool((~same & ~finite).any()),
+        bitwise=bool(same.all()),
+        max_abs=float(apart.max()) if apart.numel() else 0.0,
+        rows=rows,
+        bad_rows=_rows_of(bad, row_dim),
+    )
+
+
+def _rows_of(bad: Any, row_dim: int | None) -> int:
+    if row_dim is None:
+        return 0
+    return int(bad.movedim(row_dim, 0).flatten(1).any(1).sum()) if bad.dim() > 1 else int(bad.sum())
+
+
+def _tolerance(torch: Any, one: Any, values: Any, noise: float) -> float:
+    if not one.is_floating_point():
+        return 0.0
+    eps = float(torch.finfo(one.dtype).eps)
+    finite = values[values.isfinite()].abs()
+    scale = float(finite.max()) if finite.numel() else 0.0
+    lowest = _ROUNDINGS[eps > COARSE] * eps * scale
+    # Bounded: the difference of two sizes may be the very dependence to be found.
+    return min(max(lowest, 4.0 * noise), 8.0 * lowest)
+
+
+def noise_of(all_rows: Any, one_less: Any, row_dim: int | None) -> float:
+    """Largest difference of the rows that both results have; 0 where they cannot be compared."""
+    if one_less is None or row_dim is None or not all_rows.is_floating_point():
+        return 0.0
+    common = all_rows.narrow(row_dim, 0, one_less.shape[row_dim])
+    if common.shape != one_less.shape or not common.numel():
+        return 0.0
+    apart = (common.double() - one_less.double()).abs()
+    return float(apart.nan_to_num(0.0, 0.0).max())

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from compilediag_harness.steps.phases import FORWARD, NAMES, OPTIMIZER
+from compilediag_harness.base.step_phases import FORWARD, NAMES, OPTIMIZER
 from compilediag_harness.steps.step_clock import StepClock
 from compilediag_harness.torch_internals import torch_open_calls
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps.phases import BACKWARD, FORWARD
+from compilediag_harness.base.step_phases import BACKWARD, FORWARD
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import DeviceStepsTimed
 

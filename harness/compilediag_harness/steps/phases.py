@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER, SPANS = range(5)
-NAMES = ("data_wait", "forward", "backward", "optimizer", "spans")
-HOLDS_PHASES = -1
-"""A span of this "phase" is the work itself: the phases inside of it decide, not it."""
-REST = "rest"
-UNMEASURED = "unmeasured"
-"""The phase of what happens while not every phase is measured."""
+from compilediag_harness.base.step_phases import (
+    BACKWARD,
+    DATA_WAIT,
+    FORWARD,
+    HOLDS_PHASES,
+    NAMES,
+    REST,
+    SPANS,
+)
 
 Seconds = tuple[float, float, float, float, float]
 """Seconds by phase, in the order of `NAMES`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from compilediag_harness.steps import phases
+from compilediag_harness.base import step_phases as phases
 from compilediag_harness.steps.step_detection import StepSource
 from compilediag_harness.steps.step_sampling import StepSampling
 from compilediag_harness.user_api.span_batches import Row
@@ -41,7 +41,7 @@ def _count(source: StepSource, noting: StepSampling | None, rows: Sequence[Row])
     if noting is not None:
         noting.fold()
     measured = source.clock.phases
-    spans = [(row[2].phase, row[0] * 1e-9, row[1] * 1e-9) for row in rows]
+    spans = [(row[2].phase, row[0] / 1e9, row[1] / 1e9) for row in rows]
     if measured.nested or source.optimizing_since is not None or measured.some_ended:
         names: Sequence[str] = [
             measured.holding(began, ended) or phase_at(source, began) for _, began, ended in spans

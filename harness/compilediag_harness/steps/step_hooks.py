@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.base.step_phases import BACKWARD, DATA_WAIT
 from compilediag_harness.steps import disabled_calls, span_attribution, step_limit
 from compilediag_harness.steps.compiled_callables import CompiledCallables
 from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
-from compilediag_harness.steps.phases import BACKWARD, DATA_WAIT
 from compilediag_harness.steps.step_clock import StepClock
 from compilediag_harness.steps.step_detection import CALL, EVERY_MARK, StepSource
 from compilediag_harness.steps.step_sampling import StepSampling

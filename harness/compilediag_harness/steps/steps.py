@@ -24,7 +24,7 @@ from compilediag_harness.torch_internals import (
     torch_guards,
     torch_names,
 )
-from compilediag_harness.user_api import cadence, cadence_log, spans
+from compilediag_harness.user_api import cadence, spans
 
 __all__ = ["clock_of", "finish", "install", "step", "uninstall"]
 
@@ -48,7 +48,7 @@ def install(session: Session, torch_module: Any) -> None:
 def finish(session: Session) -> None:
     """Writes the steps and spans that are not written yet."""
     spans.finish(session)
-    cadence_log.finish(session)
+    cadence.sinks.finish(session)
     step_hooks.finish(session)
     disabled_calls.finish(session)
 
@@ -58,7 +58,7 @@ def uninstall(session: Session) -> None:
     global _forget_calls, _forget_disabling
     step_hooks.watch_again()
     spans.uninstall(session)
-    cadence_log.uninstall(session)
+    cadence.sinks.uninstall(session)
     was_the_last = step_hooks.remove(session)
     disabled_calls.uninstall(session)
     device_clock.forget(session)
@@ -103,7 +103,6 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
 
 
 def _forked() -> None:
-    cadence_log.forked()
     spans.forked()
     disabled_calls.forked()
     step_hooks.forked()

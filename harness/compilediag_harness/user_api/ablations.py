@@ -1,8 +1,8 @@
-"""Reports of ablations: curves of a model, whole and by layer, that fit what they say they are of.
+"""Reports of ablations: curves of a model, whole and by layer, that fit the model they name.
 
 A report is validated before it is written: every curve is as long as `steps`, the layer keys are
-those of a model of that depth, the architecture is named. Two reports of different weeks are then
-opened by the same reader, and compared without a look at the program that made them.
+those of a model of that depth, the architecture is named. Reports of different weeks can
+then be compared without a look at the program that made them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import math
 import os
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, cast
 
 from compilediag_harness.base import user_json
 from compilediag_harness.user_api import tracker_log
-from compilediag_harness.user_api.to_jsonable import config_of, name_of, number_of, whole_number
+from compilediag_harness.user_api.to_jsonable import to_config, to_count, to_float, to_name
 from compilediag_harness.wire import AblationWritten
 
 SCHEMA, SCHEMA_VERSION, MAJOR = "compilediag.ablation", "1.0", 1
@@ -30,13 +29,13 @@ FIELDS = (
     *("steps", "curves", "layers", "not_finite"),
 )
 
-LONGEST = 1_000_000
-"""Most steps of a report."""
+MAX_STEPS = 1_000_000
+"""Steps of a report."""
 
-NUMBERS = 4_000_000
-"""Most numbers of all its curves together."""
+MAX_NUMBERS = 4_000_000
+"""Numbers of all curves of a report together."""
 
-PROBLEMS_SHOWN = 20
+MAX_PROBLEMS = 20
 
 _INDEX = re.compile(r"\d+\Z")
 
@@ -44,7 +43,7 @@ Curve = Sequence[float | None]
 
 
 class AblationInvalid(ValueError):
-    """A report does not fit what it says it is of; the message names every problem."""
+    """A report does not fit the model it names; the message lists every problem."""
 
 
 class Ablation:
@@ -56,47 +55,36 @@ class Ablation:
     )
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        problems: list[str] = []
-        self.name = _text(given.get("name"), "name", problems)
-        self.architecture = _text(given.get("architecture"), "architecture", problems)
-        self.depth = _depth(given.get("depth"), problems)
-        self.config: dict[str, Any] = config_of(given.get("config"))
+        check = _Checks(int(given.get("not_finite") or 0))
+        self.name = check.text(given.get("name"), "name must name it")
+        self.architecture = check.text(
+            given.get("architecture"), "architecture must name the model under test"
+        )
+        self.depth = to_count(given.get("depth"), "depth")
+        check.require(self.depth > 0, "depth must be 1 or more")
+        self.config: dict[str, Any] = to_config(given.get("config"))
         """What else identifies the model and the run."""
         baseline = given.get("baseline")
-        self.baseline = None if baseline is None else name_of(baseline)
-        """The report this one is to be held against, by its name."""
-        self.steps = _steps(given.get("steps"), problems)
-        lost = [int(given.get("not_finite") or 0)]
-        self.curves = _curves(given.get("curves"), "curves", len(self.steps), problems, lost)
-        self.layers = self._layers(given.get("layers"), problems, lost)
-        self.not_finite = lost[0]
+        self.baseline = None if baseline is None else to_name(baseline)
+        """The report this one is to be compared with, by its name."""
+        self.steps = check.steps(given.get("steps"))
+        self.curves = check.curves(given.get("curves"), "curves", len(self.steps))
+        self.layers = check.layers(given.get("layers"), self.depth, len(self.steps))
+        self.not_finite = check.not_finite
         """NaN and infinities, which became null."""
         known = {"schema", "schema_version", *FIELDS}
         self.unknown = {str(key): item for key, item in given.items() if key not in known}
         """Fields of a later version, kept as they were read."""
-        if not self.curves and not self.layers:
-            problems.append("there is no curve: give `curves`, `layers`, or both")
-        held = len(self.steps) * (
-            len(self.curves) + sum(len(item) for item in self.layers.values())
+        curves = len(self.curves) + sum(len(item) for item in self.layers.values())
+        check.require(
+            bool(self.curves or self.layers), "there is no curve: give `curves`, `layers`, or both"
         )
-        if held > NUMBERS:
-            problems.append(f"the curves hold {held:,} numbers, and {NUMBERS:,} are the most")
-        _refuse(problems)
-
-    def _layers(
-        self, given: Any, problems: list[str], lost: list[int]
-    ) -> dict[str, dict[str, list[float | None]]]:
-        if given is None:
-            return {}
-        if not isinstance(given, Mapping):
-            problems.append("layers must map each layer to its curves")
-            return {}
-        layers = cast("Mapping[Any, Any]", given)
-        problems += key_problems([str(key) for key in layers], self.depth)
-        return {
-            name_of(key): _curves(item, f"layers[{str(key)!r}]", len(self.steps), problems, lost)
-            for key, item in layers.items()
-        }
+        held = len(self.steps) * curves
+        check.require(
+            held <= MAX_NUMBERS,
+            f"the curves hold {held:,} numbers, and {MAX_NUMBERS:,} are the most",
+        )
+        check.refuse()
 
     def document(self) -> dict[str, Any]:
         """The report as the file has it."""
@@ -113,9 +101,8 @@ class Ablation:
             OSError: the disk does not take it; an older file is left as it was.
         """
         checked = Ablation(self.document())
-        content = user_json.encoded(checked.document())
-        user_json.write(path, content)
-        _tell(checked, Path(os.path.abspath(path)).as_uri(), content)
+        content = user_json.write(path, checked.document())
+        _emit(checked, Path(os.path.abspath(path)).as_uri(), content)
         return os.fspath(path)
 
     def __repr__(self) -> str:
@@ -169,115 +156,119 @@ def read_ablation(path: str | os.PathLike[str]) -> Ablation:
         raise AblationInvalid(f"{os.fspath(path)}: {error}") from error
 
 
-def key_problems(keys: Sequence[str], depth: int) -> list[str]:
-    """What is wrong with the keys of layers, for a model of so many."""
-    if depth <= 0:
-        return []
-    problems: list[str] = []
-    found: set[int] = set()
-    for key in keys:
-        numbers = [int(part) for part in key.split(".") if _INDEX.match(part) and len(part) <= 9]
-        if len(numbers) != 1:
-            problems.append(f"layer key {key[:80]!r} must hold exactly one number")
-        elif numbers[0] >= depth:
-            problems.append(
-                f"layer key {key[:80]!r} is beyond depth {depth}: layers are 0 to {depth - 1}"
+class _Checks:
+    """The problems of a report, as they are found."""
+
+    def __init__(self, not_finite: int) -> None:
+        self._problems: list[str] = []
+        self.not_finite = not_finite
+
+    def require(self, condition: bool, problem: str) -> bool:
+        if not condition:
+            self._problems.append(problem)
+        return condition
+
+    def refuse(self) -> None:
+        if self._problems:
+            more = len(self._problems) - MAX_PROBLEMS
+            rest = f"; and {more} more problems" if more > 0 else ""
+            raise AblationInvalid("; ".join(self._problems[:MAX_PROBLEMS]) + rest)
+
+    def text(self, value: Any, problem: str) -> str:
+        named = isinstance(value, str) and bool(value.strip())
+        return to_name(value) if self.require(named, problem) else ""
+
+    def steps(self, value: Any) -> list[int]:
+        if not isinstance(value, (list, tuple)):
+            self._problems.append("steps must be a list of integers")
+            return []
+        given = cast("Sequence[Any]", value)
+        problem = f"steps must hold 1 to {MAX_STEPS:,} integers, not {len(given):,}"
+        if not self.require(0 < len(given) <= MAX_STEPS, problem):
+            return []
+        steps = [to_count(item, "a step") for item in given]
+        falls = next(((a, b) for a, b in pairwise(steps) if b <= a), None)
+        if falls is not None:
+            self._problems.append(f"steps must ascend: {falls[1]} follows {falls[0]}")
+        return steps
+
+    def layers(
+        self, value: Any, depth: int, length: int
+    ) -> dict[str, dict[str, list[float | None]]]:
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            self._problems.append("layers must map each layer to its curves")
+            return {}
+        layers = cast("Mapping[Any, Any]", value)
+        self._check_keys([str(key) for key in layers], depth)
+        return {
+            to_name(key): self.curves(item, f"layers[{str(key)!r}]", length)
+            for key, item in layers.items()
+        }
+
+    def _check_keys(self, keys: Sequence[str], depth: int) -> None:
+        """Every layer of a model of this depth is there once."""
+        if depth == 0:
+            return
+        found: set[int] = set()
+        for key in keys:
+            parts = [int(part) for part in key.split(".") if _INDEX.match(part) and len(part) <= 9]
+            if len(parts) != 1:
+                self._problems.append(f"layer key {key[:80]!r} must hold exactly one number")
+            elif parts[0] >= depth:
+                self._problems.append(
+                    f"layer key {key[:80]!r} is beyond depth {depth}: layers are 0 to {depth - 1}"
+                )
+            else:
+                found.add(parts[0])
+        missing = [str(index) for index in range(min(depth, MAX_STEPS)) if index not in found]
+        if missing:
+            more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+            self._problems.append(
+                f"depth is {depth}, and there is no layer {', '.join(missing[:8])}{more}"
             )
-        else:
-            found.add(numbers[0])
-    missing = [str(index) for index in range(min(depth, LONGEST)) if index not in found]
-    if missing:
-        more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-        problems.append(f"depth is {depth}, and there is no layer {', '.join(missing[:8])}{more}")
-    return problems
+
+    def curves(self, value: Any, where: str, length: int) -> dict[str, list[float | None]]:
+        """The curves of one layer or of the model, each as long as the steps."""
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            self._problems.append(f"{where} must map each name to its numbers")
+            return {}
+        found: dict[str, list[float | None]] = {}
+        for name, curve in cast("Mapping[Any, Any]", value).items():
+            path = f"{where}[{str(name)[:80]!r}]"
+            if not isinstance(curve, Sequence) or isinstance(curve, (str, bytes)):
+                self._problems.append(f"{path} must be a list of numbers")
+                continue
+            items = cast("Sequence[Any]", curve)
+            problem = f"{path} has {len(items):,} numbers for {length:,} steps"
+            if self.require(not length or len(items) == length, problem):
+                found[to_name(name)] = [self._finite(to_float(item, path)) for item in items]
+        return found
+
+    def _finite(self, value: float | None) -> float | None:
+        if value is None or math.isfinite(value):
+            return value
+        self.not_finite += 1
+        return None
 
 
-def _text(value: Any, what: str, problems: list[str]) -> str:
-    if not isinstance(value, str) or not value.strip():
-        problems.append(f"{what} must name {'it' if what == 'name' else 'the model under test'}")
-        return ""
-    return name_of(value)
-
-
-def _depth(value: Any, problems: list[str]) -> int:
-    depth = whole_number(value, "depth")
-    if depth == 0:
-        problems.append("depth must be 1 or more")
-    return depth
-
-
-def _steps(value: Any, problems: list[str]) -> list[int]:
-    if not isinstance(value, (list, tuple)):
-        problems.append("steps must be a list of integers")
-        return []
-    given = cast("Sequence[Any]", value)
-    if not 0 < len(given) <= LONGEST:
-        problems.append(f"steps must hold 1 to {LONGEST:,} integers, not {len(given):,}")
-        return []
-    steps = [whole_number(item, "a step") for item in given]
-    for before, after in pairwise(steps):
-        if after <= before:
-            problems.append(f"steps must ascend: {after} follows {before}")
-            break
-    return steps
-
-
-def _curves(
-    value: Any, where: str, length: int, problems: list[str], lost: list[int]
-) -> dict[str, list[float | None]]:
-    """The curves of one layer or of the model, each as long as the steps."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        problems.append(f"{where} must map each name to its numbers")
-        return {}
-    curves = cast("Mapping[Any, Any]", value)
-    found: dict[str, list[float | None]] = {}
-    for name, curve in curves.items():
-        told = f"{where}[{str(name)[:80]!r}]"
-        if not isinstance(curve, Sequence) or isinstance(curve, (str, bytes)):
-            problems.append(f"{told} must be a list of numbers")
-            continue
-        numbers = cast("Sequence[Any]", curve)
-        if length and len(numbers) != length:
-            problems.append(f"{told} has {len(numbers):,} numbers for {length:,} steps")
-            continue
-        found[name_of(name)] = [_finite(number_of(item, told), lost) for item in numbers]
-    return found
-
-
-def _finite(number: float | None, lost: list[int]) -> float | None:
-    if number is None or math.isfinite(number):
-        return number
-    lost[0] += 1
-    return None
-
-
-def _refuse(problems: list[str]) -> None:
-    if not problems:
-        return
-    shown = "; ".join(problems[:PROBLEMS_SHOWN])
-    more = len(problems) - PROBLEMS_SHOWN
-    raise AblationInvalid(shown + (f"; and {more} more problems" if more > 0 else ""))
-
-
-def _tell(report: Ablation, uri: str, content: bytes) -> None:
+def _emit(report: Ablation, uri: str, content: bytes) -> None:
     digest = hashlib.sha256(content).hexdigest()
-    at = time.monotonic()
-    for teller in tracker_log.tellers:
-        session = teller.session
-        session.emit(
-            AblationWritten(
-                t=session.at(at),
-                name=report.name,
-                architecture=report.architecture,
-                depth=report.depth,
-                steps=len(report.steps),
-                curves=len(report.curves),
-                layers=len(report.layers),
-                baseline=report.baseline,
-                uri=uri,
-                bytes=len(content),
-                sha256=digest,
-            )
+    tracker_log.sinks.emit(
+        lambda t, _: AblationWritten(
+            t=t,
+            name=report.name,
+            architecture=report.architecture,
+            depth=report.depth,
+            steps=len(report.steps),
+            curves=len(report.curves),
+            layers=len(report.layers),
+            baseline=report.baseline,
+            uri=uri,
+            bytes=len(content),
+            sha256=digest,
         )
+    )

@@ -1,8 +1,9 @@
 """Periodic work ("every 250 steps") under a name, so that the cadence probe can move it.
 
 `COMPILEDIAG_CADENCE_<NAME>` is what a probe sets: "off", a period ("50"), or a period and an offset
-("50+3"). Without it the program's own period holds. Every session is told of the groups and of the
-steps in which they fired; see `cadence_log.py`.
+("50+3"). Without it the program's own period holds. Every session receives the groups there are and
+the steps in which they fired, in batches with times: the step of a firing is final only when it is
+known where steps ended.
 """
 
 from __future__ import annotations
@@ -10,47 +11,56 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 import warnings
+import weakref
 from typing import Any
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.base.session_sinks import SessionSink, SessionSinks
 from compilediag_harness.torch_internals import dynamo_skip
-from compilediag_harness.user_api import cadence_log
+from compilediag_harness.user_api.to_jsonable import to_name
+from compilediag_harness.wire import CadenceAsked, CadenceDeclared, CadenceFired
 
 VARIABLE_PREFIX = "COMPILEDIAG_CADENCE_"
 
+MAX_GROUPS = 256
+"""Groups reported to a session: a program that makes up names must not fill its journal."""
+
 _SETTING = re.compile(r"(\d+)(?:\+(\d+))?")
+
+_monotonic = time.monotonic
 
 
 class Cadence:
     """One group of periodic work. `every` is the period in steps, 0 when the group is off;
     `own_every` is the program's own."""
 
-    __slots__ = ("__weakref__", "_asked", "every", "name", "offset", "own_every")
+    __slots__ = ("__weakref__", "_was_asked", "every", "name", "offset", "own_every")
 
     def __init__(self, name: str, every: int, offset: int = 0, own_every: int = 0) -> None:
         self.name = name
         self.every = every
         self.offset = offset
         self.own_every = own_every or every
-        self._asked = False
+        self._was_asked = False
 
     def due(self, step: int) -> bool:
         """Whether the group fires in this step: `step % every == 0`, unless a probe moved it.
 
-        Inside of compiled code it is this expression and no more: nothing is written down, the
-        graph does not break, and the code is guarded on the period and on the answer's step as it
-        would be on an expression of the program's own.
+        Inside of compiled code it is this expression and no more: nothing is recorded, the graph
+        does not break, and the code is guarded on the period and on the answer's step as it would
+        be on an expression of the program's own.
         """
         due = bool(self.every > 0 and step % self.every == self.offset)
-        # Asked first: code compiled with it is then not guarded on whether anybody listens.
-        if dynamo_skip.is_compiling() or not cadence_log.listening:
+        # Checked first: compiled code is then not guarded on whether a session is there.
+        if dynamo_skip.is_compiling() or not sinks.all:
             return due
-        if not self._asked:
-            self._asked = True
-            cadence_log.asked(self.name, step)
+        if not self._was_asked:
+            self._was_asked = True
+            _asked(to_name(self.name), int(step))
         if due:
-            cadence_log.fired(self.name)
+            _fired(to_name(self.name))
         return due
 
     def __repr__(self) -> str:
@@ -68,8 +78,10 @@ def cadence(name: str, every: int) -> Cadence:
     group = Cadence(name, *_in_force(name, every), own_every=every)
     torch_module = sys.modules.get("torch")
     if hasattr(torch_module, "compiler"):  # absent while torch is being imported
-        _keep_dynamo_away(torch_module)
-    cadence_log.declared(name, group)
+        _skip_in_dynamo(torch_module)
+    _groups[to_name(name)] = group
+    for sink in sinks.all:
+        sink.declare(to_name(name), group)
     return group
 
 
@@ -105,13 +117,92 @@ def read_setting(text: str) -> tuple[int, int]:
     return every, int(match[2] or 0) % every
 
 
+# --- what sessions receive ----------------------------------------------------------------------
+
+_groups: weakref.WeakValueDictionary[str, Cadence] = weakref.WeakValueDictionary()
+"""The groups that exist, by name, for sessions that come later. One of the same name replaces the
+older."""
+
+
+class _Firings(SessionSink):
+    """The firings that one session has not received yet."""
+
+    def __init__(self, session: Session) -> None:
+        self._declared: dict[str, tuple[int, int, int]] = {}
+        self._asked: set[str] = set()
+        super().__init__(session)
+        for name, group in list(_groups.items()):
+            self.declare(name, group)
+
+    def discard(self) -> None:
+        super().discard()
+        self._rows: list[tuple[str, float, int]] = []
+
+    def declare(self, name: str, group: Cadence) -> None:
+        """Reports a group, unless it was reported as it is."""
+        values = group.every, group.offset, group.own_every
+        known = self._declared.get(name)
+        if known != values and (known is not None or len(self._declared) < MAX_GROUPS):
+            self._declared[name] = values
+            session = self.session
+            session.emit(CadenceDeclared(session.now(), session.step, name, *values))
+
+    def asked(self, name: str, step: int, at: float) -> None:
+        """Reports the first question only, also where the program makes a group in every step."""
+        if name in self._declared and name not in self._asked:
+            self._asked.add(name)
+            session = self.session
+            session.emit(CadenceAsked(session.at(at), session.step, name, step))
+
+    def add(self, name: str, at: float) -> None:
+        with self.lock:
+            self._rows.append((name, at, self.session.step))
+            if not self.due(at, len(self._rows)):
+                return
+            self.written = at
+        self.finish()
+
+    def finish(self) -> None:
+        with self.lock:
+            rows, self._rows = self._rows, []
+        if not rows:
+            return
+        session = self.session
+        names = tuple(dict.fromkeys(name for name, _, _ in rows))
+        index = {name: position for position, name in enumerate(names)}
+        session.emit(
+            CadenceFired(
+                t=session.at(rows[-1][1]),
+                names=names,
+                name=tuple(index[name] for name, _, _ in rows),
+                at=tuple(session.at(at) for _, at, _ in rows),
+                steps=tuple(step for _, _, step in rows),
+            )
+        )
+
+
+sinks = SessionSinks(_Firings)
+
+
+def _asked(name: str, step: int) -> None:
+    at = _monotonic()
+    for sink in sinks.all:
+        sink.asked(name, step, at)
+
+
+def _fired(name: str) -> None:
+    at = _monotonic()
+    for sink in sinks.all:
+        sink.add(name, at)
+
+
 def install(session: Session, torch_module: Any) -> None:
-    """Starts telling `session` of every group, those declared before included."""
-    _keep_dynamo_away(torch_module)
-    cadence_log.install(session)
+    """Reports every group to `session`, those declared before included."""
+    _skip_in_dynamo(torch_module)
+    sinks.install(session)
 
 
-def _keep_dynamo_away(torch_module: Any) -> None:
+def _skip_in_dynamo(torch_module: Any) -> None:
     """With a session and without: the frames of a program are the same."""
     dynamo_skip.bind(torch_module)
     dynamo_skip.skip_in_dynamo(torch_module, Cadence.due)

@@ -1,8 +1,8 @@
 """Asynchronous producer-consumer loops, measured: inference fills a pool of samples that training
 empties, and one of the two is the bottleneck.
 
-Without a session nothing is measured: every call is one check and gives back one shared object.
-Stretches that raise are no work done and are not counted; waiting always is.
+Without a session nothing is measured: every call is one check and returns one shared object. Work
+that raises is not counted; waiting always is.
 """
 
 from __future__ import annotations
@@ -27,38 +27,35 @@ from compilediag_harness.user_api.pipeline_rates import (
     slots_of,
 )
 from compilediag_harness.user_api.spans import span
-from compilediag_harness.wire import clip
+from compilediag_harness.user_api.to_jsonable import to_name
 
 WINDOW_S = 10.0
-"""`Pipeline.line` tells of the last so many seconds."""
+"""`Pipeline.line` covers the last so many seconds."""
 
-WINDOW_ROWS = 1024
-"""... and of at most so many stretches of each kind."""
-
-NAME_LIMIT = 200
-"""Longest name, in characters."""
+MAX_ROWS = 1024
+"""... and at most so many blocks of each kind."""
 
 NO_SLOT = -1
 
-_MOST_SLOTS = 4096
+_MAX_SLOTS = 4096
 
 _monotonic = time.monotonic
 
 
 class Unmeasured:
-    """A stretch while nobody listens."""
+    """A block of work while there is no session."""
 
     __slots__ = ()
 
     @property
     def samples(self) -> int:
-        """How many samples the stretch is about; may be set until it ends, where they are only
-        known then."""
+        """How many samples the block handles; may be set until it ends, where they are only known
+        then."""
         return 0
 
     @samples.setter
     def samples(self, samples: int) -> None:
-        _checked(samples)
+        _to_count(samples)
 
     def __enter__(self) -> Unmeasured:
         return self
@@ -69,13 +66,13 @@ class Unmeasured:
 _UNMEASURED = Unmeasured()
 
 
-class Stretch(Unmeasured):
-    """One stretch of work or waiting."""
+class Measured(Unmeasured):
+    """One block of work or waiting."""
 
-    __slots__ = ("_began", "_of", "_samples", "_slot", "_stage")
+    __slots__ = ("_began", "_pipeline", "_samples", "_slot", "_stage")
 
-    def __init__(self, of: Pipeline, stage: str, samples: int, slot: int) -> None:
-        self._of = of
+    def __init__(self, pipeline: Pipeline, stage: str, samples: int, slot: int) -> None:
+        self._pipeline = pipeline
         self._stage = stage
         self._slot = slot
         self._began = 0.0
@@ -87,22 +84,24 @@ class Stretch(Unmeasured):
 
     @samples.setter
     def samples(self, samples: int) -> None:
-        self._samples = _checked(samples)
+        self._samples = _to_count(samples)
 
-    def __enter__(self) -> Stretch:
+    def __enter__(self) -> Measured:
         if self._stage == WAIT:
-            self._of.waiting.__enter__()
+            self._pipeline.waiting.__enter__()
         self._began = _monotonic()
         return self
 
     def __exit__(self, *exception: object) -> None:
         ended = _monotonic()
         if self._stage == WAIT:
-            self._of.waiting.__exit__(*exception)
+            self._pipeline.waiting.__exit__(*exception)
         elif exception[0] is not None:
             return
         thread = threading.get_ident()
-        self._of.ended(Row(self._stage, self._began, ended, self._samples, thread, self._slot))
+        self._pipeline.ended(
+            Row(self._stage, self._began, ended, self._samples, thread, self._slot)
+        )
 
 
 class Pipeline:
@@ -114,7 +113,7 @@ class Pipeline:
         self.waiting = span("dispatch_wait")
         self._slots: dict[Hashable, int] = {}
         self._recent: dict[str, deque[Row]] = {
-            stage: deque(maxlen=WINDOW_ROWS) for stage in (TRAIN, INFER, WAIT)
+            stage: deque(maxlen=MAX_ROWS) for stage in (TRAIN, INFER, WAIT)
         }
         self._size: int | None = None
 
@@ -126,11 +125,11 @@ class Pipeline:
             TypeError: `samples` is no integer.
             ValueError: it is negative.
         """
-        # Asked first: code compiled with it is then not guarded on whether anybody listens.
+        # Checked first: compiled code is then not guarded on whether a session is there.
         if dynamo_skip.is_compiling():
             return Unmeasured()
-        _checked(samples)
-        return Stretch(self, TRAIN, samples, NO_SLOT) if pipeline_log.writers else _UNMEASURED
+        _to_count(samples)
+        return Measured(self, TRAIN, samples, NO_SLOT) if pipeline_log.sinks.all else _UNMEASURED
 
     def infer(self, slot: Hashable = None, samples: int = 1) -> Unmeasured:
         """`with loop.infer(slot): ...` around one call of an inference engine, the wait for a free
@@ -142,21 +141,21 @@ class Pipeline:
         """
         if dynamo_skip.is_compiling():
             return Unmeasured()
-        _checked(samples)
+        _to_count(samples)
         hash(slot)
-        if not pipeline_log.writers:
+        if not pipeline_log.sinks.all:
             return _UNMEASURED
-        return Stretch(self, INFER, samples, self._place(slot))
+        return Measured(self, INFER, samples, self._slot_index(slot))
 
     def dispatch_wait(self) -> Unmeasured:
         """`with loop.dispatch_wait(): ...` where training waits for the pool to hold enough. It is
         also a span of that name."""
         if dynamo_skip.is_compiling():
             return Unmeasured()
-        return Stretch(self, WAIT, 0, NO_SLOT) if pipeline_log.writers else _UNMEASURED
+        return Measured(self, WAIT, 0, NO_SLOT) if pipeline_log.sinks.all else _UNMEASURED
 
     def pool(self, size: int) -> None:
-        """Tells how many samples the pool holds now.
+        """Records how many samples the pool holds now.
 
         Raises:
             TypeError: `size` is no integer.
@@ -164,17 +163,17 @@ class Pipeline:
         """
         if dynamo_skip.is_compiling():
             return
-        _checked(size)
-        if pipeline_log.writers:
+        _to_count(size)
+        if pipeline_log.sinks.all:
             at, self._size = _monotonic(), int(size)
-            pipeline_log.tell(self.declared, Size(at, self._size), at)
+            pipeline_log.add(self.declared, Size(at, self._size), at)
 
     def line(self) -> str:
         """The last ten seconds as text for a progress bar, `thru=8.2, I=8.5, T=15.3, wait=2.1s,
         pool=0`: samples a second that are trained, that inference and training could do, seconds
         waited a training step, samples in the pool. What is not known is left out; "" while
-        nobody listens."""
-        if dynamo_skip.is_compiling() or not pipeline_log.writers:
+        there is no session."""
+        if dynamo_skip.is_compiling() or not pipeline_log.sinks.all:
             return ""
         now = _monotonic()
         trained, inferred, waits = (self._window(stage, now) for stage in (TRAIN, INFER, WAIT))
@@ -194,13 +193,13 @@ class Pipeline:
         return ", ".join(parts)
 
     def ended(self, row: Row) -> None:
-        """A stretch has ended."""
+        """A block has ended."""
         self._recent[row.stage].append(row)
-        pipeline_log.tell(self.declared, row, row.ended)
+        pipeline_log.add(self.declared, row, row.ended)
 
-    def _place(self, slot: Hashable) -> int:
-        """The number of a slot, in the order they were first seen."""
-        if slot is None or (slot not in self._slots and len(self._slots) >= _MOST_SLOTS):
+    def _slot_index(self, slot: Hashable) -> int:
+        """The index of a slot, in the order they were first used."""
+        if slot is None or (slot not in self._slots and len(self._slots) >= _MAX_SLOTS):
             return NO_SLOT
         return self._slots.setdefault(slot, len(self._slots))
 
@@ -208,13 +207,13 @@ class Pipeline:
         return [row for row in tuple(self._recent[stage]) if row.ended >= now - WINDOW_S]
 
 
-def _checked(count: Any) -> int:
-    """A number of samples. A tensor is none: reading it would wait for its device."""
+def _to_count(count: Any) -> int:
+    """A number of samples; not of a tensor, because reading it would wait for its device."""
     if type(count) is not int and not isinstance(count, Integral):  # an int is the fast case
         raise TypeError(f"a number of samples must be an integer, not {type(count).__name__}")
-    if (number := int(count)) < 0:
-        raise ValueError(f"a number of samples must be 0 or more, not {number}")
-    return number
+    if (samples := int(count)) < 0:
+        raise ValueError(f"a number of samples must be 0 or more, not {samples}")
+    return samples
 
 
 def _samples(rows: list[Row]) -> int:
@@ -227,7 +226,7 @@ def _seconds(rows: list[Row]) -> float:
 
 def pipeline(name: str = "pipeline", slots: int | None = None) -> Pipeline:
     """A producer-consumer loop to measure. `slots`: how many inference calls can be in progress at
-    a time; without it, as many as were seen.
+    a time; without it, as many as were observed.
 
     Raises:
         ValueError: `slots` is below 1.
@@ -235,15 +234,15 @@ def pipeline(name: str = "pipeline", slots: int | None = None) -> Pipeline:
     if slots is not None and slots < 1:
         raise ValueError(f"pipeline {name!r}: slots must be 1 or more, not {slots}")
     dynamo_skip.bind_if_imported()
-    return Pipeline(clip(str(name), NAME_LIMIT), slots)
+    return Pipeline(to_name(name), slots)
 
 
 def install(session: Session, torch_module: Any) -> None:
-    """Starts measuring for `session`; call it when torch is imported."""
+    """Measures for `session`; call it when torch is imported."""
     dynamo_skip.bind(torch_module)
     dynamo_skip.skip_in_dynamo(
         torch_module,
-        *(Stretch.__enter__, Stretch.__exit__, Unmeasured.__enter__, Unmeasured.__exit__),
+        *(Measured.__enter__, Measured.__exit__, Unmeasured.__enter__, Unmeasured.__exit__),
         *(Pipeline.train, Pipeline.infer, Pipeline.dispatch_wait, Pipeline.pool, Pipeline.line),
     )
-    pipeline_log.install(session)
+    pipeline_log.sinks.install(session)

@@ -18,22 +18,21 @@ def rate(samples: int, seconds: float) -> float | None:
     return samples / seconds if samples > 0 and seconds > 0.0 else None
 
 
-def most_at_once(intervals: Iterable[Interval]) -> int:
-    """How many of these were in progress at one moment, at most."""
-    changes = sorted(
-        change for began, ended in intervals for change in ((began, 1), (ended, -1))
-    )  # an end sorts before a begin of the same moment
-    most = now = 0
+def max_at_once(intervals: Iterable[Interval]) -> int:
+    """Most intervals in progress at one moment."""
+    # An end sorts before a begin of the same moment.
+    changes = sorted(edge for began, ended in intervals for edge in ((began, 1), (ended, -1)))
+    highest = now = 0
     for _, change in changes:
         now += change
-        most = max(most, now)
-    return most
+        highest = max(highest, now)
+    return highest
 
 
 def slots_of(declared: int | None, named: int, intervals: Iterable[Interval]) -> int:
     """How many inference calls can be in progress at a time: as declared, else as many slots as
     were named or were in use at one moment."""
-    return declared if declared is not None else max(named, most_at_once(intervals))
+    return declared if declared is not None else max(named, max_at_once(intervals))
 
 
 def infer_capacity(samples: int, seconds: float, slots: int) -> float | None:

@@ -1,38 +1,20 @@
-"""The numbers a program gives one by one, summed up at the end in bounded memory."""
+"""Numbers that come one by one, summed up in bounded memory."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from array import array
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from random import Random
 
-if TYPE_CHECKING:
-    from random import Random
+from compilediag_harness.wire import TrackedMetric
 
 CHUNK = 4096
-"""Numbers that wait until they are added up at once: for each of them nothing is computed."""
+"""Numbers that wait until they are added up at once: nothing is computed when one is added."""
 
-KEPT = 16_384
+MAX_SAMPLE = 16_384
 """Numbers kept for the median, 128 KiB. With more it is that of a fair sample of so many, whose
 rank is within 1.2 percent of the middle in 997 of 1,000 series."""
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesSummary:
-    """What there is to say of a series; None where it holds no finite number."""
-
-    count: int
-    """Finite numbers: the others are left out of all figures but `not_finite`."""
-    mean: float | None
-    median: float | None
-    min: float | None
-    max: float | None
-    last: float | None
-    """The newest finite number."""
-    median_of: int
-    """Numbers of which `median` is one: `count`, or the size of the sample."""
-    not_finite: int
 
 
 class Series:
@@ -55,7 +37,7 @@ class Series:
         self._random: Random | None = None
         self._weight = 1.0
         self._next = 0
-        """Place in the series of the next number that goes into a full sample."""
+        """Index in the series of the next number that goes into a full sample."""
 
     def add(self, value: float) -> None:
         """Takes one number."""
@@ -64,24 +46,30 @@ class Series:
         if len(waiting) >= CHUNK:
             self._add_up()
 
-    def summary(self, *, median: bool = True) -> SeriesSummary:
-        """The figures of what has come so far; sorting for the median is most of their cost."""
+    def summary(self, name: str, *, median: bool = True) -> TrackedMetric:
+        """The series so far; sorting for the median is most of the cost."""
         self._add_up()
-        count = self._count
-        if count == 0:
-            return SeriesSummary(0, None, None, None, None, None, 0, self._not_finite)
-        mean = self._total / count
-        return SeriesSummary(
-            count=count,
-            # A sum beyond the largest float has no mean that could be told.
+        if self._count == 0:
+            return TrackedMetric(name, 0, not_finite=self._not_finite)
+        mean = self._total / self._count
+        return TrackedMetric(
+            name,
+            self._count,
+            # The mean is null where the sum is beyond the largest float.
             mean=min(max(mean, self._min), self._max) if math.isfinite(mean) else None,
-            median=_median(self._sample) if median else None,
+            median=self._median() if median else None,
             min=self._min,
             max=self._max,
             last=self._last,
             median_of=len(self._sample),
             not_finite=self._not_finite,
         )
+
+    def _median(self) -> float:
+        median = statistics.median(self._sample)
+        if math.isfinite(median):
+            return median
+        return 2.0 * statistics.median([value / 2.0 for value in self._sample])
 
     def _add_up(self) -> None:
         waiting = self._waiting
@@ -105,36 +93,25 @@ class Series:
         self._count += len(finite)
 
     def _keep(self, values: array[float]) -> None:
-        """Every number has the same chance to stay. It is drawn which one is next, not for each one
-        whether it is it: Kim-Hung Li's algorithm L (1994)."""
+        """Every number has the same chance to stay. The index of the next one is drawn, not for
+        each number whether it stays: Kim-Hung Li's algorithm L (1994)."""
         sample = self._sample
-        room = KEPT - len(sample)
+        room = MAX_SAMPLE - len(sample)
         if room > 0:
             sample.extend(values[:room])
-            if len(sample) < KEPT:
+            if len(sample) < MAX_SAMPLE:
                 return
         if self._random is None:
-            from random import Random
-
             self._random = Random(0)  # noqa: S311 - a sample, not a secret
-            self._next = KEPT - 1
+            self._next = MAX_SAMPLE - 1
             self._draw(self._random)
         first, end = self._count, self._count + len(values)
         while self._next < end:
-            sample[self._random.randrange(KEPT)] = values[self._next - first]
+            sample[self._random.randrange(MAX_SAMPLE)] = values[self._next - first]
             self._draw(self._random)
 
     def _draw(self, random: Random) -> None:
-        # 1 - random() is never 0, whose logarithm there is not.
-        self._weight *= math.exp(math.log(1.0 - random.random()) / KEPT)
+        # 1 - random() is never 0, which has no logarithm.
+        self._weight *= math.exp(math.log(1.0 - random.random()) / MAX_SAMPLE)
         skipped = math.log(1.0 - random.random()) / math.log1p(-self._weight)
         self._next += math.floor(skipped) + 1
-
-
-def _median(values: array[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[middle]
-    low, high = ordered[middle - 1], ordered[middle]
-    return (low + high) / 2 if math.isfinite(low + high) else low / 2 + high / 2

@@ -1,7 +1,7 @@
 """The finished spans of one session that are not written yet, as the columns of their record.
 
-What spans have in common is said once, and what is done for each is one pass without a call of
-ours: a loop may end half a million spans a second.
+What spans have in common is stored once, and each costs one pass of a loop without a call: a
+program may end half a million spans a second.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.base.session_sinks import BATCH_ROWS, SessionSink
 from compilediag_harness.wire import SpansEnded
 
-BATCH_SPANS = 512
-"""Most spans of one record."""
-
 MAIN_THREAD = 0
-"""What `SpansEnded.threads` says of the main thread; others say their identifier."""
+"""The main thread in `SpansEnded.threads`; the others are there by their identifiers."""
 
 
 class Handle(Protocol):
@@ -31,18 +29,17 @@ Row = tuple[int, int, Handle, int, int]
 """Begin and end (`time.monotonic_ns()`), handle, depth, thread of a span that has ended."""
 
 
-class SpanBatches:
-    """Of one session. Whoever calls holds the lock of the spans."""
+class SpanBatches(SessionSink):
+    """Of one session. The caller holds the lock of the spans."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        super().__init__(session)
         self._origin_ns = -round(session.at(0.0) * 1e9)
-        self.discard()
 
     def discard(self) -> None:
-        """Drops what is not written."""
-        self._places: dict[tuple[str, int, int, str], int] = {}
-        """Name, depth, thread and phase of each kind of span, with its place among the kinds."""
+        super().discard()
+        self._index: dict[tuple[str, int, int, str], int] = {}
+        """Name, depth, thread and phase of each kind of span, with its index among the kinds."""
         self._kinds: list[int] = []
         self._steps: list[int] = []
         self._starts: list[int] = []
@@ -50,34 +47,34 @@ class SpanBatches:
 
     def add(self, rows: Sequence[Row], phases: Sequence[str]) -> None:
         """Takes spans that ended in the step in progress, with the phase each of them was in."""
-        places, origin = self._places, self._origin_ns
+        index_of, origin = self._index, self._origin_ns
         kinds, starts, walls = self._kinds, self._starts, self._walls
         for (began, ended, handle, depth, thread), phase in zip(rows, phases, strict=True):
             key = handle.name, depth, thread, phase
-            place = places.get(key)
-            if place is None:
-                place = places[key] = len(places)
-            kinds.append(place)
+            index = index_of.get(key)
+            if index is None:
+                index = index_of[key] = len(index_of)
+            kinds.append(index)
             starts.append(began - origin)
             walls.append(ended - began)
         self._steps += [self.session.step] * len(rows)
 
     def write(self, at_ns: int, main_thread: int | None) -> None:
-        """Tells the session what is there, in records of at most `BATCH_SPANS`."""
+        """Writes what is there, in records of at most `BATCH_ROWS`."""
         kinds, steps, starts, walls = self._kinds, self._steps, self._starts, self._walls
-        told = list(self._places)
+        keys = list(self._index)
         self.discard()
-        for first in range(0, len(kinds), BATCH_SPANS):
-            part = slice(first, first + BATCH_SPANS)
+        for first in range(0, len(kinds), BATCH_ROWS):
+            part = slice(first, first + BATCH_ROWS)
             self.session.emit(
                 SpansEnded(
                     t=(at_ns - self._origin_ns) * 1e-9,
-                    names=tuple(name for name, _, _, _ in told),
-                    depths=tuple(depth for _, depth, _, _ in told),
+                    names=tuple(name for name, _, _, _ in keys),
+                    depths=tuple(depth for _, depth, _, _ in keys),
                     threads=tuple(
-                        MAIN_THREAD if thread == main_thread else thread for _, _, thread, _ in told
+                        MAIN_THREAD if thread == main_thread else thread for _, _, thread, _ in keys
                     ),
-                    phases=tuple(phase for _, _, _, phase in told),
+                    phases=tuple(phase for _, _, _, phase in keys),
                     kinds=tuple(kinds[part]),
                     steps=tuple(steps[part]),
                     starts_ns=tuple(starts[part]),

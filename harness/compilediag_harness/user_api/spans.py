@@ -1,10 +1,10 @@
-"""Named stretches of the run ("checkpoint", "eval"), for goodput: no lock but one a step.
+"""Named spans of the run ("checkpoint", "eval"), for goodput: no lock but one a step.
 
 A span that is not observed costs one attribute check, one that is two readings of the clock. Which
 step and phase it belongs to is decided together for all that have ended, before a step ends
-(`catch_up`). Nested spans know their depth; every thread has its own nesting. Inside of compiled
+(`catch_up`). Nested spans have a depth; every thread has its own nesting. Inside of compiled
 code a span does nothing, and breaks no graph, unless its handle was made outside: Dynamo (2.7 to
-2.15) enters no context manager that it did not see made.
+2.15) enters no context manager whose making it did not trace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps.phases import (
+from compilediag_harness.base.session_sinks import BATCH_ROWS, SessionSinks
+from compilediag_harness.base.step_phases import (
     BACKWARD,
     DATA_WAIT,
     FORWARD,
@@ -26,17 +27,14 @@ from compilediag_harness.steps.phases import (
     SPANS,
 )
 from compilediag_harness.torch_internals import dynamo_skip
-from compilediag_harness.user_api.span_batches import BATCH_SPANS, Row, SpanBatches
-from compilediag_harness.wire import clip
+from compilediag_harness.user_api.span_batches import Row, SpanBatches
+from compilediag_harness.user_api.to_jsonable import to_name
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
 BATCH_NS = 250_000_000
 """Finished spans are written when the last writing is older than this, in nanoseconds."""
-
-NAME_LIMIT = 200
-"""Longest name, in characters."""
 
 _monotonic_ns = time.monotonic_ns
 _get_ident = threading.get_ident
@@ -52,11 +50,11 @@ _PHASES = {
     "data": DATA_WAIT,
     "dataloader": DATA_WAIT,
 }
-"""Names of spans that say what phase of a step they are; others are the phase "spans"."""
+"""Names of spans that are a phase of a step; others are the phase "spans"."""
 
-Placing = Callable[[Sequence[Row], bool], Sequence[str | None]]
-"""Is told spans that ended in the step in progress; answers in what phase each was, "" where that
-is not known, and None where only the thread of the span can tell, unless the session is ending."""
+Attribution = Callable[[Sequence[Row], bool], Sequence[str | None]]
+"""Takes spans that ended in the step in progress, and whether the session is ending; returns the
+phase of each, "" where it is not known, and None where only the span's own thread may decide."""
 
 
 class _Nesting(threading.local):
@@ -66,20 +64,24 @@ class _Nesting(threading.local):
         self.open: list[tuple[span, int]] = []
 
 
+def _unknown(rows: Sequence[Row], _ending: bool) -> Sequence[str]:
+    return ("",) * len(rows)
+
+
 _nesting = _Nesting()
+_attribute: Attribution = _unknown
 _main_ident = threading.main_thread().ident
-_place: Placing | None = None
-_writers: tuple[SpanBatches, ...] = ()
+sinks = SessionSinks(SpanBatches)
 _ever = False
-"""A session has been there: spans may be open that began under it."""
+"""There was a session once: spans may be open that began under it."""
 
 ended_rows: deque[Row] = deque()
 """Spans that have ended and belong to no step yet. Appending to a deque needs no lock of ours."""
 
 _due_ns = 0
-"""From then on the finished spans are to be written..."""
+"""From then on the finished spans are due..."""
 
-_most_rows = BATCH_SPANS
+_max_rows = BATCH_ROWS
 """... or when so many have ended."""
 
 # Reentrant: a signal handler of the program may end a span meanwhile.
@@ -91,17 +93,17 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
 
     A handle can be used again and nested in itself. A span named "forward", "backward",
     "optimizer" or "data" is that phase of the step; "step", "train" and "train_step" leave it to
-    what is inside of them.
+    the spans inside of them.
     """
 
     __slots__ = ("name", "phase")
 
     def __init__(self, name: str) -> None:
-        self.name = clip(str(name), NAME_LIMIT)
+        self.name = to_name(name)
         self.phase = _PHASES.get(self.name, SPANS)
 
     def __enter__(self) -> span:
-        if _writers and not dynamo_skip.is_traced():
+        if _ever and sinks.all and not dynamo_skip.is_traced():
             _nesting.open.append((self, _monotonic_ns()))
         return self
 
@@ -112,7 +114,7 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
                 ended_rows.append((opened.pop()[1], ended, self, len(opened), _get_ident()))
             else:
                 _close(self, ended, opened)
-            if ended >= _due_ns or len(ended_rows) >= _most_rows:
+            if ended >= _due_ns or len(ended_rows) >= _max_rows:
                 _write(ended)
 
     def __call__(self, function: Callable[Params, Result]) -> Callable[Params, Result]:
@@ -120,8 +122,8 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
 
         @functools.wraps(function)
         def inside(*args: Params.args, **kwargs: Params.kwargs) -> Result:
-            # Asked first: code compiled with it is then not guarded on whether anybody listens.
-            if dynamo_skip.is_compiling() or not _writers:
+            # Checked first: compiled code is then not guarded on whether a session is there.
+            if dynamo_skip.is_compiling() or not sinks.all:
                 return function(*args, **kwargs)
             with self:
                 return function(*args, **kwargs)
@@ -134,7 +136,7 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
 
 def _close(handle: span, ended: int, opened: list[tuple[span, int]]) -> None:
     """Ends a span that is not the newest: generators may leave them in another order, and one
-    that began before the session did is not there."""
+    that began before the session is not there."""
     for depth in range(len(opened) - 1, -1, -1):
         if opened[depth][0] is handle:
             _, began = opened.pop(depth)
@@ -146,18 +148,18 @@ def catch_up(*, ending: bool = False) -> None:
     """Gives the spans that have ended to the step and the phases in progress: to be called before
     a step ends, where `ended_rows` is not empty. `ending`: those of other threads too, as a
     session will not be there for long."""
-    global _most_rows
+    global _max_rows
     with _lock:
         rows = [ended_rows.popleft() for _ in range(len(ended_rows))]
-        phases: Sequence[Any] = ("",) * len(rows) if _place is None else _place(rows, ending)
+        phases: Sequence[Any] = _attribute(rows, ending)
         if None in phases:
-            placed = list(zip(rows, phases, strict=True))
-            ended_rows.extendleft(row for row, phase in reversed(placed) if phase is None)
-            rows = [row for row, phase in placed if phase is not None]
+            pairs = list(zip(rows, phases, strict=True))
+            ended_rows.extendleft(row for row, phase in reversed(pairs) if phase is None)
+            rows = [row for row, phase in pairs if phase is not None]
             phases = [phase for phase in phases if phase is not None]
-        _most_rows = BATCH_SPANS + len(ended_rows)  # those kept are not looked at for every span
-        for writer in _writers:
-            writer.add(rows, phases)
+        _max_rows = BATCH_ROWS + len(ended_rows)  # those kept are not checked for every span
+        for sink in sinks.all:
+            sink.add(rows, phases)
 
 
 def _write(at: int) -> None:
@@ -165,8 +167,8 @@ def _write(at: int) -> None:
     with _lock:
         _due_ns = at + BATCH_NS
         catch_up()
-        for writer in _writers:
-            writer.write(at, _main_ident)
+        for sink in sinks.all:
+            sink.write(at, _main_ident)
 
 
 def open_names() -> tuple[str, ...]:
@@ -176,30 +178,28 @@ def open_names() -> tuple[str, ...]:
 
 
 def install(
-    session: Session, torch_module: Any | None = None, place: Placing | None = None
+    session: Session, torch_module: Any | None = None, attribute: Attribution | None = None
 ) -> None:
-    """Starts writing spans for `session`; a second call, when torch is imported, adds what was
-    missing. `place` is asked for the phases of spans."""
-    global _writers, _ever, _place, _main_ident
+    """Writes spans for `session`; a second call, when torch is imported, adds what was missing."""
+    global _ever, _attribute, _main_ident
     with _lock:
         catch_up()
         _ever = True
         _main_ident = threading.main_thread().ident
-        _place = place or _place
+        _attribute = attribute or _attribute
         if torch_module is not None:
             dynamo_skip.bind(torch_module)
             dynamo_skip.skip_in_dynamo(torch_module, span.__enter__, span.__exit__)
-        if not any(writer.session is session for writer in _writers):
-            _writers = (*_writers, SpanBatches(session))
+        sinks.install(session)
 
 
 def finish(session: Session) -> None:
-    """Writes the finished spans; those still open are not told of."""
+    """Writes the finished spans; those still open are not reported."""
     with _lock:
         catch_up(ending=True)
-        for writer in _writers:
-            if writer.session is session:
-                writer.write(_monotonic_ns(), _main_ident)
+        for sink in sinks.all:
+            if sink.session is session:
+                sink.write(_monotonic_ns(), _main_ident)
 
 
 def forked() -> None:
@@ -207,13 +207,11 @@ def forked() -> None:
     global _lock
     _lock = threading.RLock()  # a thread that is not here may have held it
     ended_rows.clear()
-    for writer in _writers:
-        writer.discard()
+    sinks.discard()
 
 
 def uninstall(session: Session) -> None:
     """Stops writing spans for `session`; call `finish` before."""
-    global _writers
     with _lock:
         catch_up(ending=True)
-        _writers = tuple(writer for writer in _writers if writer.session is not session)
+        sinks.uninstall(session)

@@ -1,4 +1,4 @@
-"""Numbers and configurations that a program hands us, as JSON-ready values.
+"""What a program hands us, numbers, names and configurations, as values that JSON knows.
 
 Nothing is read from a tensor: that may wait for its device, and the program alone decides when it
 waits.
@@ -8,47 +8,48 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, cast
 
 from compilediag_harness.wire import clip
 
-NAME_LIMIT = 200
-"""Longest name, in characters."""
+MAX_NAME = 200
+"""Characters of a name."""
 
-TEXT_LIMIT = 512
-"""Longest text of a configuration, in characters."""
+MAX_TEXT = 512
+"""Characters of a text in a configuration."""
 
-CONFIG_LIMIT = 512
-"""Most values of a configuration."""
+MAX_VALUES = 512
+"""Values of a configuration."""
 
-DEPTH_LIMIT = 16
-"""Most levels of one."""
+MAX_DEPTH = 16
+"""Levels of a configuration."""
 
-_TORCH_WORDS = frozenset({"dtype", "device", "layout", "memory_format"})
-"""Types of torch's that are words, and are written as torch prints them."""
+_TORCH_NAMES = frozenset({"dtype", "device", "layout", "memory_format"})
+"""Types of torch's that are written as torch prints them."""
 
 
-def number_of(value: Any, what: str) -> float | None:
+def to_float(value: Any, what: str) -> float | None:
     """A number as a float; None stays None. An integer that no float can hold is an infinity.
 
     Raises:
-        TypeError: it is no number; a tensor is none, on whatever device it is.
+        TypeError: it is no number. A tensor is none, on whatever device it is.
     """
     if value is None:
         return None
     if not isinstance(value, Real):
-        raise TypeError(f"{what} must be a number, not {_named(value)}{_advice(value)}")
+        raise TypeError(f"{what} must be a number, not {_type_name(value)}{_advice(value)}")
     try:
         return float(value)
     except OverflowError:
         return math.inf if cast("Any", value) > 0 else -math.inf
 
 
-def whole_number(value: Any, what: str) -> int:
+def to_count(value: Any, what: str) -> int:
     """An integer that is 0 or more.
 
     Raises:
@@ -56,31 +57,31 @@ def whole_number(value: Any, what: str) -> int:
         ValueError: it is negative.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{what} must be an integer, not {_named(value)}{_advice(value)}")
+        raise TypeError(f"{what} must be an integer, not {_type_name(value)}{_advice(value)}")
     if (number := int(value)) < 0:
         raise ValueError(f"{what} must be 0 or more, not {number}")
     return number
 
 
-def name_of(value: Any) -> str:
+def to_name(value: Any) -> str:
     """A name, bounded."""
-    return clip(str(value), NAME_LIMIT)
+    return clip(str(value), MAX_NAME)
 
 
-def config_of(given: Any) -> dict[str, Any]:
+def to_config(value: Any) -> dict[str, Any]:
     """A configuration (a mapping, a dataclass, an `argparse.Namespace`) as JSON-ready values.
 
     Raises:
         TypeError: it is none of these, or a value in it is an object that has no stable text.
         ValueError: it is too large, or too deep.
     """
-    if given is None:
+    if value is None:
         return {}
-    found = _members(given)
+    found = _members(value)
     if found is None:
-        raise TypeError(f"config must be a mapping, not {_named(given)}")
-    counted = [0]
-    return {name_of(key): _plain(item, f"config[{key!r}]", counted, 1) for key, item in found}
+        raise TypeError(f"config must be a mapping, not {_type_name(value)}")
+    count = itertools.count(1)
+    return _by_name(found, "config", count, 1)
 
 
 def _members(value: Any) -> list[tuple[Any, Any]] | None:
@@ -93,11 +94,18 @@ def _members(value: Any) -> list[tuple[Any, Any]] | None:
     return None
 
 
-def _plain(value: Any, where: str, counted: list[int], depth: int) -> Any:
-    counted[0] += 1
-    if counted[0] > CONFIG_LIMIT or depth > DEPTH_LIMIT:
+def _by_name(
+    members: list[tuple[Any, Any]], where: str, count: Iterator[int], depth: int
+) -> dict[str, Any]:
+    return {
+        to_name(key): _jsonable(item, f"{where}[{key!r}]", count, depth) for key, item in members
+    }
+
+
+def _jsonable(value: Any, where: str, count: Iterator[int], depth: int) -> Any:
+    if next(count) > MAX_VALUES or depth > MAX_DEPTH:
         raise ValueError(
-            f"config is too large: {CONFIG_LIMIT} values in {DEPTH_LIMIT} levels are the most; "
+            f"config is too large: {MAX_VALUES} values in {MAX_DEPTH} levels are the most; "
             "give only what changes results or speed"
         )
     if isinstance(value, enum.Enum):
@@ -107,29 +115,27 @@ def _plain(value: Any, where: str, counted: list[int], depth: int) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, str):
-        return clip(value, TEXT_LIMIT)
+        return clip(value, MAX_TEXT)
     if isinstance(value, os.PathLike):
-        return clip(os.fsdecode(os.fspath(cast("os.PathLike[str]", value))), TEXT_LIMIT)
+        return clip(os.fsdecode(os.fspath(cast("os.PathLike[str]", value))), MAX_TEXT)
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real):
         return float(value)
-    if type(value).__name__ in _TORCH_WORDS and type(value).__module__.startswith("torch"):
-        return clip(str(value), TEXT_LIMIT)
+    if type(value).__name__ in _TORCH_NAMES and type(value).__module__.startswith("torch"):
+        return clip(str(value), MAX_TEXT)
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
         items = cast("Sequence[Any]", value)
-        return [_plain(item, f"{where}[{i}]", counted, depth + 1) for i, item in enumerate(items)]
+        return [_jsonable(item, f"{where}[{i}]", count, depth + 1) for i, item in enumerate(items)]
     members = _members(value)
     if members is None:
         raise TypeError(
-            f"{where} is {_named(value)}: give a name or a number, the same in every run"
+            f"{where} is {_type_name(value)}: give a name or a number, the same in every run"
         )
-    return {
-        name_of(key): _plain(item, f"{where}[{key!r}]", counted, depth + 1) for key, item in members
-    }
+    return _by_name(members, where, count, depth + 1)
 
 
-def _named(value: Any) -> str:
+def _type_name(value: Any) -> str:
     """The type alone: a text of the value may be long, and a tensor's waits for its device."""
     kind = cast("type[Any]", type(value))
     return f"a {kind.__module__}.{kind.__qualname__}".replace("a builtins.", "a ")

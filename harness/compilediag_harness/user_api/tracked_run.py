@@ -1,4 +1,4 @@
-"""One run of steps that a program measures itself: numbers as they come, figures when asked."""
+"""One run of steps that a program measures itself, and its summary at any time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from compilediag_harness.torch_internals import host_memory
 from compilediag_harness.user_api.running_stats import Series
-from compilediag_harness.wire import RunTracked, TrackedMetric, plain
+from compilediag_harness.wire import RunTracked
 
 STEP_S = "step_s"
 """The metric that every run has: seconds from one recorded step to the next."""
 
-NAMES_LIMIT = 256
-"""Most names of metrics, and of counts; later ones are left out and counted."""
+MAX_NAMES = 256
+"""Names of metrics, and of counts; later ones are left out and counted."""
 
 LARGEST = sys.float_info.max
 """Sums and rates beyond it stay there: JSON has no infinity."""
@@ -31,8 +31,8 @@ class TrackedRun:
         self.name = name
         self.config = config
         self.warmup = warmup
-        self.told_at = at
-        """When a session was told of it last."""
+        self.reported_at = at
+        """When sessions received it last."""
         self._began = self._last = self._warm = at
         self._peak_at_start_bytes, _ = host_memory.peak()
         self._steps = 0
@@ -47,7 +47,7 @@ class TrackedRun:
     def record(
         self, step: int, at: float, metrics: dict[str, float], counts: dict[str, float]
     ) -> None:
-        """Takes what one step gave, checked before."""
+        """Takes the numbers of one step, checked before."""
         if self._steps >= self.warmup:
             self._step_s.add(at - self._last)
         self._last = at
@@ -56,7 +56,9 @@ class TrackedRun:
             self._first_step = step
         self._last_step = step
         for name, value in metrics.items():
-            series = self._metrics.get(name) or self._new_series(name)
+            series = self._metrics.get(name)
+            if series is None and self._has_room(name, self._metrics):
+                series = self._metrics[name] = Series()
             if series is not None:
                 series.add(value)
         for name, count in counts.items():
@@ -65,21 +67,15 @@ class TrackedRun:
         if self._steps == self.warmup:
             self._warm, self._of_warmup = at, dict(self._totals)
 
-    def _new_series(self, name: str) -> Series | None:
-        if not self._has_room(name, self._metrics):
-            return None
-        series = self._metrics[name] = Series()
-        return series
-
     def _has_room(self, name: str, kept: Mapping[str, object]) -> bool:
-        if len(kept) < NAMES_LIMIT:
+        if len(kept) < MAX_NAMES:
             return True
-        if len(self._left_out) < NAMES_LIMIT:
+        if len(self._left_out) < MAX_NAMES:
             self._left_out.add(name)
         return False
 
-    def figures(self, at: float, state: str, *, median: bool) -> RunTracked:
-        """What there is to tell at `at`, on the clock that `record` is given."""
+    def snapshot(self, at: float, state: str, *, median: bool) -> RunTracked:
+        """The run as it is at `at`, on the clock of `record`."""
         peak, source = host_memory.peak()
         series = {STEP_S: self._step_s, **dict(self._metrics)}
         steps_s = self._last - self._warm if self._steps >= self.warmup else 0.0
@@ -100,10 +96,7 @@ class TrackedRun:
             peak_source=source,
             totals=dict(self._totals),
             per_s=self._rates(steps_s),
-            metrics=tuple(
-                TrackedMetric(name, **plain(item.summary(median=median)))
-                for name, item in series.items()
-            ),
+            metrics=tuple(item.summary(name, median=median) for name, item in series.items()),
             left_out=len(self._left_out),
         )
 

@@ -1,12 +1,13 @@
-"""Runs of steps that a program measures itself, such as evaluations: what each step gave, summed up
-when the run ends.
+"""Runs of steps that a program measures itself, such as evaluations: the numbers of each step,
+summed up when the run ends.
 
-With and without a session the same is computed: a step costs an addition to a list for each of its
-numbers. No tensor is read, nothing is synchronised, nothing is written unless it is asked for.
+With and without a session the same is computed: a step appends each of its numbers to a list. No
+tensor is read, nothing is synchronised, no file is written but by `to_json`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -20,9 +21,9 @@ from compilediag_harness.base import user_json
 from compilediag_harness.base.session import Session
 from compilediag_harness.torch_internals import dynamo_skip
 from compilediag_harness.user_api import tracker_log
-from compilediag_harness.user_api.to_jsonable import config_of, name_of, number_of, whole_number
+from compilediag_harness.user_api.to_jsonable import to_config, to_count, to_float, to_name
 from compilediag_harness.user_api.tracked_run import TrackedRun
-from compilediag_harness.wire import RunTracked, plain
+from compilediag_harness.wire import RunTracked
 
 SCHEMA, SCHEMA_VERSION = "compilediag.tracker", "1.0"
 """Of the file that `to_json` writes."""
@@ -32,8 +33,8 @@ _trackers: weakref.WeakSet[Tracker] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    for each in tuple(_trackers):
-        each.unlock()
+    for tracker in tuple(_trackers):
+        tracker.unlock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -48,8 +49,8 @@ class Tracker:
         self.name = name
         self.config = config
         self.warmup = warmup
-        self.runs: deque[RunTracked] = deque(maxlen=tracker_log.RUN_LIMIT)
-        """The figures of the runs that have ended, oldest first; the newest are kept."""
+        self.runs: deque[RunTracked] = deque(maxlen=tracker_log.MAX_RUNS)
+        """The runs that have ended, oldest first; the newest are kept."""
         self._run: TrackedRun | None = None
         self.unlock()
         _trackers.add(self)
@@ -64,24 +65,24 @@ class Tracker:
 
         Raises:
             RuntimeError: a run is in progress.
-            TypeError, ValueError: `config` cannot be written down.
+            TypeError, ValueError: `config` cannot be written as JSON.
         """
         if dynamo_skip.is_compiling():
             return self
-        own = self.config if config is None else {**self.config, **config_of(config)}
+        own = self.config if config is None else {**self.config, **to_config(config)}
         with self._lock:
             if self._run is not None:
                 raise RuntimeError(f"{self!r}: a run is in progress; finish_run() ends it")
-            named = self.name if name is None else name_of(name)
+            named = self.name if name is None else to_name(name)
             self._run = TrackedRun(named, own, self.warmup, _monotonic())
-            tracker_log.began(self._run.number, self._run)
+            tracker_log.began(self._run)
         return self
 
     def record_step(
         self, step: int, metrics: Mapping[str, float | None] | None = None, **counts: float
     ) -> None:
-        """What one step gave: `metrics` are summed up (mean, median, min, max), `counts` such as
-        `tokens=4096` or `samples=32` are added up and told by second. None is "not measured".
+        """Records one step: `metrics` are summed up (mean, median, min, max), `counts` such as
+        `tokens=4096` or `samples=32` are added up, and given by second. None is "not measured".
 
             tracker.record_step(step, {"loss": loss.item()}, tokens=batch.numel())
 
@@ -90,24 +91,21 @@ class Tracker:
             TypeError: something is no number. A tensor is none: reading it may wait for its device.
             ValueError: a step or a count is negative.
         """
-        # Asked first: code compiled with it is then not guarded on our state.
+        # Checked first: compiled code is then not guarded on our state.
         if dynamo_skip.is_compiling():
             return
         at = _monotonic()
         if type(step) is not int or step < 0:
-            step = whole_number(step, "step")
-        given = {} if metrics is None else _numbers_of(metrics)
+            step = to_count(step, "step")
+        values = {} if metrics is None else _numbers_of(metrics)
         counted = _counts_of(counts) if counts else counts
         with self._lock:
             run = self._running()
-            run.record(step, at, given, counted)
-            tell = bool(tracker_log.tellers) and at - run.told_at >= tracker_log.TELL_S
-            if tell:
-                run.told_at = at
-                tracker_log.goes_on(run)
+            run.record(step, at, values, counted)
+            tracker_log.progressed(run, at)
 
     def finish_run(self) -> RunTracked:
-        """Ends the run and gives its figures, which are computed here, once.
+        """Ends the run and returns its summary, computed here, once.
 
         Raises:
             RuntimeError: no run is in progress.
@@ -119,7 +117,7 @@ class Tracker:
             run = self._running()
             self._run = None
             at = _monotonic()
-            ended = run.figures(at, state, median=True)
+            ended = run.snapshot(at, state, median=True)
             self.runs.append(ended)
             tracker_log.ended(ended, at)
         return ended
@@ -148,9 +146,8 @@ class Tracker:
         Raises:
             OSError: the file cannot be written; an older one is left as it was.
         """
-        runs = [_spelled(item) for item in tuple(self.runs)]
-        document = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "runs": runs}
-        user_json.write(path, user_json.encoded(document))
+        runs = [_to_json(item) for item in tuple(self.runs)]
+        user_json.write(path, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "runs": runs})
         return os.fspath(path)
 
     def __repr__(self) -> str:
@@ -164,35 +161,30 @@ def _numbers_of(metrics: Mapping[str, float | None]) -> dict[str, float]:
         if type(value) is float and type(name) is str and len(name) <= 200:  # the usual case
             found[name] = value
             continue
-        number = number_of(value, f"metric {name!r}")
+        number = to_float(value, f"metric {name!r}")
         if number is not None:
-            found[name_of(name)] = number
+            found[to_name(name)] = number
     return found
 
 
 def _counts_of(counts: Mapping[str, Any]) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, value in counts.items():
-        number = number_of(value, name)
+        number = to_float(value, name)
         if number is None:
             continue
         if not 0.0 <= number < float("inf"):
             raise ValueError(f"{name} must be 0 or more and finite, not {number}")
-        found[name_of(name)] = number
+        found[to_name(name)] = number
     return found
 
 
-_OF_SESSIONS = frozenset({"t", "number"})
-
-
-def _spelled(run: RunTracked) -> dict[str, Any]:
-    """A run as the file has it: rates with it, without what only sessions know."""
-    told = {key: item for key, item in plain(run).items() if key not in _OF_SESSIONS}
-    metrics = {
-        item.name: {key: value for key, value in plain(item).items() if key != "name"}
-        for item in run.metrics
-    }
-    return {**told, "metrics": metrics}
+def _to_json(run: RunTracked) -> dict[str, Any]:
+    """A run as the file has it: metrics by name, without what only sessions need."""
+    fields = dataclasses.asdict(run)
+    del fields["t"], fields["number"]
+    fields["metrics"] = {metric.pop("name"): metric for metric in fields["metrics"]}
+    return fields
 
 
 def tracker(config: Any = None, name: str = "eval", warmup: int = 0) -> Tracker:
@@ -208,17 +200,17 @@ def tracker(config: Any = None, name: str = "eval", warmup: int = 0) -> Tracker:
         print(tracker.finish_run())
 
     Raises:
-        TypeError, ValueError: `config` holds what cannot be written down, or too much of it;
+        TypeError, ValueError: `config` holds what JSON does not know, or too much;
             `warmup` is no number of steps.
     """
     dynamo_skip.bind_if_imported()
-    return Tracker(name_of(name), config_of(config), whole_number(warmup, "warmup"))
+    return Tracker(to_name(name), to_config(config), to_count(warmup, "warmup"))
 
 
 def install(session: Session, torch_module: Any) -> None:
-    """Starts telling `session`; call it when torch is imported."""
+    """Reports runs to `session`; call it when torch is imported."""
     dynamo_skip.bind(torch_module)
     dynamo_skip.skip_in_dynamo(
         torch_module, Tracker.start_run, Tracker.record_step, Tracker.finish_run
     )
-    tracker_log.install(session)
+    tracker_log.sinks.install(session)

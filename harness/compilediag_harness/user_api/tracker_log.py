@@ -1,118 +1,87 @@
-"""Tells every session what tracked runs measured: when they end, and sometimes before."""
+"""What sessions receive of tracked runs: when they end, and now and then before."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import Protocol
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.base.session_sinks import SessionSink, SessionSinks
+from compilediag_harness.user_api.tracked_run import TrackedRun
 from compilediag_harness.wire import RunTracked, TrackedRunsLeftOut
 
-TELL_S = 10.0
-"""A run in progress is told of this often, in seconds, for programs that are killed: not oftener,
-because each time all of its figures are written."""
+PERIOD_S = 10.0
+"""A run in progress is reported this often, for programs that are killed: not oftener, because each
+report has all of its metrics."""
 
-RUN_LIMIT = 1024
-"""Most runs that a session is told of, and most that a tracker keeps for its file."""
+MAX_RUNS = 1024
+"""Runs that a session receives, and that a tracker keeps for its file."""
 
-
-class Run(Protocol):
-    """A run in progress."""
-
-    def figures(self, at: float, state: str, *, median: bool) -> RunTracked:
-        """What there is to tell at a reading of `time.monotonic()`."""
-        ...
-
-
-class _Teller:
-    """What one session was told."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.runs: set[int] = set()
-        self.left_out: set[int] = set()
-
-    def tell(self, figures: Callable[[Session], RunTracked]) -> None:
-        """Nothing that fails here is the program's concern."""
-        try:
-            event = figures(self.session)
-            if event.number not in self.runs and len(self.runs) >= RUN_LIMIT:
-                self.left_out.add(event.number)
-                return
-            self.runs.add(event.number)
-            self.session.emit(event)
-        except Exception as error:
-            self.session.fault("tracker", error)
-
-
-tellers: tuple[_Teller, ...] = ()
-"""One per session; without any, runs are still summed up, for who asks them."""
-
-_running: dict[int, Run] = {}
+_running: dict[int, TrackedRun] = {}
 """Runs in progress, by number."""
 
-_follows_forks = False
+if hasattr(os, "register_at_fork"):  # a fork does not go on with the runs of its parent
+    os.register_at_fork(after_in_child=_running.clear)
 
 
-def began(number: int, run: Run) -> None:
+class _Reported(SessionSink):
+    """The runs that one session has received. Nothing that fails here reaches the program."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self._runs: set[int] = set()
+        self._left_out: set[int] = set()
+
+    def report(self, run: RunTracked, at: float) -> None:
+        """One run as it was at a reading of `time.monotonic()`."""
+        if run.number not in self._runs and len(self._runs) >= MAX_RUNS:
+            self._left_out.add(run.number)
+            return
+        self._runs.add(run.number)
+        self.session.emit(replace(run, t=self.session.at(at)))
+
+    def report_running(self, run: TrackedRun, *, median: bool) -> None:
+        """A run in progress, as it is now."""
+        started = time.monotonic()
+        try:
+            self.report(run.snapshot(started, "running", median=median), started)
+        except Exception as error:
+            self.session.fault("tracker", error)
+        self.session.charge(time.monotonic() - started)
+
+    def finish(self) -> None:
+        """Reports the runs that are still in progress."""
+        for run in tuple(_running.values()):
+            self.report_running(run, median=True)
+        if self._left_out:
+            self.session.emit(TrackedRunsLeftOut(self.session.now(), len(self._left_out)))
+
+
+sinks = SessionSinks(_Reported)
+"""Without any, runs are still summed up for the program itself."""
+
+
+def began(run: TrackedRun) -> None:
     """A run has begun."""
-    global _follows_forks
-    if not _follows_forks and hasattr(os, "register_at_fork"):
-        _follows_forks = True
-        # A fork does not go on with the runs of its parent.
-        os.register_at_fork(after_in_child=_running.clear)
-    _running[number] = run
-    while len(_running) > RUN_LIMIT:  # runs that nobody ended
+    _running[run.number] = run
+    while len(_running) > MAX_RUNS:  # runs that were never ended
         _running.pop(next(iter(_running)))
 
 
-def goes_on(run: Run) -> None:
-    """A run in progress is told of."""
-    for teller in tellers:
-        started = time.monotonic()
-        teller.tell(partial(_as_of_now, run, median=False))
-        teller.session.charge(time.monotonic() - started)
+def progressed(run: TrackedRun, at: float) -> None:
+    """A step was recorded at a reading of `time.monotonic()`: reports the run if it is time."""
+    if sinks.all and at - run.reported_at >= PERIOD_S:
+        run.reported_at = at
+        for sink in sinks.all:
+            sink.report_running(run, median=False)
 
 
-def ended(figures: RunTracked, at: float) -> None:
-    """A run has ended, at a reading of `time.monotonic()`, with these figures."""
-    _running.pop(figures.number, None)
-    for teller in tellers:
-        teller.tell(partial(_retimed, figures, at))
-
-
-def install(session: Session) -> None:
-    """Starts telling `session`."""
-    global tellers
-    tellers = (*tellers, _Teller(session))
-
-
-def finish(session: Session) -> None:
-    """Tells of the runs that are still in progress."""
-    started = time.monotonic()
-    for teller in tellers:
-        if teller.session is session:
-            for run in tuple(_running.values()):
-                teller.tell(partial(_as_of_now, run, median=True))
-            if teller.left_out:
-                session.emit(TrackedRunsLeftOut(session.now(), len(teller.left_out)))
-            session.charge(time.monotonic() - started)
-
-
-def _retimed(figures: RunTracked, at: float, session: Session) -> RunTracked:
-    return replace(figures, t=session.at(at))
-
-
-def _as_of_now(run: Run, session: Session, *, median: bool) -> RunTracked:
-    at = time.monotonic()
-    return _retimed(run.figures(at, "running", median=median), at, session)
-
-
-def uninstall(session: Session) -> None:
-    """Stops telling `session`; call `finish` before."""
-    global tellers
-    tellers = tuple(teller for teller in tellers if teller.session is not session)
+def ended(run: RunTracked, at: float) -> None:
+    """A run has ended at a reading of `time.monotonic()`."""
+    _running.pop(run.number, None)
+    for sink in sinks.all:
+        try:
+            sink.report(run, at)
+        except Exception as error:
+            sink.session.fault("tracker", error)

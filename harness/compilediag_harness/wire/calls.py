@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from compilediag_harness.wire.event import Event, StepEvent, event
 from compilediag_harness.wire.quoted import Location
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledCallsMade:
+@event
+class CompiledCallsMade(Event):
     """Calls of compiled callables from eager code since the last such record."""
 
-    t: float
     numbers: tuple[int, ...]
     """The callables that occur, by a number that one has in all records of the process."""
     functions: tuple[Location, ...]
@@ -38,12 +38,11 @@ class CompiledCallsMade:
     """Parallel to `functions`: calls that a `FixedShape` made, at its own sizes."""
 
 
-@dataclass(frozen=True, slots=True)
-class DisabledCallsEnded:
+@event
+class DisabledCallsEnded(Event):
     """Calls of the program's functions behind `torch.compiler.disable`, added up since the last
     such record; tuples are parallel, in seconds. Where one calls another, both have its time."""
 
-    t: float
     functions: tuple[Location, ...]
     phases: tuple[str, ...]
     """The phase of the step that the calls were in; one function may stand here once a phase."""
@@ -52,12 +51,11 @@ class DisabledCallsEnded:
     longest_s: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class HooksFound:
+@event
+class HooksFound(Event):
     """The program's hooks on its compiled modules and their parameters, when the process ends;
     tuples are parallel."""
 
-    t: float
     kinds: tuple[str, ...]
     """"forward_hook", "forward_pre_hook", "backward_hook", "backward_pre_hook", "tensor_hook",
     "accumulate_grad_hook"."""
@@ -90,21 +88,19 @@ class PackedBuffer:
     """Inside of the stores; None where not all were timed."""
 
 
-@dataclass(frozen=True, slots=True)
-class SyncsSampled:
+@event
+class SyncsSampled(StepEvent):
     """Where the program made the host wait for tensor data, in one whole step; sampled, and only in
     steps in which nothing compiled. Inside of compiled callables only the program's functions
     behind `torch.compiler.disable` are seen."""
 
-    t: float
-    step: int
     on_device: bool
     """Only tensors on a device were counted. False: the program uses none, and what is counted are
     the reads that would wait for a device if the tensors were there."""
     complete: bool
     """False when the step held more than were counted."""
     places: tuple[Location, ...]
-    """The user's line; this tuple and those up to `seconds` are parallel, one place a kind and
+    """The user's line; this tuple and those up to `seconds` are parallel, one entry a kind and
     line."""
     kinds: tuple[str, ...]
     """"item", "tolist", "bool", "float", "int", "index", "cpu", "to_cpu", "numpy", "nonzero"."""

@@ -1,31 +1,26 @@
-"""What torch compiled or recorded, what it gave up, and what its compile loggers said of that."""
+"""What torch compiled or recorded, what it gave up, and what its compile loggers reported."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from compilediag_harness.wire.event import Event, StepEvent, event
 from compilediag_harness.wire.quoted import Location
 
 
-@dataclass(frozen=True, slots=True)
-class CompileStarted:
+@event
+class CompileStarted(StepEvent):
     """Dynamo, a lazy backward or a CUDA-graph recording began to compile."""
 
-    t: float
-    step: int
     trigger: str
     compile_id: str
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+@event
+class Compiled(StepEvent):
     """One compilation metrics row of torch: an attempt to compile one frame ended."""
 
-    t: float
-    step: int
     compile_id: str
-    """As torch spells it: "0/1", "0/0_1" for a restart, "!1/1/0" under compiled autograd."""
+    """As torch prints it: "0/1", "0/0_1" for a restart, "!1/1/0" under compiled autograd."""
     epoch: int
     """Advanced by `torch._dynamo.reset()`, after which ids start again at 0/0."""
     frame: Location
@@ -51,21 +46,17 @@ class Compiled:
     cache_misses: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DynamoReset:
+@event
+class DynamoReset(StepEvent):
     """`torch._dynamo.reset()` was called: ids restart, the epoch advances to `epoch`."""
 
-    t: float
-    step: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class GraphBroke:
+@event
+class GraphBroke(StepEvent):
     """torch reported a graph break; `text` is torch's whole report of it."""
 
-    t: float
-    step: int
     compile_id: str
     epoch: int
     text: str
@@ -73,45 +64,37 @@ class GraphBroke:
     """torch suppressed the stack because it had printed this break before."""
 
 
-@dataclass(frozen=True, slots=True)
-class CollectivesPlanned:
+@event
+class CollectivesPlanned(StepEvent):
     """The collectives that inductor put into one compiled graph, in the order in which every rank
-    must run them; only a trace tells of them."""
+    must run them; only a trace has them."""
 
-    t: float
-    step: int
     compile_id: str
     epoch: int
     operations: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FrameSkipped:
+@event
+class FrameSkipped(StepEvent):
     """Dynamo decided not to compile a frame it was asked to, without a metrics row."""
 
-    t: float
-    step: int
     frame: Location
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class WarningSeen:
+@event
+class WarningSeen(StepEvent):
     """A warning of torch's compile loggers (recompile limit, suppressed errors, CUDA graphs...)."""
 
-    t: float
-    step: int
     compile_id: str
     logger: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CudagraphRecorded:
+@event
+class CudagraphRecorded(StepEvent):
     """torch recorded a CUDA graph; after the first so many of a process they are only counted."""
 
-    t: float
-    step: int
     epoch: int
     compile_id: str
     mode: str
@@ -134,19 +117,18 @@ class CudagraphRecorded:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class CudagraphsRan:
+@event
+class CudagraphsRan(Event):
     """What CUDA graphs did since the last such record; the first tuples are parallel."""
 
-    t: float
     compile_ids: tuple[str, ...]
     recordings: tuple[int, ...]
     replays: tuple[int, ...]
     warmups: tuple[int, ...]
     """Runs without a graph, before the recording."""
     skips: int | None = None
-    """torch's own count of graphs it left out, since the process attached; told at the end, and not
-    where the count was cleared meanwhile."""
+    """torch's own count of graphs it left out, since the process attached; recorded at the end,
+    and not where the count was cleared meanwhile."""
     live_graphs: int | None = None
     pool_bytes: int | None = None
     lost: str | None = None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compilediag_harness.wire.event import Event, StepEvent, event
 from compilediag_harness.wire.quoted import Location
 
 
-@dataclass(frozen=True, slots=True)
-class FixedShapeUsed:
+@event
+class FixedShapeUsed(Event):
     """Calls that a `FixedShape` made since its last such record; one batch may be several calls."""
 
-    t: float
     number: int
     """The `FixedShape`, by a number that it has in all records of the process."""
     function: Location
@@ -25,7 +25,7 @@ class FixedShapeUsed:
     """The sizes it ran at."""
     counts: tuple[int, ...]
     priced: bool = False
-    """The program said what a call at a size costs, so padding is not what counts."""
+    """The program gave the cost of a call at a size, so padding is not what counts."""
     asked: tuple[tuple[int, ...], ...] = ()
     """Sizes of the batch, as it came, that a call is the first of: `sizes`, unless the batch was
     split. () for the later calls of a batch; parallel to `sizes`, as the next one."""
@@ -36,13 +36,17 @@ class FixedShapeUsed:
 
 
 @dataclass(frozen=True, slots=True)
-class FixedShapeWarmed:
-    """A `FixedShape` called what it wraps at every size; from here on nothing should compile."""
+class FixedShapeEvent(StepEvent):
+    """What a `FixedShape` did in a step."""
 
-    t: float
-    step: int
     number: int
     function: Location
+
+
+@event
+class FixedShapeWarmed(FixedShapeEvent):
+    """A `FixedShape` called what it wraps at every size; from here on nothing should compile."""
+
     graphs: int
     """Combinations of sizes."""
     compiles: int
@@ -52,28 +56,20 @@ class FixedShapeWarmed:
     """When the warm-up began, in seconds; `t` is its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class FixedShapeCompiled:
+@event
+class FixedShapeCompiled(FixedShapeEvent):
     """Something was compiled or recorded in a call of a `FixedShape` that had been warmed up."""
 
-    t: float
-    step: int
-    number: int
-    function: Location
     size: tuple[int, ...]
     run: tuple[int, ...]
     begun: tuple[str, ...]
     """torch's trigger and compile id of each: "DYNAMO 0/1"."""
 
 
-@dataclass(frozen=True, slots=True)
-class PaddingChecked:
+@event
+class PaddingChecked(FixedShapeEvent):
     """What `FixedShape.check` found out; tuples from `outputs` to `bitwise` are parallel."""
 
-    t: float
-    step: int
-    number: int
-    function: Location
     size: tuple[int, ...]
     run: tuple[int, ...]
     probes: tuple[str, ...]
@@ -89,14 +85,10 @@ class PaddingChecked:
     bitwise: tuple[bool, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RowsRun:
+@event
+class RowsRun(FixedShapeEvent):
     """A loop over rows that are done one after the other has ended."""
 
-    t: float
-    step: int
-    number: int
-    function: Location
     steps: int
     rows: int
     row_steps: int
@@ -109,14 +101,10 @@ class RowsRun:
     """False: it was switched off, or what was called has no fixed sizes."""
 
 
-@dataclass(frozen=True, slots=True)
-class KneeMeasured:
+@event
+class KneeMeasured(FixedShapeEvent):
     """A `FixedShape` was measured at its sizes, for the knee of its throughput."""
 
-    t: float
-    step: int
-    number: int
-    function: Location
     sizes: tuple[int, ...]
     """Ascending; the others are parallel to it."""
     call_s: tuple[float | None, ...]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from compilediag_harness.wire.event import StepEvent, event
 from compilediag_harness.wire.quoted import Location
 
 
 @dataclass(frozen=True, slots=True)
 class GuardFacts:
-    """What only the live process could know about a false guard; None where it could not tell."""
+    """What only the live process shows about a false guard; None where it could not be found."""
 
     root: str | None = None
     """Where the source starts: "argument", "global", "free_variable" (of the compiled function)."""
@@ -36,10 +37,10 @@ class FalseGuard:
     """One guard of a cache entry that was false, or about to be."""
 
     source: str
-    """The guarded value as Python source in the scope {L, G}; "" when torch did not tell."""
+    """The guarded value as Python source in the scope {L, G}; "" where torch reports none."""
     leaf: str
     """Class of the leaf guard ("TENSOR_MATCH"), "SHAPE" for a symbolic shape condition, or
-    "PRINTED" for a failure that only torch's printed reason tells."""
+    "PRINTED" for a failure that is only in torch's printed reason."""
     text: str
     """The guard as torch prints it, without the trailing comments."""
     expected: str | None = None
@@ -63,12 +64,10 @@ class EntryDiff:
     """Leaf guards that could not be evaluated from Python."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recompiled:
+@event
+class Recompiled(StepEvent):
     """torch asked why no cache entry of a frame fits: the attempt to compile it again begins."""
 
-    t: float
-    step: int
     compile_id: str
     epoch: int
     frame: Location
@@ -81,12 +80,10 @@ class Recompiled:
     """Why the entries could not be analysed, if so."""
 
 
-@dataclass(frozen=True, slots=True)
-class HazardsChecked:
+@event
+class HazardsChecked(StepEvent):
     """After a step in which something compiled, guards already false were looked for."""
 
-    t: float
-    step: int
     frame: Location
     guards: tuple[FalseGuard, ...]
     """Guards of the most recently used entry that are false now: armed causes."""
@@ -97,12 +94,10 @@ class HazardsChecked:
     """Why the check was not made or not finished ("over 50 ms"), if so."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnguardedChanged:
+@event
+class UnguardedChanged(StepEvent):
     """Hooks or methods of a compiled module changed after its compile; no guard sees it."""
 
-    t: float
-    step: int
     frame: Location
     what: str
     """"forward_hook", "forward_pre_hook", "class_method", "instance_method"."""

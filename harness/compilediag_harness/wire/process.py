@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from compilediag_harness.wire.event import Event, StepEvent, event
 
-@dataclass(frozen=True, slots=True)
-class ProcessStarted:
+
+@event
+class ProcessStarted(Event):
     """The process attached; the first record of every journal."""
 
-    t: float
     wire_version: int
     pid: int
     parent_pid: int
@@ -24,11 +24,10 @@ class ProcessStarted:
     python: str
 
 
-@dataclass(frozen=True, slots=True)
-class TorchSeen:
+@event
+class TorchSeen(Event):
     """torch was imported and the collectors were installed."""
 
-    t: float
     torch: str
     torch_git: str | None
     hooks: dict[str, bool]
@@ -37,19 +36,17 @@ class TorchSeen:
     """For each missing hook, what cannot be observed without it."""
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentRead:
+@event
+class EnvironmentRead(Event):
     """Machine, versions and the flags that change numbers or speed; see `environment.py`."""
 
-    t: float
     facts: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessEnded:
+@event
+class ProcessEnded(Event):
     """The process is about to end in an orderly way; absent after SIGKILL or `os._exit`."""
 
-    t: float
     counters: dict[str, int]
     """torch's own totals, to reconcile with: metrics_rows, frames_total, frames_ok,
     unique_graphs, recompile_calls, break_records."""
@@ -60,20 +57,17 @@ class ProcessEnded:
     """Text of the exception that ends the process, if one was seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceLost:
-    """A source of evidence stopped telling: a silenced logger, a removed handler, a lost hook."""
+@event
+class EvidenceLost(StepEvent):
+    """A source of evidence was lost: a silenced logger, a removed handler, a missing hook."""
 
-    t: float
-    step: int
     source: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class FaultOccurred:
+@event
+class FaultOccurred(Event):
     """A fault of ours, caught before it could reach the user."""
 
-    t: float
     where: str
     error: str

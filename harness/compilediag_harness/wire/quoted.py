@@ -21,7 +21,7 @@ class Location:
 
 
 def clip(text: str, limit: int = TEXT_LIMIT) -> str:
-    """`text`, cut to `limit` characters with the number of lost ones said."""
+    """`text`, cut to `limit` characters, with a note of how many are lost."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}… [{len(text) - limit} more characters]"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from compilediag_harness.wire.event import Event, StepEvent, event
 
 
-@dataclass(frozen=True, slots=True)
-class StepsEnded:
+@event
+class StepsEnded(Event):
     """A batch of finished steps, in order; tuples are parallel, in seconds."""
 
-    t: float
     first: int
     source: str
     """What marked the steps: "step()", "optimizer", "call" (outermost compiled call)."""
@@ -25,28 +26,26 @@ class StepsEnded:
     partial: dict[str, str] = field(default_factory=dict[str, str])
     """Phases that are measured in part, each with what is missing."""
     noted: bool = False
-    """Only the ends of these steps were noted: no calls of compiled callables are told of them, and
-    no phases but `data_wait` and `spans`. Then `walls` is empty, each step beginning with the end
-    of the one before it, and the first at `began`."""
+    """Only the ends of these steps were noted: no calls of compiled callables are recorded, and no
+    phases but `data_wait` and `spans`. Then `walls` is empty, each step beginning with the end of
+    the one before it, and the first at `began`."""
     began: float | None = None
     measuring_s: float = 0.0
     """Seconds that our own work took out of the first of these steps."""
 
     def every_wall(self) -> tuple[float, ...]:
-        """Wall seconds of each step; of steps that were only noted, their ends tell them."""
+        """Wall seconds of each step; of steps that were only noted, from their ends."""
         if self.walls or self.began is None:
             return self.walls
         begins = (self.began, *self.ends)
         return tuple(end - began for began, end in zip(begins, self.ends, strict=False))
 
 
-@dataclass(frozen=True, slots=True)
-class SpanEnded:
-    """A named stretch of the run ended. Nested spans carry their depth; inner time is not the
+@event
+class SpanEnded(StepEvent):
+    """A named span of the run ended. Nested spans carry their depth; inner time is not the
     outer's when goodput is added up. Old journals hold one record a span, new ones `SpansEnded`."""
 
-    t: float
-    step: int
     name: str
     start: float
     wall_s: float
@@ -56,30 +55,28 @@ class SpanEnded:
     """The phase of the step it began in ("forward", "rest"...); None where not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpansEnded:
+@event
+class SpansEnded(Event):
     """A batch of finished spans, in the order they ended, in whole nanoseconds. What spans have in
-    common is said once: `names`, `depths`, `threads` and `phases` are parallel, one place a kind of
-    span; the tuples after them are parallel too, one place a span."""
+    common is stored once: `names`, `depths`, `threads` and `phases` are parallel, one entry a kind
+    of span; the tuples after them are parallel too, one entry a span."""
 
-    t: float
     names: tuple[str, ...]
     depths: tuple[int, ...]
     threads: tuple[int, ...]
     phases: tuple[str, ...]
     """The phase of the step a span began in ("forward", "rest"...); "" where not known."""
     kinds: tuple[int, ...]
-    """Place in the tuples above of each span's kind."""
+    """Index in the tuples above of each span's kind."""
     steps: tuple[int, ...]
     starts_ns: tuple[int, ...]
     walls_ns: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceStepsTimed:
+@event
+class DeviceStepsTimed(Event):
     """Device time of steps, known some time after they ended; tuples are parallel, in seconds."""
 
-    t: float
     steps: tuple[int, ...]
     step_s: tuple[float, ...]
     forward_s: tuple[float | None, ...]
@@ -89,12 +86,10 @@ class DeviceStepsTimed:
     """Steps since the last record whose events were never waited for."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceMemoryRead:
+@event
+class DeviceMemoryRead(StepEvent):
     """What the allocator of one CUDA device held at a moment."""
 
-    t: float
-    step: int
     device: int
     current: dict[str, int]
     """torch's counters "allocated_bytes", "reserved_bytes", "active_bytes" and
@@ -105,11 +100,10 @@ class DeviceMemoryRead:
     """"num_alloc_retries", "num_ooms", "num_device_alloc"..."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileEnded:
+@event
+class ProfileEnded(Event):
     """A window of torch.profiler that a signal asked for has ended, or did not begin."""
 
-    t: float
     first_step: int
     last_step: int
     file: str | None

@@ -1,17 +1,17 @@
-"""What the program tells us of itself: periodic work, pipelines, tracked runs, ablations."""
+"""What the program reports of itself: periodic work, pipelines, tracked runs, ablations."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from compilediag_harness.wire.event import Event, StepEvent, event
 
-@dataclass(frozen=True, slots=True)
-class CadenceDeclared:
-    """The program made a group of periodic work; a later one of the same name takes its place."""
 
-    t: float
-    step: int
+@event
+class CadenceDeclared(StepEvent):
+    """The program made a group of periodic work; a later one of the same name replaces it."""
+
     name: str
     every: int
     """The period in force, in steps; 0 when a probe has switched the group off."""
@@ -20,22 +20,19 @@ class CadenceDeclared:
     """The program's own period."""
 
 
-@dataclass(frozen=True, slots=True)
-class CadenceAsked:
+@event
+class CadenceAsked(StepEvent):
     """A group was asked for the first time whether it is due; one that never is can never fire."""
 
-    t: float
-    step: int
     name: str
     number: int
     """The step as the program counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class CadenceFired:
+@event
+class CadenceFired(Event):
     """A batch of firings, in order; all tuples but `names` are parallel."""
 
-    t: float
     names: tuple[str, ...]
     """The groups that occur, each once."""
     name: tuple[int, ...]
@@ -45,13 +42,12 @@ class CadenceFired:
     steps: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineWorked:
-    """A batch of finished stretches of one producer-consumer loop, in the order they ended, and of
+@event
+class PipelineWorked(Event):
+    """A batch of finished blocks of one producer-consumer loop, in the order they ended, and of
     sizes of its pool. The tuples from `stages` to `infer_slots` are parallel, and so are the two
     of the pool."""
 
-    t: float
     name: str
     slots: int | None
     """Inference calls that can be in progress at a time, as the program declared."""
@@ -69,7 +65,7 @@ class PipelineWorked:
 
 @dataclass(frozen=True, slots=True)
 class TrackedMetric:
-    """One metric of a tracked run, summed up; see `number_series.SeriesSummary`."""
+    """One metric of a tracked run, summed up; see `running_stats.Series`."""
 
     name: str
     count: int
@@ -82,12 +78,11 @@ class TrackedMetric:
     not_finite: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RunTracked:
-    """A run of a `tracker()`, as it is now: told when it ends, and now and then before, for
+@event
+class RunTracked(Event):
+    """A run of a `tracker()`, as it is now: recorded when it ends, and now and then before, for
     programs that are killed. The last record of a `number` counts."""
 
-    t: float
     number: int
     """The run, by a number that it has in all records of the process."""
     name: str
@@ -115,22 +110,20 @@ class RunTracked:
     """The same by second of `steps_s`, without the warm-up's."""
     metrics: tuple[TrackedMetric, ...] = ()
     left_out: int = 0
-    """Names of metrics and counts beyond the most that are kept."""
+    """Names of metrics and counts beyond the limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrackedRunsLeftOut:
-    """More runs were tracked than are told one by one; told at the end of the process."""
+@event
+class TrackedRunsLeftOut(Event):
+    """More runs were tracked than are recorded one by one; recorded at the end of the process."""
 
-    t: float
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class AblationWritten:
+@event
+class AblationWritten(Event):
     """A validated report of an ablation was written to a file."""
 
-    t: float
     name: str
     architecture: str
     depth: int

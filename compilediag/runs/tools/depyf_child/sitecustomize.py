@@ -98,7 +98,7 @@ def start(folder: str) -> None:
     """Notes compiles into the folder, once torch is imported."""
     from compilediag_harness.base.post_import import PostImport
 
-    PostImport().want("torch._dynamo.convert_frame", Notes(folder).install)
+    PostImport().on_import("torch._dynamo.convert_frame", Notes(folder).install)
 
 
 leave_path()

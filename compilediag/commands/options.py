@@ -1,0 +1,263 @@
+"""The options of `run` and `probe`: one table for the command line, pyproject.toml and the code.
+
+To add one, add a field here, and the field with its name to `runs.supervised.Options`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from compilediag.commands.pyproject import read_defaults
+from compilediag.commands.subcommand import (
+    Command,
+    Given,
+    argument,
+    entries,
+    flag,
+    option,
+    subcommand,
+)
+from compilediag.compare.gate.expression import Limit, parse_limits
+from compilediag.errors import UsageError
+from compilediag.runs.supervised.options import GRACE_S, LiveMode, Options
+from compilediag.runs.supervised.price_file import VARIABLE, read_prices
+
+PROBE_FLAG = "--cadence-probe"
+"""The one option of ours that is also accepted after TARGET."""
+
+_NUMBER = (int, float)
+
+
+def _positive(key: str, value: float) -> float:
+    if not 0 < value < float("inf"):
+        raise UsageError(f"{key} must be more than 0, not {value}")
+    return value
+
+
+def _lane_name(key: str, value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}", value):
+        raise UsageError(f"{key} may hold letters, digits, '.', '_' and '-' only, at most 80")
+    return value
+
+
+def _warmup(key: str, value: str | int) -> int | None:
+    if value == "auto":
+        return None
+    if str(value).isdecimal():
+        return int(value)
+    raise UsageError(f"{key} must be a number of steps or auto, not {value!r}")
+
+
+def _live(key: str, value: str | bool) -> LiveMode | None:
+    if value in (True, False):
+        return "title" if value else None
+    if value == "title" or value == "lines":  # noqa: PLR1714 - pyright narrows these
+        return value
+    raise UsageError(f"{key} must be true, false, 'title' or 'lines', not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What to run, how, and what to print of it."""
+
+    target: tuple[str, ...] = argument(
+        default=(), nargs=-1, type=click.UNPROCESSED, metavar="TARGET [ARGS]..."
+    )
+    output: str | None = option(
+        "-o --output DIR", "Directory for this run; new or empty.", toml=str
+    )
+    name: str | None = option(
+        "--name NAME", "Name of the lane; default: of the script.", toml=str, check=_lane_name
+    )
+    steps: int | None = option(
+        "--steps",
+        "Stop cleanly after this many steps.",
+        type=click.IntRange(min=1),
+        toml=int,
+        tables=("", "probe"),
+        check=_positive,
+    )
+    warmup: int | None = option(
+        "--warmup N|auto",
+        "Steps that count as warm-up; default: auto.",
+        toml=(int, str),
+        check=_warmup,
+    )
+    timeout_s: float | None = option(
+        "--timeout S", "End the target after S seconds.", type=float, toml=_NUMBER, check=_positive
+    )
+    grace_s: float = option(
+        "--grace S",
+        f"Seconds from Ctrl-C to the end by force; default: {GRACE_S:g}.",
+        default=GRACE_S,
+        type=float,
+        toml=_NUMBER,
+        check=_positive,
+    )
+    limits: tuple[Limit, ...] = option(
+        "--fail-on EXPR",
+        "Exit with 3 where 'recompiles>0,graph_breaks>2' holds.",
+        default=(),
+        toml=str,
+        check=lambda key, value: parse_limits(value),
+    )
+    trace: bool = flag("--trace", "Keep torch's trace (TORCH_TRACE).", toml=bool)
+    tlparse: bool = flag("--tlparse", "Link tlparse's report of torch's trace.", toml=bool)
+    depyf: bool = flag("--depyf", "Run it a second time, to decompile its frames.", toml=bool)
+    profile_on_signal: bool = flag(
+        "--profile-on-signal",
+        "SIGUSR1 to the target begins a torch.profiler window, SIGUSR2 ends it.",
+        toml=bool,
+    )
+    price_file: str | None = option(
+        "--prices FILE", "Price table (TOML), for an estimate of what it cost.", toml=str
+    )
+    quiet: bool = flag("--quiet", "Print no verdict.", toml=bool)
+    as_json: bool = flag("--json", "Print the receipt instead.", toml=bool)
+    live: LiveMode | None = flag(  # noqa: RUF009 - it is dataclasses.field
+        "--live/--no-live",
+        "Progress in the title of the terminal while it runs.",
+        default="title",
+        toml=(bool, str),
+        check=_live,
+    )
+    live_lines: bool = flag("--live-lines", "Progress as lines of text instead.")
+    otlp: str | None = option(
+        "--otlp URL|env",
+        "Report to an OpenTelemetry collector; env: as its own variables say.",
+        toml=str,
+        only="run",
+    )
+    prometheus_textfile: str | None = option(
+        "--prometheus-textfile FILE",
+        "Report to Prometheus by a file, X.prom.",
+        toml=str,
+        only="run",
+    )
+    pushgateway: str | None = option(
+        "--pushgateway URL", "Report to Prometheus by its push gateway.", toml=str, only="run"
+    )
+    prometheus_listen: str | int | None = option(
+        "--prometheus-listen [HOST:]PORT",
+        "Serve a page for Prometheus to scrape.",
+        toml=(str, int),
+        only="run",
+    )
+    telemetry_every: float | None = option(
+        "--telemetry-every S",
+        "Seconds between pushes; default and minimum: 15.",
+        type=float,
+        toml=_NUMBER,
+        only="run",
+    )
+    experiments: bool = flag(
+        "--experiments",
+        "Report to the W&B, MLflow or TensorBoard run that the target has open.",
+        toml=bool,
+        only="run",
+    )
+    cadence_probe: bool = flag(
+        PROBE_FLAG,
+        "Find what periodic work costs: see `compilediag probe`. Also after TARGET.",
+        only="run",
+    )
+    group: tuple[str, ...] = option(
+        "--group NAME=TEMPLATE",
+        "Periodic work and how its period {n} is set; NAME alone: only this one of the code.",
+        default=(),
+        multiple=True,
+    )
+    keep_caches: bool = flag(
+        "--keep-caches",
+        "Use the caches there are, not empty ones for each variant.",
+        toml=bool,
+        tables=("probe",),
+    )
+    groups: Mapping[str, str] | None = option("", "", toml=dict, tables=("probe",))
+    """Templates of pyproject.toml, by the names of their groups."""
+
+
+TELEMETRY = tuple(
+    name for name, entry in entries(RunOptions).items() if entry.only == "run" and entry.toml
+)
+"""Fields about one run that is observed while it goes on; a probe, which is several, has none."""
+
+TOML_KEYS = {
+    table: {
+        entry.key or name: entry.toml
+        for name, entry in entries(RunOptions).items()
+        if entry.toml and table in entry.tables
+    }
+    for table in ("", "probe")
+}
+"""Keys of [tool.compilediag] and of [tool.compilediag.probe], with the types of their values."""
+
+
+def pyproject_defaults(given: Given) -> Mapping[str, Any]:
+    """What pyproject.toml says for this command; the table of the probe wins in a probe."""
+    defaults = read_defaults(Path.cwd(), TOML_KEYS)
+    probe = defaults.pop("probe", {})
+    if not given["cadence_probe"]:
+        return defaults
+    return {key: value for key, value in defaults.items() if key not in TELEMETRY} | probe
+
+
+def telemetry_of(options: RunOptions) -> dict[str, Any]:
+    """The telemetry that was configured, by the keys of pyproject.toml."""
+    values = {name: getattr(options, name) for name in TELEMETRY}
+    return {name: value for name, value in values.items() if value not in (None, False)}
+
+
+def supervised_options(options: RunOptions) -> Options:
+    """The part of the options that says how to run."""
+    same = {item.name for item in fields(Options)} & set(entries(RunOptions))
+    values = {name: getattr(options, name) for name in same}
+    values["live"] = "lines" if options.live_lines else options.live
+    if options.quiet:
+        values["live"] = None
+    # Read before the target starts: a table that is wrong costs no run.
+    if price_file := options.price_file or os.environ.get(VARIABLE):
+        values["prices"] = read_prices(price_file)
+    if telemetry := telemetry_of(options):
+        from compilediag.runs.telemetry.settings import telemetry_settings
+
+        values["telemetry"] = telemetry_settings(telemetry, os.environ)
+    return Options(**values)
+
+
+class TargetCommand(Command):
+    """A command whose last argument is TARGET with its own arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        typed = list(args)  # click empties `args`
+        rest = super().parse_args(ctx, args)
+        target: tuple[str, ...] = ctx.params.get("target") or ()
+        before = typed[: len(typed) - len(target)]
+        probe = self.name == "probe" or ctx.params.get("cadence_probe")
+        if target[:1] == ("--",):
+            target = target[1:]
+        elif before[-1:] != ["--"] and PROBE_FLAG in target:
+            target, probe = tuple(word for word in target if word != PROBE_FLAG), True
+        ctx.params.update(target=target, cadence_probe=bool(probe))
+        return rest
+
+
+def target_command(
+    name: str, examples: str
+) -> Callable[[Callable[[RunOptions], int | None]], Command]:
+    """A subcommand that runs TARGET; everything after TARGET is the target's own."""
+    return subcommand(
+        name,
+        RunOptions,
+        examples=examples,
+        cls=TargetCommand,
+        table=pyproject_defaults,
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    )

@@ -1,0 +1,265 @@
+"""What a run did, in the form in which it is compared: from a receipt or from a baseline.
+
+Everything that depends on the machine is taken out of the names on the way (see `keys`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta, Struct, field
+
+from compilediag.compare.gate.attribution import finding_of_break
+from compilediag.compare.keys import (
+    COUNTS,
+    BreakKey,
+    CauseKey,
+    FrameKey,
+    break_key,
+    cause_key,
+    frame_key,
+)
+from compilediag.diagnosis.ownership import ownership_of
+from compilediag.receipt.lane import lane_fields
+from compilediag.receipt.schema.compiles import CompileEvent, EventCause, GraphBreak
+from compilediag.receipt.schema.receipt import Receipt
+
+Scalar: TypeAlias = str | int | float | bool | None
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
+
+
+class Known(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One item of a baseline."""
+
+    unknown: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Its fields of newer versions."""
+
+
+class KnownCause(Known, frozen=True):
+    """A cause of recompiles that is allowed."""
+
+    key: CauseKey
+    count: Count = field(name="recompiles")
+    """In how many it had a part."""
+    reason: str | None = None
+    """Why it is allowed; None where nobody has given a reason."""
+
+
+class KnownBreak(Known, frozen=True):
+    """Graph-break sites that are allowed."""
+
+    key: BreakKey
+    count: Count = field(name="sites")
+    reason: str | None = None
+    """Why they are allowed; torch's own reason is in the key."""
+
+
+class KnownFrame(Known, frozen=True):
+    """A frame and how often it is compiled."""
+
+    key: FrameKey
+    count: Count = field(name="compiles")
+    recompiles: Count = 0
+    """Of these compiles; the others are first ones, of another epoch or process."""
+
+
+class KnownFallback(Known, frozen=True):
+    """A frame that torch runs eager, and that is allowed to."""
+
+    key: FrameKey
+    reason: str | None = None
+
+    @property
+    def count(self) -> int:
+        """A frame is there or not."""
+        return 1
+
+
+Allowed: TypeAlias = KnownCause | KnownBreak | KnownFallback
+"""What a baseline allows, with a reason."""
+
+
+class LaneBaseline(Struct, frozen=True):
+    """What one lane does: as a baseline allows it, or as a receipt shows it."""
+
+    name: str
+    fields: Mapping[str, Scalar]
+    """What must be equal to be judged by it: "precision", "numerics_flags.backend"..."""
+    counts: Mapping[str, int]
+    causes: tuple[KnownCause, ...] = ()
+    breaks: tuple[KnownBreak, ...] = ()
+    frames: tuple[KnownFrame, ...] = ()
+    fallbacks: tuple[KnownFallback, ...] = ()
+    recordings: int | None = None
+    """Of CUDA graphs; None where they were not measured or there was no device."""
+    torch: str | None = None
+    """The version it was recorded with, without its build; for information."""
+    unknown: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def allowed(self) -> tuple[Allowed, ...]:
+        """Causes, graph breaks and fallbacks."""
+        return (*self.causes, *self.breaks, *self.fallbacks)
+
+
+class FrameTotal(Struct, frozen=True):
+    """A frame of a receipt over all its compiles."""
+
+    file: str
+    """As the receipt has it."""
+    line: int
+    """First line of the function."""
+    compiles: int
+    ran_eager: bool
+    eager_reason: str | None
+
+
+FileFilter: TypeAlias = Callable[[str | None], bool]
+"""Whether what is at a file counts; what has no file always does."""
+
+
+class RunBaseline(Struct, frozen=True):
+    """A receipt in the form of a baseline, with the records behind each item."""
+
+    lane: LaneBaseline
+    causes: Mapping[CauseKey, Sequence[tuple[CompileEvent, EventCause]]]
+    breaks: Mapping[BreakKey, Sequence[GraphBreak]]
+    frames: Mapping[FrameKey, FrameTotal]
+    counts_file: FileFilter
+    own_code_only: bool = False
+
+
+def run_baseline(
+    receipt: Receipt, name: str | None = None, *, own_code_only: bool = False
+) -> RunBaseline:
+    """A receipt as a baseline, under another lane's name if one is given.
+
+    With `own_code_only` it holds what happened in the user's own files, or because of them; and
+    of the counts those that can be split by file.
+    """
+    counted = _file_filter(receipt, own_code_only=own_code_only)
+    causes, breaks = _causes(receipt, counted), _breaks(receipt, counted)
+    frames = _frames(receipt, counted)
+    again = Counter(
+        frame_key(event.frame) for event in receipt.compile.events if event.kind == "recompile"
+    )
+    lane = LaneBaseline(
+        name=name or receipt.header.lane.name,
+        fields=baseline_fields(receipt),
+        counts=_own_counts(receipt, counted, breaks)
+        if own_code_only
+        else {count: getattr(receipt.compile, count) for count in COUNTS},
+        causes=tuple(KnownCause(key, len(found)) for key, found in causes.items()),
+        breaks=tuple(KnownBreak(key, len(found)) for key, found in breaks.items()),
+        frames=tuple(KnownFrame(key, total.compiles, again[key]) for key, total in frames.items()),
+        fallbacks=tuple(KnownFallback(key) for key, total in frames.items() if total.ran_eager),
+        recordings=receipt.cudagraph.recordings if receipt.cudagraph is not None else None,
+        torch=torch_release(receipt),
+    )
+    return RunBaseline(lane, causes, breaks, frames, counted, own_code_only)
+
+
+def baseline_fields(receipt: Receipt) -> dict[str, Scalar]:
+    """What must be equal between a receipt and its baseline, beside the name; None: not known."""
+    fields = lane_fields(receipt)
+    del fields["name"]
+    return fields
+
+
+def torch_release(receipt: Receipt) -> str | None:
+    """torch's version without the build: "2.13.0" of "2.13.0+cpu"."""
+    version = receipt.environment.torch
+    return version.partition("+")[0] if version else None
+
+
+def is_own(file: str | None) -> bool:
+    """Whether a file as a baseline has it is the user's own; what has no file is too."""
+    if file is None:
+        return True
+    return not file.startswith(("site-packages/", "python/")) and ownership_of(file) == "user"
+
+
+def _file_filter(receipt: Receipt, *, own_code_only: bool) -> FileFilter:
+    """All files, or the user's own: as the receipt says where it does, else by their paths."""
+    if not own_code_only:
+        return lambda _: True
+    owners = {item.file: item.ownership for item in receipt.compile.breaks if item.ownership}
+    for finding in receipt.findings:
+        if finding.ownership is not None and finding.location is not None:
+            owners[finding.location.file] = finding.ownership
+
+    def is_own_file(file: str | None) -> bool:
+        return file is None or (owners.get(file) or ownership_of(file)) == "user"
+
+    return is_own_file
+
+
+def _causes(
+    receipt: Receipt, counted: FileFilter
+) -> dict[CauseKey, list[tuple[CompileEvent, EventCause]]]:
+    """Causes with the recompiles they had a part in, each recompile once."""
+    found: dict[CauseKey, list[tuple[CompileEvent, EventCause]]] = {}
+    for event in receipt.compile.events:
+        of_event: dict[CauseKey, EventCause] = {}
+        for cause in event.causes:
+            if counted(cause.file):
+                of_event.setdefault(cause_key(cause), cause)
+        for key, cause in of_event.items():
+            found.setdefault(key, []).append((event, cause))
+    return found
+
+
+def _breaks(receipt: Receipt, counted: FileFilter) -> dict[BreakKey, list[GraphBreak]]:
+    found: dict[BreakKey, list[GraphBreak]] = {}
+    for site in receipt.compile.breaks:
+        if counted(site.file) or _is_caused_by_user(receipt, site):
+            found.setdefault(break_key(site), []).append(site)
+    return found
+
+
+def _is_caused_by_user(receipt: Receipt, site: GraphBreak) -> bool:
+    """A break at a line of torch is the user's where the line to change is."""
+    finding = finding_of_break(receipt, site)
+    return finding is not None and finding.ownership == "user"
+
+
+def _frames(receipt: Receipt, counted: FileFilter) -> dict[FrameKey, FrameTotal]:
+    totals: dict[FrameKey, FrameTotal] = {}
+    for item in receipt.compile.frames_detail:
+        if not counted(item.frame.file):
+            continue
+        key = frame_key(item.frame)
+        known = totals.get(key)
+        totals[key] = FrameTotal(
+            file=item.frame.file,
+            line=item.frame.line,
+            compiles=item.compiles + (known.compiles if known else 0),
+            ran_eager=item.ran_eager or (known is not None and known.ran_eager),
+            eager_reason=item.eager_reason or (known.eager_reason if known else None),
+        )
+    return totals
+
+
+def _own_counts(
+    receipt: Receipt, counted: FileFilter, breaks: Mapping[BreakKey, Sequence[GraphBreak]]
+) -> dict[str, int]:
+    """The counts that can be split by file. A recompile is of the user's own code if the frame or
+    any of its causes is."""
+    frames = [item for item in receipt.compile.frames_detail if counted(item.frame.file)]
+    sites = {(site.file, site.line) for found in breaks.values() for site in found}
+    return {
+        "frames": len(frames),
+        "compiles": sum(item.compiles for item in frames),
+        "recompiles": sum(
+            item.kind == "recompile"
+            and (counted(item.frame.file) or any(c.file and counted(c.file) for c in item.causes))
+            for item in receipt.compile.events
+        ),
+        "graphs": sum(
+            bool(item.graph_ops) and counted(item.frame.file) for item in receipt.compile.events
+        ),
+        "graph_breaks": len(sites),
+        "eager_fallbacks": sum(item.ran_eager for item in frames),
+    }

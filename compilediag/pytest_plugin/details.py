@@ -1,0 +1,230 @@
+"""What a receipt has behind its counts, as lines of text: each cause, break, frame and compile.
+
+Text of the program under test goes through `views.text.clean`; only what is longer than a terminal
+can bear is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from compilediag.compare.gate.attribution import finding_of_frame
+from compilediag.compare.keys import CauseKey, cause_key, function_key
+from compilediag.diagnosis.codes import info
+from compilediag.receipt.build.compiles import cause_record, frame_name
+from compilediag.receipt.build.relative_paths import PathShortener
+from compilediag.receipt.schema.compiles import (
+    CompileEvent,
+    EventCause,
+    FindingRecord,
+    FrameDetail,
+    FrameName,
+    GraphBreak,
+    Place,
+)
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.watch import WatchResult
+from compilediag.views.format import seconds, steps
+from compilediag.views.text import clean
+
+_MAX_CHANGES = 8
+_VALUE_CHARS = 120
+_TEXT_CHARS = 2000
+_KINDS = {
+    "first": "compiled for the first time",
+    "recompile": "compiled again",
+    "limit": "the recompile limit was hit",
+    "failed": "could not be compiled",
+    "backward": "backward compiled",
+}
+
+
+def failed_recompiles(run: WatchResult) -> tuple[CompileEvent, ...]:
+    """Attempts to compile again that left no code, the one that hits the recompile limit included,
+    in the form of a receipt's events: a receipt lists only what ended with code."""
+    places, ids = PathShortener(run.timeline), run.diagnosis.finding_ids
+    return tuple(
+        CompileEvent(
+            compile_id=item.compile_id,
+            epoch=item.epoch,
+            frame=frame_name(item.frame, places),
+            step=item.step,
+            kind="recompile",
+            seconds=item.seconds,
+            graph_ops=None,
+            guards=None,
+            causes=tuple(
+                cause_record(found, ids, places) for found in run.diagnosis.causes.blamed(item)
+            ),
+            process=item.process,
+        )
+        for item in run.timeline.recompiles
+        if not item.produced
+    )
+
+
+def attempts(run: WatchResult) -> list[str]:
+    """Every attempt to compile, backward ones and those without code included."""
+    places = PathShortener(run.timeline)
+    return [
+        _attempt(
+            item.compile_id, item.kind, frame_name(item.frame, places), item.step, item.seconds
+        )
+        for item in run.timeline.compiles
+    ]
+
+
+def compiles(events: Iterable[CompileEvent]) -> list[str]:
+    """Every compile that ended with code."""
+    return [
+        _attempt(item.compile_id, item.kind, item.frame, item.step, item.seconds) for item in events
+    ]
+
+
+def _attempt(
+    compile_id: str, kind: str, frame: FrameName, step: int | None, cost_s: float | None
+) -> str:
+    what = f"{clean(compile_id, limit=40)} {_KINDS.get(kind, kind)}"
+    return f"{what} · {_at(frame)} · step {step} · {seconds(cost_s)}"
+
+
+class _Occurrence(NamedTuple):
+    """One cause in one recompile."""
+
+    event: CompileEvent
+    cause: EventCause
+
+
+def causes(
+    receipt: Receipt, events: Iterable[CompileEvent], only: tuple[str, str | None] | None = None
+) -> list[str]:
+    """Every cause of these recompiles with its variable, place, guard, writers and fix; or the one
+    of a rule and a variable `only`."""
+    groups: dict[tuple[CauseKey, str | None], list[_Occurrence]] = {}
+    for event in events:
+        for cause in event.causes:
+            if only is not None and only != (cause.rule, cause.variable):
+                continue
+            group = groups.setdefault((cause_key(cause), cause.kind), [])
+            group.append(_Occurrence(event, cause))
+    return [line for group in groups.values() for line in _cause(receipt, group)]
+
+
+def _cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
+    first = group[0].cause
+    rule = str(first.rule)
+    finding = _finding(receipt, next((o.cause.finding for o in group if o.cause.finding), None))
+    title = finding.title if finding is not None and finding.title else info(rule).sentence
+    pairs = dict.fromkeys((item.cause.expected, item.cause.actual) for item in group)
+    changes = [_change(*pair) for pair in pairs if None not in pair]
+    more = f" (+{len(changes) - _MAX_CHANGES} more)" if len(changes) > _MAX_CHANGES else ""
+    changed = ", ".join(changes[:_MAX_CHANGES]) + more
+    variable = clean(first.variable, limit=_VALUE_CHARS) or "the variable is not known"
+    events = {(o.event.process, o.event.epoch, o.event.compile_id): o.event for o in group}
+    ids = ", ".join(clean(event.compile_id, limit=40) for event in events.values())
+    when = steps([event.step for event in events.values() if event.step is not None])
+    cost = seconds(sum(event.seconds or 0.0 for event in events.values()))
+    word = "compile" if len(events) == 1 else "compiles"
+    guards = list(dict.fromkeys(item.cause.guard for item in group))
+    writers = {(w.function, w.file, w.line): w for item in group for w in item.cause.writers}
+    return [
+        f"{rule} {_text(title)}: {variable}  {changed}".rstrip(),
+        f"  {_line_to_change(group[0], finding)} · {when} · {cost} · {word} {ids}",
+        *(f"  guard: {_text(guard)}" for guard in guards[:_MAX_CHANGES]),
+        *(
+            f"  written by {clean(writer.function, limit=80)}, {_place(writer.file, writer.line)}"
+            for writer in writers.values()
+        ),
+        *(_fix(finding) or [f"  fix: see compilediag explain {rule}"]),
+    ]
+
+
+def _line_to_change(found: _Occurrence, finding: FindingRecord | None) -> str:
+    """The finding's; else the guard's, or the frame's where torch gave no line."""
+    event, cause = found
+    if finding is not None and finding.location is not None:
+        return _at(finding.location)
+    if cause.file is not None:
+        return _place(cause.file, cause.line or 0, cause.function or "")
+    return _at(event.frame)
+
+
+def breaks(receipt: Receipt, sites: Iterable[GraphBreak]) -> list[str]:
+    """Every graph break with its place, torch's reason and the fix."""
+    lines: list[str] = []
+    for site in sites:
+        finding = _finding(receipt, site.finding)
+        if finding is not None and not finding.rule.startswith("CD2"):
+            finding = None
+        title = finding.title if finding is not None and finding.title else site.reason
+        code = "graph break" if finding is None else finding.rule
+        where = _place(site.file, site.line, site.function)
+        lines += [f"{code} {_text(title)}", f"  {where}", *_fix(finding)]
+    return lines
+
+
+def eager(receipt: Receipt, frames: Iterable[FrameDetail]) -> list[str]:
+    """Every frame that ran without compiled code, and why."""
+    lines: list[str] = []
+    for frame in frames:
+        file, line, function = frame.frame.file, frame.frame.line, frame.frame.function
+        finding = finding_of_frame(receipt, file, line, function_key(function))
+        reason = (frame.eager_reason or "torch gave no reason").strip().splitlines()[0]
+        code = "CD904" if finding is None else finding.rule
+        lines += [
+            f"{code} {_name(frame.frame)} ran eager: {_text(reason)}",
+            f"  {_at(frame.frame)}",
+            *_fix(finding),
+        ]
+    return lines
+
+
+def frames(details: Iterable[FrameDetail]) -> list[str]:
+    """Every frame with how often it was compiled."""
+    return [
+        f"{_name(item.frame)}: compiled {_times(item.compiles)} · {_at(item.frame)}"
+        for item in details
+    ]
+
+
+def _finding(receipt: Receipt, finding_id: str | None) -> FindingRecord | None:
+    return next((item for item in receipt.findings if item.id == finding_id), None)
+
+
+def _fix(finding: FindingRecord | None) -> list[str]:
+    if finding is None:
+        return []
+    note = [f"  note: {_text(finding.fix.caveat)}"] if finding.fix.caveat else []
+    return [f"  fix: {_text(finding.fix.summary)}", *note]
+
+
+def _name(frame: FrameName) -> str:
+    return clean(frame.function, limit=80) or "a frame"
+
+
+def _at(where: FrameName | Place) -> str:
+    return _place(where.file, where.line, where.function)
+
+
+def _place(file: str, line: int, function: str = "") -> str:
+    """`model.py:7 in forward`."""
+    shown = clean(file, limit=400) or "could not determine where"
+    return (
+        shown
+        + (f":{line}" if line else "")
+        + (f" in {clean(function, limit=80)}" if function else "")
+    )
+
+
+def _text(text: str) -> str:
+    return clean(text, limit=_TEXT_CHARS)
+
+
+def _change(expected: str | None, actual: str | None) -> str:
+    before, after = (clean(value, limit=_VALUE_CHARS) for value in (expected, actual))
+    return f"{before} → {after}"
+
+
+def _times(number: int) -> str:
+    return {0: "never", 1: "once", 2: "twice"}.get(number, f"{number} times")

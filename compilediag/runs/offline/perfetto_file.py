@@ -1,0 +1,162 @@
+"""`show --perfetto FILE`: the timeline of a run for a trace viewer, from its journals."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from compilediag.compare.gate.baseline_file import write_whole
+from compilediag.errors import OutputUnwritable, UsageError
+from compilediag.readers.journal import Journal, read_run
+from compilediag.readers.storage import open_regular
+from compilediag.receipt.redact import Redactor, secret_values
+from compilediag.timeline.fold import fold
+from compilediag.views.perfetto import render_perfetto
+from compilediag.views.perfetto_foreign import foreign_events
+from compilediag.views.perfetto_tracks import tracks_of
+
+if TYPE_CHECKING:
+    from compilediag.receipt.schema.receipt import Receipt
+
+TIMELINE_ROLE = "tlparse_timeline"
+"""Of artifacts: torch's own timeline, as tlparse writes it."""
+MAX_BYTES = 512 << 20
+"""A larger timeline of torch's is left out: viewers do not open it either."""
+PRODUCER = "compilediag show --perfetto"
+_HEAD_BYTES = 4096
+
+
+def write_perfetto(receipt: Receipt, receipt_path: str, file: str) -> list[str]:
+    """Writes the timeline and returns sentences about it.
+
+    Raises:
+        UsageError: the run has no journals, or `file` holds something else.
+        OutputUnwritable: `file` cannot be written; an older one is left as it was.
+    """
+    check_file(file)
+    folder = os.path.dirname(receipt_path)
+    journals = read_run(folder)
+    if not any(journal.events for journal in journals):
+        raise UsageError(
+            f"{folder or '.'} has no journals: a timeline needs the times in them, which a receipt "
+            "alone does not hold; name the folder of the run"
+        )
+    events = [journal.events for journal in journals]
+    processes = tracks_of(receipt, fold(events), events)
+    starts_ns = [_start_ns(journal) for journal in journals]
+    known = [value for value in starts_ns if value is not None]
+    first_ns = min(known, default=0)
+    redactor = Redactor(secret_values((), os.environ))
+    foreign, notes = _foreign(
+        receipt, folder, len(processes), first_ns if known else None, redactor
+    )
+    about = {
+        "producer": PRODUCER,
+        "receipt_id": receipt.receipt_id,
+        "begins_at_unix_ns": first_ns if known else None,
+        "clocks": "processes are put side by side by the wall clock at their start",
+    }
+    origins = [first_ns if value is None else value for value in starts_ns]
+    text = render_perfetto(
+        processes, [value - first_ns for value in origins], about, redactor, foreign
+    )
+    write_whole(file, text)
+    if None in starts_ns:
+        notes.append("a process whose start is not known is drawn from the start of the run")
+    return [*_losses(journals), *notes]
+
+
+def check_file(file: str) -> None:
+    """An older timeline of ours is replaced; anything else there stays.
+
+    Raises:
+        UsageError: something else is there.
+        OutputUnwritable: the folder is not there, or the file cannot be read.
+    """
+    folder = os.path.dirname(os.path.abspath(file))
+    if not os.path.isdir(folder):
+        raise OutputUnwritable(f"there is no folder {folder}: make it, or name another file")
+    if not os.path.lexists(file):
+        return
+    if not os.path.isfile(file):
+        raise UsageError(f"{file} is no plain file: name another one")
+    try:
+        with open(file, "rb") as stream:
+            head = stream.read(_HEAD_BYTES)
+    except OSError as error:
+        raise OutputUnwritable(f"{file} cannot be read: {error.strerror or error}") from error
+    if head and PRODUCER.encode() not in head:
+        raise UsageError(
+            f"{file} exists and was not written by compilediag: it stays as it is; name another "
+            "file, or remove it"
+        )
+
+
+def _foreign(
+    receipt: Receipt, folder: str, processes: int, first_ns: int | None, redactor: Redactor
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """torch's own events of every tlparse report that the receipt links."""
+    events: list[dict[str, Any]] = []
+    notes: list[str] = []
+    linked = [item.uri for item in receipt.artifacts if item.role == TIMELINE_ROLE]
+    for index, uri in enumerate(linked):
+        if first_ns is None:
+            notes.append(f"{uri} is left out: no process recorded when it began")
+            continue
+        raw = _decoded(folder, uri)
+        if raw is None:
+            notes.append(f"{uri} is left out: it is gone, too large, or no JSON")
+            continue
+        name = f"torch's own timeline (tlparse) {index + 1}"
+        made = foreign_events(raw, processes + 1 + index, name, first_ns, redactor)
+        events += made.events
+        if made.left_out:
+            notes.append(f"{made.left_out} entries of {uri} are no events and are left out")
+    return events, notes
+
+
+def _decoded(folder: str, uri: str) -> object:
+    """A linked file of the run, never one outside of its folder; None where it cannot be read."""
+    parts = uri.split("/")
+    if uri.startswith("/") or ".." in parts or "\0" in uri:
+        return None
+    path = os.path.join(folder, *parts)
+    inside = os.path.realpath(folder) + os.sep
+    if not os.path.realpath(path).startswith(inside):
+        return None
+    stream = open_regular(path)
+    if stream is None:
+        return None
+    with stream:
+        if os.fstat(stream.fileno()).st_size > MAX_BYTES:
+            return None
+        try:
+            return msgspec.json.decode(stream.read())
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+
+
+def _start_ns(journal: Journal) -> int | None:
+    """Nanoseconds since the epoch at which the clock of a process read 0."""
+    from datetime import datetime, timezone
+
+    started = journal.started
+    if started is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(started.started_utc.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    whole_us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    # The start of a fork is on the clock of its parent.
+    return whole_us * 1000 - round(started.t * 1e9)
+
+
+def _losses(journals: tuple[Journal, ...]) -> list[str]:
+    lost = sum(sum(journal.lost.values()) for journal in journals)
+    if not lost:
+        return []
+    return [f"{lost} records of the journals are lost and missing in the timeline"]

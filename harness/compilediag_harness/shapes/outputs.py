@@ -1,0 +1,183 @@
+"""What a callable returns at any size: which dimensions follow which axis, found once by running at
+two sizes and never guessed, or given by the user. By them padding is cut off and parts are joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from compilediag_harness.shapes.dims import AxisDims, Dims, Sizes, closest, row_dim_of
+from compilediag_harness.shapes.shape_errors import ShapeUnusable
+from compilediag_harness.shapes.trees import Structure, flatten, paths_of, rebuilt
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What a callable returns, whatever the sizes."""
+
+    structure: Structure
+    paths: tuple[str, ...]
+    dims: tuple[AxisDims, ...]
+    """For each leaf; () for one that follows no axis."""
+    template: Any
+    """An output of one of the sizes, its tensors without rows and without storage to speak of."""
+
+    def name_of(self, index: int) -> str:
+        """The output in a message."""
+        return _name(self.paths[index])
+
+    def cut(
+        self,
+        leaves: Sequence[Any],
+        sizes: Sizes,
+        bucket: Sizes,
+        must_copy: Callable[[Any], bool],
+    ) -> list[Any]:
+        """The leaves without padding, copied where `must_copy`."""
+        result: list[Any] = []
+        for index, (leaf, dims) in enumerate(zip(leaves, self.dims, strict=True)):
+            kept = leaf
+            for axis, dim in dims:
+                if dim >= kept.dim() or kept.shape[dim] != bucket[axis]:
+                    raise ShapeUnusable(
+                        f"{self.name_of(index)} has the shape {list(leaf.shape)}, not "
+                        f"{bucket[axis]} in dimension {dim} as at other sizes: padding cannot be "
+                        "cut off"
+                    )
+                if sizes[axis] != bucket[axis]:
+                    kept = kept.narrow(dim, 0, sizes[axis])
+            result.append(kept.clone() if must_copy(leaf) else kept)
+        return result
+
+    def joined(self, torch: Any, parts: Sequence[Sequence[Any]]) -> list[Any]:
+        """The leaves of the parts of a split batch put together along the first axis."""
+        result: list[Any] = []
+        for index, column in enumerate(zip(*parts, strict=True)):
+            row_dim = row_dim_of(self.dims[index])
+            if row_dim is not None:
+                result.append(torch.cat(column, row_dim))
+            elif isinstance(column[0], torch.Tensor) or any(item != column[0] for item in column):
+                raise ShapeUnusable(
+                    f"{self.name_of(index)} has no rows, so its {len(column)} values of a split "
+                    "batch are not one: return it row by row and reduce it outside, add a larger "
+                    'bucket, or set overflow="error"'
+                )
+            else:
+                result.append(column[0])
+        return result
+
+    def without_rows(self, sizes: Sizes, tensor: type, *, grad: bool) -> Any:
+        """The outputs for an empty batch: each with no rows."""
+        leaves: list[Any] = []
+        flatten(self.template, leaves)
+        for index, (leaf, dims) in enumerate(zip(leaves, self.dims, strict=True)):
+            if not isinstance(leaf, tensor):
+                continue
+            if row_dim_of(dims) is None:
+                raise ShapeUnusable(
+                    f"{self.name_of(index)} has no rows, so an empty batch has no value for it: "
+                    "skip empty batches"
+                )
+            shape = list(leaf.shape)
+            for axis, dim in dims:
+                shape[dim] = sizes[axis]
+            empty = leaf.new_empty(shape)
+            leaves[index] = empty.requires_grad_() if grad and leaf.requires_grad else empty
+        return rebuilt(self.template, iter(leaves))
+
+
+def infer_outputs(
+    run: Callable[[Sizes], Any], axes: Sequence[str], base: Sizes, other: Sizes, tensor: type
+) -> Outputs:
+    """Runs at `base`, and once for each axis with `other`'s size of it, and compares the shapes."""
+    first = run(base)
+    leaves: list[Any] = []
+    structure = flatten(first, leaves)
+    paths = paths_of(structure)
+    dims: list[list[tuple[int, int]]] = [[] for _ in leaves]
+    for axis, name in enumerate(axes):
+        sizes = tuple(other[i] if i == axis else size for i, size in enumerate(base))
+        changed: list[Any] = []
+        if flatten(run(sizes), changed) != structure:
+            raise ShapeUnusable(
+                f"the outputs have another structure at {name}={sizes[axis]} than at "
+                f"{base[axis]}: return the same containers at every size"
+            )
+        for index, pair in enumerate(zip(leaves, changed, strict=True)):
+            found = _following(paths[index], pair, name, (base[axis], sizes[axis]), tensor)
+            dims[index].extend((axis, dim) for dim in found)
+    return _outputs(first, structure, leaves, dims, tensor)
+
+
+def given_outputs(dims: Dims, axes: Sequence[str], outputs: Any, tensor: type) -> Outputs:
+    """As the user gives them, checked against the outputs of one call."""
+    leaves: list[Any] = []
+    structure = flatten(outputs, leaves)
+    found: list[list[tuple[int, int]]] = []
+    for path, leaf in zip(paths_of(structure), leaves, strict=True):
+        found.append([])
+        named = dims.paths.get(closest(dims.paths, path) or "", {})
+        for axis, dim in named.items() if isinstance(leaf, tensor) else ():
+            if axis not in axes or not -leaf.dim() <= dim < leaf.dim():
+                raise ShapeUnusable(
+                    f"out_dims gives {_name(path)} the dimension {dim} for {axis!r}, but its "
+                    f"shape is {list(leaf.shape)} and the axes are {', '.join(axes)}"
+                )
+            found[-1].append((list(axes).index(axis), dim % leaf.dim()))
+    return _outputs(outputs, structure, leaves, found, tensor)
+
+
+def _outputs(
+    value: Any,
+    structure: Structure,
+    leaves: Sequence[Any],
+    dims: Sequence[Sequence[tuple[int, int]]],
+    tensor: type,
+) -> Outputs:
+    template = rebuilt(value, _emptied(leaves, dims, tensor))
+    return Outputs(structure, tuple(paths_of(structure)), tuple(map(tuple, dims)), template)
+
+
+def _following(
+    path: str, outputs: tuple[Any, Any], axis: str, sizes: tuple[int, int], tensor: type
+) -> Iterator[int]:
+    """The dimensions in which one output at two sizes of an axis is of those sizes."""
+    one, two = outputs
+    if not isinstance(one, tensor) or not isinstance(two, tensor):
+        if isinstance(one, (int, float, str)) and one != two:
+            raise ShapeUnusable(
+                f"{_name(path)} is {one!r} at {axis}={sizes[0]} and {two!r} at {sizes[1]}: return "
+                "it as a tensor with one entry a row, or not at all"
+            )
+        return
+    shapes: Any = zip_longest(one.shape, two.shape)  # pyright: ignore[reportUnknownMemberType]
+    for dim, pair in enumerate(shapes):
+        if pair[0] == pair[1]:
+            continue
+        if pair != sizes:
+            raise ShapeUnusable(
+                f"{_name(path)} has the shape {list(one.shape)} at {axis}={sizes[0]} and "
+                f"{list(two.shape)} at {sizes[1]}: padding cannot be cut off where a dimension is "
+                "not of that size; return one entry a row"
+            )
+        yield dim
+
+
+def _name(path: str) -> str:
+    return f"output {path!r}" if path else "the output"
+
+
+def _emptied(
+    leaves: Sequence[Any], dims: Sequence[Sequence[tuple[int, int]]], tensor: type
+) -> Iterator[Any]:
+    for leaf, its in zip(leaves, dims, strict=True):
+        if not isinstance(leaf, tensor):
+            yield leaf
+            continue
+        small: Any = leaf.detach()
+        for _, dim in its:
+            small = small.narrow(dim, 0, 0)
+        yield small.clone().requires_grad_(bool(leaf.requires_grad))

@@ -1,0 +1,97 @@
+"""What makes a class an event, and how one becomes a line of JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from compilediag_harness.wire.quoted import clip
+
+KINDS: dict[str, type[Event]] = {}
+"""Every event by its name, the `k` of its line."""
+
+_TEXT_LIMIT, _ITEM_LIMIT = 512, 64
+"""Characters of a text and items of a list in a shortened line."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Event:
+    """What happened in one process."""
+
+    t: float
+    """In seconds since the process attached, on the monotonic clock."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StepEvent(Event):
+    """What happened in a step."""
+
+    step: int
+    """The step in progress, 0 for the first."""
+
+
+AnyEvent = TypeVar("AnyEvent", bound=Event)
+
+
+def __dataclass_transform__(  # noqa: N807 - PEP 681's spelling for Pythons before 3.11
+    *, frozen_default: bool, field_descriptors: tuple[Any, ...]
+) -> Callable[[Any], Any]:
+    """Type checkers read a class below the decorated decorator as a dataclass."""
+    return lambda decorator: decorator
+
+
+@__dataclass_transform__(frozen_default=True, field_descriptors=(dataclasses.field,))
+def event(cls: type[AnyEvent]) -> type[AnyEvent]:
+    """Registers a kind of event, as a frozen dataclass with slots. Its fields are the keys of its
+    line, in their order; a field that is added later has a default, for older journals."""
+    kind = KINDS[cls.__name__] = dataclasses.dataclass(frozen=True, slots=True)(cls)
+    return kind
+
+
+@functools.cache
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(item.name for item in dataclasses.fields(kind))
+
+
+def _by_field(value: Any) -> Any:
+    """What has no type of JSON: a dataclass by field, of anything else its text."""
+    if not dataclasses.is_dataclass(value):
+        return str(value)
+    return {name: getattr(value, name) for name in _field_names(type(value))}
+
+
+# A float that is not finite is written as Python spells it, and read as null:
+# `allow_nan=False` would lose the record.
+_encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=_by_field)
+
+
+def encode(event: Event, *, shortened: bool = False) -> bytes:
+    """One JSON object without a newline: `k` is the kind, the rest the event's fields.
+    `shortened`: with long texts and long lists cut."""
+    record = {"k": type(event).__name__, **_by_field(event)}
+    if shortened:
+        record = plain(record, clip_to=_TEXT_LIMIT, items=_ITEM_LIMIT)
+        if record.get("problem", "") is None:
+            record["problem"] = "the record was over 1 MiB; its texts and lists were cut"
+    try:
+        text = _encoder.encode(record)
+    except (TypeError, ValueError):  # a key that is no text
+        text = _encoder.encode(plain(record))
+    return text.encode("utf-8", "backslashreplace")
+
+
+def plain(value: Any, *, clip_to: int | None = None, items: int | None = None) -> Any:
+    """A value of the types of JSON, its keys texts, optionally with long texts and lists cut."""
+    if isinstance(value, str):
+        return value if clip_to is None else clip(value, clip_to)
+    if value is None or isinstance(value, (int, float)):
+        return value
+    cut = functools.partial(plain, clip_to=clip_to, items=items)
+    if isinstance(value, (tuple, list)):
+        return [cut(item) for item in value[:items]]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, dict):
+        return {str(key): cut(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return cut(_by_field(value))

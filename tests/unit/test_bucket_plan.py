@@ -1,0 +1,380 @@
+"""`compilediag plan`: from the sizes of a receipt to buckets, a picture and code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gate_receipts import receipt
+from timelines import FILE, attempt, false_guard, recompile, timeline
+
+from compilediag import cli
+from compilediag.diagnosis.rules.recompile_fixes import RULES
+from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, histogram
+from compilediag.receipt.build.invocations import MAX_SIZES, invocations_section
+from compilediag.receipt.build.relative_paths import PathShortener
+from compilediag.receipt.file import write_receipt
+from compilediag.receipt.schema.invocations import VaryingSizesRecord
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection, SizeRecord
+from compilediag.timeline.invocations import Invocations, ShapeCount
+from compilediag.views.plan import render_plan
+from compilediag.views.style import RenderOptions
+from compilediag_harness.wire import Location
+
+SCORE = Location(FILE, 10, "score")
+SIZES = {5: 30, 7: 10, 8: 2, 30: 4, 32: 1}
+
+
+def called(
+    shapes: Mapping[str | None, int],
+    tensors: tuple[str, ...] = (),
+    function: Location = SCORE,
+    padded: int = 0,
+) -> Invocations:
+    """A callable that was called with these shapes."""
+    counted = tuple(ShapeCount(text, count, None, None) for text, count in shapes.items())
+    calls = sum(shapes.values())
+    return Invocations(0, function, calls, counted, (), (), tensors=tensors, padded=padded)
+
+
+def batches(sizes: Mapping[int, int] = SIZES) -> Invocations:
+    """A function of observations and a mask that have as many rows."""
+    shapes: dict[str | None, int] = {
+        f"[{size}, 4], mask=[{size}]": count for size, count in sizes.items()
+    }
+    return called(shapes, ("obs", "mask"))
+
+
+def receipt_with(*invocations: Invocations) -> Receipt:
+    """A receipt that holds the ledger of these calls."""
+    from msgspec.structs import replace
+
+    seen = timeline([attempt()], invocations=invocations)
+    return replace(receipt(), invocations=invocations_section(seen, PathShortener(seen)))
+
+
+# --- planning ---
+
+
+def test_the_ledger_gives_sizes_counts_and_names() -> None:
+    """Two buckets for sizes around 6 and 31, compared with the rules of thumb over these calls."""
+    (found,) = bucket_plans(receipt_with(batches()), PlanLimits(graphs=2))
+    assert found.counts == SIZES
+    assert found.varying.dims == (("obs:0", "mask:0"),)
+    assert found.counted
+    assert found.buckets is not None
+    assert (found.buckets.buckets, found.buckets.calls) == ((8, 32), (42, 5))
+    rows = sum(size * count for size, count in SIZES.items())
+    assert {row.name: (row.graphs, round(row.waste * rows)) for row in found.alternatives} == {
+        "planned": (2, 8 * 42 + 32 * 5 - rows),
+        "one size": (1, 32 * 47 - rows),
+        "powers of two": (2, 8 * 42 + 32 * 5 - rows),
+        "multiples of 8": (2, 8 * 42 + 32 * 5 - rows),
+    }
+
+
+def test_limits_reach_the_planner() -> None:
+    """Multiples, the cap and the price of a graph change the plan as they should."""
+    seen = receipt_with(batches())
+
+    def chosen(**limits: Any) -> tuple[int, ...]:
+        (found,) = bucket_plans(seen, PlanLimits(**limits))
+        assert found.buckets is not None
+        return found.buckets.buckets
+
+    assert chosen(graphs=8) == (5, 7, 8, 30, 32)
+    assert chosen(graphs=8, multiple=6) == (6, 12, 30, 36)
+    assert max(chosen(graphs=8, cap=16)) <= 16
+    assert chosen(graphs=8, per_graph=100.0) == (8, 32)
+
+
+def test_most_called_first() -> None:
+    """A callable whose sizes never change has no plan; the others stand by their calls."""
+    rare = called({"[3]": 1, "[4]": 1}, ("x",), Location(FILE, 50, "rare"))
+    fixed = called({"[8]": 900}, ("x",), Location(FILE, 60, "fixed"))
+    found = bucket_plans(receipt_with(rare, fixed, batches()), PlanLimits())
+    assert [item.name for item in found] == ["score", "rare"]
+
+
+def test_two_sizes_make_a_grid_and_three_no_plan() -> None:
+    """A graph for each combination of three sizes would be too many: nothing is proposed."""
+    pairs = called({"[2, 7]": 9, "[2, 9]": 1, "[4, 7]": 2, "[4, 9]": 5}, ("ids",))
+    (found,) = bucket_plans(receipt_with(pairs), PlanLimits(graphs=4))
+    assert found.grid is not None
+    assert (found.grid.first, found.grid.second, found.grid.graphs) == ((2, 4), (7, 9), 4)
+    three = called({"[1, 2, 3]": 1, "[2, 2, 9]": 1, "[2, 5, 3]": 1}, ("ids",))
+    (found,) = bucket_plans(receipt_with(three), PlanLimits())
+    assert (found.buckets, found.grid, found.alternatives) == (None, None, ())
+
+
+def test_recompiles_tell_sizes_where_no_call_was_counted() -> None:
+    """Without a ledger the sizes that recompiles met are planned for, and marked as uncounted."""
+    compiles = [attempt("0/0", where=SCORE)]
+    for number, size in enumerate((16, 5), 1):
+        guard = false_guard(
+            "L['x']",
+            f"tensor 'x' size mismatch at index 0. expected 8, actual {size}",
+            leaf="TENSOR_MATCH",
+            expected="[8, 4]",
+            actual=f"[{size}, 4]",
+        )
+        cause = recompile(f"0/{number}", where=SCORE, guards=[guard])
+        compiles.append(attempt(f"0/{number}", kind="recompile", cause=cause, where=SCORE))
+    (found,) = bucket_plans(receipt(*compiles), PlanLimits())
+    assert (found.name, found.counted, found.counts) == ("score", False, {5: 1, 8: 1, 16: 1})
+    assert found.varying.dims == (("x:0",),)
+
+
+def test_the_receipt_keeps_what_a_plan_needs() -> None:
+    """More shapes than are shown are kept as sizes; of more than that, the calls are counted."""
+    many = batches(dict.fromkeys(range(1, MAX_SIZES + 4), 2))
+    (item,) = receipt_with(many).invocations
+    assert item.varying is not None
+    assert len(item.varying.sizes) == MAX_SIZES
+    assert item.varying.other_calls == 3 * 2
+    assert len(item.shapes) < 20
+
+
+# --- what pads already ---
+
+
+def padding(record: FixedShapeRecord, *invocations: Invocations) -> Receipt:
+    """A receipt with one `FixedShape`, and the ledger of calls."""
+    from msgspec.structs import replace
+
+    return replace(receipt_with(*invocations), shapes=ShapesSection(fixed=(record,)))
+
+
+def fixed_shape(
+    asked: Mapping[tuple[int, ...], int],
+    buckets: tuple[tuple[int, ...], ...] = ((64, 512),),
+    axes: tuple[str, ...] = ("rows",),
+    waste: float = 3.0,
+) -> FixedShapeRecord:
+    """A `FixedShape` of the tensor `obs` that was given such batches."""
+    return FixedShapeRecord(
+        name="score",
+        file=FILE,
+        line=10,
+        axes=axes,
+        buckets=buckets,
+        sizes=(SizeRecord(run=tuple(its[0] for its in buckets), calls=4, elements=80),),
+        padding_waste_fraction=waste,
+        warmed=True,
+        asked=VaryingSizesRecord(
+            dims=tuple((f"obs:{dim}",) for dim in range(len(axes))),
+            sizes=tuple(sorted(asked)),
+            counts=tuple(asked[its] for its in sorted(asked)),
+        ),
+    )
+
+
+def test_what_pads_already_is_planned_by_what_it_was_given() -> None:
+    """The ledger of the compiled function has the padded sizes only: nothing is planned of them.
+    The comparison has the padding that was measured, and the code names what to write instead."""
+    asked = {(size,): number for size, number in SIZES.items()}
+    calls = called({"[64, 4]": 40, "[512, 4]": 7}, ("obs",), padded=47)
+    (found,) = bucket_plans(padding(fixed_shape(asked), calls), PlanLimits(graphs=2))
+    assert (found.counts, found.fixed is not None) == (SIZES, True)
+    assert [row.name for row in found.alternatives[:2]] == ["planned", "as it ran"]
+    assert found.alternatives[1][1:] == (1, 3.0)
+    drawn = render_plan((found,), RenderOptions(width=100))
+    assert "FixedShape(score, ...) pads to [64, 512] now; write instead" in drawn
+    assert drawn.rstrip().endswith("buckets=[8, 32]")
+    assert "cd.FixedShape" not in drawn
+    as_planned = fixed_shape(asked, buckets=((8, 32),))
+    drawn = render_plan(
+        bucket_plans(padding(as_planned, calls), PlanLimits(graphs=2)), RenderOptions(width=100)
+    )
+    assert drawn.rstrip().endswith("pads to [8, 32] now: as planned")
+
+
+def test_two_axes_keep_their_names() -> None:
+    """A FixedShape of two axes is planned as a grid, with the names that it was given."""
+    asked = {(2, 7): 9, (2, 9): 1, (4, 7): 2, (4, 9): 5, (3, 0): 1}
+    record = fixed_shape(asked, ((8,), (16,)), ("B", "T"))
+    drawn = render_plan(
+        bucket_plans(padding(record), PlanLimits(graphs=4)), RenderOptions(width=100)
+    )
+    assert '{"B": [8], "T": [16]} now; write instead' in drawn
+    assert drawn.rstrip().endswith('buckets={"B": [2, 4], "T": [7, 9]}')
+
+
+def test_calls_from_both_sides_are_said() -> None:
+    """A function that is called with and without padding: which sizes were needed is not known."""
+    calls = called({"[64, 4]": 4, "[5, 4]": 3}, ("obs",), padded=4)
+    (found,) = bucket_plans(receipt_with(calls), PlanLimits())
+    assert found.padded_calls == 4
+    drawn = render_plan((found,), RenderOptions(width=200))
+    assert "4 calls of these came from a FixedShape, at sizes that it had padded to" in drawn
+
+
+def test_nothing_is_planned_of_a_fixed_shape_that_was_only_warmed_up() -> None:
+    """The sizes of its recompiles are its buckets: they are no sizes that anybody needs."""
+    from msgspec.structs import replace
+
+    record = replace(fixed_shape({}), asked=None)
+    assert bucket_plans(padding(record), PlanLimits()) == ()
+
+
+# --- the finding ---
+
+
+def found_by_rule(sizes: Mapping[int, int], recompiles: int) -> Any:
+    """CD105 of a function that was compiled again so often, with its ledger."""
+    compiles = [attempt("0/0", where=SCORE)]
+    for number in range(1, recompiles + 1):
+        guard = false_guard(
+            "L['obs']",
+            "tensor 'obs' size mismatch at index 0. expected 5, actual 7",
+            leaf="TENSOR_MATCH",
+            expected="[5, 4]",
+            actual="[7, 4]",
+        )
+        cause = recompile(f"0/{number}", where=SCORE, guards=[guard])
+        compiles.append(attempt(f"0/{number}", kind="recompile", cause=cause, where=SCORE))
+    run = timeline(compiles, invocations=(batches(sizes),))
+    (found,) = (finding for rule in RULES for finding in rule(run))
+    return found
+
+
+def test_the_finding_names_sizes_calls_and_buckets() -> None:
+    """A size compiled more than once is listed with what was called, how often, and the fewest
+    buckets that pad little."""
+    found = found_by_rule(SIZES, 4)
+    assert found.evidence["sizes"] == [5, 7, 30, 8, 32]
+    assert found.evidence["calls"] == [30, 10, 4, 2, 1]
+    assert found.evidence["buckets"] == [5, 8, 32]
+    assert found.fix.summary.endswith("or pad to 5, 8, 32 (5% padding): compilediag plan")
+
+
+def test_one_recompile_needs_no_plan() -> None:
+    """The default of torch: one recompile, then dynamic. The sizes are listed, buckets are not."""
+    found = found_by_rule(SIZES, 1)
+    assert found.evidence["distinct_sizes"] == 5
+    assert "buckets" not in found.evidence
+    assert "compilediag plan" not in found.fix.summary
+
+
+# --- the picture ---
+
+
+def test_ranges_lie_between_the_edges() -> None:
+    """Every size is in one range, of its bucket; a batch above all buckets stands apart."""
+    found = histogram({0: 9, 1: 2, 5: 30, 7: 10, 8: 2, 30: 4, 32: 1, 70: 3}, [8, 32], 8)
+    assert [section.bucket for section in found.sections] == [8, 32]
+    assert [tuple(item) for item in found.sections[0].ranges] == [
+        (1, 2, 2),
+        (3, 4, 0),
+        (5, 6, 30),
+        (7, 8, 12),
+    ]
+    assert [tuple(item) for item in found.sections[1].ranges] == [
+        (30, 30, 4),
+        (31, 31, 0),
+        (32, 32, 1),
+    ]
+    assert found.sections[1].waste == pytest.approx(160 / 152 - 1)
+    assert found.split is not None
+    assert tuple(found.split) == (70, 70, 3)
+
+
+def test_the_screen() -> None:
+    """Ranges with bars, an edge under each bucket, the comparison, and code to copy."""
+    drawn = render_plan(
+        bucket_plans(receipt_with(batches()), PlanLimits(graphs=2)), RenderOptions(width=60)
+    )
+    lines = drawn.splitlines()
+    assert lines[0].endswith("47 calls · 5 sizes")
+    assert lines[1] == "  changes: dim 0 of obs = dim 0 of mask"
+    assert [line for line in lines if "padding" in line and "┴" in line] == [
+        "  ───┴─ 8 ──── 42 calls, 42 % padding",
+        "  ───┴─ 32 ──── 5 calls, 5 % padding",
+    ]
+    bars = {line.split("│")[0].strip(): line.count("█") for line in lines if "│" in line}
+    assert bars["5"] == max(bars.values())
+    assert 0 < bars["32"] < bars["30"] < bars["7"]
+    code = '  score = cd.FixedShape(score, dims={"obs": 0, "mask": 0}, buckets=[8, 32])'
+    assert code in lines
+    assert all(
+        len(line) <= 60 for line in lines if "FixedShape" not in line and "warmup" not in line
+    )
+
+
+def test_calls_that_were_not_seen_are_said() -> None:
+    """Where not every call was looked at, or shapes were not distinguished, the plan says so."""
+    seen = receipt_with(called({"[2]": 3, "[4]": 1, None: 6}, ("x",)))
+    (found,) = bucket_plans(seen, PlanLimits())
+    drawn = render_plan((found._replace(complete=False),), RenderOptions(width=200))
+    assert "6 calls had sizes that are not known" in drawn
+    assert "COMPILEDIAG_EVERY_STEP=1 looks at all" in drawn
+    assert "COMPILEDIAG_EVERY_STEP" not in render_plan((found,), RenderOptions(width=200))
+
+
+def test_the_code_of_a_grid_names_both_sizes() -> None:
+    """Two sizes of one tensor have a name each, and a list of buckets each."""
+    pairs = called(
+        {"[2, 7]": 9, "[2, 9]": 1, "[4, 7]": 2}, ("ids",), Location(FILE, 3, "Net.forward")
+    )
+    drawn = render_plan(
+        bucket_plans(receipt_with(pairs), PlanLimits(graphs=4)), RenderOptions(width=100)
+    )
+    assert (
+        'net = cd.FixedShape(net, dims={"ids": {"rows": 0, "length": 1}}, '
+        'buckets={"rows": [2, 4], "length": [7, 9]})'
+    ) in drawn
+
+
+def test_what_cannot_be_planned_is_said() -> None:
+    """No sizes, three sizes, a size that one tensor has twice: a sentence, and no code."""
+    assert "holds no sizes that change" in render_plan((), RenderOptions())
+    three = called({"[1, 2, 3]": 1, "[2, 2, 9]": 1, "[2, 5, 3]": 1}, ("ids",))
+    twice = called({"[4, 4]": 1, "[5, 5]": 1}, ("mask",), Location(FILE, 3, "f"))
+    drawn = render_plan(bucket_plans(receipt_with(three, twice), PlanLimits()), RenderOptions())
+    assert "3 sizes change independently" in drawn
+    assert "one tensor has this size in two dims" in drawn
+    assert "FixedShape(" not in drawn
+
+
+def test_names_of_the_target_are_escaped() -> None:
+    """A key of a dict may hold anything: no control character reaches the screen as it is."""
+    shapes: dict[str | None, int] = {'a\x1b"b=[2]': 1, 'a\x1b"b=[3]': 1}
+    drawn = render_plan(
+        bucket_plans(receipt_with(called(shapes)), PlanLimits()), RenderOptions(ascii_only=True)
+    )
+    assert "\x1b" not in drawn
+    assert drawn.isascii()
+
+
+# --- the command ---
+
+
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file with the receipt of varied batches, and a plain terminal."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    path = tmp_path / "receipt.json"
+    write_receipt(receipt_with(batches()), str(path))
+    return str(path)
+
+
+def test_the_command_prints_the_plan(saved: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As text and as JSON; -k is the number of buckets."""
+    assert cli.main(["plan", saved, "-k", "2"]) == 0
+    assert "buckets=[8, 32])" in capsys.readouterr().out
+    assert cli.main(["plan", saved, "-k", "2", "--json"]) == 0
+    (plan,) = json.loads(capsys.readouterr().out)
+    assert (plan["buckets"], plan["counts"]) == ([8, 32], [30, 10, 2, 4, 1])
+
+
+def test_limits_that_leave_nothing_are_a_usage_error(
+    saved: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cap below the multiple: exit code 2 and one sentence."""
+    assert cli.main(["plan", saved, "--cap", "7", "--multiple", "8"]) == 2
+    assert "no plan: no multiple of 8 from 2 to 7 exists" in capsys.readouterr().err

@@ -1,0 +1,104 @@
+"""Series of numbers: exact figures, what is not finite, and a median in bounded memory."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import pytest
+
+from compilediag_harness.user_api.running_stats import CHUNK, MAX_SAMPLE, Series
+from compilediag_harness.wire import TrackedMetric
+
+
+def summed_up(*values: float) -> TrackedMetric:
+    """The figures of a series."""
+    series = Series()
+    for value in values:
+        series.add(value)
+    return series.summary("x")
+
+
+def test_nothing() -> None:
+    """Without a number nothing is measured, and nothing is zero."""
+    assert summed_up() == TrackedMetric("x", 0, None, None, None, None, None, 0, 0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, CHUNK - 1, CHUNK, CHUNK + 1, MAX_SAMPLE])
+def test_exact_as_long_as_all_are_kept(count: int) -> None:
+    """The figures of the standard library, on both sides of each limit."""
+    draw = random.Random(count)
+    values = [draw.gauss(0.0, 1e3) for _ in range(count)]
+    found = summed_up(*values)
+    assert found.mean == pytest.approx(statistics.fmean(values), rel=1e-12)
+    assert found.median == statistics.median(values)
+    assert (found.min, found.max, found.last) == (min(values), max(values), values[-1])
+    assert (found.count, found.median_of) == (count, count)
+
+
+def test_what_is_not_finite_is_counted_and_left_out() -> None:
+    """One NaN does not make a whole run's figures NaN, and is not forgotten."""
+    found = summed_up(1.0, math.nan, 3.0, math.inf, -math.inf)
+    assert found == TrackedMetric("x", 2, 2.0, 2.0, 1.0, 3.0, 3.0, 2, 3)
+    assert summed_up(math.nan) == TrackedMetric("x", 0, None, None, None, None, None, 0, 1)
+
+
+def test_sums_beyond_a_float() -> None:
+    """The largest numbers have a median; where their sum has no float there is no mean."""
+    found = summed_up(1.7e308, 1.7e308, 1.6e308, 1.5e308)
+    assert found.median == pytest.approx(1.65e308)
+    assert (found.mean, found.count, found.not_finite) == (None, 4, 0)
+
+
+def test_a_mean_lies_between_the_extremes() -> None:
+    """Rounding does not put it outside."""
+    found = summed_up(0.1, 0.1, 0.1)
+    assert found.min == found.mean == found.max == 0.1
+
+
+def test_summaries_in_between_change_nothing() -> None:
+    """A run that is reported while it goes on ends with the summary it would have had."""
+    draw = random.Random(1)
+    values = [draw.random() for _ in range(3 * CHUNK + 17)]
+    series = Series()
+    for place, value in enumerate(values):
+        series.add(value)
+        if place % 1000 == 0:
+            assert series.summary("x", median=False).median is None
+    assert series.summary("x") == series.summary("x")
+    assert series.summary("x").median == statistics.median(values)
+    assert series.summary("x").count == len(values)
+
+
+def test_a_long_series_is_sampled_fairly() -> None:
+    """Beyond what is kept the median is that of a sample from the whole series, not of its start or
+    end: numbers that rise evenly have it in the middle. The same numbers give the same figures."""
+    count = 5 * MAX_SAMPLE
+    series, again = Series(), Series()
+    for value in range(count):
+        series.add(float(value))
+        again.add(float(value))
+    found = series.summary("x")
+    assert (found.min, found.max, found.mean) == (0.0, count - 1.0, (count - 1) / 2)
+    assert found.median_of == MAX_SAMPLE
+    assert found.median is not None
+    assert abs(found.median / count - 0.5) < 0.02
+    assert again.summary("x") == found
+
+
+def test_every_part_of_a_long_series_is_in_the_sample() -> None:
+    """Each tenth of the series has about a tenth of the sample."""
+    series = Series()
+    count = 6 * MAX_SAMPLE
+    for value in range(count):
+        series.add(float(value))
+    series.summary("x")
+    sample = series._sample
+    assert len(sample) == MAX_SAMPLE
+    tenths = [0] * 10
+    for value in sample:
+        tenths[int(10 * value / count)] += 1
+    assert all(abs(part - MAX_SAMPLE / 10) < 6 * math.sqrt(MAX_SAMPLE / 10) for part in tenths), (
+        tenths
+    )

@@ -1,0 +1,114 @@
+"""What a program hands us: numbers and configurations, and no tensor is ever read."""
+
+from __future__ import annotations
+
+import argparse
+import enum
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compilediag_harness.user_api.to_jsonable import (
+    MAX_VALUES,
+    to_config,
+    to_count,
+    to_float,
+)
+
+
+class Tensor:
+    """Stands for one on a device: whoever reads it waits."""
+
+    def item(self) -> float:
+        pytest.fail("a tensor was read")
+
+    __float__ = __index__ = __bool__ = __int__ = __str__ = __repr__ = item  # type: ignore[assignment]
+
+
+class Recipe(enum.Enum):
+    """A choice."""
+
+    FAST = 1
+
+
+@dataclass
+class Settings:
+    """A configuration as programs have them."""
+
+    shots: int
+    path: Path
+
+
+def test_numbers() -> None:
+    """Whatever is a real number is one; None is "not measured"; nothing is too large."""
+    assert to_float(None, "x") is None
+    assert [to_float(value, "x") for value in (1, 0.5, True, Fraction(1, 4))] == [1, 0.5, 1, 0.25]
+    assert (to_float(10**400, "x"), to_float(-(10**400), "x")) == (math.inf, -math.inf)
+
+
+@pytest.mark.parametrize("value", ["1", [1.0], Decimal(1), 1j, object()])
+def test_what_is_no_number(value: object) -> None:
+    """A text that looks like one is none."""
+    with pytest.raises(TypeError, match=r"metric 'loss' must be a number, not a "):
+        to_float(value, "metric 'loss'")
+
+
+def test_a_tensor_is_refused_and_not_read() -> None:
+    """The message names how the program reads it, and what that costs; ours never does."""
+    with pytest.raises(TypeError, match=r"item\(\) reads it, and waits for the device"):
+        to_float(Tensor(), "metric 'loss'")
+    with pytest.raises(TypeError, match=r"step must be an integer.*item\(\)"):
+        to_count(Tensor(), "step")
+    with pytest.raises(TypeError, match=r"config\['x'\] is a .*Tensor"):
+        to_config({"x": Tensor()})
+
+
+def test_to_counts() -> None:
+    """Steps are integers from 0 on."""
+    assert to_count(7, "step") == 7
+    with pytest.raises(ValueError, match="step must be 0 or more, not -1"):
+        to_count(-1, "step")
+    for value in (1.5, True, None, "3"):
+        with pytest.raises(TypeError, match="step must be an integer"):
+            to_count(value, "step")
+
+
+@pytest.mark.parametrize(
+    ("given", "plain"),
+    [
+        (None, {}),
+        ({"a": 1, 2: None}, {"a": 1, "2": None}),
+        ({"nan": math.nan, "inf": math.inf}, {"nan": "nan", "inf": "inf"}),
+        ({"list": [1, (2.5, "x")]}, {"list": [1, [2.5, "x"]]}),
+        ({"choice": Recipe.FAST, "half": Fraction(1, 2)}, {"choice": "FAST", "half": 0.5}),
+        (Settings(5, Path("data")), {"shots": 5, "path": "data"}),
+        ({"inner": Settings(5, Path("data"))}, {"inner": {"shots": 5, "path": "data"}}),
+        (argparse.Namespace(lr=3e-4), {"lr": 3e-4}),
+    ],
+)
+def test_configurations(given: Any, plain: dict[str, Any]) -> None:
+    """What programs keep theirs in becomes plain values that are the same in every run."""
+    assert to_config(given) == plain
+
+
+@pytest.mark.parametrize("given", [5, "text", [("a", 1)], Settings, {"f": lambda: 1}, {"b": b"x"}])
+def test_what_is_no_configuration(given: object) -> None:
+    """An object's address would make every run a lane of its own."""
+    with pytest.raises(TypeError, match="config"):
+        to_config(given)
+
+
+def test_configurations_are_bounded() -> None:
+    """Wide, deep and endless ones are refused; long texts are cut."""
+    endless: dict[str, Any] = {}
+    endless["self"] = endless
+    wide = {str(number): number for number in range(MAX_VALUES + 1)}
+    for given in (endless, wide):
+        with pytest.raises(ValueError, match="config is too large"):
+            to_config(given)
+    assert len(to_config({"text": "x" * 10_000})["text"]) < 600
