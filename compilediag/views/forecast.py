@@ -19,15 +19,15 @@ def outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
     """The lines "armed" and "forecast"; none where there is nothing to report."""
     armed = [item for item in receipt.findings if item.rule == "CD150"]
     forecasts = [pair for pair in numbered(receipt) if pair[1].rule == "CD151"]
-    lines = options.warning(f"armed: {_armed(armed, options)}") if armed else []
+    lines = options.warning(_armed(armed, options), "armed: ") if armed else []
     if forecasts:
         number, item = forecasts[0]
         sentence = f"{options.text(title_of(item))} (explain {number})"
         others = f"; +{len(forecasts) - 1} more" if len(forecasts) > 1 else ""
-        return lines + options.warning(f"forecast: {sentence}{others}")
+        return lines + options.warning(sentence + others, "forecast: ")
     fullest = fullest_frame(receipt)
     if fullest is not None:
-        lines += options.warning(f"forecast: {_headroom(fullest, options)}")
+        lines += options.warning(_headroom(fullest, options), "forecast: ")
     return lines
 
 

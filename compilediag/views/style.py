@@ -72,9 +72,9 @@ class RenderOptions(Struct, frozen=True):
     def _styled(self, lines: list[str], style: str) -> list[str]:
         return [self.styled(line, style) for line in lines] if style else lines
 
-    def warning(self, text: str) -> list[str]:
-        """The text behind the sign of a warning, in its colour."""
-        return self.wrap(text, self.sign("warn") + " ", style="yellow")
+    def warning(self, text: str, label: str = "") -> list[str]:
+        """The text behind the sign of a warning and a label, in its colour."""
+        return self.wrap(text, f"{self.sign('warn')} {label}", "  ", style="yellow")
 
     def next_commands(self, commands: Sequence[str]) -> list[str]:
         """The last line of a screen: the commands that lead on from here."""
