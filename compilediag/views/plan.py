@@ -37,31 +37,27 @@ def render_plan(plans: Sequence[CallablePlan], options: RenderOptions) -> str:
 def _block(item: CallablePlan, options: RenderOptions) -> list[str]:
     lines = [*_head(item, options), ""]
     if item.buckets is None and item.grid is None:
-        said = (
+        advice = (
             f"{len(item.varying.dims)} sizes change independently: a graph for each combination "
             "would be too many. Pad all but one or two of them to their largest size, and plan "
             "again"
         )
-        return [*lines, *options.wrap(said, "  ")]
+        return [*lines, *options.wrap(advice, "  ")]
     if item.buckets is not None:
         lines += _drawn(histogram(item.counts, item.buckets.buckets, MAX_RANGES), options)
     else:
         lines += _axes(item, options)
-    lines += ["", *_compared(item, options), "", *_code(item, options)]
-    return lines
+    return [*lines, "", *_compared(item, options), "", *_code(item, options)]
 
 
 def _head(item: CallablePlan, options: RenderOptions) -> list[str]:
     varying = item.varying
-    place = f"{options.path(item.file)}:{item.line}" if item.file else ""
+    place = options.place(item.file, item.line, 200) if item.file else ""
     name = options.styled(options.text(item.name, 80), "bold")
     calls = count(sum(varying.counts), "call") if item.counted else "calls not counted"
     distinct = count(len(varying.sizes), "size" if len(varying.dims) == 1 else "combination")
-    said = options.dot.join(part for part in (place, calls, distinct) if part)
-    lines = [f"{name}  {said}"]
-    for dims in varying.dims:
-        lines += options.wrap(f"changes: {_places(dims, options)}", "  ", "    ")
-    for sentence in _missing(item):
+    lines = [f"{name}  {options.dot.join(filter(None, (place, calls, distinct)))}"]
+    for sentence in (*(f"changes: {_places(d, options)}" for d in varying.dims), *_missing(item)):
         lines += options.wrap(sentence, "  ", "    ")
     return lines
 
@@ -101,43 +97,31 @@ def _drawn(found: Histogram, options: RenderOptions) -> list[str]:
     """A bar a range of sizes, and an edge under each bucket."""
     ranges = [item for section in found.sections for item in section.ranges]
     ranges += [found.split] if found.split else []
-    most = max(item.calls for item in ranges)
-    label = max(len(_label(item, options)) for item in ranges)
-    digits = len(f"{most:,}")
-    room = max(options.width - label - digits - 8, 8)
+    labels = ("-", "|", "#", "-+", "-") if options.ascii_only else ("–", "│", "█", "─┴─", "─")
+    between, side, block, corner, dash = labels
+    names = {
+        item: f"{item.low}" if item.low == item.high else f"{item.low}{between}{item.high}"
+        for item in ranges
+    }
+    highest = max(item.calls for item in ranges)
+    width = max(map(len, names.values()))
+    room = max(options.width - width - len(f"{highest:,}") - 8, 8)
+
+    def bar(item: Range) -> str:
+        drawn = block * -(-item.calls * room // highest)
+        calls = f" {item.calls:,}" if item.calls else ""
+        return f"  {names[item]:>{width}} {side}{drawn}{calls}"
+
     lines: list[str] = []
     for section in found.sections:
-        lines += [_bar(item, most, label, room, options) for item in section.ranges]
-        sentence = f" {section.bucket} "
-        padding = f" {count(section.calls, 'call')}, {_share(section.waste)} padding"
-        line = _dash(options) * label
-        edge = f"  {line}{_corner(options)}{sentence}{_dash(options) * 4}{padding}"
+        lines += map(bar, section.ranges)
+        edge = f"  {dash * width}{corner} {section.bucket} {dash * 4}"
+        edge += f" {count(section.calls, 'call')}, {_share(section.waste)} padding"
         lines.append(options.styled(edge, "cyan"))
     if found.split:
-        lines.append(_bar(found.split, most, label, room, options))
-        lines.append(options.styled(f"  {' ' * label}  larger than every bucket: split", "cyan"))
+        lines.append(bar(found.split))
+        lines.append(options.styled(f"  {' ' * width}  larger than every bucket: split", "cyan"))
     return lines
-
-
-def _label(item: Range, options: RenderOptions) -> str:
-    between = "-" if options.ascii_only else "–"
-    return f"{item.low}" if item.low == item.high else f"{item.low}{between}{item.high}"
-
-
-def _bar(item: Range, most: int, label: int, room: int, options: RenderOptions) -> str:
-    width = -(-item.calls * room // most)
-    sentence = f" {item.calls:,}" if item.calls else ""
-    side = "|" if options.ascii_only else "│"
-    bar = ("#" if options.ascii_only else "█") * width
-    return f"  {_label(item, options):>{label}} {side}{bar}{sentence}"
-
-
-def _dash(options: RenderOptions) -> str:
-    return "-" if options.ascii_only else "─"
-
-
-def _corner(options: RenderOptions) -> str:
-    return "-+" if options.ascii_only else "─┴─"
 
 
 def _share(waste: float) -> str:
@@ -196,11 +180,11 @@ def _changed(item: CallablePlan, fixed: FixedSizes, options: RenderOptions) -> l
     else:
         new = _listed(item.buckets.buckets if item.buckets else ())
         now = _listed(fixed.buckets[0])
-    said = f"FixedShape({_variable(item.name)}, ...) pads to {now} now"
+    current = f"FixedShape({_variable(item.name)}, ...) pads to {now} now"
     if new == now:
-        return options.wrap(f"{said}: as planned", "  ", "    ")
+        return options.wrap(f"{current}: as planned", "  ", "    ")
     return [
-        *options.wrap(f"{said}; write instead", "  ", "    "),
+        *options.wrap(f"{current}; write instead", "  ", "    "),
         "",
         f"  {options.text(f'buckets={new}', 4000)}",
     ]
