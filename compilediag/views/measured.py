@@ -38,9 +38,8 @@ def measured_lines(
 
 
 def _run(run: TrackedRecord, options: RenderOptions) -> list[str]:
-    parts = [
-        f"tracked {options.text(run.name, 60)}: {count(run.steps, 'step')} in {seconds(run.wall_s)}"
-    ]
+    name = options.text(run.name, 60)
+    parts = [f"tracked {name}: {count(run.steps, 'step')} in {seconds(run.wall_s)}"]
     if run.state != "finished":
         state = "not finished" if run.state == "running" else options.text(run.state, 20)
         parts[0] += f" ({state})"
