@@ -83,12 +83,12 @@ def _conclusion(section: CadenceSection, options: RenderOptions) -> tuple[str, s
     if worst is None or not section.variants[1:]:
         return "warn", "the probe is not complete"
     if worst.recompiles:
-        guilty = [item for item in costs if item.recompiles]
-        names = ", ".join(options.text(item.group, NAME_CHARS) for item in guilty[:MAX_NAMES])
-        names += ", ..." if guilty[MAX_NAMES:] else ""
-        recompiles = count(sum(item.recompiles or 0 for item in guilty), "recompile")
-        total = seconds(sum(item.compile_s or 0.0 for item in guilty))
-        verb = "makes" if len(guilty) == 1 else "make"
+        recompiling = [item for item in costs if item.recompiles]
+        names = ", ".join(options.text(item.group, NAME_CHARS) for item in recompiling[:MAX_NAMES])
+        names += ", ..." if recompiling[MAX_NAMES:] else ""
+        recompiles = count(sum(item.recompiles or 0 for item in recompiling), "recompile")
+        total = seconds(sum(item.compile_s or 0.0 for item in recompiling))
+        verb = "makes" if len(recompiling) == 1 else "make"
         return "bad", f"{names} {verb} torch compile again: {recompiles}, {total}"
     if any(item.compile_s is None for item in costs):
         return "warn", "which group the compiles belong to could not be determined"
@@ -133,7 +133,7 @@ def _cost_rows(
 
 
 def _cells(split: CostSplit) -> tuple[str, str, str, str]:
-    """Total, compile, metric, sync; what noise could explain is given as its bound."""
+    """Total, compile, metric, sync; what noise could explain is shown as its bound."""
     below = f"< {seconds(split.noise_s)}" if split.noise_s is not None else "?"
     compiling = "?" if split.compile_s is None else seconds(split.compile_s)
     return (

@@ -149,5 +149,5 @@ def _frame(item: FrameChange, options: RenderOptions) -> str:
 
 
 def _field(item: FieldChange, options: RenderOptions) -> str:
-    values = ("not known" if value is None else value for value in (item.before, item.after))
-    return f"{options.text(item.path.partition('.')[2], 80)}: {options.change(*values, 80)}"
+    before, after = ("not known" if v is None else v for v in (item.before, item.after))
+    return f"{options.text(item.path.partition('.')[2], 80)}: {options.change(before, after, 80)}"

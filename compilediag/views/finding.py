@@ -1,4 +1,4 @@
-"""Everything a receipt knows of one finding: what it means in this run, for `explain N`."""
+"""Everything a receipt holds on one finding: what it means in this run, for `explain N`."""
 
 from __future__ import annotations
 

@@ -184,4 +184,6 @@ def _foreign_event(raw: object, pid: int, first_ns: int, redactor: Redactor) -> 
 
 def _number(value: object) -> float | None:
     """A finite number; None for anything else."""
-    return float(value) if type(value) in (int, float) and math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if math.isfinite(value) else None

@@ -63,7 +63,7 @@ def _head(item: CallablePlan, options: RenderOptions) -> list[str]:
 
 
 def _missing(item: CallablePlan) -> list[str]:
-    """What the plan does not know."""
+    """What the plan could not take into account."""
     if not item.counted:
         return ["the sizes are of recompiles, each counted once: how often they come is not known"]
     missing: list[str] = []
@@ -75,7 +75,7 @@ def _missing(item: CallablePlan) -> list[str]:
     if not item.complete:
         missing.append(
             "most brief steps were only counted: a size that came in no other step is missing "
-            "(COMPILEDIAG_EVERY_STEP=1 looks at all)"
+            "(COMPILEDIAG_EVERY_STEP=1 records all)"
         )
     if item.varying.other_calls:
         missing.append(
@@ -221,5 +221,5 @@ def _listed(sizes: Sequence[int]) -> str:
 
 def _literal(items: Mapping[str, str]) -> str:
     """A dict as Python writes it, its values as they are."""
-    spelled = (f'"{key}"' if key.isprintable() and '"' not in key else repr(key) for key in items)
-    return "{" + ", ".join(f"{k}: {v}" for k, v in zip(spelled, items.values(), strict=True)) + "}"
+    keys = (f'"{key}"' if key.isprintable() and '"' not in key else repr(key) for key in items)
+    return "{" + ", ".join(f"{k}: {v}" for k, v in zip(keys, items.values(), strict=True)) + "}"

@@ -68,14 +68,14 @@ def _medians(lane: LaneStats, measures: Sequence[str]) -> str:
     ]
     if all(median is None for median in medians):
         return _MISSING
-    # `24.0 / 26.4 GiB`: a unit that all share is given once.
+    # `24.0 / 26.4 GiB`: a unit that all share is written once.
     if len({text.partition(" ")[2] for text in texts}) == 1:
         texts[:-1] = [text.partition(" ")[0] for text in texts[:-1]]
     return " / ".join(texts)
 
 
 def _remarks(lane: LaneStats, options: RenderOptions) -> list[str]:
-    """What a reader of the lane's line must know."""
+    """What the lane's line alone does not show."""
     parts: list[str] = []
     if lane.checks.failed:
         parts.append(f"checks that failed: {counted(lane.checks.failed, options)}")

@@ -1,4 +1,4 @@
-"""The verdict screen: what happened, what it cost, who did it, what to change; at most one screen.
+"""The verdict screen: what happened, its cost, its cause, what to change; at most one screen.
 
 Pure: reads a receipt, returns text, computes nothing but the form of numbers. All text that comes
 from the target is escaped and bounded.
@@ -52,7 +52,7 @@ def render(
 
     Args:
         receipt: what to show.
-        width: columns of the terminal; 40 is the least that is used.
+        width: columns of the terminal; at least 40 are used.
         color: whether ANSI colours may be used (the caller honours NO_COLOR).
         ascii: only ASCII characters, for terminals that cannot show others.
         root: files below this folder are shown relative to it.

@@ -27,7 +27,7 @@ from msgspec import structs
 from compilediag.compare.changes import CountChange
 from compilediag.compare.gate.judgement import Item, Judgement, Kind
 from compilediag.views.gate import FORMATS, sarif
-from compilediag.views.gate.location import Location, location
+from compilediag.views.gate.location import RepositoryLine, location
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width
 
@@ -307,15 +307,15 @@ def test_github_of_a_strict_gate_shows_why_it_is_red() -> None:
 def test_only_files_of_the_repository_are_marked(file: str, path: str | None) -> None:
     """A place is a relative path below the root, or there is none."""
     found = location(replace(CAUSE, file=file), ROOTED)
-    assert found == (None if path is None else Location(path, 7))
+    assert found == (None if path is None else RepositoryLine(path, 7))
 
 
 def test_files_of_a_folder_are_marked_from_the_root() -> None:
     """A gate that runs below the root of its repository marks the same lines."""
     look = structs.replace(ROOTED, folder="examples/nano")
-    assert location(replace(CAUSE, file="a.py"), look) == Location("examples/nano/a.py", 7)
+    assert location(replace(CAUSE, file="a.py"), look) == RepositoryLine("examples/nano/a.py", 7)
     rooted = "/home/runner/work/nano/nano/src/a.py"
-    assert location(replace(CAUSE, file=rooted), look) == Location("src/a.py", 7)
+    assert location(replace(CAUSE, file=rooted), look) == RepositoryLine("src/a.py", 7)
     assert location(replace(CAUSE, file="<string>"), look) is None
 
 

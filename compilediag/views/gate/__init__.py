@@ -1,4 +1,4 @@
-"""One module a format of `compilediag gate`; each is imported when it is asked for."""
+"""One module a format of `compilediag gate`; each is imported on its first use."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ FORMATS: dict[str, Render] = {
     "md": _format("markdown"),
     "json": _format("json"),
 }
-"""What `--format` takes. Each ends its text with a newline and never fails for what it is given."""
+"""What `--format` takes. Each text ends with a newline; none fails for what a judgement holds."""

@@ -1,4 +1,4 @@
-"""GitHub workflow commands: an annotation on each guilty line, the most important first.
+"""GitHub workflow commands: an annotation on each line to blame, the most important first.
 
 GitHub shows 10 annotations of a type for a step and drops the others without a word.
 """
@@ -56,13 +56,13 @@ def _error(judgement: Judgement, item: Item, options: RenderOptions) -> str:
 
 
 def _notices(judgement: Judgement, options: RenderOptions) -> list[str]:
-    """That a lane passed, that it is better, and what else should be said of it."""
+    """That a lane passed, that it is better, and its notices."""
     lane = f"lane {options.text(judgement.lane, 200)}"
-    said: list[tuple[str, str]] = []
+    notices: list[tuple[str, str]] = []
     if outcome(judgement) == "good" and not judgement.improvements:
         standard = options.text(against(judgement), 300)
         sentence = f"{lane} against {standard}" if standard else lane
-        said.append((headline(judgement), sentence))
+        notices.append((headline(judgement), sentence))
     if judgement.improvements:
         better = [options.text(item.message, 200) for item in judgement.improvements[:9]]
         more = len(judgement.improvements) - len(better)
@@ -70,20 +70,20 @@ def _notices(judgement: Judgement, options: RenderOptions) -> list[str]:
         name = headline(judgement)
         if judgement.failures:
             name = f"compilediag gate: {count(len(judgement.improvements), 'improvement')}"
-        said.append((name, "\n".join([lane, *better, f"keep it: {UPDATE}"])))
-    said += [("compilediag gate", f"{lane}: {options.text(text)}") for text in judgement.notices]
+        notices.append((name, "\n".join([lane, *better, f"keep it: {UPDATE}"])))
+    notices += [("compilediag gate", f"{lane}: {options.text(text)}") for text in judgement.notices]
     # A gate that only fails for being better has no failure to show: its verdict is the error.
     kind = "notice" if judgement.passed or judgement.failures else "error"
     return [
         _command(kind if index == 0 else "notice", options.text(name, TITLE_CHARS), text)
-        for index, (name, text) in enumerate(said)
+        for index, (name, text) in enumerate(notices)
     ]
 
 
 def _command(kind: str, name: str, message: str, properties: dict[str, str] | None = None) -> str:
     """One workflow command; its texts cannot end it, nor start another."""
-    given = {**(properties or {}), "title": name}
-    sentence = ",".join(f"{key}={_property(value)}" for key, value in given.items())
+    fields = {**(properties or {}), "title": name}
+    sentence = ",".join(f"{key}={_property(value)}" for key, value in fields.items())
     return f"::{kind} {sentence}::{_data(message)}"
 
 

@@ -58,7 +58,7 @@ def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
 
 
 def _rows(judgements: Sequence[Judgement], options: RenderOptions) -> tuple[list[list[str]], int]:
-    """The rows of each lane's failures, as many as there is room for, and how many are left."""
+    """The rows of each lane's failures, as far as there is room, and how many are left out."""
     rows: list[list[str]] = [[] for _ in judgements]
     places = {id(judgement): index for index, judgement in enumerate(judgements)}
     failures = in_turn(judgements)

@@ -1,4 +1,4 @@
-"""What every format says of a judgement and its items: the outcome, titles, how often, where.
+"""What all formats share of a judgement and its items: the outcome, titles, how often, where.
 
 The texts hold names of the target as they are: each format escapes what it writes.
 """
@@ -30,7 +30,7 @@ _NOUNS: dict[Kind, _Noun] = {
 _FAILED: dict[Kind, _Noun] = {
     "limit": ("limit exceeded", "limits exceeded"),
     "count": ("count over the baseline", "counts over the baseline"),
-    "not_judged": ("reason why nothing can be said", "reasons why nothing can be said"),
+    "not_judged": ("reason why it could not be judged", "reasons why it could not be judged"),
 }
 
 _MORE: dict[Kind, _Noun] = {
@@ -139,7 +139,7 @@ def changed_counts(judgement: Judgement, arrow: str) -> list[str]:
 
 
 def explain(item: Item) -> str:
-    """The command that tells more of an item's finding; nothing where there is none."""
+    """The command that explains an item's finding; nothing where there is none."""
     number = (item.finding or "").removeprefix("F")
     return f"compilediag explain {number}" if number.isdecimal() and number.isascii() else ""
 

@@ -115,7 +115,7 @@ def _result(
 def _invocation(
     judgements: Sequence[Judgement], left: int, options: RenderOptions
 ) -> dict[str, object]:
-    """Whether everything could be judged, and what else is to be said of the gate itself."""
+    """Whether everything could be judged, and the notices of the gate itself."""
     parts: list[tuple[str, str]] = []
     if not judgements:
         parts.append(("error", "nothing was judged, which is no pass"))

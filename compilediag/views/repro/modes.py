@@ -18,7 +18,7 @@ from compilediag.views.repro.owners import (
     model_calls,
     nested,
 )
-from compilediag.views.repro.places import RESERVED
+from compilediag.views.repro.variables import RESERVED
 
 _DIRECTION = "in which direction the mode changed was not recorded"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from compilediag.errors import ReproImpossible
 from compilediag.views.repro.changes import Change
-from compilediag.views.repro.places import Place, holding
+from compilediag.views.repro.variables import GuardedVariable, holding
 
 Lines = list[str]
 
@@ -21,7 +21,7 @@ INPUT = "INPUT()"
 """Stands in a program where a tensor is passed that is not the variable."""
 
 
-def program_of(place: Place, change: Change) -> Lines:
+def program_of(place: GuardedVariable, change: Change) -> Lines:
     """The lines below the imports."""
     parts = {"global": _global, "closure": _closure, "module": _module}.get(place.owner, _argument)(
         place, change
@@ -67,31 +67,31 @@ def model(init: Iterable[str], forward: Iterable[str]) -> Lines:
     ]
 
 
-def _argument(place: Place, change: Change) -> list[Lines]:
+def _argument(place: GuardedVariable, change: Change) -> list[Lines]:
     """The value, or what holds it, is passed in; the same holder is used for both calls."""
     x = other_name(place.root)
     needs_x = any("{x}" in line for line in change.use)
     arguments = f"{x}, {place.root}" if needs_x else place.root
     return [
-        function(arguments, _body(change, place.spelled, x)),
+        function(arguments, _body(change, place.expression, x)),
         [
             *([f"{x} = INPUT()"] if needs_x else ()),
             f"{place.root} = {holding(place.hops, change.before)}",
-            *calls(f"repeated({arguments})", f"{place.spelled} = {change.after}"),
+            *calls(f"repeated({arguments})", f"{place.expression} = {change.after}"),
         ],
     ]
 
 
-def _global(place: Place, change: Change) -> list[Lines]:
+def _global(place: GuardedVariable, change: Change) -> list[Lines]:
     x = other_name(place.root)
     return [
         [f"{place.root} = {holding(place.hops, change.before)}"],
-        function(x, _body(change, place.spelled, x)),
-        calls("repeated(INPUT())", f"{place.spelled} = {change.after}"),
+        function(x, _body(change, place.expression, x)),
+        calls("repeated(INPUT())", f"{place.expression} = {change.after}"),
     ]
 
 
-def _closure(place: Place, change: Change) -> list[Lines]:
+def _closure(place: GuardedVariable, change: Change) -> list[Lines]:
     """The value is in a cell; torch reaches it through the function or through a hook."""
     x = other_name(place.root)
     arguments = f"_module, _inputs, {x}" if place.in_hook else x
@@ -101,10 +101,10 @@ def _closure(place: Place, change: Change) -> list[Lines]:
         f"    {place.root} = {holding(place.hops, change.before)}",
         "",
         f"    def captures({arguments}):",
-        *indented(_body(change, place.spelled, x), 2),
+        *indented(_body(change, place.expression, x), 2),
         "",
         "    def set_captured(new_value):",
-        *indented([f"{place.spelled} = new_value"] if place.hops else setter, 2),
+        *indented([f"{place.expression} = new_value"] if place.hops else setter, 2),
         "",
         "    return captures, set_captured",
     ]
@@ -118,7 +118,7 @@ def _closure(place: Place, change: Change) -> list[Lines]:
     return [make, main]
 
 
-def _module(place: Place, change: Change) -> list[Lines]:
+def _module(place: GuardedVariable, change: Change) -> list[Lines]:
     """The value is an attribute or a buffer of a module below the compiled one."""
     *modules, last = [hop.name for hop in place.hops]
     owner = "self"
@@ -160,7 +160,7 @@ def other_name(taken: str) -> str:
     return "x" if taken != "x" else "x_of_the_script"
 
 
-def instances_program(place: Place, change: Change) -> Lines:
+def instances_program(place: GuardedVariable, change: Change) -> Lines:
     """Two instances of one class that differ in the value, each compiled by itself."""
     if len(place.hops) != 1:
         raise ReproImpossible("the instances differ in a value of a module below them")

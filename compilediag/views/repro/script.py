@@ -11,8 +11,8 @@ from compilediag.errors import ReproImpossible
 from compilediag.views.repro import modes
 from compilediag.views.repro.changes import change_of
 from compilediag.views.repro.owners import INPUT, Lines, instances_program, program_of
-from compilediag.views.repro.places import place_of
 from compilediag.views.repro.values import MAX_ELEMENTS, ones, shape_of
+from compilediag.views.repro.variables import guarded_variable
 from compilediag.views.text import clean
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _REASONS: Mapping[str, str] = {
     "CD152": "it is the end of a series of recompiles: repeat the findings that it consists of",
     "CD153": "it depends on the autograd graph of the run",
     "CD154": "it depends on what was declared dynamic, and on the operations of the frame",
-    "CD190": "no rule knows its guard",
+    "CD190": "no rule covers its guard",
 }
 """Why codes have no small program."""
 
@@ -90,7 +90,7 @@ def _program(finding: FindingRecord) -> tuple[Lines, tuple[str, ...]]:
         return modes.hooks_program(variable), ("a hook was added; the run may have removed one",)
     if rule == "CD118":
         return modes.size_one_program(guard), ()
-    place = place_of(rule, variable.removesuffix(".__code__"), source)
+    place = guarded_variable(rule, variable.removesuffix(".__code__"), source)
     change = change_of(rule, kind, evidence)
     if any(line.startswith(f"class {place.root}(") for line in change.classes):
         raise ReproImpossible(f"{place.root!r} is the name of a class and of the variable")
