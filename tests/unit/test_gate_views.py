@@ -517,8 +517,8 @@ def test_thousands_of_failures_as_sarif(crowd: Judgement) -> None:
 
 def test_no_more_results_than_code_scanning_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones too: their number is limited beside their size."""
-    assert sarif.MOST_RESULTS <= 25_000
-    monkeypatch.setattr(sarif, "MOST_RESULTS", 10)
+    assert sarif.MAX_RESULTS <= 25_000
+    monkeypatch.setattr(sarif, "MAX_RESULTS", 10)
     item = Item(kind="count", rule="r", message="m")
     read = json.loads(render("sarif", replace(FAILED, failures=(item,) * 12)))
     assert len(read["runs"][0]["results"]) <= 10

@@ -21,6 +21,7 @@ from compilediag.views.gate.messages import (
 )
 from compilediag.views.style import RenderOptions
 
+_GATE = "compilediag gate"
 MAX_ERRORS = 9
 MAX_NOTICES = 9
 TITLE_CHARS = 200
@@ -34,17 +35,15 @@ def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     lines = [_error(judgement, item, options) for judgement, item in failures[:MAX_ERRORS]]
     notices: list[str] = []
     if len(failures) > MAX_ERRORS:
-        more = count(len(failures) - MAX_ERRORS, "more failure")
-        notices.append(
-            _command("notice", "compilediag gate", f"{more}: see the job summary or the log")
-        )
+        left = count(len(failures) - MAX_ERRORS, "more failure")
+        notices.append(_command("notice", _GATE, f"{left}: see the job summary or the log"))
     for judgement in judgements:
         notices += _notices(judgement, options)
     if len(notices) > MAX_NOTICES:
         left = count(len(notices) - MAX_NOTICES, "more notice")
-        notices[MAX_NOTICES:] = [_command("notice", "compilediag gate", f"{left}: see the log")]
+        notices[MAX_NOTICES:] = [_command("notice", _GATE, f"{left}: see the log")]
     if not judgements:
-        lines.append(_command("error", "compilediag gate", "nothing was judged, which is no pass"))
+        lines.append(_command("error", _GATE, "nothing was judged, which is no pass"))
     return "\n".join([*lines, *notices]) + "\n"
 
 
@@ -71,7 +70,7 @@ def _notices(judgement: Judgement, options: RenderOptions) -> list[str]:
         if judgement.failures:
             name = f"compilediag gate: {count(len(judgement.improvements), 'improvement')}"
         notices.append((name, "\n".join([lane, *better, f"keep it: {UPDATE}"])))
-    notices += [("compilediag gate", f"{lane}: {options.text(text)}") for text in judgement.notices]
+    notices += [(_GATE, f"{lane}: {options.text(text)}") for text in judgement.notices]
     # A gate that only fails for being better has no failure to show: its verdict is the error.
     kind = "notice" if judgement.passed or judgement.failures else "error"
     return [

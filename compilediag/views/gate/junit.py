@@ -40,10 +40,9 @@ def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
         f'<testsuites name="compilediag gate" {counts}>',
         f'<testsuite name="compilediag gate" {counts}>',
         *cases,
-        "</testsuite>",
-        "</testsuites>",
+        "</testsuite>\n</testsuites>\n",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _case(judgement: Judgement, options: RenderOptions, room: int) -> list[str]:
@@ -53,10 +52,9 @@ def _case(judgement: Judgement, options: RenderOptions, room: int) -> list[str]:
     element = _ELEMENT.get(kind)
     if element is not None:
         message = _safe(headline(judgement), options, 300)
+        attributes = f'message="{message}" type="compilediag.gate"'
         details = _failures(judgement, options, room)
-        lines.append(
-            f'<{element} message="{message}" type="compilediag.gate">{details}</{element}>'
-        )
+        lines.append(f"<{element} {attributes}>{details}</{element}>")
     lines.append(f"<system-out>{_rest(judgement, options, room // 4)}</system-out>")
     return [*lines, "</testcase>"]
 
