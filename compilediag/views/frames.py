@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 HEAD = ("frame", "compiles", "guards", "guard check", "variants", "ran eager")
 RIGHT = ("compiles", "guards", "guard check", "variants")
 _NOT_A_WORD = re.compile(r"[^A-Za-z0-9_]+")
-WIDE = 80
 WIDE_ONLY = frozenset({"guards", "guard check"})
 """Columns left out of a narrower terminal."""
 
@@ -29,10 +28,8 @@ def render_frames(receipt: Receipt, options: RenderOptions) -> str:
         return "\n".join(options.wrap(nothing)) + "\n"
     ordered = sorted(frames, key=lambda item: -item.compiles)
     lines = [f"{count(len(frames), 'frame')} that torch.compile attempted", ""]
-    shown = [name for name in HEAD if name not in WIDE_ONLY or options.width >= WIDE]
     rows = [_row(item, options) for item in ordered]
-    cells = [[row[HEAD.index(name)] for name in shown] for row in rows]
-    lines += table(shown, cells, options, right=RIGHT, shrink="frame")
+    lines += table(HEAD, rows, options, right=RIGHT, shrink="frame", wide_only=WIDE_ONLY)
     for item in ordered:
         if item.ran_eager and item.eager_reason:
             name = options.text(item.frame.function, 60)

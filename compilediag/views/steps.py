@@ -11,19 +11,16 @@ from compilediag.views.table import table
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.receipt.schema.running import Phases, Spike, StepsSection, Timing
-    from compilediag.receipt.schema.syncs import SyncLineRecord, SyncsSection
+    from compilediag.receipt.schema.syncs import SyncsSection
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans", "rest")
 HEAD = ("span or function", "what", "phase", "calls", "total", "mean", "longest")
-WIDE = 80
 WIDE_ONLY = frozenset({"mean", "what"})
 """Columns left out of a narrower terminal."""
 MAX_SPIKES = 20
 MAX_TIMINGS = 40
 MAX_READS = 12
 """Rows drawn; `show --json` has the others."""
-
-_REST = ": compilediag show --json"
 
 _LABELS = {
     "data_wait": "waiting for data",
@@ -93,9 +90,8 @@ def _spikes(steps: StepsSection, options: RenderOptions) -> list[str]:
     if not steps.spikes:
         return ["", "  no step after warm-up took more than twice the median"]
     head = ("long step", "took", "compiling", "metrics", "sync", "why")
-    rows = [_spike(item, options) for item in steps.spikes[:MAX_SPIKES]]
-    lines = ["", *table(head, rows, options, right=head[1:5], shrink="why")]
-    return lines + more(len(steps.spikes) - MAX_SPIKES, _REST)
+    rows = [_spike(item, options) for item in steps.spikes]
+    return ["", *table(head, rows, options, right=head[1:5], shrink="why", limit=MAX_SPIKES)]
 
 
 def _spike(item: Spike, options: RenderOptions) -> tuple[str, ...]:
@@ -116,39 +112,41 @@ def _syncs(syncs: SyncsSection, options: RenderOptions) -> list[str]:
     """The lines that read tensors most often in a step."""
     what = "synchronisations" if syncs.on_device else "reads of tensors (no device: none waits)"
     head = (what, "kind", "most in a step", "sampled steps", "seconds")
-    rows = [_sync(item, syncs.sampled_steps, options) for item in syncs.lines[:MAX_READS]]
-    lines = table(head, rows, options, right=head[2:], shrink=what)
-    return lines + more(len(syncs.lines) - MAX_READS, _REST)
-
-
-def _sync(item: SyncLineRecord, sampled: int, options: RenderOptions) -> tuple[str, ...]:
-    return (
-        f"{options.place(item.file, item.line)} {options.text(item.function, 40)}",
-        options.text(item.kind, 20),
-        f"{item.most_in_a_step:,}",
-        f"{item.steps:,} of {sampled:,}",
-        seconds(item.seconds),
-    )
+    rows = [
+        (
+            f"{options.place(item.file, item.line)} {options.text(item.function, 40)}",
+            options.text(item.kind, 20),
+            f"{item.most_in_a_step:,}",
+            f"{item.steps:,} of {syncs.sampled_steps:,}",
+            seconds(item.seconds),
+        )
+        for item in syncs.lines
+    ]
+    return table(head, rows, options, right=head[2:], shrink=what, limit=MAX_READS)
 
 
 # --- spans and hooks -------------------------------------------------------------------------
 
 
 def _timings(timings: tuple[Timing, ...], options: RenderOptions) -> list[str]:
-    timed = [item for item in timings if item.count is not None]
+    rows = [_timing(item, options) for item in timings if item.count is not None]
     lines: list[str] = []
-    if timed:
-        head = [name for name in HEAD if name not in WIDE_ONLY or options.width >= WIDE]
-        rows = [_timing(item, options) for item in timed[:MAX_TIMINGS]]
-        cells = [[row[HEAD.index(name)] for name in head] for row in rows]
-        lines += table(head, cells, options, right=HEAD[3:], shrink=HEAD[0])
-        lines += more(len(timed) - MAX_TIMINGS, _REST)
+    if rows:
+        lines = table(
+            HEAD,
+            rows,
+            options,
+            right=HEAD[3:],
+            shrink=HEAD[0],
+            wide_only=WIDE_ONLY,
+            limit=MAX_TIMINGS,
+        )
     unseen = [item for item in timings if item.count is None]
     for item in unseen[:MAX_TIMINGS]:
         note = options.text(item.note or NOT_MEASURED)
         sentence = f"{_kind(item, options)} {_name(item, options)}: {note}"
         lines += options.wrap(sentence, "  ", "    ")
-    return lines + more(len(unseen) - MAX_TIMINGS, _REST)
+    return lines + more(len(unseen) - MAX_TIMINGS, ": compilediag show --json")
 
 
 def _timing(item: Timing, options: RenderOptions) -> tuple[str, ...]:

@@ -37,7 +37,8 @@ def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
 
 
 def _judgement(judgement: Judgement) -> dict[str, Any]:
-    fields = asdict(judgement) | {"passed": judgement.passed, "judged": judgement.judged}
+    fields: dict[str, Any] = asdict(judgement)
+    fields |= {"passed": judgement.passed, "judged": judgement.judged}
     fields["counts"] = [asdict(item) for item in judgement.counts]
     for name in ("failures", "improvements", "known"):
         fields[name] = [asdict(i) | {"fingerprint": i.fingerprint} for i in fields[name]]
