@@ -133,7 +133,7 @@ def render(name: str, *judgements: Judgement, look: RenderOptions = LOOK) -> str
 
 
 def many(number: int, chars: int) -> Judgement:
-    """A lane with that many failures, each text of that many characters; none is like another."""
+    """A lane with `CROWD` failures, all different."""
     failures = tuple(
         Item(
             kind="cause",
@@ -172,7 +172,7 @@ def test_golden(name: str) -> None:
 
 
 def test_terminal_starts_with_the_verdict_and_its_lane() -> None:
-    """The first line alone says whether, what, of which lane, against what."""
+    """The first line alone holds the outcome, its reasons, the lane and the baseline."""
     first = render("terminal", replace(FAILED, limits=(), failures=(CAUSE, CAUSE))).split("\n")[0]
     assert first == ("✗ gate failed: 2 new causes   lane nano/train against compilediag.lock.json")
 
@@ -222,7 +222,7 @@ def test_terminal_headlines(judgement: Judgement, first: str) -> None:
 
 
 def test_terminal_in_ascii() -> None:
-    """A terminal that knows only ASCII gets only that."""
+    """A terminal that shows only ASCII gets only that."""
     assert render("terminal", *ALL, look=RenderOptions(80, ascii_only=True)).isascii()
 
 
@@ -469,7 +469,7 @@ def test_markdown_lists_counts_and_every_failure() -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_nothing_judged_is_no_pass(name: str) -> None:
-    """A format of no judgement says so; GitLab's has no words for it."""
+    """Without a judgement a format reports that; GitLab's has no place for it."""
     text = render(name)
     said = {"json": '"passed": false', "gitlab": "[]", "sarif": '"executionSuccessful":false'}
     assert said.get(name, "nothing was judged, which is no pass") in text
@@ -505,7 +505,7 @@ def test_thousands_of_failures_stay_below_the_limit(name: str, crowd: Judgement)
 
 
 def test_thousands_of_failures_as_sarif(crowd: Judgement) -> None:
-    """Still valid, and the log says how many it left out."""
+    """Still valid, and the log counts what it left out."""
     read = json.loads(render("sarif", crowd))
     run = read["runs"][0]
     left = CROWD - len(run["results"])
@@ -694,7 +694,7 @@ def test_hostile_workflow_commands_stay_whole() -> None:
 
 
 def test_hostile_markdown_is_inert() -> None:
-    """What the target says is only ever code: no HTML, no link but ours, no other table cell."""
+    """Text of the target is only ever code: no HTML, no link but ours, no other table cell."""
     for found in judgements():
         text = render("md", *found)
         for token in tokens(text):
