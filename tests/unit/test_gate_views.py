@@ -34,7 +34,7 @@ from compilediag.views.text import display_width
 DATA = Path(__file__).parents[1] / "data"
 GOLDEN = DATA / "gate"
 SARIF = jsonschema.Draft4Validator(json.loads((DATA / "sarif-2.1.0-rtm.5.json").read_bytes()))
-LOOK = RenderOptions(width=100)
+OPTIONS = RenderOptions(width=100)
 ROOTED = RenderOptions(root="/home/runner/work/nano/nano")
 
 CAUSE = Item(
@@ -128,12 +128,12 @@ UNJUDGED = replace(
 ALL = (PASSED, FAILED, UNJUDGED)
 
 
-def render(name: str, *judgements: Judgement, look: RenderOptions = LOOK) -> str:
-    return FORMATS[name](judgements, look)
+def render(name: str, *judgements: Judgement, options: RenderOptions = OPTIONS) -> str:
+    return FORMATS[name](judgements, options)
 
 
-def many(number: int, chars: int) -> Judgement:
-    """A lane with `CROWD` failures, all different."""
+def lane_with(count: int, chars: int) -> Judgement:
+    """A lane with `count` different failures whose texts have `chars` characters."""
     failures = tuple(
         Item(
             kind="cause",
@@ -149,7 +149,7 @@ def many(number: int, chars: int) -> Judgement:
             fix="x" * chars,
             finding=f"F{index}",
         )
-        for index in range(number)
+        for index in range(count)
     )
     return replace(FAILED, failures=failures)
 
@@ -159,7 +159,7 @@ def many(number: int, chars: int) -> Judgement:
 
 def golden_text(name: str) -> str:
     """One failed lane alone, then three lanes."""
-    return f"{render(name, FAILED, look=ROOTED)}---\n{render(name, *ALL)}"
+    return f"{render(name, FAILED, options=ROOTED)}---\n{render(name, *ALL)}"
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -189,7 +189,7 @@ def test_terminal_shows_all_of_a_failure() -> None:
 
 def test_terminal_names_every_failure_and_counts_what_it_leaves_out() -> None:
     """Beyond the first five a failure has a line; beyond the last line it is counted."""
-    text = render("terminal", many(60, 10))
+    text = render("terminal", lane_with(60, 10))
     assert [number for number in range(60) if f"m{number}.py:{number + 1}" not in text] == [
         *range(55, 60)
     ]
@@ -218,12 +218,12 @@ def test_terminal_names_every_failure_and_counts_what_it_leaves_out() -> None:
 )
 def test_terminal_headlines(judgement: Judgement, first: str) -> None:
     """Every outcome has a sentence of its own."""
-    assert render("terminal", judgement, look=RenderOptions(width=120)).startswith(first)
+    assert render("terminal", judgement, options=RenderOptions(width=120)).startswith(first)
 
 
 def test_terminal_in_ascii() -> None:
     """A terminal that shows only ASCII gets only that."""
-    assert render("terminal", *ALL, look=RenderOptions(80, ascii_only=True)).isascii()
+    assert render("terminal", *ALL, options=RenderOptions(80, ascii_only=True)).isascii()
 
 
 # --- github --------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def unescaped(text: str) -> str:
 
 def test_github_marks_the_guilty_line() -> None:
     """Each failure is an error on its line, relative to the repository; a count has no line."""
-    read = commands(render("github", FAILED, look=ROOTED))
+    read = commands(render("github", FAILED, options=ROOTED))
     errors = [(given.get("file"), given.get("line")) for kind, given, _ in read if kind == "error"]
     assert errors == [("model.py", "7"), ("src/loss.py", "22"), (None, None)]
     assert read[0][1]["title"] == "CD103 new cause: pos.pe"
@@ -261,7 +261,7 @@ def test_github_marks_the_guilty_line() -> None:
 
 def test_github_shows_nine_and_counts_the_rest() -> None:
     """Every failed lane has an annotation before one lane has two; the rest is one notice."""
-    read = commands(render("github", many(10_000, 10), UNJUDGED, look=ROOTED))
+    read = commands(render("github", lane_with(10_000, 10), UNJUDGED, options=ROOTED))
     errors = [given for kind, given, _ in read if kind == "error"]
     assert len(errors) == 9
     assert errors[1]["title"] == "not judged"
@@ -312,11 +312,11 @@ def test_only_files_of_the_repository_are_marked(file: str, path: str | None) ->
 
 def test_files_of_a_folder_are_marked_from_the_root() -> None:
     """A gate that runs below the root of its repository marks the same lines."""
-    look = structs.replace(ROOTED, folder="examples/nano")
-    assert location(replace(CAUSE, file="a.py"), look) == RepositoryLine("examples/nano/a.py", 7)
+    options = structs.replace(ROOTED, folder="examples/nano")
+    assert location(replace(CAUSE, file="a.py"), options) == RepositoryLine("examples/nano/a.py", 7)
     rooted = "/home/runner/work/nano/nano/src/a.py"
-    assert location(replace(CAUSE, file=rooted), look) == RepositoryLine("src/a.py", 7)
-    assert location(replace(CAUSE, file="<string>"), look) is None
+    assert location(replace(CAUSE, file=rooted), options) == RepositoryLine("src/a.py", 7)
+    assert location(replace(CAUSE, file="<string>"), options) is None
 
 
 # --- gitlab --------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_files_of_a_folder_are_marked_from_the_root() -> None:
 
 def test_gitlab_has_the_fields_gitlab_requires() -> None:
     """Description, check name, fingerprint, severity, path and line; a count has the lock's."""
-    entries = json.loads(render("gitlab", *ALL, look=ROOTED))
+    entries = json.loads(render("gitlab", *ALL, options=ROOTED))
     assert [item["location"]["path"] for item in entries] == [
         "model.py",
         "compilediag.lock.json",
@@ -364,7 +364,7 @@ def fingerprints(name: str, *judgements: Judgement) -> list[str]:
 @pytest.mark.parametrize("judgements", [(FAILED,), (PASSED,), (UNJUDGED,), ALL, ()])
 def test_sarif_obeys_the_schema(judgements: tuple[Judgement, ...]) -> None:
     """The official schema finds nothing wrong."""
-    SARIF.validate(json.loads(render("sarif", *judgements, look=ROOTED)))
+    SARIF.validate(json.loads(render("sarif", *judgements, options=ROOTED)))
 
 
 def test_the_schema_of_sarif_can_fail() -> None:
@@ -377,7 +377,7 @@ def test_the_schema_of_sarif_can_fail() -> None:
 
 def test_sarif_has_rules_locations_and_success() -> None:
     """Rules link to their pages, results to their rules, and a blind run is no success."""
-    run = json.loads(render("sarif", *ALL, look=ROOTED))["runs"][0]
+    run = json.loads(render("sarif", *ALL, options=ROOTED))["runs"][0]
     rules = run["tool"]["driver"]["rules"]
     assert [rule["id"] for rule in rules] == ["CD103", "not_judged", "CD201", "recompiles"]
     assert rules[0]["helpUri"].endswith("/docs/rules/CD103.md")
@@ -491,13 +491,13 @@ CROWD = 3000
 
 @pytest.fixture(scope="module")
 def crowd() -> Judgement:
-    return many(CROWD, 2048)
+    return lane_with(CROWD, 2048)
 
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_thousands_of_failures_stay_below_the_limit(name: str, crowd: Judgement) -> None:
     """The most important come first, and what is cut is counted where the format has words."""
-    text = render(name, crowd, look=ROOTED)
+    text = render(name, crowd, options=ROOTED)
     assert len(text.encode()) < LIMITS[name]
     assert "m0.py" in text
     if name in ("terminal", "github", "md"):
@@ -673,7 +673,7 @@ def test_no_format_lets_a_character_act(name: str) -> None:
 def test_a_hostile_terminal_fits_and_starts_no_command() -> None:
     """No line is wider than the terminal, nor a command to GitHub's runner."""
     for found in judgements():
-        text = render("terminal", *found, look=RenderOptions(60))
+        text = render("terminal", *found, options=RenderOptions(60))
         for line in text.splitlines():
             assert display_width(line) <= 60
             assert not line.lstrip().startswith("::")
@@ -683,7 +683,7 @@ def test_a_hostile_terminal_fits_and_starts_no_command() -> None:
 def test_hostile_workflow_commands_stay_whole() -> None:
     """Every line is one command of ours, and a file it names is a path of the repository."""
     for found in judgements():
-        read = commands(render("github", *found, look=ROOTED))
+        read = commands(render("github", *found, options=ROOTED))
         assert sum(kind == "error" for kind, _, _ in read) <= 10
         assert sum(kind == "notice" for kind, _, _ in read) <= 10
         for _, given_, _ in read:
