@@ -79,7 +79,7 @@ KNOWN = Item(
     file="train.py",
     line=3,
     function="main",
-    reason="wanted: it tells the loss",
+    reason="intended: it prints the loss",
 )
 LIMIT = Item(
     kind="limit",
@@ -461,7 +461,7 @@ def test_markdown_lists_counts_and_every_failure() -> None:
     assert "| `recompiles` | 1 | **3** |" in text
     for item in FAILED.failures:
         assert item.message in text
-    assert "`wanted: it tells the loss`" in text
+    assert "`intended: it prints the loss`" in text
 
 
 # --- nothing, much, hostile ----------------------------------------------------------------------
