@@ -9,23 +9,26 @@ from compilediag.views.cadence_variants import NAME_CHARS, variant_rows
 from compilediag.views.format import NOT_MEASURED, count, ordinal, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import display_width, hanging_indent, wrap_items
+from compilediag.views.text import display_width
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.cadence import (
         Attribution,
         CadenceSection,
+        CollisionRecord,
         CostSplit,
         ExtraByPhase,
         PeriodRecord,
+        VariantRecord,
     )
     from compilediag.receipt.schema.receipt import Receipt
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans", "rest")
 HEAD = ("group", "firing", "total", "compile", "metric", "sync", "by phase")
-MOST_PHASES = 2
-MOST_NAMES = 3
-LEAST_ROOM = 8
+MAX_PHASES = 2
+MAX_NAMES = 3
+MIN_ROOM = 8
+_STYLE = {"bad": "red", "good": "green", "warn": "yellow"}
 SLOWER = 1.5
 """A variant whose quiet steps are longer than the control's by this factor is named."""
 
@@ -58,81 +61,79 @@ def render_cadence(
 
 
 def _head(section: CadenceSection, options: RenderOptions) -> list[str]:
-    worst = max(section.attribution, key=lambda item: item.compile_s or 0.0, default=None)
-    sign = "bad" if worst is not None and worst.recompiles else "good"
-    if not section.groups:
-        sentence, sign = "no group of periodic work was moved", "warn"
-        if section.periods:
-            sentence, sign = _rhythm(section.periods[0]), "bad"
-    elif worst is None or not section.variants[1:]:
-        sentence, sign = "the probe is not complete", "warn"
-    elif worst.recompiles:
-        guilty = [item for item in section.attribution if item.recompiles]
-        names = ", ".join(options.text(item.group, NAME_CHARS) for item in guilty[:MOST_NAMES])
-        names += ", ..." if guilty[MOST_NAMES:] else ""
-        number = count(sum(item.recompiles or 0 for item in guilty), "recompile")
-        total = seconds(sum(item.compile_s or 0.0 for item in guilty))
-        sentence = f"{names} {'makes' if len(guilty) == 1 else 'make'} torch compile again: "
-        sentence += f"{number}, {total}"
-    elif any(item.compile_s is None for item in section.attribution):
-        sentence, sign = "whose the compiles are could not be told", "warn"
-    else:
-        sentence = "no group makes torch compile again: what they cost is the metric itself"
-    lines = hanging_indent(
-        f"cadence probe: {sentence}", options.width, options.sign(sign) + " ", "  "
+    sign, sentence = _conclusion(section, options)
+    lines = options.wrap(
+        f"cadence probe: {sentence}", options.sign(sign) + " ", "  ", style=_STYLE[sign]
     )
-    style = {"bad": "red", "good": "green", "warn": "yellow"}[sign]
     facts = [count(len(section.variants), "variant")]
     if section.steps is not None:
         facts.append(f"{section.steps} steps each, {section.warmup} of them warm-up")
     fresh = "empty caches for each variant" if section.caches == "fresh" else "caches kept"
-    below = wrap_items([*facts, fresh], options.dot, options.width, "  ", "  ")
-    return [options.styled(line, style) for line in lines] + [
-        options.styled(i, "dim") for i in below
-    ]
+    return lines + options.wrap_items([*facts, fresh], "  ", style="dim")
+
+
+def _conclusion(section: CadenceSection, options: RenderOptions) -> tuple[str, str]:
+    """The sign of the headline and its sentence."""
+    costs = section.attribution
+    if not section.groups:
+        if section.periods:
+            return "bad", _rhythm(section.periods[0])
+        return "warn", "no group of periodic work was moved"
+    worst = _costliest(section)
+    if worst is None or not section.variants[1:]:
+        return "warn", "the probe is not complete"
+    if worst.recompiles:
+        recompiling = [item for item in costs if item.recompiles]
+        names = ", ".join(options.text(item.group, NAME_CHARS) for item in recompiling[:MAX_NAMES])
+        names += ", ..." if recompiling[MAX_NAMES:] else ""
+        recompiles = count(sum(item.recompiles or 0 for item in recompiling), "recompile")
+        total = seconds(sum(item.compile_s or 0.0 for item in recompiling))
+        verb = "makes" if len(recompiling) == 1 else "make"
+        return "bad", f"{names} {verb} torch compile again: {recompiles}, {total}"
+    if any(item.compile_s is None for item in costs):
+        return "warn", "which group the compiles belong to could not be determined"
+    return "good", "no group makes torch compile again: what they cost is the metric itself"
+
+
+def _costliest(section: CadenceSection) -> Attribution | None:
+    return max(section.attribution, key=lambda item: item.compile_s or 0.0, default=None)
 
 
 # --- what groups cost --------------------------------------------------------------------------
 
 
 def _costs(section: CadenceSection, options: RenderOptions) -> list[str]:
-    rows: list[tuple[str, ...]] = []
-    for item in section.attribution:
-        name = options.truncate(options.text(item.group), NAME_CHARS)
-        rows += _cost_rows(name, item.fires, item.first_hit, item.recurring, options)
-    found = section.collision
-    if found is not None:
-        rows += _cost_rows("(collision)", found.fires, found.first_hit, found.recurring, options)
+    costs = [(options.text(item.group), item) for item in section.attribution]
+    rows = [row for name, item in costs for row in _cost_rows(name, item, options)]
+    if section.collision is not None:
+        rows += _cost_rows("(collision)", section.collision, options)
     if not rows:
         return []
-    widths = [max(display_width(row[place]) for row in (HEAD, *rows)) + 2 for place in range(6)]
-    room = max(options.width - sum(widths) - 2, LEAST_ROOM)
+    widths = [max(display_width(row[index]) for row in (HEAD, *rows)) + 2 for index in range(6)]
+    room = max(options.width - sum(widths) - 2, MIN_ROOM)
     fitted = [(*row[:6], options.truncate(row[6], room)) for row in rows]
     return table(HEAD, fitted, options, right=("total", "compile", "metric", "sync"))
 
 
 def _cost_rows(
-    name: str,
-    fires: int,
-    first: CostSplit | None,
-    later: CostSplit | None,
-    options: RenderOptions,
+    name: str, costs: Attribution | CollisionRecord, options: RenderOptions
 ) -> list[tuple[str, ...]]:
+    name, fires = options.truncate(name, NAME_CHARS), costs.fires
+    first, later = costs.first_hit, costs.recurring
     if first is None and later is None:
         return [(name, "none seen", "-", "-", "-", "-", "")]
     rows: list[tuple[str, ...]] = []
     if first is not None:
         rows.append((name, "first hit", *_cells(first), _by_phase(first.by_phase, options)))
     if later is not None:
-        times = max(fires - 1, 1)
-        label = f"{times} more, each" if first is not None else f"{fires}, each"
-        shown = "" if first is not None else name
-        rows.append((shown, label, *_cells(later), _by_phase(later.by_phase, options)))
+        label = f"{fires}, each" if first is None else f"{max(fires - 1, 1)} more, each"
+        group = name if first is None else ""
+        rows.append((group, label, *_cells(later), _by_phase(later.by_phase, options)))
     return rows
 
 
 def _cells(split: CostSplit) -> tuple[str, str, str, str]:
-    """Total, compile, metric, sync; what noise could explain is given as its bound."""
+    """Total, compile, metric, sync; what noise could explain is shown as its bound."""
     below = f"< {seconds(split.noise_s)}" if split.noise_s is not None else "?"
     compiling = "?" if split.compile_s is None else seconds(split.compile_s)
     return (
@@ -149,7 +150,7 @@ def _by_phase(phases: ExtraByPhase, options: RenderOptions) -> str:
     parts = [(name, value) for name, value in known.items() if value is not None]
     parts.sort(key=lambda pair: -abs(pair[1]))
     return options.dot.join(
-        f"{name.replace('_', ' ')} {_signed(value)}" for name, value in parts[:MOST_PHASES]
+        f"{name.replace('_', ' ')} {_signed(value)}" for name, value in parts[:MAX_PHASES]
     )
 
 
@@ -159,12 +160,12 @@ def _signed(value: float) -> str:
 
 def _remarks(section: CadenceSection, options: RenderOptions) -> list[str]:
     """Per group: its periods, why it compiles, what it costs between its firings, what could not
-    be told."""
+    be determined."""
     lines: list[str] = []
     for item in section.attribution:
         parts = [_periods_of(item, section), *_remarks_of(item, options), *_slower(item, section)]
         name = options.truncate(options.text(item.group), NAME_CHARS)
-        lines += wrap_items(parts, options.dot, options.width, f"  {name}: ", "    ")
+        lines += options.wrap_items(parts, f"  {name}: ", "    ")
     return [
         *lines,
         *_collision_remark(section, options),
@@ -185,7 +186,7 @@ def _remarks_of(item: Attribution, options: RenderOptions) -> Iterable[str]:
     if item.recompiles:
         yield f"{count(item.recompiles, 'recompile')} that the control does not have"
     for cause in item.causes:
-        place = f" {options.path(cause.file, 60)}:{cause.line}" if cause.file else ""
+        place = f" {options.place(cause.file, cause.line)}" if cause.file else ""
         code = f"{options.text(cause.rule, 8)} " if cause.rule else ""
         yield f"{code}{options.text(cause.variable, 60)}{place}"
     if item.between_s is not None:
@@ -198,10 +199,8 @@ def _remarks_of(item: Attribution, options: RenderOptions) -> Iterable[str]:
 
 def _slower(item: Attribution, section: CadenceSection) -> Iterable[str]:
     """Quiet steps that were longer than the control's: then its costs may be too."""
-    control = next(
-        (variant.steps for variant in section.variants if variant.kind == "control"), None
-    )
-    usual = control.median if control is not None else None
+    control = _control(section)
+    usual = control.steps.median if control is not None and control.steps is not None else None
     if usual and item.quiet_s and item.between_s is None and item.quiet_s > SLOWER * usual:
         yield (
             f"its quiet steps took {seconds(item.quiet_s)}, the control's {seconds(usual)}: the "
@@ -224,21 +223,25 @@ def _collision_remark(section: CadenceSection, options: RenderOptions) -> list[s
         more = "more" if found.extra_recompiles > 0 else "fewer"
         parts.append(f"{count(abs(found.extra_recompiles), 'recompile')} {more}")
     costs = ", ".join(parts) or "nothing beyond the noise"
-    several = "both groups" if len(found.groups) == 2 else f"all {len(found.groups)} groups"
-    line = f"collision: {several} in one step cost, against their sum: {costs}"
-    return hanging_indent(line, options.width, "  ", "    ")
+    groups = "both groups" if len(found.groups) == 2 else f"all {len(found.groups)} groups"
+    line = f"collision: {groups} in one step cost, against their sum: {costs}"
+    return options.wrap(line, "  ", "    ")
 
 
 def _control_remark(section: CadenceSection, options: RenderOptions) -> list[str]:
     """Recompiles that no period explains."""
-    control = next((item for item in section.variants if item.kind == "control"), None)
+    control = _control(section)
     if control is None or control.counts is None or not control.counts.recompiles:
         return []
     number = count(control.counts.recompiles, "recompile")
     line = f"control: {number} with every group off, so not because of a period"
     if any(group.origin != "code" for group in section.groups):
         line += "; or a group fires at step 0 whatever its period is"
-    return hanging_indent(line, options.width, "  ", "    ")
+    return options.wrap(line, "  ", "    ")
+
+
+def _control(section: CadenceSection) -> VariantRecord | None:
+    return next((item for item in section.variants if item.kind == "control"), None)
 
 
 def _unmeasured(section: CadenceSection, options: RenderOptions) -> list[str]:
@@ -248,8 +251,7 @@ def _unmeasured(section: CadenceSection, options: RenderOptions) -> list[str]:
     line = f"sync: {NOT_MEASURED}; synchronising is part of the metric"
     parts = [line, "<: within the noise, not resolved"]
     bounded = any(split.noise_s is not None and split.metric_s is None for split in splits)
-    lines = wrap_items(parts[: 1 + bounded], options.dot, options.width, "  ", "  ")
-    return [options.styled(line, "dim") for line in lines]
+    return options.wrap_items(parts[: 1 + bounded], "  ", style="dim")
 
 
 # --- periods -----------------------------------------------------------------------------------
@@ -260,13 +262,13 @@ def _periods(section: CadenceSection, options: RenderOptions) -> list[str]:
         where = "with every group off" if section.groups else "in the step times"
         lines: list[str] = []
         for item in section.periods:
-            lines += hanging_indent(f"{where}: {_rhythm(item)}", options.width, "  ", "    ")
+            lines += options.wrap(f"{where}: {_rhythm(item)}", "  ", "    ")
         return lines
     if section.groups or section.longest_period is None:
         return []
     sentence = f"no rhythm in the step times; among {section.steps} steps, periods up to "
     sentence += f"{section.longest_period} can be found: --steps N for longer ones"
-    return hanging_indent(sentence, options.width, "  ", "    ")
+    return options.wrap(sentence, "  ", "    ")
 
 
 def _rhythm(item: PeriodRecord) -> str:
@@ -278,19 +280,14 @@ def _rhythm(item: PeriodRecord) -> str:
 
 
 def _notes(section: CadenceSection, options: RenderOptions) -> list[str]:
-    lines: list[str] = []
-    for note in section.notes:
-        lines += hanging_indent(
-            options.text(note, 1000), options.width, options.sign("warn") + " ", "  "
-        )
-    return [options.styled(line, "yellow") for line in lines]
+    return [line for note in section.notes for line in options.warning(options.text(note, 1000))]
 
 
 def _next(section: CadenceSection, options: RenderOptions, suffix: str) -> list[str]:
-    commands = [f"compilediag show{suffix}"]
-    costly = max(section.attribution, key=lambda item: item.compile_s or 0.0, default=None)
-    if costly is not None and costly.causes and costly.causes[0].rule:
-        commands.insert(0, f"compilediag explain {options.text(costly.causes[0].rule, 8)}")
+    commands = [f"show{suffix}"]
+    worst = _costliest(section)
+    if worst is not None and worst.causes and worst.causes[0].rule:
+        commands.insert(0, f"explain {options.text(worst.causes[0].rule, 8)}")
     elif not section.groups:
-        commands.insert(0, "compilediag run --cadence-probe --group 'NAME=--its-option {n}' ...")
-    return wrap_items(commands, options.dot, options.width, "  next: ", "        ")
+        commands.insert(0, "run --cadence-probe --group 'NAME=--its-option {n}' ...")
+    return options.next_commands(commands)

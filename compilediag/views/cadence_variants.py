@@ -9,14 +9,14 @@ from compilediag.views.format import seconds
 from compilediag.views.sparkline import sparkline
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import clean, display_width, hanging_indent
+from compilediag.views.text import clean, display_width
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.cadence import CadenceSection, VariantRecord
 
 NAME_CHARS = 24
 PICTURE_COLUMNS = 32
-LEAST_PICTURE = 8
+MIN_PICTURE = 8
 
 
 def variant_rows(section: CadenceSection, options: RenderOptions) -> list[str]:
@@ -26,29 +26,22 @@ def variant_rows(section: CadenceSection, options: RenderOptions) -> list[str]:
     head = ("variant", "median", "longest", "frames", "recompiles", "breaks", "exit", "steps")
     rows = [_variant_row(item, options) for item in section.variants]
     taken = sum(max(display_width(row[i]) for row in (head[:-1], *rows)) + 2 for i in range(7)) + 4
-    width = min(PICTURE_COLUMNS, max(LEAST_PICTURE, options.width - taken))
-    pictures = [
-        sparkline(item.picture.cells_s, low, high, width, ascii_only=options.ascii_only)
-        if item.picture is not None
-        else "no step"
-        for item in section.variants
-    ]
-    full = [(*row, picture) for row, picture in zip(rows, pictures, strict=True)]
-    lines = table(
-        head, full, options, right=("median", "longest", "frames", "recompiles", "breaks")
-    )
+    width = min(PICTURE_COLUMNS, max(MIN_PICTURE, options.width - taken))
+    full: list[tuple[str, ...]] = []
+    for item, row in zip(section.variants, rows, strict=True):
+        values = item.picture.cells_s if item.picture is not None else None
+        bars = "no step"
+        if values is not None:
+            bars = sparkline(values, low, high, width, ascii_only=options.ascii_only)
+        full.append((*row, bars))
+    lines = table(head, full, options, right=head[1:6])
     if high > 0:
         scale = f"steps: those after warm-up, from {seconds(low)} to {seconds(high)}, logarithmic"
-        lines += [
-            options.styled(i, "dim") for i in hanging_indent(scale, options.width, "  ", "    ")
-        ]
+        lines += options.wrap(scale, "  ", "    ", style="dim")
     for item in section.variants:
         if item.problem is not None:
             sentence = f"{options.text(item.name, NAME_CHARS)}: {options.text(item.problem)}"
-            lines += [
-                options.styled(i, "yellow")
-                for i in hanging_indent(sentence, options.width, "  ! ", "    ")
-            ]
+            lines += options.wrap(sentence, "  ! ", style="yellow")
     return lines
 
 
@@ -67,7 +60,7 @@ def _variant_row(item: VariantRecord, options: RenderOptions) -> tuple[str, ...]
 
 
 def variant_sentence(number: int, total: int | None, kind: str, names: Sequence[str]) -> str:
-    """What is told before a variant starts."""
+    """What is printed before a variant starts."""
     description = {
         "configured": "configured, as the code says",
         "control": "control, every group off",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import hanging_indent, pad
+from compilediag.views.text import pad
 
 State = Literal["ok", "warning", "failed"]
 
@@ -47,65 +47,40 @@ class Checkup:
 
 def plain(checkup: Checkup) -> dict[str, object]:
     """The checkup as JSON-ready values."""
-    return {
-        "usable": checkup.usable,
-        "versions": checkup.versions,
-        "hooks": [
-            {"name": h.name, "available": h.available, "lost": h.lost} for h in checkup.hooks
-        ],
-        "checks": [
-            {"name": c.name, "state": c.state, "said": c.said, "remedy": c.remedy}
-            for c in checkup.checks
-        ],
-    }
+    return {"usable": checkup.usable, **asdict(checkup)}
 
 
 def render_checkup(checkup: Checkup, options: RenderOptions) -> str:
     """Versions, checks with remedies, what can and what cannot be observed; the answer first."""
-    failed = [check for check in checkup.checks if check.state == "failed"]
-    if checkup.usable:
-        answer = options.styled(f"{options.sign('good')} compilediag can be used here", "green")
-    else:
-        names = ", ".join(check.name for check in failed)
-        answer = options.styled(
-            f"{options.sign('bad')} compilediag cannot be used here: {names}", "red"
-        )
-    lines = [answer, "", "versions"]
-    lines += _versions(checkup, options)
-    lines += ["", "checks"]
-    for check in checkup.checks:
-        lines += _check(check, options)
+    failed = [check.name for check in checkup.checks if check.state == "failed"]
+    sign, color, answer = "good", "green", "compilediag can be used here"
+    following = "run YOUR_PROGRAM.py"
+    if not checkup.usable:
+        sign, color, answer = "bad", "red", f"compilediag cannot be used here: {', '.join(failed)}"
+        following = "doctor again, after the repairs above"
+    lines = [options.styled(f"{options.sign(sign)} {answer}", color), "", "versions"]
+    width = max(map(len, checkup.versions)) + 2
+    lines += [
+        f"  {pad(name, width)}{options.text(version or 'not installed', 80)}"
+        for name, version in checkup.versions.items()
+    ]
+    lines += ["", "checks", *(line for item in checkup.checks for line in _check(item, options))]
     lines += ["", "what can be observed with this torch"]
     if not checkup.hooks:
         lines.append("  could not be determined: torch did not start")
     for hook in checkup.hooks:
         lines += _hook(hook, options)
-    following = "compilediag run YOUR_PROGRAM.py" if checkup.usable else "compilediag doctor"
-    when = "" if checkup.usable else " again, after the repairs above"
-    return "\n".join([*lines, "", f"  next: {following}{when}"]) + "\n"
-
-
-def _versions(checkup: Checkup, options: RenderOptions) -> list[str]:
-    width = max(len(name) for name in checkup.versions) + 2
-    return [
-        f"  {pad(name, width)}{options.text(version or 'not installed', 80)}"
-        for name, version in checkup.versions.items()
-    ]
+    return "\n".join([*lines, "", f"  next: compilediag {following}"]) + "\n"
 
 
 def _check(check: Check, options: RenderOptions) -> list[str]:
     kinds = {"ok": ("good", "green"), "warning": ("warn", "yellow"), "failed": ("bad", "red")}
     kind, style = kinds[check.state]
     sign = pad(options.sign(kind), 2)
-    lines = hanging_indent(
-        f"{check.name}: {options.text(check.said)}", options.width, f"  {sign} ", " " * 5
-    )
+    lines = options.wrap(f"{check.name}: {options.text(check.said)}", f"  {sign} ", " " * 5)
     lines[0] = lines[0].replace(sign, options.styled(sign, style), 1)
     if check.remedy and check.state != "ok":
-        remedy = hanging_indent(
-            options.text(check.remedy), options.width, " " * 5 + "fix: ", " " * 10
-        )
-        lines += [options.styled(line, "cyan") for line in remedy]
+        lines += options.wrap(options.text(check.remedy), "     fix: ", style="cyan")
     return lines
 
 
@@ -114,4 +89,4 @@ def _hook(hook: Hook, options: RenderOptions) -> list[str]:
     if hook.available:
         return [f"  {options.styled(pad(options.sign('good'), 2), 'green')} {name}"]
     lost = f"{name} is missing; lost: {options.text(hook.lost)}"
-    return hanging_indent(lost, options.width, f"  {pad(options.sign('warn'), 2)} ", " " * 5)
+    return options.wrap(lost, f"  {pad(options.sign('warn'), 2)} ", " " * 5)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from compilediag.compare.diff import (
     BreakChange,
@@ -11,15 +12,13 @@ from compilediag.compare.diff import (
     CountChange,
     FieldChange,
     FrameChange,
-    NumberChange,
-    TimingChange,
 )
-from compilediag.views.format import measured, seconds
+from compilediag.views.format import measured, more, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hanging_indent, wrap_items
 
-MOST_ITEMS = 30
+_Changed = TypeVar("_Changed")
+MAX_ITEMS = 30
 """Of one list; `diff --json` has them all."""
 
 
@@ -34,15 +33,23 @@ def render_comparison(found: Comparison, options: RenderOptions) -> str:
     )
     for title, entries in _lists(found, options):
         lines += _list(title, entries, options)
-    numbers = [row for item in found.numbers if len(set((row := _number(item, options))[1:])) > 1]
+    numbers: list[tuple[str, str, str]] = []
+    for item in found.numbers:
+        before, after = (measured(item.name, value) for value in (item.before, item.after))
+        if before != after:
+            numbers.append((options.text(item.name, 60), before, after))
     if numbers:
         lines += ["", "numbers that differ (for information)"]
         head = ("figure", "before", "after")
         lines += table(head, numbers, options, right=head[1:], shrink="figure")
-    timings = [_timing(item) for item in found.timings if _measured(item)]
+    timings = [
+        (item.name, seconds(item.before_s), seconds(item.after_s))
+        for item in found.timings
+        if item.before_s is not None or item.after_s is not None
+    ]
     if timings:
         note = "seconds (for information: another machine or moment changes them)"
-        lines += ["", *hanging_indent(note, options.width, "", "  ")]
+        lines += ["", *options.wrap(note, "", "  ")]
         lines += table(("", "before", "after"), timings, options, right=("before", "after"))
     return "\n".join(lines) + "\n"
 
@@ -52,13 +59,10 @@ def _summary(found: Comparison, options: RenderOptions) -> list[str]:
     parts = [f"{_plain(item.name)} {item.before} {options.arrow} {item.after}" for item in changed]
     if found.verdict[0] != found.verdict[1]:
         before, after = (value or "no verdict" for value in found.verdict)
-        parts.insert(0, f"{options.text(before)} {options.arrow} {options.text(after)}")
+        parts.insert(0, options.change(before, after))
     if not parts:
         return [options.styled(f"the same counts; {_other_changes(found)}", "bold")]
-    return [
-        options.styled(line, "bold")
-        for line in wrap_items(parts, options.dot, options.width, "", "")
-    ]
+    return options.wrap_items(parts, style="bold")
 
 
 def _other_changes(found: Comparison) -> str:
@@ -81,50 +85,44 @@ def _lists(found: Comparison, options: RenderOptions) -> list[tuple[str, list[st
     """Every list of changes with its title; what is empty is left out by `_list`."""
     differing = [item for item in found.causes_same if item.before != item.after]
     return [
-        ("causes that are new", [_cause(item, options) for item in found.causes_new]),
-        ("causes that are gone", [_cause(item, options) for item in found.causes_gone]),
-        (
-            "causes that hit another number of compiles",
-            [_cause(item, options) for item in differing],
-        ),
-        ("graph breaks that are new", [_break(item, options) for item in found.breaks_new]),
-        ("graph breaks that are gone", [_break(item, options) for item in found.breaks_gone]),
-        ("frames", [_frame(item, options) for item in found.frames]),
-        ("findings that are new", _texts(found.findings_new, options)),
-        ("findings that are gone", _texts(found.findings_gone, options)),
-        ("checks", [_field(item, options) for item in found.checks]),
-        ("environment", [_field(item, options) for item in found.environment]),
-        ("tracked runs of other lanes", [_field(item, options) for item in found.tracked_lanes]),
-        (
-            "lane, not in the older receipt",
-            [_field(item, options) for item in found.lane_not_recorded],
-        ),
-        ("code", [_field(item, options) for item in found.provenance]),
+        ("causes that are new", _drawn(_cause, found.causes_new, options)),
+        ("causes that are gone", _drawn(_cause, found.causes_gone, options)),
+        ("causes that hit another number of compiles", _drawn(_cause, differing, options)),
+        ("graph breaks that are new", _drawn(_break, found.breaks_new, options)),
+        ("graph breaks that are gone", _drawn(_break, found.breaks_gone, options)),
+        ("frames", _drawn(_frame, found.frames, options)),
+        ("findings that are new", [options.text(text) for text in found.findings_new]),
+        ("findings that are gone", [options.text(text) for text in found.findings_gone]),
+        ("checks", _drawn(_field, found.checks, options)),
+        ("environment", _drawn(_field, found.environment, options)),
+        ("tracked runs of other lanes", _drawn(_field, found.tracked_lanes, options)),
+        ("lane, not in the older receipt", _drawn(_field, found.lane_not_recorded, options)),
+        ("code", _drawn(_field, found.provenance, options)),
     ]
 
 
-def _list(title: str, parts: Sequence[str], options: RenderOptions) -> list[str]:
-    if not parts:
+def _drawn(
+    draw: Callable[[_Changed, RenderOptions], str],
+    changes: Iterable[_Changed],
+    options: RenderOptions,
+) -> list[str]:
+    return [draw(item, options) for item in changes]
+
+
+def _list(title: str, texts: Sequence[str], options: RenderOptions) -> list[str]:
+    if not texts:
         return []
-    lines = ["", options.styled(f"{title} ({len(parts)})", "bold")]
-    for text in parts[:MOST_ITEMS]:
-        lines += hanging_indent(text, options.width, "  ", "    ")
-    if len(parts) > MOST_ITEMS:
-        lines.append(f"  +{len(parts) - MOST_ITEMS} more: compilediag diff --json")
-    return lines
-
-
-def _texts(texts: Sequence[str], options: RenderOptions) -> list[str]:
-    return [options.text(text) for text in texts]
+    lines = ["", options.styled(f"{title} ({len(texts)})", "bold")]
+    for text in texts[:MAX_ITEMS]:
+        lines += options.wrap(text, "  ", "    ")
+    return lines + more(len(texts) - MAX_ITEMS, ": compilediag diff --json")
 
 
 def _cause(item: CauseChange, options: RenderOptions) -> str:
     key = item.key
     sentence = f"{options.text(key.rule, 60)} {options.text(key.variable, 120)}"
     if item.expected is not None and item.actual is not None:
-        sentence += (
-            f"  {options.text(item.expected, 80)} {options.arrow} {options.text(item.actual, 80)}"
-        )
+        sentence += f"  {options.change(item.expected, item.actual, 80)}"
     if key.file:
         sentence += f"{options.dot}{options.path(key.file, 60)}:{item.line}"
     return f"{sentence}{options.dot}compiles {item.before} {options.arrow} {item.after}"
@@ -132,7 +130,7 @@ def _cause(item: CauseChange, options: RenderOptions) -> str:
 
 def _break(item: BreakChange, options: RenderOptions) -> str:
     category = f"{options.text(item.category, 60)} " if item.category else ""
-    where = f"{options.path(item.file, 60)}:{item.line} in {options.text(item.function, 60)}"
+    where = f"{options.place(item.file, item.line)} in {options.text(item.function, 60)}"
     sites = f"{options.dot}sites {item.before} {options.arrow} {item.after}"
     return f"{category}{where}{sites}: {options.text(item.reason, 160)}"
 
@@ -151,22 +149,5 @@ def _frame(item: FrameChange, options: RenderOptions) -> str:
 
 
 def _field(item: FieldChange, options: RenderOptions) -> str:
-    before, after = (_value(value, options) for value in (item.before, item.after))
-    return f"{options.text(item.path.partition('.')[2], 80)}: {before} {options.arrow} {after}"
-
-
-def _value(value: object, options: RenderOptions) -> str:
-    return "not known" if value is None else options.text(value, 80)
-
-
-def _measured(item: TimingChange) -> bool:
-    return item.before_s is not None or item.after_s is not None
-
-
-def _timing(item: TimingChange) -> tuple[str, ...]:
-    return item.name, seconds(item.before_s), seconds(item.after_s)
-
-
-def _number(item: NumberChange, options: RenderOptions) -> tuple[str, ...]:
-    parts = (measured(item.name, value) for value in (item.before, item.after))
-    return options.text(item.name, 60), *parts
+    before, after = ("not known" if v is None else v for v in (item.before, item.after))
+    return f"{options.text(item.path.partition('.')[2], 80)}: {options.change(before, after, 80)}"

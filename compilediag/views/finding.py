@@ -1,4 +1,4 @@
-"""Everything a receipt knows of one finding: what it means in this run, for `explain N`."""
+"""Everything a receipt holds on one finding: what it means in this run, for `explain N`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, cast
 
 from compilediag.views import lookups
 from compilediag.views.finding_rows import place, title_of, when, writer
-from compilediag.views.format import count, seconds
+from compilediag.views.format import count, more, seconds
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import display_width, hanging_indent, pad
+from compilediag.views.text import display_width, pad
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import CompileEvent, EventCause, FindingRecord
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 _SHOWN_APART = frozenset(
     {"compile_ids", "expected", "actual", "values", "writers", "guard", "source", "roles"}
 )
-MOST_LINES = 12
-MOST_ITEMS = 8
+MAX_LINES = 12
+MAX_ITEMS = 8
 """Of one list in the evidence; `show --json` has them all."""
 _LABEL_WIDTH = 12
-MOST_COMPILES = 50
+MAX_COMPILES = 50
+MAX_OTHERS = 10
 
 _CONFIDENCE = {
     "exact": "exact: observed inside torch while the program ran",
@@ -34,24 +35,20 @@ def render_finding(
     number: int, finding: FindingRecord, receipt: Receipt, options: RenderOptions
 ) -> str:
     """All facts of one finding, labelled, each compile on its own line."""
-    title = options.text(title_of(finding))
-    head = hanging_indent(
-        f"{options.text(finding.rule, 8)} {title}", options.width, f"finding {number}: ", "  "
-    )
-    lines = [options.styled(line, "bold") for line in head] + [""]
+    title = f"{options.text(finding.rule, 8)} {options.text(title_of(finding))}"
+    lines = [*options.wrap(title, f"finding {number}: ", "  ", style="bold"), ""]
     facts = _facts(finding, receipt, options)
     width = max(_LABEL_WIDTH, *(display_width(label) + 2 for label, _ in facts))
     for label, value in facts:
-        lines += hanging_indent(value, options.width, f"  {pad(label, width)}", " " * (width + 2))
-    happened = lookups.events(finding, receipt)
-    if happened:
-        caused = any(lookups.causes(finding, receipt))
-        verb = "it caused" if caused else "it speaks of"
-        lines += ["", f"  {count(len(happened), 'compile')} {verb}:"]
-        lines += [_compile(item, options) for item in happened[:MOST_COMPILES]]
-        if len(happened) > MOST_COMPILES:
-            lines.append(f"    +{len(happened) - MOST_COMPILES} more: compilediag show --timeline")
-        lines += _beside(finding, happened, options) if caused else []
+        lines += options.wrap(value, f"  {pad(label, width)}")
+    compiles = lookups.events(finding, receipt)
+    if compiles:
+        caused = bool(lookups.causes(finding, receipt))
+        verb = "it caused" if caused else "it is about"
+        lines += ["", f"  {count(len(compiles), 'compile')} {verb}:"]
+        lines += [_compile(item, options) for item in compiles[:MAX_COMPILES]]
+        lines += more(len(compiles) - MAX_COMPILES, ": compilediag show --timeline", "    ")
+        lines += _other_causes(finding, compiles, options) if caused else []
     return "\n".join(lines) + "\n"
 
 
@@ -64,11 +61,8 @@ def _facts(
     changed = lookups.change(finding, receipt)
     if changed is not None:
         parts += [("expected", options.text(changed[0])), ("met", options.text(changed[1]))]
-    parts += [
-        ("then", f"{options.text(expected)} {options.arrow} {options.text(actual)}")
-        for expected, actual in lookups.changes(finding)[1:]
-    ]
-    causes = list(lookups.causes(finding, receipt))
+    parts += [("then", options.change(*pair)) for pair in lookups.changes(finding)[1:]]
+    causes = lookups.causes(finding, receipt)
     guards = dict.fromkeys(cause.guard for cause in causes)
     if not guards and finding.evidence.get("guard") is not None:
         guards = {str(finding.evidence["guard"]): None}
@@ -94,66 +88,58 @@ def _evidence(key: str, value: object, options: RenderOptions) -> list[tuple[str
     label = options.text(key.replace("_", " "), 30)
     items = cast("list[object]", value) if isinstance(value, list) else [value]
     parts: list[tuple[str, str]] = []
-    for item in items[:MOST_ITEMS]:
+    for item in items[:MAX_ITEMS]:
         # A text of torch keeps its lines (a user stack); its padding is no information.
         text = f"{item:.3g}" if isinstance(item, float) else str(item)
-        for index, line in enumerate(text.splitlines()[:MOST_LINES]):
+        for index, line in enumerate(text.splitlines()[:MAX_LINES]):
             parts.append(("" if index else label, options.text(" ".join(line.split()), 1000)))
-    if len(items) > MOST_ITEMS:
-        parts.append((label, f"+{len(items) - MOST_ITEMS} more"))
+    if len(items) > MAX_ITEMS:
+        parts.append((label, f"+{len(items) - MAX_ITEMS} more"))
     return parts
 
 
 def _judgement(finding: FindingRecord, options: RenderOptions) -> list[tuple[str, str]]:
     """Whose code it is, how sure it is, what to change."""
     owner = {"user": "your code", "third_party": "a library", "torch": "torch itself"}
-    parts = [("owner", owner.get(finding.ownership or "", "could not be determined"))]
-    parts.append(
-        ("confidence", _CONFIDENCE.get(finding.confidence, options.text(finding.confidence)))
+    fix = finding.fix
+    parts = (
+        ("owner", owner.get(finding.ownership or "", "could not be determined")),
+        ("confidence", _CONFIDENCE.get(finding.confidence, finding.confidence)),
+        ("seen as", ", ".join(finding.also)),
+        ("fix", fix.summary or " "),
+        ("note", fix.caveat),
+        ("verified", "yes, by a rerun" if fix.verified else "no: change it, run again, compare"),
     )
-    if finding.also:
-        parts.append(("seen as", options.text(", ".join(finding.also))))
-    parts.append(("fix", options.text(finding.fix.summary)))
-    if finding.fix.caveat:
-        parts.append(("note", options.text(finding.fix.caveat)))
-    verified = "yes, by a rerun" if finding.fix.verified else "no: change it, run again, compare"
-    parts.append(("verified", verified))
-    return parts
+    return [(label, options.text(value)) for label, value in parts if value]
 
 
 def _compile(item: CompileEvent, options: RenderOptions) -> str:
     step = "step not seen" if item.step is None else f"step {item.step}"
     cells = (options.text(item.compile_id, 40), step, seconds(item.seconds))
-    widths = (8, 13, 12)
-    sentence = "  ".join(pad(cell, width) for cell, width in zip(cells, widths, strict=True))
-    frame = f"{options.text(item.frame.function, 60)}, {options.path(item.frame.file, 60)}"
-    return options.truncate(f"    {sentence}{frame}:{item.frame.line}", options.width)
+    columns = "  ".join(map(pad, cells, (8, 13, 12)))
+    frame = f"{options.text(item.frame.function, 60)}, "
+    frame += options.place(item.frame.file, item.frame.line)
+    return options.truncate(f"    {columns}{frame}", options.width)
 
 
-def _beside(
-    finding: FindingRecord, happened: list[CompileEvent], options: RenderOptions
+def _other_causes(
+    finding: FindingRecord, compiles: list[CompileEvent], options: RenderOptions
 ) -> list[str]:
     """Guards of other causes that were false at the same compiles: fixing one may not suffice."""
-    others = [
-        _named(cause, options)
-        for item in happened
-        for cause in item.causes
-        if (cause.family, cause.variable) != (finding.family, finding.variable)
-    ]
+    causes = (cause for item in compiles for cause in item.causes)
+    others = [_named(cause, options) for cause in causes if not lookups.explains(finding, cause)]
     distinct = list(dict.fromkeys(others))
     if not distinct:
         return []
     warning = "also false at those compiles (this fix alone may not prevent them all):"
-    lines = ["", *hanging_indent(warning, options.width, "  ", "  ")]
-    for text in distinct[:10]:
-        lines += hanging_indent(text, options.width, "    ", "      ")
-    return lines + ([f"    +{len(distinct) - 10} more"] if len(distinct) > 10 else [])
+    lines = ["", *options.wrap(warning, "  ")]
+    for text in distinct[:MAX_OTHERS]:
+        lines += options.wrap(text, "    ", "      ")
+    return lines + more(len(distinct) - MAX_OTHERS, indent="    ")
 
 
 def _named(cause: EventCause, options: RenderOptions) -> str:
-    where = f"  {options.path(cause.file, 60)}:{cause.line}" if cause.file else ""
-    rule, family = (
-        options.text(cause.rule or "", 8),
-        options.text(cause.family.replace("_", " "), 60),
-    )
+    where = f"  {options.place(cause.file, cause.line)}" if cause.file else ""
+    rule = options.text(cause.rule or "", 8)
+    family = options.text(cause.family.replace("_", " "), 60)
     return f"{rule} {family}: {options.text(cause.variable, 120)}{where}".strip()

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from compilediag.views import lookups
 from compilediag.views.format import seconds, steps
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import display_width, hanging_indent, pad, wrap_items
+from compilediag.views.text import display_width, pad
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import FindingRecord
+    from compilediag.receipt.schema.compiles import FindingRecord, Writer
     from compilediag.receipt.schema.receipt import Receipt
 
 INDENT = "     "
@@ -42,23 +42,14 @@ def _what(
     title = options.text(title_of(finding), _TEXT_CHARS)
     detail = _detail(finding, receipt, options)
     joined = f"{title}: {detail}" if detail else title
-    first = (
-        f"{pad(options.truncate(joined, room), room)}  {cost}"
-        if cost
-        else options.truncate(joined, room)
-    )
-    styled = (
-        options.styled(f"{number:>3}", "bold")
-        + "  "
-        + options.styled(rule, _SEVERITY.get(finding.severity, "bold"))
-        + " "
-    )
+    styled = f"{options.styled(f'{number:>3}', 'bold')}  "
+    styled += options.styled(rule, _SEVERITY.get(finding.severity, "bold")) + " "
     if display_width(joined) <= room:
-        return [styled + options.styled(title, "bold") + first[len(title) :]]
+        line = f"{pad(joined, room)}  {cost}" if cost else joined
+        return [styled + options.styled(title, "bold") + line[len(title) :]]
     # Too long for one line: the change gets its own, where more of it can be read.
     head = pad(options.truncate(title, room), room) + (f"  {cost}" if cost else "")
-    below = hanging_indent(detail, options.width, INDENT, INDENT)
-    return [styled + options.styled(head, "bold"), *below[:2]]
+    return [styled + options.styled(head, "bold"), *options.wrap(detail, INDENT)[:2]]
 
 
 def title_of(finding: FindingRecord) -> str:
@@ -73,9 +64,8 @@ def _detail(finding: FindingRecord, receipt: Receipt, options: RenderOptions) ->
     changed = lookups.change(finding, receipt)
     if changed is None:
         return name
-    expected, actual = (options.text(value, _TEXT_CHARS) for value in changed)
     others = " (and others)" if len(lookups.changes(finding)) > 1 else ""
-    return f"{name}  {expected} {options.arrow} {actual}{others}".strip()
+    return f"{name}  {options.change(*changed, _TEXT_CHARS)}{others}".strip()
 
 
 def _where(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> list[str]:
@@ -86,7 +76,7 @@ def _where(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> 
     ]
     if finding.ownership in _NOT_YOURS:
         parts.append(_NOT_YOURS[finding.ownership])
-    return wrap_items(parts, options.dot, options.width, INDENT, INDENT)
+    return options.wrap_items(parts, INDENT)
 
 
 def place(finding: FindingRecord, options: RenderOptions) -> str:
@@ -94,16 +84,16 @@ def place(finding: FindingRecord, options: RenderOptions) -> str:
     location = finding.location
     if location is None:
         return ""
-    line = f":{location.line}" if location.line else ""
     function = f" in {options.text(location.function, 60)}" if location.function else ""
-    return f"{options.path(location.file, 60)}{line}{function}"
+    return options.place(location.file, location.line) + function
 
 
-def writer(item: lookups.WrittenBy, options: RenderOptions, *, whole: bool = False) -> str:
+def writer(item: Writer, options: RenderOptions, *, whole: bool = False) -> str:
     """`setc, model.py:23`; the whole qualified name on request."""
     name = item.function if whole else item.function.rpartition("<locals>.")[2]
-    where = f", {options.path(item.file, 60)}:{item.line}" if item.file else ""
-    return options.text(name, 120) + where
+    return options.text(name, 120) + (
+        f", {options.place(item.file, item.line)}" if item.file else ""
+    )
 
 
 def when(finding: FindingRecord) -> str:
@@ -118,14 +108,11 @@ def _fix(finding: FindingRecord, options: RenderOptions) -> list[str]:
     """Line three: what to change, and what that costs."""
     fix = finding.fix
     sentence = options.text(fix.summary) + (" (verified by a rerun)" if fix.verified else "")
-    lines = hanging_indent(sentence, options.width, f"{INDENT}fix: ", f"{INDENT}     ")
-    if fix.caveat:
-        caveat = options.text(fix.caveat)
-        short = (
-            len(lines) == 1 and display_width(lines[0]) + display_width(caveat) + 3 <= options.width
-        )
-        if short and "(" not in caveat:
-            lines = [f"{lines[0]} ({caveat})"]
-        else:
-            lines += hanging_indent(caveat, options.width, f"{INDENT}note: ", f"{INDENT}      ")
-    return [options.styled(line, "cyan") for line in lines]
+    lines = options.wrap(sentence, f"{INDENT}fix: ", style="cyan")
+    if not fix.caveat:
+        return lines
+    caveat = options.text(fix.caveat)
+    joined = options.wrap(f"{sentence} ({caveat})", f"{INDENT}fix: ", style="cyan")
+    if len(joined) == 1 and "(" not in caveat:
+        return joined
+    return lines + options.wrap(caveat, f"{INDENT}note: ", style="cyan")

@@ -1,49 +1,48 @@
-"""What the screens of many receipts share: files that are no receipts, moments, lists of counts."""
+"""What the screens of many receipts share: their heading, counts by name, uncounted files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from compilediag.fleet.changes import LaneTrend
 from compilediag.fleet.entry import KINDS, Problem
+from compilediag.fleet.stats import LaneStats
 from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import hanging_indent
 
-SHOWN_PROBLEMS = 3
+MAX_NAMES = 3
 """Files named of each kind; `--json` has them all."""
 
 
-def moment(created: str, options: RenderOptions) -> str:
-    """The time of a receipt to the minute, UTC."""
-    return options.text(created[:16].replace("T", " "), 40)
-
-
-def day(created: str, options: RenderOptions) -> str:
-    """The day of a receipt, UTC."""
-    return options.text(created[:10], 40)
+def span(lanes: Sequence[LaneTrend] | Sequence[LaneStats], options: RenderOptions) -> str:
+    """`12 receipts of 3 lanes, 2026-01-01 to 2026-02-01`."""
+    receipts = count(sum(lane.receipts for lane in lanes), "receipt")
+    first, last = min(lane.first for lane in lanes), max(lane.last for lane in lanes)
+    days = f"{options.text(first[:10], 40)} to {options.text(last[:10], 40)}"
+    return f"{receipts} of {count(len(lanes), 'lane')}, {days}"
 
 
 def counted(counts: Mapping[str, int], options: RenderOptions) -> str:
     """Counts by name in one line: `5 failed, 2 killed`."""
-    return ", ".join(f"{number:,} {options.text(name, 60)}" for name, number in counts.items())
+    return ", ".join(f"{total:,} {options.text(name, 60)}" for name, total in counts.items())
 
 
-def notes(problems: Sequence[Problem], parts: Sequence[str], options: RenderOptions) -> list[str]:
+def notes(problems: Sequence[Problem], remarks: Sequence[str], options: RenderOptions) -> list[str]:
     """Files that are not counted, by kind and by name, and what else is to be known."""
     lines: list[str] = []
-    for kind, words in KINDS.items():
+    if problems:
+        lines.append(options.styled(f"not counted: {count(len(problems), 'file')}", "bold"))
+    for kind, description in KINDS.items():
         found = [item for item in problems if item.kind == kind]
         if found:
-            lines += hanging_indent(_named(found, words, options), options.width, "  ", "    ")
-    if lines:
-        lines.insert(0, options.styled(f"not counted: {count(len(problems), 'file')}", "bold"))
-    for note in parts:
-        lines += hanging_indent(f"note: {options.text(note)}", options.width, "", "  ")
+            lines += options.wrap(_named(found, description, options), "  ", "    ")
+    for remark in remarks:
+        lines += options.wrap(f"note: {options.text(remark)}", "", "  ")
     return lines
 
 
-def _named(found: Sequence[Problem], words: str, options: RenderOptions) -> str:
-    names = ", ".join(options.path(item.path, 60) for item in found[:SHOWN_PROBLEMS])
-    more = f" and {len(found) - SHOWN_PROBLEMS:,} more" if len(found) > SHOWN_PROBLEMS else ""
+def _named(found: Sequence[Problem], description: str, options: RenderOptions) -> str:
+    names = ", ".join(options.path(item.path, 60) for item in found[:MAX_NAMES])
+    more = f" and {len(found) - MAX_NAMES:,} more" if len(found) > MAX_NAMES else ""
     why = f": {options.text(found[0].text, 160)}" if len(found) == 1 else ""
-    return f"{len(found):,} {words}: {names}{more}{why}"
+    return f"{len(found):,} {description}: {names}{more}{why}"

@@ -1,4 +1,4 @@
-"""What has not happened yet: guards that are already false, and how near the recompile limit is."""
+"""What has not happened yet: guards that are already false, frames near the recompile limit."""
 
 from __future__ import annotations
 
@@ -7,50 +7,40 @@ from typing import TYPE_CHECKING
 from compilediag.views.finding_rows import place, title_of
 from compilediag.views.lookups import numbered
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import hanging_indent
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import FindingRecord, FrameDetail
     from compilediag.receipt.schema.receipt import Receipt
 
-MOST_NAMES = 3
+MAX_NAMES = 3
 
 
 def outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """The lines "armed" and "forecast"; none where there is nothing to say."""
-    found = numbered(receipt)
-    armed = [(number, item) for number, item in found if item.rule == "CD150"]
-    forecast = [(number, item) for number, item in found if item.rule == "CD151"]
-    lines: list[str] = []
-    if armed:
-        lines += _said("armed", _armed(armed, options), options)
-    if forecast:
-        number, item = forecast[0]
+    """The lines "armed" and "forecast"; none where there is nothing to report."""
+    armed = [item for item in receipt.findings if item.rule == "CD150"]
+    forecasts = [pair for pair in numbered(receipt) if pair[1].rule == "CD151"]
+    lines = options.warning(_armed(armed, options), "armed: ") if armed else []
+    if forecasts:
+        number, item = forecasts[0]
         sentence = f"{options.text(title_of(item))} (explain {number})"
-        more = f"; +{len(forecast) - 1} more" if len(forecast) > 1 else ""
-        lines += _said("forecast", sentence + more, options)
-    else:
-        fullest = fullest_frame(receipt)
-        if fullest is not None:
-            lines += _said("forecast", _headroom(fullest, options), options)
+        others = f"; +{len(forecasts) - 1} more" if len(forecasts) > 1 else ""
+        return lines + options.warning(sentence + others, "forecast: ")
+    fullest = fullest_frame(receipt)
+    if fullest is not None:
+        lines += options.warning(_headroom(fullest, options), "forecast: ")
     return lines
 
 
-def _said(label: str, sentence: str, options: RenderOptions) -> list[str]:
-    lines = hanging_indent(sentence, options.width, f"{options.sign('warn')} {label}: ", "  ")
-    return [options.styled(line, "yellow") for line in lines]
-
-
-def _armed(armed: list[tuple[int, FindingRecord]], options: RenderOptions) -> str:
+def _armed(armed: list[FindingRecord], options: RenderOptions) -> str:
     """What will recompile at the next call, by name and place."""
     names = [
         options.text(item.variable or title_of(item), 60)
         + (f" ({place(item, options)})" if item.location is not None else "")
-        for _, item in armed
+        for item in armed
     ]
-    sentence = ", ".join(names[:MOST_NAMES])
-    if len(names) > MOST_NAMES:
-        sentence += f" and {len(names) - MOST_NAMES} more"
+    sentence = ", ".join(names[:MAX_NAMES])
+    if len(names) > MAX_NAMES:
+        sentence += f" and {len(names) - MAX_NAMES} more"
     changed = "has changed" if len(names) == 1 else "have changed"
     return f"{sentence} {changed} since it was compiled: the next call recompiles"
 
@@ -68,6 +58,6 @@ def fullest_frame(receipt: Receipt) -> FrameDetail | None:
 
 
 def _headroom(item: FrameDetail, options: RenderOptions) -> str:
-    where = f"{options.path(item.frame.file, 60)}:{item.frame.line}"
+    where = options.place(item.frame.file, item.frame.line)
     used = f"{item.headroom.variants} of {item.headroom.limit} variants used"
     return f"{options.text(item.frame.function, 60)} ({where}): {used}; over that it runs eager"

@@ -50,6 +50,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def more(left: int, ending: str = "", indent: str = "  ") -> list[str]:
+    """The last line of a list that was cut: "+3 more: --json"; none where nothing is left."""
+    return [f"{indent}+{left:,} more{ending}"] if left > 0 else []
+
+
 def ordinal(number: int) -> str:
     """The number as a place: 1st, 2nd, 3rd, 4th, 11th."""
     ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from compilediag.views.format import NOT_MEASURED, count
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hanging_indent
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import FrameDetail
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 HEAD = ("frame", "compiles", "guards", "guard check", "variants", "ran eager")
 RIGHT = ("compiles", "guards", "guard check", "variants")
 _NOT_A_WORD = re.compile(r"[^A-Za-z0-9_]+")
-WIDE = 80
 WIDE_ONLY = frozenset({"guards", "guard check"})
 """Columns left out of a narrower terminal."""
 
@@ -27,49 +25,44 @@ def render_frames(receipt: Receipt, options: RenderOptions) -> str:
     frames = receipt.compile.frames_detail
     if not frames:
         nothing = "no frame was seen: torch.compile was not reached, or it was not observed"
-        return "\n".join(hanging_indent(nothing, options.width, "", "")) + "\n"
+        return "\n".join(options.wrap(nothing)) + "\n"
     ordered = sorted(frames, key=lambda item: -item.compiles)
     lines = [f"{count(len(frames), 'frame')} that torch.compile attempted", ""]
-    shown = [name for name in HEAD if name not in WIDE_ONLY or options.width >= WIDE]
     rows = [_row(item, options) for item in ordered]
-    cells = [[row[HEAD.index(name)] for name in shown] for row in rows]
-    lines += table(shown, cells, options, right=RIGHT, shrink="frame")
+    lines += table(HEAD, rows, options, right=RIGHT, shrink="frame", wide_only=WIDE_ONLY)
     for item in ordered:
         if item.ran_eager and item.eager_reason:
             name = options.text(item.frame.function, 60)
             sentence = f"{name} ran eager: {options.text(item.eager_reason)}"
-            lines += ["", *hanging_indent(sentence, options.width, "  ", "    ")]
+            lines += ["", *options.wrap(sentence, "  ", "    ")]
     lines += _decompiled(receipt, options)
     meaning = "variants: compiled versions in use, of recompile_limit; over it the frame runs eager"
-    lines += ["", *hanging_indent(meaning, options.width, "  ", "    ")]
+    lines += ["", *options.wrap(meaning, "  ", "    ")]
     return "\n".join(lines) + "\n"
 
 
 def _decompiled(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """Where it stands what torch made of each frame, by compile; from `run --depyf`."""
+    """The files of decompiled code by compile; from `run --depyf`."""
     linked = {
-        uri.rpartition("/")[2].removesuffix(".py"): uri
-        for uri in (item.uri for item in receipt.artifacts if item.role == "depyf")
+        item.uri.rpartition("/")[2].removesuffix(".py"): item.uri
+        for item in receipt.artifacts
+        if item.role == "depyf"
     }
     lines: list[str] = []
     for event in receipt.compile.events:
+        function = event.frame.function
         identity = event.compile_id.replace("/", "-").replace("!", "a")
-        word = _NOT_A_WORD.sub("_", event.frame.function)[:60]
-        uri = linked.pop(f"{identity}-{word}", None)
+        uri = linked.pop(f"{identity}-{_NOT_A_WORD.sub('_', function)[:60]}", None)
         if uri is not None:
-            resumed = event.frame.function.startswith("torch_dynamo_resume_in_")
+            resumed = function.startswith("torch_dynamo_resume_in_")
             what = "what runs after the break" if resumed else "what runs"
-            sentence = (
-                f"{options.text(event.compile_id, 40)} {options.text(event.frame.function, 60)}"
-            )
-            lines += hanging_indent(
-                f"{sentence}, {what}: {options.text(uri)}", options.width, "  ", "    "
-            )
+            name = f"{options.text(event.compile_id, 40)} {options.text(function, 60)}"
+            lines += options.wrap(f"{name}, {what}: {options.text(uri)}", "  ", "    ")
     return ["", *lines] if lines else []
 
 
 def _row(item: FrameDetail, options: RenderOptions) -> tuple[str, ...]:
-    where = f"{options.path(item.frame.file, 60)}:{item.frame.line}"
+    where = options.place(item.frame.file, item.frame.line)
     room = item.headroom
     limit = "?" if room.limit is None else str(room.limit)
     micros = item.guard_eval_us

@@ -1,4 +1,5 @@
-"""The verdict of a receipt in one sentence, with the counts behind it; shared by all views."""
+"""What a receipt says in sentences without signs or colour, for the screen and for Markdown: the
+verdict with the counts behind it, why it is blind, how the program ended, a trainer's figures."""
 
 from __future__ import annotations
 
@@ -7,13 +8,28 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from compilediag.views.format import count, percent, seconds
+from compilediag.views.lookups import BLIND_RULES, numbered
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
 
+MAX_REASON_CHARS = 160
+MIN_WHOLE = 100
+"""Rates from this size on are shown as whole numbers."""
+
+_TRAINER_NOTE = "train_log: "
+"""How reasons in `completeness` begin that are notes on a trainer's output."""
+
+_BLIND_TITLES = {
+    "CD901": "torch.compile compiled nothing that could be seen",
+    "CD902": "a part of the record was lost",
+    "CD903": "what torch reports in one place contradicts what it reports in another",
+}
+"""For receipts whose findings have no title."""
+
 
 class Headline(Struct, frozen=True):
-    """`sentence` says what happened, `counts` are the facts behind it, in the same order always."""
+    """`sentence` says what happened; `counts` are the facts behind it, always in the same order."""
 
     kind: Literal["bad", "good", "blind", "warn"]
     sentence: str
@@ -21,7 +37,7 @@ class Headline(Struct, frozen=True):
 
 
 def headline(receipt: Receipt) -> Headline:
-    """What happened in this run, as one sentence without a sign or colour."""
+    """What happened in this run, as one sentence."""
     counts = _counts(receipt)
     if receipt.verdict == "blind":
         return Headline("blind", _blind(receipt), counts)
@@ -51,8 +67,8 @@ def _counts(receipt: Receipt) -> tuple[str, ...]:
     return tuple(counts)
 
 
-def in_steps(receipt: Receipt) -> str:
-    """A blank and "in 12 steps", or nothing where no step was seen."""
+def _in_steps(receipt: Receipt) -> str:
+    """`in 12 steps` behind a blank, or nothing where no step was seen."""
     steps = receipt.steps
     return f" in {count(steps.count, 'step')}" if steps is not None and steps.count else ""
 
@@ -61,7 +77,7 @@ def _found(receipt: Receipt) -> str:
     seen = receipt.compile
     if not seen.recompiles or _all_in_warmups(receipt):
         return _other_problems(receipt)
-    sentence = count(seen.recompiles, "recompile") + in_steps(receipt)
+    sentence = count(seen.recompiles, "recompile") + _in_steps(receipt)
     cost_s = seen.time_s.recompile
     if cost_s is None:
         return f"{sentence} (their cost was not measured)"
@@ -71,7 +87,7 @@ def _found(receipt: Receipt) -> str:
 
 
 def _other_problems(receipt: Receipt) -> str:
-    """Without recompiles that nobody wanted: what else was found, worst first."""
+    """What was found beside recompiles of warm-ups, worst first."""
     seen = receipt.compile
     problems: list[str] = []
     if seen.eager_fallbacks:
@@ -79,10 +95,10 @@ def _other_problems(receipt: Receipt) -> str:
     if seen.graph_breaks:
         problems.append(count(seen.graph_breaks, "graph break"))
     if not problems:
-        wanted = _all_in_warmups(receipt)
-        parts = [item for item in receipt.findings if not (wanted and item.severity == "info")]
-        problems.append(count(len(parts), "finding"))
-    return f"{', '.join(problems)}{in_steps(receipt)}; {_recompiles(receipt)}"
+        planned = _all_in_warmups(receipt)
+        findings = [item for item in receipt.findings if not (planned and item.severity == "info")]
+        problems.append(count(len(findings), "finding"))
+    return f"{', '.join(problems)}{_in_steps(receipt)}; {_recompiles(receipt)}"
 
 
 def _recompiles(receipt: Receipt) -> str:
@@ -91,16 +107,16 @@ def _recompiles(receipt: Receipt) -> str:
 
 
 def _all_in_warmups(receipt: Receipt) -> bool:
-    """Every recompile is one of a warm-up for several sizes: wanted, and reported as information.
-    One may have several causes, so their ids are counted."""
-    wanted: set[str] = set()
+    """Whether every recompile belongs to a warm-up for several sizes, which is reported as
+    information. One recompile may have several causes, so distinct ids are counted."""
+    planned: set[str] = set()
     for finding in receipt.findings:
         compile_ids = finding.evidence.get("compile_ids", ())
         if (finding.rule, finding.severity) == ("CD105", "info"):
-            wanted.update(compile_ids)
+            planned.update(compile_ids)
         elif compile_ids:
             return False
-    return 0 < receipt.compile.recompiles == len(wanted)
+    return 0 < receipt.compile.recompiles == len(planned)
 
 
 def _clean(receipt: Receipt) -> str:
@@ -110,7 +126,7 @@ def _clean(receipt: Receipt) -> str:
         compiled += " each" if len(frames) > 1 else ""
     else:
         compiled = f"{count(receipt.compile.compiles, 'compile')} seen"
-    return f"clean: {compiled}, {_recompiles(receipt)}{in_steps(receipt)}"
+    return f"clean: {compiled}, {_recompiles(receipt)}{_in_steps(receipt)}"
 
 
 def _blind(receipt: Receipt) -> str:
@@ -118,3 +134,76 @@ def _blind(receipt: Receipt) -> str:
     if seen:
         return f"blind: at least {count(seen, 'recompile')}, but the evidence is not complete"
     return "blind: this run cannot be called clean, because compilediag could not see enough"
+
+
+def reasons(receipt: Receipt) -> list[tuple[str, str | None]]:
+    """Each reason for blindness with its remedy: findings first, then what they do not cover."""
+    reasons: dict[str, str | None] = {}
+    for _, finding in numbered(receipt):
+        if finding.rule in BLIND_RULES:
+            title = finding.title or _BLIND_TITLES[finding.rule]
+            reasons[f"{title} ({finding.rule})"] = finding.fix.summary
+    evidence = receipt.completeness
+    for text in (*evidence.reasons, *evidence.differences):
+        if not text.startswith(_TRAINER_NOTE) and not any(text in known for known in reasons):
+            reasons[text] = None
+    if not reasons and not receipt.compile.compiles:
+        reasons[_BLIND_TITLES["CD901"]] = None
+    return list(reasons.items())
+
+
+def ending(receipt: Receipt) -> str | None:
+    """A sentence for a run that did not end by itself and well; None for one that did."""
+    if receipt.status == "complete":
+        return None
+    sentence = {
+        "failed": "the program failed",
+        "killed": "the program was killed",
+        "interrupted": "the run was interrupted",
+        "partial": "the record of this run is partial",
+    }.get(receipt.status, f"the run ended as {receipt.status}")
+    code = receipt.header.run.exit_code
+    if code:
+        sentence += f" (signal {code - 128})" if code > 128 else f" (exit code {code})"
+    reason = receipt.failure.reason if receipt.failure is not None else None
+    # The first line names the exception; a traceback may follow.
+    first = reason.strip().partition("\n")[0] if reason else ""
+    sentence += f": {first[:MAX_REASON_CHARS]}" if first else ""
+    return f"{sentence}; the counts cover what was seen before that"
+
+
+def trainer_figures(receipt: Receipt) -> list[str]:
+    """Steps, rates and loss from a trainer's own output, the trainer's name before the first."""
+    rates = receipt.throughput
+    if rates is None or rates.reported_by is None:
+        return []
+    figures: list[str] = []
+    steps = receipt.steps
+    if steps is not None:
+        warmup = f", {steps.warmup:,} of them warm-up" if steps.warmup else ""
+        figures.append(f"{count(steps.count, 'step')}{warmup}")
+    if rates.steps_per_s:
+        figures.append(f"{seconds(1 / rates.steps_per_s)} a step ({_figure(rates.steps_per_s)}/s)")
+    units = (
+        (rates.samples_per_s, "samples/s"),
+        (rates.tokens_per_s, "tokens/s"),
+        (rates.tokens_per_s_per_device, "tokens/s a device"),
+        (rates.tflops_per_s_per_device, "TFLOP/s a device"),
+        (None if rates.mfu is None else 100 * rates.mfu, "% MFU"),
+    )
+    figures += [f"{_figure(value)} {unit}" for value, unit in units if value is not None]
+    if receipt.checks.losses_finite is False:
+        figures.append("loss was not finite")
+    elif rates.loss is not None:
+        figures.append(f"loss {_figure(rates.loss)}")
+    return [f"{rates.reported_by} says: {figures[0]}", *figures[1:]] if figures else []
+
+
+def trainer_notes(receipt: Receipt) -> list[str]:
+    """What to know about the figures of a trainer's output."""
+    notes = (text for text in receipt.completeness.reasons if text.startswith(_TRAINER_NOTE))
+    return [text.removeprefix(_TRAINER_NOTE) for text in notes]
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= MIN_WHOLE else f"{value:.3g}"

@@ -1,7 +1,7 @@
 """The live line: where the run is, what is compiling and why.
 
 It is shown in the title of the terminal, which no program's output is drawn on: the child has the
-screen to itself, and nobody but the child can know where its cursor is. Pure: events in, text out.
+screen to itself, and only the child can know where its cursor is. Pure: events in, text out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Open:
 
 @dataclass(slots=True)
 class Progress:
-    """One process, as far as its journal tells by now. Times are readings of the caller's clock."""
+    """One process, as far as its journal has been read. Times are of the caller's clock."""
 
     steps: int = 0
     rate: float | None = None
@@ -136,14 +136,14 @@ def _why(event: Recompiled) -> str:
 def status(processes: Sequence[Progress], now: float, elapsed_s: float, label: str = "") -> str:
     """One line for all processes: that of the one with most steps, and the time so far.
 
-    `label` tells which run of several it is.
+    `label` names the run where there are several.
     """
     begin = f"compilediag · {label} · " if label else "compilediag · "
     if not processes:
         return clean(f"{begin}{elapsed_s:.0f} s · starting")
     lead = max(processes, key=lambda item: (item.steps, item.compile_s))
-    many = f" · {len(processes)} processes" if len(processes) > 1 else ""
-    line = f"{begin}{elapsed_s:.0f} s · {lead.line(now)}{many}"
+    total = f" · {len(processes)} processes" if len(processes) > 1 else ""
+    line = f"{begin}{elapsed_s:.0f} s · {lead.line(now)}{total}"
     return truncate(clean(line, limit=400), TITLE_COLUMNS)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import Struct
+from compilediag.receipt.schema.compiles import Writer
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import CompileEvent, EventCause, FindingRecord
     from compilediag.receipt.schema.receipt import Receipt
-
 
 OUTLOOK_RULES = frozenset({"CD150", "CD151"})
 """Findings about what has not happened yet: an armed guard, a forecast."""
@@ -26,20 +25,14 @@ def numbered(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
 def main_findings(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
     """The findings listed one by one: not the notes, the outlook, or why the verdict is blind."""
     apart = OUTLOOK_RULES | BLIND_RULES if receipt.verdict == "blind" else OUTLOOK_RULES
-    return [
-        (number, item)
-        for number, item in numbered(receipt)
-        if item.severity != "info" and item.rule not in apart
-    ]
+    listed = [pair for pair in numbered(receipt) if pair[1].severity != "info"]
+    return [(number, item) for number, item in listed if item.rule not in apart]
 
 
 def notes(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
     """The findings that are for information only."""
-    return [
-        (number, item)
-        for number, item in numbered(receipt)
-        if item.severity == "info" and item.rule not in OUTLOOK_RULES
-    ]
+    listed = [pair for pair in numbered(receipt) if pair[1].severity == "info"]
+    return [(number, item) for number, item in listed if item.rule not in OUTLOOK_RULES]
 
 
 def changes(finding: FindingRecord) -> list[tuple[str, str]]:
@@ -59,65 +52,54 @@ def change(finding: FindingRecord, receipt: Receipt) -> tuple[str, str] | None:
     return None
 
 
-class WrittenBy(Struct, frozen=True):
-    """A function of the target that writes a guarded variable; `line` None where not known."""
-
-    function: str
-    file: str | None
-    line: int | None
-
-
-def writers(finding: FindingRecord, receipt: Receipt) -> tuple[WrittenBy, ...]:
-    """Who writes the variable, each once: from the causes, else from the evidence."""
-    parts = [
-        WrittenBy(item.function, item.file, item.line)
-        for cause in causes(finding, receipt)
-        for item in cause.writers
-    ]
-    if not parts:
-        parts = [_writer(item) for item in _items(finding.evidence.get("writers"))]
-    return tuple(dict.fromkeys(parts))
+def writers(finding: FindingRecord, receipt: Receipt) -> list[Writer]:
+    """The functions that write the variable, each once: from the causes, else from the evidence."""
+    found = [writer for cause in causes(finding, receipt) for writer in cause.writers]
+    if not found:
+        found = [_writer(item) for item in _items(finding.evidence.get("writers"))]
+    return [item for index, item in enumerate(found) if item not in found[:index]]
 
 
-def _writer(value: object) -> WrittenBy:
-    if isinstance(value, Mapping):
-        place = cast("Mapping[str, object]", value)
-        line = place.get("line")
-        return WrittenBy(
-            str(place.get("function")),
-            str(place["file"]) if place.get("file") else None,
-            line if isinstance(line, int) else None,
-        )
-    return WrittenBy(str(value), None, None)
-
-
-def compile_ids(finding: FindingRecord) -> tuple[str, ...]:
-    """Ids of the compiles the finding speaks of."""
-    return tuple(str(item) for item in _items(finding.evidence.get("compile_ids")))
+def _writer(value: object) -> Writer:
+    """From evidence, which may hold no more than a name: then the file is empty."""
+    if not isinstance(value, Mapping):
+        return Writer(function=str(value), file="", line=0)
+    fields = cast("Mapping[str, Any]", value)
+    line = fields.get("line")
+    return Writer(
+        function=str(fields.get("function")),
+        file=str(fields.get("file") or ""),
+        line=line if isinstance(line, int) else 0,
+    )
 
 
 def events(finding: FindingRecord, receipt: Receipt) -> list[CompileEvent]:
-    """The compiles the finding speaks of, in time order."""
-    ids = frozenset(compile_ids(finding))
-    named = [item for item in receipt.compile.events if item.compile_id in ids]
-    # Ids repeat after a reset and in every process: keep those that this cause explains.
-    explained = [item for item in named if any(_about(finding, c) for c in item.causes)]
-    return explained or named
+    """The compiles that the finding explains, else those that it names, in time order."""
+    compiles = receipt.compile.events
+    explained = [
+        item for item in compiles if any(cause.finding == finding.id for cause in item.causes)
+    ]
+    if explained:
+        return explained
+    ids = frozenset(str(item) for item in _items(finding.evidence.get("compile_ids")))
+    named = [item for item in compiles if item.compile_id in ids]
+    # Ids of compiles repeat after a reset and in every process: keep those that the cause is of.
+    return [item for item in named if any(explains(finding, c) for c in item.causes)] or named
 
 
-def causes(finding: FindingRecord, receipt: Receipt) -> Iterable[EventCause]:
-    """The false guards of those compiles that are about the finding's variable."""
-    for event in events(finding, receipt):
-        for cause in event.causes:
-            if _about(finding, cause):
-                yield cause
+def causes(finding: FindingRecord, receipt: Receipt) -> list[EventCause]:
+    """The false guards that the finding explains."""
+    found = (cause for event in events(finding, receipt) for cause in event.causes)
+    return [cause for cause in found if explains(finding, cause)]
 
 
-def _about(finding: FindingRecord, cause: EventCause) -> bool:
+def explains(finding: FindingRecord, cause: EventCause) -> bool:
+    """Whether the finding explains the cause of a compile."""
+    if cause.finding is not None:
+        return cause.finding == finding.id
+    # Older receipts have no ids of findings in their causes.
     return cause.family == finding.family and cause.variable == finding.variable
 
 
 def _items(value: object) -> list[object]:
-    if isinstance(value, (list, tuple)):
-        return list(cast("list[object]", value))
-    return []
+    return list(cast("list[object]", value)) if isinstance(value, (list, tuple)) else []

@@ -6,23 +6,21 @@ or link; a `|` is escaped because it would end a table's cell.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from compilediag.views import lookups
-from compilediag.views.blindness import reasons
 from compilediag.views.finding_rows import title_of, when
 from compilediag.views.format import seconds
-from compilediag.views.headline import headline
+from compilediag.views.headline import ending, headline, reasons, trainer_figures
 from compilediag.views.lookups import main_findings, notes
 from compilediag.views.style import RenderOptions
-from compilediag.views.training import figures
-from compilediag.views.verdict import ending
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import FindingRecord
     from compilediag.receipt.schema.receipt import Receipt
 
-MOST_FINDINGS = 30
+MAX_FINDINGS = 30
 _SIGN = {"bad": "❌", "good": "✅", "blind": "❔", "warn": "⚠️"}
 
 
@@ -31,8 +29,8 @@ def render_markdown(receipt: Receipt, *, root: str = "") -> str:
     options = RenderOptions(root=root)
     head = headline(receipt)
     lines = [f"### {_SIGN[head.kind]} {prose(head.sentence)}", "", " · ".join(head.counts), ""]
-    if said := figures(receipt):
-        lines += [code(" · ".join(said)), ""]
+    if figures := trainer_figures(receipt):
+        lines += [code(" · ".join(figures)), ""]
     ended = ending(receipt)
     if ended is not None:
         lines += [f"⚠️ {code(ended)}", ""]
@@ -51,9 +49,9 @@ def _findings(receipt: Receipt, options: RenderOptions) -> list[str]:
     if not chosen:
         return []
     lines = ["| # | rule | what | where | when | cost | fix |", "|--:|---|---|---|---|--:|---|"]
-    lines += [_row(number, item, receipt, options) for number, item in chosen[:MOST_FINDINGS]]
-    if len(chosen) > MOST_FINDINGS:
-        lines += ["", f"and {len(chosen) - MOST_FINDINGS} more in the receipt"]
+    lines += [_row(number, item, receipt, options) for number, item in chosen[:MAX_FINDINGS]]
+    if len(chosen) > MAX_FINDINGS:
+        lines += ["", f"and {len(chosen) - MAX_FINDINGS} more in the receipt"]
     return [*lines, ""]
 
 
@@ -64,8 +62,8 @@ def _row(number: int, finding: FindingRecord, receipt: Receipt, options: RenderO
     changed = lookups.change(finding, receipt)
     if changed is not None:
         what += f" {code(changed[0])} → {code(changed[1])}"
-    location = finding.location
-    where = code(f"{options.path(location.file)}:{location.line}") if location is not None else ""
+    at = finding.location
+    where = code(options.place(at.file, at.line, 200)) if at is not None else ""
     fix = prose(finding.fix.summary)
     if finding.fix.caveat:
         fix += f" ({prose(finding.fix.caveat)})"
@@ -78,7 +76,7 @@ def code(text: str, *, cell: bool = True) -> str:
     """A text of the target as a code span that nothing in it can end, for a table's `cell`."""
     shown = RenderOptions().text(text, 300)
     shown = shown.replace("|", "\\|") if cell else shown
-    longest = max((len(run) for run in _backtick_runs(shown)), default=0)
+    longest = max(map(len, re.findall("`+", shown)), default=0)
     fence = "`" * (longest + 1)
     blank = " " if longest else ""
     return f"{fence}{blank}{shown or ' '}{blank}{fence}"
@@ -91,16 +89,3 @@ def prose(text: str) -> str:
         shown = shown.replace(sign, "\\" + sign)
     # An escaped @ still mentions people; an invisible break does not.
     return shown.replace("@", "@<!-- -->").replace("://", ":<!-- -->//")
-
-
-def _backtick_runs(text: str) -> list[str]:
-    runs: list[str] = []
-    for char in text:
-        if char == "`":
-            if runs:
-                runs[-1] += char
-            else:
-                runs.append(char)
-        elif runs and runs[-1]:
-            runs.append("")
-    return runs

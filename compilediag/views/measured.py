@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from compilediag.views.format import count, figure, measured, quantity, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hanging_indent, wrap_items
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.receipt.schema.tracked import CostSection, MetricRecord, TrackedRecord
 
-MOST_RUNS = 2
-MOST_METRICS = 3
+MAX_RUNS = 2
+MAX_METRICS = 3
 STEP_S = "step_s"
 FIGURES = ("mean", "median", "min", "max", "last")
 WIDE = 90
@@ -26,40 +25,36 @@ def measured_lines(
     """The newest tracked runs in a line each, with `complete` all of them as tables; the cost."""
     runs = receipt.tracked
     lines: list[str] = []
-    for run in runs if complete else runs[-MOST_RUNS:]:
+    for run in runs if complete else runs[-MAX_RUNS:]:
         lines += _run(run, options)
         if complete:
             lines += _metrics(run, options)
-    if not complete and len(runs) > MOST_RUNS:
-        more = f"+{len(runs) - MOST_RUNS} more tracked: compilediag show --all{suffix}"
-        lines += hanging_indent(more, options.width, "  ", "    ")
+    if not complete and len(runs) > MAX_RUNS:
+        hidden = f"+{len(runs) - MAX_RUNS} more tracked: compilediag show --all{suffix}"
+        lines += options.wrap(hidden, "  ", "    ")
     if receipt.cost is not None:
-        lines += hanging_indent(_cost(receipt.cost, options), options.width, "  cost: ", "        ")
+        lines += options.wrap(_cost(receipt.cost, options), "  cost: ")
     return lines
 
 
 def _run(run: TrackedRecord, options: RenderOptions) -> list[str]:
-    parts = [f"tracked {options.text(run.name, 60)}: {count(run.steps, 'step')} in {_time(run)}"]
+    name = options.text(run.name, 60)
+    parts = [f"tracked {name}: {count(run.steps, 'step')} in {seconds(run.wall_s)}"]
     if run.state != "finished":
-        parts[0] += (
-            f" ({'not finished' if run.state == 'running' else options.text(run.state, 20)})"
-        )
-    given = [item for item in run.metrics if item.name != STEP_S]
-    parts += [_metric(item, options) for item in given[:MOST_METRICS]]
-    if len(given) > MOST_METRICS:
-        parts.append(f"+{count(len(given) - MOST_METRICS, 'metric')}")
+        state = "not finished" if run.state == "running" else options.text(run.state, 20)
+        parts[0] += f" ({state})"
+    metrics = [item for item in run.metrics if item.name != STEP_S]
+    parts += [_metric(item, options) for item in metrics[:MAX_METRICS]]
+    if len(metrics) > MAX_METRICS:
+        parts.append(f"+{count(len(metrics) - MAX_METRICS, 'metric')}")
     parts += [
         f"{options.text(name, 40)} {figure(value)}/s"
-        for name, value in list(run.per_s.items())[:MOST_METRICS]
+        for name, value in list(run.per_s.items())[:MAX_METRICS]
         if value is not None
     ]
     if run.peak_bytes is not None and run.peak_bytes != run.peak_at_start_bytes:
         parts.append(f"peak {quantity(run.peak_bytes, 'bytes')}")
-    return wrap_items(parts, options.dot, options.width, "  ", "    ")
-
-
-def _time(run: TrackedRecord) -> str:
-    return seconds(run.wall_s)
+    return options.wrap_items(parts, "  ", "    ")
 
 
 def _metric(item: MetricRecord, options: RenderOptions) -> str:
@@ -98,8 +93,8 @@ def _cost(cost: CostSection, options: RenderOptions) -> str:
     sentence = f"{cost.amount:,.2f} {options.text(cost.currency, 16)}"
     if cost.recompile_amount:
         sentence += f", recompiles {cost.recompile_amount:,.2f}"
-    times = f"{cost.count} {chr(0xD7)} " if cost.count != 1 and not options.ascii_only else ""
-    times = times or (f"{cost.count} x " if cost.count != 1 else "")
+    sign = "x" if options.ascii_only else chr(0xD7)
+    times = f"{cost.count} {sign} " if cost.count != 1 else ""
     of = f" of {options.text(cost.table_as_of, 40)}" if cost.table_as_of else ""
     where = f"{options.text(cost.table or 'a price table', 80)}{of}"
     name = options.text(cost.name or "", 80)

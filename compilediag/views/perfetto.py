@@ -1,14 +1,17 @@
-"""Tracks as Chrome trace JSON, which ui.perfetto.dev and chrome://tracing open.
+"""Tracks as Chrome trace JSON, which ui.perfetto.dev and chrome://tracing open, and torch's own
+timeline, as tlparse wrote it, on the same clock.
 
 Every process has a number of its own and every lane is a thread of it, numbered in the order in
-which it is to be drawn. Times are microseconds since the first process attached.
+which it is to be drawn. Times are microseconds since the first process attached. The events of
+torch's timeline come from the program that ran: one that is malformed is left out.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from compilediag.receipt.redact import Redactor
 from compilediag.receipt.sanitize import sanitized
@@ -17,7 +20,11 @@ from compilediag.views.perfetto_tracks import ProcessTracks, Track
 
 Event = dict[str, Any]
 
-LONGEST_NAME = 120
+FOREIGN_KINDS = frozenset("BEXiIC")
+"""Begin, end, whole, instant (two spellings) and counter: what torch writes."""
+
+
+MAX_NAME_CHARS = 120
 """Of a slice, in characters."""
 
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
@@ -59,20 +66,21 @@ def _process(
     tid = 0
     for track in process.tracks:
         yield from _marks(track, pid, tid + 1, origin_ns, redactor)
-        for place, lane in enumerate(lanes_of(track.slices) or [[]]):
+        for index, lane in enumerate(lanes_of(track.slices) or [[]]):
             tid += 1
-            label = track.name if place == 0 else f"{track.name} ({place + 1})"
+            label = track.name if index == 0 else f"{track.name} ({index + 1})"
             yield _named("thread_name", pid, tid, redactor.text(label))
             order = {"sort_index": tid}
             yield {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": order}
             yield from _slices(lane, pid, tid, origin_ns, redactor)
     for reading in process.readings:
+        name, at = redactor.text(reading.name), _micros(origin_ns + reading.at_ns)
         yield {
             "ph": "C",
-            "name": redactor.text(reading.name),
+            "name": name,
             "pid": pid,
             "tid": 0,
-            "ts": (origin_ns + reading.at_ns) / 1000,
+            "ts": at,
             "args": dict(reading.values),
         }
 
@@ -81,38 +89,101 @@ def _slices(
     lane: Iterable[Slice], pid: int, tid: int, origin_ns: int, redactor: Redactor
 ) -> Iterator[Event]:
     for item in lane:
+        name = _name_and_args(item.name, item.args, redactor)
         yield {
             "ph": "X",
-            **_told(item.name, item.args, redactor),
+            **name,
             "cat": item.category,
             "pid": pid,
             "tid": tid,
-            "ts": (origin_ns + item.start_ns) / 1000,
-            "dur": (item.end_ns - item.start_ns) / 1000,
+            "ts": _micros(origin_ns + item.start_ns),
+            "dur": _micros(item.end_ns - item.start_ns),
         }
 
 
 def _marks(track: Track, pid: int, tid: int, origin_ns: int, redactor: Redactor) -> Iterator[Event]:
     """Moments stand on the first lane of their track."""
     for mark in track.marks:
-        yield {
-            "ph": "i",
-            "s": "t",
-            **_told(mark.name, mark.args, redactor),
-            "cat": mark.category,
-            "pid": pid,
-            "tid": tid,
-            "ts": (origin_ns + mark.at_ns) / 1000,
-        }
+        name = _name_and_args(mark.name, mark.args, redactor)
+        at = _micros(origin_ns + mark.at_ns)
+        where = {"pid": pid, "tid": tid, "ts": at}
+        yield {"ph": "i", "s": "t", **name, "cat": mark.category, **where}
+
+
+def _micros(nanoseconds: int) -> float:
+    return nanoseconds / 1000
 
 
 def _named(kind: str, pid: int, tid: int, name: str) -> Event:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _told(name: str, args: Mapping[str, Any], redactor: Redactor) -> Event:
+def _name_and_args(name: str, args: Mapping[str, Any], redactor: Redactor) -> Event:
     """Name and arguments; a name that is cut stands whole among the arguments."""
     whole, shown = redactor.text(name), sanitized(args, redactor)[0]
-    if len(whole) <= LONGEST_NAME:
+    if len(whole) <= MAX_NAME_CHARS:
         return {"name": whole, "args": shown}
-    return {"name": f"{whole[: LONGEST_NAME - 1]}…", "args": {**shown, "name": whole}}
+    return {"name": f"{whole[: MAX_NAME_CHARS - 1]}…", "args": {**shown, "name": whole}}
+
+
+# --- torch's own timeline ------------------------------------------------------------------------
+
+
+class Foreign(NamedTuple):
+    """Events that fit beside ours, and how many did not."""
+
+    events: list[Event]
+    left_out: int
+
+
+def foreign_events(raw: object, pid: int, name: str, first_ns: int, redactor: Redactor) -> Foreign:
+    """The events of one file.
+
+    Args:
+        raw: the decoded file: a list of events with times in microseconds since the epoch.
+        pid: the number of the process that they are to stand under.
+        name: the name of that process.
+        first_ns: nanoseconds since the epoch at which the run's own timeline begins.
+        redactor: takes secrets out of names and arguments.
+    """
+    items = cast("list[object]", raw) if isinstance(raw, list) else []
+    found = [_foreign_event(item, pid, first_ns, redactor) for item in items]
+    events = [event for event in found if event is not None]
+    left_out = len(found) - len(events)
+    if events:
+        events.insert(0, {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}})
+    return Foreign(events, left_out)
+
+
+def _foreign_event(raw: object, pid: int, first_ns: int, redactor: Redactor) -> Event | None:
+    if not isinstance(raw, dict):
+        return None
+    item = cast("dict[str, Any]", raw)
+    kind, at = item.get("ph"), _number(item.get("ts"))
+    if kind not in FOREIGN_KINDS or at is None:
+        return None
+    tid = item.get("tid")
+    event: Event = {
+        "ph": kind,
+        "name": redactor.text(str(item.get("name", ""))),
+        "cat": redactor.text(str(item.get("cat", ""))),
+        "pid": pid,
+        "tid": tid if type(tid) is int else 0,
+        "ts": at - first_ns / 1000,
+    }
+    if kind == "X":
+        event["dur"] = _number(item.get("dur"))
+        if event["dur"] is None:
+            return None
+    if kind in "iI":
+        event["s"] = "t"
+    if isinstance(item.get("args"), dict):
+        event["args"] = sanitized(item["args"], redactor)[0]
+    return event
+
+
+def _number(value: object) -> float | None:
+    """A finite number; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if math.isfinite(value) else None

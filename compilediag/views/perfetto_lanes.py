@@ -26,7 +26,7 @@ class Slice(NamedTuple):
 def slice_of(
     name: str, start_s: float, wall_s: float, category: str, args: Mapping[str, Any] | None = None
 ) -> Slice:
-    """A slice from seconds; a negative duration, which only a doctored record has, is none."""
+    """A slice from seconds; a negative duration, which only a forged record has, becomes zero."""
     start_ns = round(start_s * 1e9)
     return Slice(
         name, start_ns, max(round((start_s + wall_s) * 1e9), start_ns), category, args or {}

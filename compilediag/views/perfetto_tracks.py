@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans")
 RECORDING = "CUDAGRAPH_RECORDING"
-"""torch's name of what `CompileStarted` tells when a CUDA graph is about to be recorded."""
+"""torch's name of the trigger of `CompileStarted` when a CUDA graph is about to be recorded."""
 
 
 class Mark(NamedTuple):
@@ -35,7 +35,7 @@ class Mark(NamedTuple):
     args: Mapping[str, Any]
 
 
-class Reading(NamedTuple):
+class CounterValue(NamedTuple):
     """The values of a counter from a moment on."""
 
     name: str
@@ -56,10 +56,10 @@ class ProcessTracks(NamedTuple):
 
     name: str
     tracks: Sequence[Track]
-    readings: Sequence[Reading] = ()
+    readings: Sequence[CounterValue] = ()
 
 
-Causes = Mapping[tuple[int, int, str], "CompileEvent"]
+EventsById = Mapping[tuple[int, int, str], "CompileEvent"]
 """The receipt's compiles by process, epoch and compile id."""
 
 
@@ -67,7 +67,7 @@ def tracks_of(
     receipt: Receipt, timeline: Timeline, journals: Sequence[Sequence[Event]]
 ) -> list[ProcessTracks]:
     """The tracks of every process; `timeline` is the fold of the same `journals`."""
-    known: Causes = {(e.process, e.epoch, e.compile_id): e for e in receipt.compile.events}
+    known: EventsById = {(e.process, e.epoch, e.compile_id): e for e in receipt.compile.events}
     return [
         _process(index, timeline, events, known)
         for index, events in enumerate(journals)
@@ -76,7 +76,7 @@ def tracks_of(
 
 
 def _process(
-    index: int, timeline: Timeline, events: Sequence[Event], known: Causes
+    index: int, timeline: Timeline, events: Sequence[Event], known: EventsById
 ) -> ProcessTracks:
     steps = [item for item in timeline.steps if item.process == index]
     compiles = [item for item in timeline.compiles if item.process == index]
@@ -129,29 +129,21 @@ def _syncs(samples: Iterable[SyncSample], steps: Iterable[Step]) -> list[Slice]:
     found: list[Slice] = []
     for sample in samples:
         step = by_number.get(sample.step)
-        if step is None:
-            continue
-        reads = sum(site.count for site in sample.sites)
-        kind = "synchronisation" if sample.on_device else "read of tensors on the host"
-        lines = [
-            {
-                "file": site.place.file,
-                "line": site.place.line,
-                "kind": site.kind,
-                "count": site.count,
-            }
-            for site in sample.sites
-        ]
-        args = {"step": step.number, "lines": lines, "complete": sample.complete}
-        start = step.end - step.wall_s
-        found.append(slice_of(count(reads, kind), start, step.wall_s, "sync", args))
+        if step is not None:
+            reads = sum(site.count for site in sample.sites)
+            kind = "synchronisation" if sample.on_device else "read of tensors on the host"
+            rows = ((s.place.file, s.place.line, s.kind, s.count) for s in sample.sites)
+            lines = [dict(zip(("file", "line", "kind", "count"), row, strict=True)) for row in rows]
+            args = {"step": step.number, "lines": lines, "complete": sample.complete}
+            start = step.end - step.wall_s
+            found.append(slice_of(count(reads, kind), start, step.wall_s, "sync", args))
     return found
 
 
 # --- compiles --------------------------------------------------------------------------------
 
 
-def _compile(item: Compile, known: Causes) -> Slice:
+def _compile(item: Compile, known: EventsById) -> Slice:
     """An attempt with the causes that the receipt has for it. A first compile may be a record of
     a backward with the same id, which has no causes of its own."""
     record = known.get((item.process, item.epoch, item.compile_id)) if item.guarded else None
@@ -178,17 +170,8 @@ def _change(cause: EventCause) -> str:
 
 
 def _cause(cause: EventCause) -> dict[str, Any]:
-    facts = {
-        "rule": cause.rule,
-        "family": cause.family,
-        "variable": cause.variable,
-        "expected": cause.expected,
-        "actual": cause.actual,
-        "guard": cause.guard,
-        "file": cause.file,
-        "line": cause.line,
-        "to_blame": cause.primary,
-    }
+    names = ("rule", "family", "variable", "expected", "actual", "guard", "file", "line")
+    facts = {name: getattr(cause, name) for name in names} | {"to_blame": cause.primary}
     return {key: value for key, value in facts.items() if value is not None}
 
 
@@ -211,7 +194,7 @@ def _recordings(events: Iterable[Event]) -> list[Mark]:
     ]
 
 
-# --- what the program said -------------------------------------------------------------------
+# --- what the program reported -------------------------------------------------------------------
 
 
 def _spans(index: int, timeline: Timeline) -> Iterable[Track]:
@@ -229,11 +212,11 @@ def _spans(index: int, timeline: Timeline) -> Iterable[Track]:
 
 def _fires(events: Iterable[Event]) -> list[Mark]:
     return [
-        Mark(event.names[place], _ns(at), "cadence", {"step": step})
+        Mark(event.names[name], _ns(at), "cadence", {"step": step})
         for event in events
         if isinstance(event, CadenceFired)
-        for place, at, step in zip(event.name, event.at, event.steps, strict=False)
-        if place < len(event.names)
+        for name, at, step in zip(event.name, event.at, event.steps, strict=False)
+        if name < len(event.names)
     ]
 
 
@@ -248,22 +231,19 @@ def _loop(loop: PipelineLoop) -> Iterable[Track]:
         yield Track(f"pipeline {loop.name}: {stage}", pieces)
 
 
-def _pools(index: int, timeline: Timeline) -> Iterable[Reading]:
+def _pools(index: int, timeline: Timeline) -> Iterable[CounterValue]:
     for loop in timeline.pipelines:
         if loop.process == index:
             for at, size in loop.pool:
-                yield Reading(f"pool of {loop.name}", _ns(at), {"samples": size})
+                yield CounterValue(f"pool of {loop.name}", _ns(at), {"samples": size})
 
 
-def _memory(events: Iterable[Event]) -> Iterable[Reading]:
+def _memory(events: Iterable[Event]) -> Iterable[CounterValue]:
     for event in events:
         if isinstance(event, DeviceMemoryRead):
-            values = {
-                name: float(event.current[name])
-                for name in ("allocated_bytes", "reserved_bytes")
-                if name in event.current
-            }
-            yield Reading(f"memory of device {event.device}", _ns(event.t), values)
+            names = ("allocated_bytes", "reserved_bytes")
+            values = {name: float(event.current[name]) for name in names if name in event.current}
+            yield CounterValue(f"memory of device {event.device}", _ns(event.t), values)
 
 
 def _ns(seconds: float) -> int:

@@ -9,11 +9,10 @@ from compilediag.receipt.bucket_plan import CallablePlan, FixedSizes, Histogram,
 from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hanging_indent
 
-MOST_RANGES = 24
+MAX_RANGES = 24
 """Lines of the histogram, about."""
-MOST_PLANS = 8
+MAX_PLANS = 8
 """Callables drawn; `--json` has the others."""
 _AXES = ("rows", "length")
 """Names that the code gives to two sizes that change independently."""
@@ -28,47 +27,43 @@ NOTHING_KNOWN = (
 def render_plan(plans: Sequence[CallablePlan], options: RenderOptions) -> str:
     """One block a callable, those called most first."""
     if not plans:
-        return "\n".join(hanging_indent(NOTHING_KNOWN, options.width, "", "  ")) + "\n"
-    blocks = [_block(item, options) for item in plans[:MOST_PLANS]]
-    if len(plans) > MOST_PLANS:
-        blocks.append([f"and {count(len(plans) - MOST_PLANS, 'callable')} more: --json has them"])
+        return "\n".join(options.wrap(NOTHING_KNOWN, "", "  ")) + "\n"
+    blocks = [_block(item, options) for item in plans[:MAX_PLANS]]
+    if len(plans) > MAX_PLANS:
+        blocks.append([f"and {count(len(plans) - MAX_PLANS, 'callable')} more: --json has them"])
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
 def _block(item: CallablePlan, options: RenderOptions) -> list[str]:
     lines = [*_head(item, options), ""]
     if item.buckets is None and item.grid is None:
-        said = (
+        advice = (
             f"{len(item.varying.dims)} sizes change independently: a graph for each combination "
             "would be too many. Pad all but one or two of them to their largest size, and plan "
             "again"
         )
-        return [*lines, *hanging_indent(said, options.width, "  ", "  ")]
+        return [*lines, *options.wrap(advice, "  ")]
     if item.buckets is not None:
-        lines += _drawn(histogram(item.counts, item.buckets.buckets, MOST_RANGES), options)
+        lines += _drawn(histogram(item.counts, item.buckets.buckets, MAX_RANGES), options)
     else:
         lines += _axes(item, options)
-    lines += ["", *_compared(item, options), "", *_code(item, options)]
-    return lines
+    return [*lines, "", *_compared(item, options), "", *_code(item, options)]
 
 
 def _head(item: CallablePlan, options: RenderOptions) -> list[str]:
     varying = item.varying
-    place = f"{options.path(item.file)}:{item.line}" if item.file else ""
+    place = options.place(item.file, item.line, 200) if item.file else ""
     name = options.styled(options.text(item.name, 80), "bold")
     calls = count(sum(varying.counts), "call") if item.counted else "calls not counted"
     distinct = count(len(varying.sizes), "size" if len(varying.dims) == 1 else "combination")
-    said = options.dot.join(part for part in (place, calls, distinct) if part)
-    lines = [f"{name}  {said}"]
-    for dims in varying.dims:
-        lines += hanging_indent(f"changes: {_places(dims, options)}", options.width, "  ", "    ")
-    for sentence in _missing(item):
-        lines += hanging_indent(sentence, options.width, "  ", "    ")
+    lines = [f"{name}  {options.dot.join(filter(None, (place, calls, distinct)))}"]
+    for sentence in (*(f"changes: {_places(d, options)}" for d in varying.dims), *_missing(item)):
+        lines += options.wrap(sentence, "  ", "    ")
     return lines
 
 
 def _missing(item: CallablePlan) -> list[str]:
-    """What the plan does not know."""
+    """What the plan could not take into account."""
     if not item.counted:
         return ["the sizes are of recompiles, each counted once: how often they come is not known"]
     missing: list[str] = []
@@ -80,7 +75,7 @@ def _missing(item: CallablePlan) -> list[str]:
     if not item.complete:
         missing.append(
             "most brief steps were only counted: a size that came in no other step is missing "
-            "(COMPILEDIAG_EVERY_STEP=1 looks at all)"
+            "(COMPILEDIAG_EVERY_STEP=1 records all)"
         )
     if item.varying.other_calls:
         missing.append(
@@ -102,43 +97,31 @@ def _drawn(found: Histogram, options: RenderOptions) -> list[str]:
     """A bar a range of sizes, and an edge under each bucket."""
     ranges = [item for section in found.sections for item in section.ranges]
     ranges += [found.split] if found.split else []
-    most = max(item.calls for item in ranges)
-    label = max(len(_label(item, options)) for item in ranges)
-    digits = len(f"{most:,}")
-    room = max(options.width - label - digits - 8, 8)
+    labels = ("-", "|", "#", "-+", "-") if options.ascii_only else ("–", "│", "█", "─┴─", "─")
+    between, side, block, corner, dash = labels
+    names = {
+        item: f"{item.low}" if item.low == item.high else f"{item.low}{between}{item.high}"
+        for item in ranges
+    }
+    highest = max(item.calls for item in ranges)
+    width = max(map(len, names.values()))
+    room = max(options.width - width - len(f"{highest:,}") - 8, 8)
+
+    def bar(item: Range) -> str:
+        drawn = block * -(-item.calls * room // highest)
+        calls = f" {item.calls:,}" if item.calls else ""
+        return f"  {names[item]:>{width}} {side}{drawn}{calls}"
+
     lines: list[str] = []
     for section in found.sections:
-        lines += [_bar(item, most, label, room, options) for item in section.ranges]
-        sentence = f" {section.bucket} "
-        padding = f" {count(section.calls, 'call')}, {_share(section.waste)} padding"
-        line = _dash(options) * label
-        edge = f"  {line}{_corner(options)}{sentence}{_dash(options) * 4}{padding}"
+        lines += map(bar, section.ranges)
+        edge = f"  {dash * width}{corner} {section.bucket} {dash * 4}"
+        edge += f" {count(section.calls, 'call')}, {_share(section.waste)} padding"
         lines.append(options.styled(edge, "cyan"))
     if found.split:
-        lines.append(_bar(found.split, most, label, room, options))
-        lines.append(options.styled(f"  {' ' * label}  larger than every bucket: split", "cyan"))
+        lines.append(bar(found.split))
+        lines.append(options.styled(f"  {' ' * width}  larger than every bucket: split", "cyan"))
     return lines
-
-
-def _label(item: Range, options: RenderOptions) -> str:
-    between = "-" if options.ascii_only else "–"
-    return f"{item.low}" if item.low == item.high else f"{item.low}{between}{item.high}"
-
-
-def _bar(item: Range, most: int, label: int, room: int, options: RenderOptions) -> str:
-    width = -(-item.calls * room // most)
-    sentence = f" {item.calls:,}" if item.calls else ""
-    side = "|" if options.ascii_only else "│"
-    bar = ("#" if options.ascii_only else "█") * width
-    return f"  {_label(item, options):>{label}} {side}{bar}{sentence}"
-
-
-def _dash(options: RenderOptions) -> str:
-    return "-" if options.ascii_only else "─"
-
-
-def _corner(options: RenderOptions) -> str:
-    return "-+" if options.ascii_only else "─┴─"
 
 
 def _share(waste: float) -> str:
@@ -154,7 +137,7 @@ def _axes(item: CallablePlan, options: RenderOptions) -> list[str]:
     lines: list[str] = []
     for dims, sizes in zip(item.varying.dims, (item.grid.first, item.grid.second), strict=True):
         sentence = f"{_places(dims, options)}: {', '.join(map(str, sizes))}"
-        lines += hanging_indent(sentence, options.width, "  ", "    ")
+        lines += options.wrap(sentence, "  ", "    ")
     return lines
 
 
@@ -169,7 +152,7 @@ def _code(item: CallablePlan, options: RenderOptions) -> list[str]:
     axes = [_arguments(dims) for dims in item.varying.dims]
     if any(len(tensors) < len(dims) for tensors, dims in zip(axes, item.varying.dims, strict=True)):
         sentence = "one tensor has this size in two dims: name one of them in FixedShape by hand"
-        return hanging_indent(sentence, options.width, "  ", "  ")
+        return options.wrap(sentence, "  ")
     if item.fixed is not None:
         return _changed(item, item.fixed, options)
     name = _variable(item.name)
@@ -197,11 +180,11 @@ def _changed(item: CallablePlan, fixed: FixedSizes, options: RenderOptions) -> l
     else:
         new = _listed(item.buckets.buckets if item.buckets else ())
         now = _listed(fixed.buckets[0])
-    said = f"FixedShape({_variable(item.name)}, ...) pads to {now} now"
+    current = f"FixedShape({_variable(item.name)}, ...) pads to {now} now"
     if new == now:
-        return hanging_indent(f"{said}: as planned", options.width, "  ", "    ")
+        return options.wrap(f"{current}: as planned", "  ", "    ")
     return [
-        *hanging_indent(f"{said}; write instead", options.width, "  ", "    "),
+        *options.wrap(f"{current}; write instead", "  ", "    "),
         "",
         f"  {options.text(f'buckets={new}', 4000)}",
     ]
@@ -238,5 +221,5 @@ def _listed(sizes: Sequence[int]) -> str:
 
 def _literal(items: Mapping[str, str]) -> str:
     """A dict as Python writes it, its values as they are."""
-    spelled = (f'"{key}"' if key.isprintable() and '"' not in key else repr(key) for key in items)
-    return "{" + ", ".join(f"{k}: {v}" for k, v in zip(spelled, items.values(), strict=True)) + "}"
+    keys = (f'"{key}"' if key.isprintable() and '"' not in key else repr(key) for key in items)
+    return "{" + ", ".join(f"{k}: {v}" for k, v in zip(keys, items.values(), strict=True)) + "}"

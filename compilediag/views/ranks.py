@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from compilediag.views.format import NOT_MEASURED, count
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hanging_indent
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection, RankTotals
     from compilediag.receipt.schema.receipt import Receipt
 
 HEAD = ("rank", "compiles", "recompiles", "breaks", "ran eager", "compile", "cache hits", "step")
-ROWS_SHOWN = 64
+MAX_ROWS = 64
+MAX_RUNS = 12
+"""Of consecutive ranks in one sentence."""
 
 _ASPECTS = {
     "compile_ids": "compiled otherwise",
@@ -30,19 +31,18 @@ def render_ranks(receipt: Receipt, options: RenderOptions) -> str:
     section = receipt.ranks
     if section is None:
         return "this run has no ranks to compare: fewer than two were seen\n"
-    shown = section.rows[:ROWS_SHOWN]
-    lines = [headline(section), "", *table(HEAD, [_row(row) for row in shown], options, right=HEAD)]
+    rows = [_row(row) for row in section.rows[:MAX_ROWS]]
+    lines = [headline(section)]
     if section.totals is not None and section.told is not None:
-        lines[1:1] = hanging_indent(
-            _counted(section.told, section.totals), options.width, "  ", "  "
-        )
-    if _ranks(section) > ROWS_SHOWN:
-        lines.append(f"  … {_ranks(section) - ROWS_SHOWN} more ranks: compilediag show --json")
+        lines += options.wrap(_totals(section.told, section.totals), "  ")
+    lines += ["", *table(HEAD, rows, options, right=HEAD)]
+    if _ranks(section) > MAX_ROWS:
+        lines.append(f"  … {_ranks(section) - MAX_ROWS} more ranks: compilediag show --json")
     for item in section.divergences:
         lines += ["", *_divergence(item, options)]
     if section.divergences_left_out:
-        more = count(section.divergences_left_out, "more group")
-        lines += ["", f"  … and {more} of ranks that differ"]
+        groups = count(section.divergences_left_out, "more group")
+        lines += ["", f"  … and {groups} of ranks that differ"]
     if section.stragglers:
         lines += ["", *_stragglers(section, options)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -58,43 +58,38 @@ def headline(section: RanksSection) -> str:
     if differing is None:
         differing = len({rank for item in section.divergences for rank in item.ranks})
     if differing:
-        return f"{sentence}; {_differ(differing)} from the others"
+        differ = "1 rank differs" if differing == 1 else f"{differing} ranks differ"
+        return f"{sentence}; {differ} from the others"
     return f"{sentence}; all of them do the same" if _ranks(section) > 1 else sentence
 
 
 def _ranks(section: RanksSection) -> int:
-    """Ranks of which something arrived; older receipts tell no more of them than they list."""
+    """Ranks of which something arrived; older receipts only list them."""
     return len(section.rows) if section.totals is None else section.totals.ranks
 
 
-def _counted(included: int, totals: RankTotals) -> str:
+def _totals(included: int, totals: RankTotals) -> str:
     return (
         f"all ranks together: {count(totals.compiles, 'compile')}, "
-        f"{count(totals.recompiles, 'recompile')}; the other screens tell {included:,} of the "
+        f"{count(totals.recompiles, 'recompile')}; the other screens show {included:,} of the "
         f"{totals.ranks:,} ranks, one for each behaviour and then the lowest"
     )
 
 
-def _differ(ranks: int) -> str:
-    return "1 rank differs" if ranks == 1 else f"{ranks} ranks differ"
-
-
 def ranks_named(ranks: tuple[int, ...]) -> str:
-    """Ranks with runs drawn together: "0, 3–7"."""
-    parts: list[str] = []
-    first = last = None
-    for rank in (*ranks, None):
-        if last is not None and rank == last + 1:
-            last = rank
-            continue
-        if first is not None and last is not None:
-            parts.append(str(first) if first == last else f"{first}-{last}")
-        first = last = rank
-    return ", ".join(parts[:12]) + (" …" if len(parts) > 12 else "")
+    """Ranks with runs drawn together: "0, 3-7"."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    names = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return ", ".join(names[:MAX_RUNS]) + (" …" if len(names) > MAX_RUNS else "")
 
 
 def _row(row: RankRow) -> tuple[str, ...]:
-    answers = "?" if row.cache_hits is None else f"{row.cache_hits} of {_asked(row)}"
+    hits, lookups = row.cache_hits, (row.cache_hits or 0) + (row.cache_misses or 0)
     return (
         str(row.rank),
         str(row.compiles),
@@ -102,30 +97,20 @@ def _row(row: RankRow) -> tuple[str, ...]:
         str(row.graph_breaks),
         str(row.eager_fallbacks),
         NOT_MEASURED if row.compile_s is None else f"{row.compile_s:.2f} s",
-        answers,
+        "?" if hits is None else f"{hits} of {lookups}",
         NOT_MEASURED if row.step_median_s is None else f"{row.step_median_s * 1000:.2f} ms",
     )
-
-
-def _asked(row: RankRow) -> int:
-    return (row.cache_hits or 0) + (row.cache_misses or 0)
 
 
 def _divergence(item: RankDivergence, options: RenderOptions) -> list[str]:
     who = "rank" if len(item.ranks) == 1 else "ranks"
     what = _ASPECTS.get(item.aspect, options.text(item.aspect, 60))
-    more = "" if item.count in {None, len(item.ranks)} else f" ({item.count} in all)"
-    lines = hanging_indent(
-        f"{who} {ranks_named(item.ranks)}{more} {what}, compared with rank {item.like_rank}",
-        options.width,
-        options.sign("warn") + " ",
-        "  ",
-    )
+    total = "" if item.count in {None, len(item.ranks)} else f" ({item.count} in all)"
+    sentence = f"{who} {ranks_named(item.ranks)}{total} {what}, compared with rank {item.like_rank}"
+    lines = options.wrap(sentence, options.sign("warn") + " ")
     for label, texts in (("only there", item.only_here), ("lacks", item.only_there)):
-        for each in texts:
-            lines += hanging_indent(
-                f"{label}: {options.text(each, 200)}", options.width, "     ", "       "
-            )
+        for text in texts:
+            lines += options.wrap(f"{label}: {options.text(text, 200)}", "     ", "       ")
     if item.more:
         lines.append(f"     and {count(item.more, 'more difference')}")
     return lines
@@ -137,4 +122,4 @@ def _stragglers(section: RanksSection, options: RenderOptions) -> list[str]:
         for item in section.stragglers[:5]
     ]
     what = "a step" if section.stragglers[0].what == "step" else "compiling"
-    return hanging_indent(f"slowest in {what}: {', '.join(parts)}", options.width, "  ", "    ")
+    return options.wrap(f"slowest in {what}: {', '.join(parts)}", "  ", "    ")

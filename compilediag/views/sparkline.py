@@ -12,7 +12,7 @@ ASCII_BARS = "_.:-=+*#"
 def sparkline(
     values: Sequence[float], low: float, high: float, width: int, *, ascii_only: bool = False
 ) -> str:
-    """The bars of `values`; where there are more than `width`, the largest of each stretch.
+    """The bars of `values`; where there are more than `width`, the largest of each group.
 
     The scale is logarithmic from `low` to `high`, so that a step of a second does not flatten those
     of a millisecond. Give several series the same scale and they can be compared by eye.
@@ -23,8 +23,8 @@ def sparkline(
 
 def squeezed(values: Sequence[float], width: int) -> list[float]:
     """At most `width` values, each the largest of equally many."""
-    each = max(1, -(-len(values) // max(width, 1)))
-    return [max(values[place : place + each]) for place in range(0, len(values), each)]
+    size = max(1, -(-len(values) // max(width, 1)))
+    return [max(values[index : index + size]) for index in range(0, len(values), size)]
 
 
 def _height(value: float, low: float, high: float) -> int:

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from compilediag.fleet.measures import BY_NAME
 from compilediag.fleet.stats import LaneStats
-from compilediag.views.fleet import counted, day
-from compilediag.views.format import count, quantity
+from compilediag.views.fleet import counted, span
+from compilediag.views.format import count, more, quantity
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hanging_indent
 
-MOST_LANES = 30
+MAX_LANES = 30
 """Lines of the table; `--json` has all lanes."""
 
 _MISSING = "-"
@@ -27,19 +26,13 @@ _COLUMNS = (
 
 def render_stats(lanes: Sequence[LaneStats], options: RenderOptions) -> str:
     """The table as text, with what the numbers leave out below it."""
-    shown = lanes[:MOST_LANES]
-    total = sum(lane.receipts for lane in lanes)
-    first, last = min(lane.first for lane in lanes), max(lane.last for lane in lanes)
-    head = f"{count(total, 'receipt')} of {count(len(lanes), 'lane')}"
-    lines = [options.styled(f"{head}, {day(first, options)} to {day(last, options)}", "bold"), ""]
-    lines += _table(shown, options)
-    if len(lanes) > len(shown):
-        lines.append(f"  +{len(lanes) - len(shown)} more lanes: --lane NAME, or --json")
+    shown = lanes[:MAX_LANES]
+    lines = [options.styled(span(lanes, options), "bold"), "", *_table(shown, options)]
+    lines += more(len(lanes) - MAX_LANES, " lanes: --lane NAME, or --json")
     remarks = [remark for lane in shown for remark in _remarks(lane, options)]
-    if remarks:
-        lines.append("")
+    lines += [""] if remarks else []
     for remark in remarks:
-        lines += hanging_indent(remark, options.width, "  ", "    ")
+        lines += options.wrap(remark, "  ", "    ")
     return "\n".join(lines) + "\n"
 
 
@@ -64,32 +57,25 @@ def _table(lanes: Sequence[LaneStats], options: RenderOptions) -> list[str]:
     if any(name == "GPU memory" for name, _ in columns):
         note += "; GPU memory: allocated / reserved, of the fullest device"
     lines = table(head, rows, options, right=head[1:], shrink="lane")
-    return [
-        *lines,
-        *(options.styled(line, "dim") for line in hanging_indent(note, options.width, "  ", "  ")),
-    ]
+    return lines + options.wrap(note, "  ", style="dim")
 
 
 def _medians(lane: LaneStats, measures: Sequence[str]) -> str:
-    found = [
-        quantity(lane.measures[name].median, BY_NAME[name].unit) if name in lane.measures else None
-        for name in measures
+    medians = [lane.measures[name].median if name in lane.measures else None for name in measures]
+    texts = [
+        _MISSING if median is None else quantity(median, BY_NAME[name].unit)
+        for name, median in zip(measures, medians, strict=True)
     ]
-    if not any(found):
+    if all(median is None for median in medians):
         return _MISSING
-    return _shared_unit([text or _MISSING for text in found])
-
-
-def _shared_unit(texts: Sequence[str]) -> str:
-    """`24.0 / 26.4 GiB`: a unit that all share is given once."""
-    units = {text.partition(" ")[2] for text in texts}
-    if len(units) == 1:
-        texts = [*(text.partition(" ")[0] for text in texts[:-1]), texts[-1]]
+    # `24.0 / 26.4 GiB`: a unit that all share is written once.
+    if len({text.partition(" ")[2] for text in texts}) == 1:
+        texts[:-1] = [text.partition(" ")[0] for text in texts[:-1]]
     return " / ".join(texts)
 
 
 def _remarks(lane: LaneStats, options: RenderOptions) -> list[str]:
-    """What a reader of the lane's line must know."""
+    """What the lane's line alone does not show."""
     parts: list[str] = []
     if lane.checks.failed:
         parts.append(f"checks that failed: {counted(lane.checks.failed, options)}")

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.format import NOT_MEASURED, count, percent, seconds
+from compilediag.views.format import NOT_MEASURED, count, more, percent, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import hanging_indent
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.receipt.schema.running import Phases, Spike, StepsSection, Timing
-    from compilediag.receipt.schema.syncs import SyncLineRecord, SyncsSection
+    from compilediag.receipt.schema.syncs import SyncsSection
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans", "rest")
 HEAD = ("span or function", "what", "phase", "calls", "total", "mean", "longest")
-WIDE = 80
 WIDE_ONLY = frozenset({"mean", "what"})
 """Columns left out of a narrower terminal."""
-MOST_SPIKES = 20
-MOST_TIMINGS = 40
-MOST_READS = 12
+MAX_SPIKES = 20
+MAX_TIMINGS = 40
+MAX_READS = 12
 """Rows drawn; `show --json` has the others."""
 
 _LABELS = {
@@ -38,7 +36,7 @@ def render_steps(receipt: Receipt, options: RenderOptions) -> str:
     steps = receipt.steps
     if steps is None and not receipt.timings:
         nothing = "no step was seen: mark steps with compilediag.step()"
-        return "\n".join(hanging_indent(nothing, options.width, "", "")) + "\n"
+        return "\n".join(options.wrap(nothing)) + "\n"
     lines: list[str] = []
     if steps is not None:
         lines += [_headline(steps), "", *_phases(steps.phases, options)]
@@ -74,14 +72,14 @@ def _phases(phases: Phases, options: RenderOptions) -> list[str]:
     lines = table(head, rows, options, right=head[1:])
     if phases.steps is not None:
         sentence = (
-            f"of {count(phases.steps, 'step')}: so brief are the others that only their ends were "
-            "noted (COMPILEDIAG_EVERY_STEP=1 watches all)"
+            f"of {count(phases.steps, 'step')}: the others are so brief that only their ends were "
+            "recorded (COMPILEDIAG_EVERY_STEP=1 measures all)"
         )
-        lines += hanging_indent(sentence, options.width, "  ", "    ")
+        lines += options.wrap(sentence, "  ", "    ")
     for name, missing in phases.partial.items():
         phase = options.text(_LABELS.get(name, name), 40)
         sentence = f"{phase} is measured in part: {options.text(missing)}"
-        lines += hanging_indent(sentence, options.width, "  ", "    ")
+        lines += options.wrap(sentence, "  ", "    ")
     return lines
 
 
@@ -92,9 +90,8 @@ def _spikes(steps: StepsSection, options: RenderOptions) -> list[str]:
     if not steps.spikes:
         return ["", "  no step after warm-up took more than twice the median"]
     head = ("long step", "took", "compiling", "metrics", "sync", "why")
-    rows = [_spike(item, options) for item in steps.spikes[:MOST_SPIKES]]
-    lines = ["", *table(head, rows, options, right=head[1:5], shrink="why")]
-    return lines + _more(len(steps.spikes) - MOST_SPIKES)
+    rows = [_spike(item, options) for item in steps.spikes]
+    return ["", *table(head, rows, options, right=head[1:5], shrink="why", limit=MAX_SPIKES)]
 
 
 def _spike(item: Spike, options: RenderOptions) -> tuple[str, ...]:
@@ -115,39 +112,41 @@ def _syncs(syncs: SyncsSection, options: RenderOptions) -> list[str]:
     """The lines that read tensors most often in a step."""
     what = "synchronisations" if syncs.on_device else "reads of tensors (no device: none waits)"
     head = (what, "kind", "most in a step", "sampled steps", "seconds")
-    rows = [_sync(item, syncs.sampled_steps, options) for item in syncs.lines[:MOST_READS]]
-    lines = table(head, rows, options, right=head[2:], shrink=what)
-    return lines + _more(len(syncs.lines) - MOST_READS)
-
-
-def _sync(item: SyncLineRecord, sampled: int, options: RenderOptions) -> tuple[str, ...]:
-    return (
-        f"{options.path(item.file, 60)}:{item.line} {options.text(item.function, 40)}",
-        options.text(item.kind, 20),
-        f"{item.most_in_a_step:,}",
-        f"{item.steps:,} of {sampled:,}",
-        seconds(item.seconds),
-    )
+    rows = [
+        (
+            f"{options.place(item.file, item.line)} {options.text(item.function, 40)}",
+            options.text(item.kind, 20),
+            f"{item.most_in_a_step:,}",
+            f"{item.steps:,} of {syncs.sampled_steps:,}",
+            seconds(item.seconds),
+        )
+        for item in syncs.lines
+    ]
+    return table(head, rows, options, right=head[2:], shrink=what, limit=MAX_READS)
 
 
 # --- spans and hooks -------------------------------------------------------------------------
 
 
 def _timings(timings: tuple[Timing, ...], options: RenderOptions) -> list[str]:
-    timed = [item for item in timings if item.count is not None]
+    rows = [_timing(item, options) for item in timings if item.count is not None]
     lines: list[str] = []
-    if timed:
-        head = [name for name in HEAD if name not in WIDE_ONLY or options.width >= WIDE]
-        rows = [_timing(item, options) for item in timed[:MOST_TIMINGS]]
-        cells = [[row[HEAD.index(name)] for name in head] for row in rows]
-        lines += table(head, cells, options, right=HEAD[3:], shrink=HEAD[0])
-        lines += _more(len(timed) - MOST_TIMINGS)
+    if rows:
+        lines = table(
+            HEAD,
+            rows,
+            options,
+            right=HEAD[3:],
+            shrink=HEAD[0],
+            wide_only=WIDE_ONLY,
+            limit=MAX_TIMINGS,
+        )
     unseen = [item for item in timings if item.count is None]
-    for item in unseen[:MOST_TIMINGS]:
+    for item in unseen[:MAX_TIMINGS]:
         note = options.text(item.note or NOT_MEASURED)
         sentence = f"{_kind(item, options)} {_name(item, options)}: {note}"
-        lines += hanging_indent(sentence, options.width, "  ", "    ")
-    return lines + _more(len(unseen) - MOST_TIMINGS)
+        lines += options.wrap(sentence, "  ", "    ")
+    return lines + more(len(unseen) - MAX_TIMINGS, ": compilediag show --json")
 
 
 def _timing(item: Timing, options: RenderOptions) -> tuple[str, ...]:
@@ -165,13 +164,9 @@ def _timing(item: Timing, options: RenderOptions) -> tuple[str, ...]:
 def _name(item: Timing, options: RenderOptions) -> str:
     name = options.text(item.name, 60)
     on = f" on {options.text(item.target, 60)}" if item.target else ""
-    place = f"  {options.path(item.file, 60)}:{item.line}" if item.file else ""
+    place = f"  {options.place(item.file, item.line)}" if item.file else ""
     return f"{name}{on}{place}"
 
 
 def _kind(item: Timing, options: RenderOptions) -> str:
     return options.text(_LABELS.get(item.kind, item.kind.replace("_", " ")), 40)
-
-
-def _more(number: int) -> list[str]:
-    return [f"  +{number} more: compilediag show --json"] if number > 0 else []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
-from compilediag.views.text import clean, truncate
+from compilediag.views.text import clean, display_width, hanging_indent, truncate, wrap_items
 
 _STYLES = {"bold": "1", "dim": "2", "red": "1;31", "green": "1;32", "yellow": "1;33", "cyan": "36"}
 
@@ -36,11 +38,47 @@ class RenderOptions(Struct, frozen=True):
             value = value[len(self.root.rstrip("/")) + 1 :]
         return self.truncate(self.text(value, limit=4096), limit, keep_end=True)
 
-    def styled(self, value: str, *styles: str) -> str:
+    def styled(self, value: str, style: str) -> str:
         """The text in a style; unchanged without colour. Pad before, not after."""
         if not self.color or not value:
             return value
-        return f"\x1b[{';'.join(_STYLES[style] for style in styles)}m{value}\x1b[0m"
+        return f"\x1b[{_STYLES[style]}m{value}\x1b[0m"
+
+    def place(self, file: str, line: int | None, limit: int = 60) -> str:
+        """`model.py:7`; the file alone where the line is not known."""
+        return f"{self.path(file, limit)}:{line}" if line else self.path(file, limit)
+
+    def change(self, before: object, after: object, limit: int = 400) -> str:
+        """`[1, 16] → [8, 16]`."""
+        return f"{self.text(before, limit)} {self.arrow} {self.text(after, limit)}"
+
+    def wrap(
+        self, text: str, first: str = "", rest: str | None = None, *, style: str = ""
+    ) -> list[str]:
+        """Lines no wider than the screen, the first behind `first`, the others behind `rest`.
+
+        Without `rest` they are indented as far as the first.
+        """
+        rest = " " * display_width(first) if rest is None else rest
+        return self._styled(hanging_indent(text, self.width, first, rest), style)
+
+    def wrap_items(
+        self, parts: Sequence[str], first: str = "", rest: str | None = None, *, style: str = ""
+    ) -> list[str]:
+        """Parts with dots between them, wrapped between parts where that is possible."""
+        rest = " " * display_width(first) if rest is None else rest
+        return self._styled(wrap_items(parts, self.dot, self.width, first, rest), style)
+
+    def _styled(self, lines: list[str], style: str) -> list[str]:
+        return [self.styled(line, style) for line in lines] if style else lines
+
+    def warning(self, text: str, label: str = "") -> list[str]:
+        """The text behind the sign of a warning and a label, in its colour."""
+        return self.wrap(text, f"{self.sign('warn')} {label}", "  ", style="yellow")
+
+    def next_commands(self, commands: Sequence[str]) -> list[str]:
+        """The last line of a screen: the commands that lead on from here."""
+        return self.wrap_items([f"compilediag {command}" for command in commands], "  next: ")
 
     @property
     def arrow(self) -> str:

@@ -15,12 +15,12 @@ LIMIT_CHARS = 400
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that act on a terminal or cannot be seen; `Cf` holds the bidi overrides."""
 
-_SPELLED = {"→": "->", "–": "-", "—": "-", "…": "...", "×": "x", "·": "|", "≥": ">=", "≤": "<="}
-"""Signs of our own sentences, for terminals that know ASCII only."""
+_ASCII_SIGNS = {"→": "->", "–": "-", "—": "-", "…": "...", "×": "x", "·": "|", "≥": ">=", "≤": "<="}
+"""Our own signs for terminals that show ASCII only."""
 
 
 def clean(text: object, *, ascii_only: bool = False, limit: int = LIMIT_CHARS) -> str:
-    """The text with everything unprintable spelled out (`\\x1b`, `\\u202e`) and at most `limit`."""
+    """The text with everything unprintable escaped (`\\x1b`, `\\u202e`) and at most `limit`."""
     raw = str(text)
     shown = raw[:limit]
     if not (shown.isascii() and shown.isprintable()):
@@ -31,8 +31,8 @@ def clean(text: object, *, ascii_only: bool = False, limit: int = LIMIT_CHARS) -
 def _visible(char: str, ascii_only: bool) -> str:
     if char in "\n\t\r":
         return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}[char]
-    if ascii_only and char in _SPELLED:
-        return _SPELLED[char]
+    if ascii_only and char in _ASCII_SIGNS:
+        return _ASCII_SIGNS[char]
     if unicodedata.category(char) in _HIDDEN or (ascii_only and not char.isascii()):
         code = ord(char)
         if code < 0x100:

@@ -7,15 +7,15 @@ from itertools import chain
 
 from compilediag.fleet.changes import Change, Event, LaneTrend, Mark, Series, events_of, order_of
 from compilediag.fleet.measures import BY_NAME
-from compilediag.views.fleet import counted, day, moment
-from compilediag.views.format import count, pair, quantity
+from compilediag.views.fleet import counted, span
+from compilediag.views.format import count, more, pair, quantity
 from compilediag.views.sparkline import sparkline
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import display_width, hanging_indent, pad, wrap_items
+from compilediag.views.text import display_width, pad
 
-MOST_EVENTS = 6
+MAX_EVENTS = 6
 """Of one screen; `--all` shows the others, and what was undone."""
-MOST_LANES = 8
+MAX_LANES = 8
 _COMMIT = 10
 _SIGNS = {
     "worse": ("bad", "red"),
@@ -31,53 +31,43 @@ def render_trend(
     """The trend as text: a headline, the changes by when they began, then what did not change."""
     events = sorted(chain.from_iterable(map(events_of, lanes)), key=order_of)
     shown = [event for event in events if complete or event.state != "undone"]
-    listed = shown if complete else shown[:MOST_EVENTS]
+    listed = shown if complete else shown[:MAX_EVENTS]
     lines = _headline(lanes, events, options)
     for event in listed:
         lines += ["", *_event(event, options)]
     hidden = len(events) - len(listed)
     if hidden:
         lines += ["", f"+{count(hidden, 'more change')}, undone or older: --all"]
-    lines.append("")
-    for lane in lanes if complete else lanes[:MOST_LANES]:
-        lines += _quiet(lane, options, complete=complete)
-    if not complete and len(lanes) > MOST_LANES:
-        lines.append(f"  +{len(lanes) - MOST_LANES} more lanes: --all, or --lane NAME")
+    shown_lanes = lanes if complete else lanes[:MAX_LANES]
+    lines += ["", *(line for lane in shown_lanes for line in _quiet(lane, options, complete))]
+    lines += more(len(lanes) - len(shown_lanes), " lanes: --all, or --lane NAME")
     return "\n".join(lines) + "\n"
 
 
 def _headline(
     lanes: Sequence[LaneTrend], events: Sequence[Event], options: RenderOptions
 ) -> list[str]:
-    total = sum(lane.receipts for lane in lanes)
-    first, last = min(lane.first for lane in lanes), max(lane.last for lane in lanes)
-    about = f"{count(total, 'receipt')} of {count(len(lanes), 'lane')}, "
-    about += f"{day(first, options)} to {day(last, options)}"
     worse = sum(1 for event in events if event.state == "worse")
-    begun = sum(1 for event in events if event.state == "beginning")
+    sign, color = "blind", "yellow"
+    sentence = "too few receipts to determine a trend"
     if worse:
-        said = options.styled(
-            f"{options.sign('bad')} {count(worse, 'change')} for the worse", "red"
-        )
-    elif begun:
-        said = options.styled(f"{options.sign('warn')} the newest receipts are worse", "yellow")
+        sign, color, sentence = "bad", "red", f"{count(worse, 'change')} for the worse"
+    elif any(event.state == "beginning" for event in events):
+        sign, sentence = "warn", "the newest receipts are worse"
     elif any(series.enough for lane in lanes for series in lane.series):
-        said = options.styled(f"{options.sign('good')} nothing got worse and stayed so", "green")
-    else:
-        said = options.styled(f"{options.sign('blind')} too few receipts to tell", "yellow")
-    return [*wrap_items([said, about], options.dot, options.width, "", "  ")]
+        sign, color, sentence = "good", "green", "nothing got worse and stayed so"
+    verdict = options.styled(f"{options.sign(sign)} {sentence}", color)
+    return options.wrap_items([verdict, span(lanes, options)], "", "  ")
 
 
 def _event(event: Event, options: RenderOptions) -> list[str]:
     sign, color = _SIGNS[event.state]
-    title = (
-        f"{options.sign(sign)} {options.text(event.lane.label, 80)}: {_when(event.surest, options)}"
-    )
-    head, *rest = hanging_indent(title, options.width, "", "    ")
-    lines = [options.styled(head, color), *rest]
-    lines += _rows(event, options)
+    label = options.text(event.lane.label, 80)
+    title = f"{options.sign(sign)} {label}: {_when(event.surest, options)}"
+    head, *rest = options.wrap(title, "", "    ")
+    lines = [options.styled(head, color), *rest, *_rows(event, options)]
     for text in _circumstances(event, options):
-        lines += hanging_indent(text, options.width, "    ", "      ")
+        lines += options.wrap(text, "    ", "      ")
     return lines
 
 
@@ -88,17 +78,16 @@ def _when(change: Change, options: RenderOptions) -> str:
         return f"only the newest {sentence}, since {_receipt(change.first, options)}"
     if change.candidates == 1:
         return f"since {_receipt(change.first, options)}"
+    earliest, latest = _receipt(change.earliest, options), _receipt(change.latest, options)
+    likely = f"most likely {options.path(change.first.path, 60)}"
     return (
-        f"began between {_receipt(change.earliest, options)} "
-        f"and {_receipt(change.latest, options)}, "
-        f"in one of {change.candidates} receipts, most likely {options.path(change.first.path, 60)}"
+        f"began between {earliest} and {latest}, in one of {change.candidates} receipts, {likely}"
     )
 
 
 def _receipt(mark: Mark, options: RenderOptions) -> str:
-    return (
-        f"{moment(mark.created, options)} {options.path(mark.path, 70)} ({_commit(mark, options)})"
-    )
+    created = options.text(mark.created[:16].replace("T", " "), 40)
+    return f"{created} {options.path(mark.path, 70)} ({_commit(mark, options)})"
 
 
 def _commit(mark: Mark, options: RenderOptions) -> str:
@@ -111,19 +100,14 @@ def _commit(mark: Mark, options: RenderOptions) -> str:
 
 def _rows(event: Event, options: RenderOptions) -> list[str]:
     """A line a change: measure, levels, size, and a picture of the series."""
-    rows = [
-        (*_row(change, options), _picture(event.lane.points_of(change), options))
-        for change in event.changes
-    ]
-    widths = [max(display_width(row[place]) for row in rows) for place in range(4)]
-    cells = [[pad(cell, width) for cell, width in zip(row, widths, strict=True)] for row in rows]
-    return [("    " + "  ".join(row)).rstrip() for row in cells]
-
-
-def _row(change: Change, options: RenderOptions) -> tuple[str, str, str]:
-    measure = BY_NAME[change.measure]
-    levels = pair(change.before, change.after, measure.unit, options.arrow)
-    return measure.label, levels, _size(change)
+    rows: list[tuple[str, ...]] = []
+    for change in event.changes:
+        measure = BY_NAME[change.measure]
+        levels = pair(change.before, change.after, measure.unit, options.arrow)
+        picture = _picture(event.lane.points_of(change), options)
+        rows.append((measure.label, levels, _size(change), picture))
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    return [("    " + "  ".join(map(pad, row, widths))).rstrip() for row in rows]
 
 
 def _size(change: Change) -> str:
@@ -151,20 +135,17 @@ def _circumstances(event: Event, options: RenderOptions) -> list[str]:
     entries: list[str] = []
     change = event.surest
     if change.same_commit:
-        entries.append(
-            "the commit is the same on both sides: the cause is not in the committed code"
-        )
+        entries = ["the commit is the same on both sides: the cause is not in the committed code"]
     elif change.last_before.commit is not None:
-        entries.append(f"before it: {_commit(change.last_before, options)}")
+        entries = [f"before it: {_commit(change.last_before, options)}"]
     facts = dict.fromkeys(fact for item in event.changes for fact in item.also)
     if facts:
-        parts = [
+        changed = [
             f"{options.text(fact.name, 40)} "
-            f"{options.text(fact.before or 'unknown', 60)} {options.arrow} "
-            f"{options.text(fact.after or 'unknown', 60)}"
+            + options.change(fact.before or "unknown", fact.after or "unknown", 60)
             for fact in facts
         ]
-        entries.append(f"also changed there: {', '.join(parts)}")
+        entries.append(f"also changed there: {', '.join(changed)}")
     machines = dict.fromkeys(item.machine for item in event.changes if item.machine)
     if machines and event.lane.machines > 1:
         entries.append(f"on {', '.join(options.text(name, 80) for name in machines)}")
@@ -174,7 +155,7 @@ def _circumstances(event: Event, options: RenderOptions) -> list[str]:
     return entries
 
 
-def _quiet(lane: LaneTrend, options: RenderOptions, *, complete: bool) -> list[str]:
+def _quiet(lane: LaneTrend, options: RenderOptions, complete: bool) -> list[str]:
     """What is steady in a lane, what could not be determined, and which receipts were left out.
 
     Counts that are and stay zero are listed on request, and so is the noise.
@@ -183,20 +164,19 @@ def _quiet(lane: LaneTrend, options: RenderOptions, *, complete: bool) -> list[s
     about = f"{count(lane.receipts, 'receipt')}"
     if lane.older:
         about += f", the newest of {lane.receipts + lane.older:,}"
-    lines = hanging_indent(f"{label}: {about}", options.width, "", "    ")
+    lines = options.wrap(f"{label}: {about}", "", "    ")
     steady = [item for item in lane.series if item.enough and not _standing(item)]
     parts = [_level(item, lane, options, complete) for item in steady if item.level or complete]
     if parts:
-        lines += hanging_indent(f"unchanged: {', '.join(parts)}", options.width, "  ", "    ")
+        lines += options.wrap(f"unchanged: {', '.join(parts)}", "  ", "    ")
     few = [item for item in lane.series if not item.enough]
     if few:
         names = dict.fromkeys(BY_NAME[item.measure].label for item in few)
-        text = f"too few receipts to tell ({max(item.receipts for item in few)}, "
+        text = f"too few receipts ({max(item.receipts for item in few)}, "
         text += f"of {lane.needed} on one machine): {', '.join(names)}"
-        lines += hanging_indent(text, options.width, "  ", "    ")
+        lines += options.wrap(text, "  ", "    ")
     if lane.left_out:
-        text = f"left out: {counted(lane.left_out, options)}"
-        lines += hanging_indent(text, options.width, "  ", "    ")
+        lines += options.wrap(f"left out: {counted(lane.left_out, options)}", "  ", "    ")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The verdict screen: what happened, what it cost, who did it, what to change; at most one screen.
+"""The verdict screen: what happened, its cost, its cause, what to change; at most one screen.
 
 Pure: reads a receipt, returns text, computes nothing but the form of numbers. All text that comes
 from the target is escaped and bounded.
@@ -8,24 +8,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.blindness import why_blind
 from compilediag.views.finding_rows import finding_rows
 from compilediag.views.forecast import outlook
 from compilediag.views.format import count
-from compilediag.views.headline import headline
+from compilediag.views.headline import (
+    ending,
+    headline,
+    reasons,
+    trainer_figures,
+    trainer_notes,
+)
 from compilediag.views.lookups import BLIND_RULES, main_findings, notes, numbered
+from compilediag.views.measured import measured_lines
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import display_width, hanging_indent, wrap_items
-from compilediag.views.training import figures, training
+from compilediag.views.text import display_width
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
 
 SCREEN_LINES = 24
-LEAST_FINDINGS = 3
+MIN_FINDINGS = 3
 """Shown even where a narrow terminal makes them longer than a screen."""
-LEAST_WIDTH = 40
-REASON_CHARS = 160
+MIN_WIDTH = 40
+MAX_REASONS = 4
+MAX_NOTES = 3
 TAIL_LINES = 15
 """Of the log of a run that did not end well, shown with `complete`."""
 
@@ -46,18 +52,18 @@ def render(
 
     Args:
         receipt: what to show.
-        width: columns of the terminal; 40 is the least that is used.
+        width: columns of the terminal; at least 40 are used.
         color: whether ANSI colours may be used (the caller honours NO_COLOR).
         ascii: only ASCII characters, for terminals that cannot show others.
         root: files below this folder are shown relative to it.
         complete: every finding, however many lines that takes (`show --all`).
         suffix: what the next commands need to find this receipt again, such as its path.
     """
-    options = RenderOptions(max(width, LEAST_WIDTH), color, ascii, root)
-    head = [*_head(receipt, options), *_ending(receipt, options), *training(receipt, options)]
-    head += why_blind(receipt, options)
+    options = RenderOptions(max(width, MIN_WIDTH), color, ascii, root)
+    head = [*_head(receipt, options), *_ending(receipt, options)]
+    head += [*_trainer(receipt, options), *_why_blind(receipt, options)]
     tail = outlook(receipt, options)
-    tail += _measured(receipt, options, suffix, complete=complete)
+    tail += measured_lines(receipt, options, suffix, complete=complete)
     tail += [] if complete else _notes(receipt, options, suffix)
     tail += _next(receipt, options, suffix)
     room = SCREEN_LINES - len(head) - len(tail) - 2
@@ -71,43 +77,42 @@ def render(
 def _head(receipt: Receipt, options: RenderOptions) -> list[str]:
     head = headline(receipt)
     sign = options.sign(head.kind) + " "
-    parts = hanging_indent(head.sentence, options.width, sign, " " * len(sign))
+    lines = options.wrap(head.sentence, sign, style=_STYLE[head.kind])
     counts = options.dot.join(head.counts)
-    room = options.width - display_width(parts[0]) - display_width(counts)
-    lines = [options.styled(line, _STYLE[head.kind]) for line in parts]
+    room = options.width - display_width(sign + head.sentence) - display_width(counts)
     if len(lines) == 1 and room >= 4:
         return [lines[0] + " " * room + options.styled(counts, "dim")]
-    below = wrap_items(head.counts, options.dot, options.width, "  ", "  ")
-    return [*lines, *(options.styled(line, "dim") for line in below)]
+    return lines + options.wrap_items(head.counts, "  ", style="dim")
 
 
 def _ending(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """How the target ended, where it did not end well: the counts then cover only a part."""
+    """How the program ended, where it did not end well: the counts then cover only a part."""
     sentence = ending(receipt)
-    if sentence is None:
+    return [] if sentence is None else options.warning(options.text(sentence))
+
+
+def _trainer(receipt: Receipt, options: RenderOptions) -> list[str]:
+    """The figures of a trainer's output with the notes on them."""
+    figures = trainer_figures(receipt)
+    if not figures:
         return []
-    lines = hanging_indent(options.text(sentence), options.width, options.sign("warn") + " ", "  ")
-    return [options.styled(line, "yellow") for line in lines]
+    lines = options.wrap_items([options.text(figure, 80) for figure in figures], "  ", "    ")
+    for note in trainer_notes(receipt)[:MAX_NOTES]:
+        lines += options.wrap(options.text(note), "    note: ", style="dim")
+    return lines
 
 
-def ending(receipt: Receipt) -> str | None:
-    """A sentence for a run that did not end by itself and well; None for one that did."""
-    if receipt.status == "complete":
-        return None
-    said = {
-        "failed": "the program failed",
-        "killed": "the program was killed",
-        "interrupted": "the run was interrupted",
-        "partial": "the record of this run is partial",
-    }.get(receipt.status, f"the run ended as {receipt.status}")
-    code = receipt.header.run.exit_code
-    if code:
-        said += f" (signal {code - 128})" if code > 128 else f" (exit code {code})"
-    reason = receipt.failure.reason if receipt.failure is not None else None
-    # The first line names the exception; a traceback may follow.
-    first = reason.strip().partition("\n")[0] if reason else ""
-    said += f": {first[:REASON_CHARS]}" if first else ""
-    return f"{said}; the counts cover what was seen before that"
+def _why_blind(receipt: Receipt, options: RenderOptions) -> list[str]:
+    """Every reason with its remedy; nothing unless the verdict is blind."""
+    if receipt.verdict != "blind":
+        return []
+    lines: list[str] = []
+    for reason, remedy in reasons(receipt)[:MAX_REASONS]:
+        lines += options.wrap(options.text(reason), "  why: ")
+        if remedy:
+            lines += options.wrap(options.text(remedy), "       fix: ", style="cyan")
+    meaning = 'A count of 0 here means "not seen"; it does not mean "did not happen".'
+    return lines + options.wrap(meaning, "  ")
 
 
 def _log_tail(receipt: Receipt, options: RenderOptions) -> list[str]:
@@ -130,22 +135,11 @@ def _body(receipt: Receipt, options: RenderOptions, room: int | None, suffix: st
     for shown, block in enumerate(blocks):
         last = shown == len(blocks) - 1
         over = room is not None and len(lines) + len(block) + (0 if last else 1) > room
-        if over and shown >= LEAST_FINDINGS:
+        if over and shown >= MIN_FINDINGS:
             more = f"+{len(blocks) - shown} more: compilediag show --all{suffix}"
             return [*lines, options.styled(f"  {more}", "bold")]
         lines += block
     return lines
-
-
-def _measured(
-    receipt: Receipt, options: RenderOptions, suffix: str, *, complete: bool
-) -> list[str]:
-    """What the program measured itself and what it cost; most receipts hold neither."""
-    if not receipt.tracked and receipt.cost is None:
-        return []
-    from compilediag.views.measured import measured_lines
-
-    return measured_lines(receipt, options, suffix, complete=complete)
 
 
 def _notes(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
@@ -154,7 +148,7 @@ def _notes(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
     if not codes:
         return []
     sentence = f"{count(len(notes(receipt)), 'note')} ({', '.join(codes)}): compilediag show --all"
-    return hanging_indent(f"{sentence}{suffix}", options.width, "  also: ", "        ")
+    return options.wrap(f"{sentence}{suffix}", "  also: ")
 
 
 def _next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
@@ -164,11 +158,10 @@ def _next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
     commands = ["show --frames" + suffix]
     if receipt.verdict == "blind":
         commands = [f"explain {blind[0]}", "doctor"] if blind else ["doctor"]
-        if figures(receipt):
+        if trainer_figures(receipt):
             commands.append(f"show --steps{suffix}")
     if chosen:
         commands.insert(0, f"explain {chosen[0][0]}{suffix}")
     if receipt.compile.recompiles:
         commands[-1] = "show --timeline" + suffix
-    parts = [f"compilediag {command}" for command in commands]
-    return wrap_items(parts, options.dot, options.width, "  next: ", "        ")
+    return options.next_commands(commands)

@@ -311,7 +311,7 @@ def test_calls_that_were_not_seen_are_said() -> None:
     (found,) = bucket_plans(seen, PlanLimits())
     drawn = render_plan((found._replace(complete=False),), RenderOptions(width=200))
     assert "6 calls had sizes that are not known" in drawn
-    assert "COMPILEDIAG_EVERY_STEP=1 looks at all" in drawn
+    assert "COMPILEDIAG_EVERY_STEP=1 records all" in drawn
     assert "COMPILEDIAG_EVERY_STEP" not in render_plan((found,), RenderOptions(width=200))
 
 

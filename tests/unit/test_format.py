@@ -8,7 +8,7 @@ from compilediag.views.format import count, measured, ordinal, percent, seconds,
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         (None, "not measured"),
         (0.0, "0 s"),
@@ -27,13 +27,13 @@ from compilediag.views.format import count, measured, ordinal, percent, seconds,
         (7260.0, "2 h 1 min"),
     ],
 )
-def test_seconds(value: float | None, told: str) -> None:
+def test_seconds(value: float | None, expected: str) -> None:
     """Two figures and a unit at every size; null is never zero."""
-    assert seconds(value) == told
+    assert seconds(value) == expected
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "expected"),
     [
         ("step_s", None, "not measured"),
         ("step_s", 0.0042, "4.20 ms"),
@@ -48,13 +48,13 @@ def test_seconds(value: float | None, told: str) -> None:
         ("loss", 0.0, "0"),
     ],
 )
-def test_figures_have_the_unit_of_their_name(name: str, value: float | None, told: str) -> None:
+def test_figures_have_the_unit_of_their_name(name: str, value: float | None, expected: str) -> None:
     """Seconds, bytes, shares and rates by the end of the name; other numbers to four figures."""
-    assert measured(name, value) == told
+    assert measured(name, value) == expected
 
 
 @pytest.mark.parametrize(
-    ("part", "whole", "told"),
+    ("part", "whole", "expected"),
     [
         (0.43, 1.9, "23 %"),
         (0.0, 2.0, "0 %"),
@@ -64,9 +64,9 @@ def test_figures_have_the_unit_of_their_name(name: str, value: float | None, tol
         (1.0, 0.0, None),
     ],
 )
-def test_percent(part: float | None, whole: float | None, told: str | None) -> None:
-    """A share of something not measured is not told."""
-    assert percent(part, whole) == told
+def test_percent(part: float | None, whole: float | None, expected: str | None) -> None:
+    """A share of something not measured is not shown."""
+    assert percent(part, whole) == expected
 
 
 def test_count_has_its_plural() -> None:
@@ -81,12 +81,12 @@ def test_count_has_its_plural() -> None:
 
 def test_ordinal() -> None:
     """The English endings, the teens included."""
-    told = [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 111)]
-    assert told == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "111th"]
+    expected = [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 111)]
+    assert expected == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "111th"]
 
 
 @pytest.mark.parametrize(
-    ("numbers", "told"),
+    ("numbers", "expected"),
     [
         ((), ""),
         ((1,), "step 1"),
@@ -99,6 +99,6 @@ def test_ordinal() -> None:
         ((5, 5, 5), "step 5"),
     ],
 )
-def test_steps(numbers: tuple[int, ...], told: str) -> None:
+def test_steps(numbers: tuple[int, ...], expected: str) -> None:
     """A rhythm is claimed only for three equally distant steps or more."""
-    assert steps(numbers) == told
+    assert steps(numbers) == expected

@@ -27,14 +27,14 @@ from msgspec import structs
 from compilediag.compare.changes import CountChange
 from compilediag.compare.gate.judgement import Item, Judgement, Kind
 from compilediag.views.gate import FORMATS, sarif
-from compilediag.views.gate.location import Location, location
+from compilediag.views.gate.location import RepositoryLine, location
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width
 
 DATA = Path(__file__).parents[1] / "data"
 GOLDEN = DATA / "gate"
 SARIF = jsonschema.Draft4Validator(json.loads((DATA / "sarif-2.1.0-rtm.5.json").read_bytes()))
-LOOK = RenderOptions(width=100)
+OPTIONS = RenderOptions(width=100)
 ROOTED = RenderOptions(root="/home/runner/work/nano/nano")
 
 CAUSE = Item(
@@ -79,7 +79,7 @@ KNOWN = Item(
     file="train.py",
     line=3,
     function="main",
-    reason="wanted: it tells the loss",
+    reason="intended: it prints the loss",
 )
 LIMIT = Item(
     kind="limit",
@@ -128,12 +128,12 @@ UNJUDGED = replace(
 ALL = (PASSED, FAILED, UNJUDGED)
 
 
-def render(name: str, *judgements: Judgement, look: RenderOptions = LOOK) -> str:
-    return FORMATS[name](judgements, look)
+def render(name: str, *judgements: Judgement, options: RenderOptions = OPTIONS) -> str:
+    return FORMATS[name](judgements, options)
 
 
-def many(number: int, chars: int) -> Judgement:
-    """A lane with that many failures, each text of that many characters; none is like another."""
+def lane_with(count: int, chars: int) -> Judgement:
+    """A lane with `count` different failures whose texts have `chars` characters."""
     failures = tuple(
         Item(
             kind="cause",
@@ -149,7 +149,7 @@ def many(number: int, chars: int) -> Judgement:
             fix="x" * chars,
             finding=f"F{index}",
         )
-        for index in range(number)
+        for index in range(count)
     )
     return replace(FAILED, failures=failures)
 
@@ -159,7 +159,7 @@ def many(number: int, chars: int) -> Judgement:
 
 def golden_text(name: str) -> str:
     """One failed lane alone, then three lanes."""
-    return f"{render(name, FAILED, look=ROOTED)}---\n{render(name, *ALL)}"
+    return f"{render(name, FAILED, options=ROOTED)}---\n{render(name, *ALL)}"
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -172,7 +172,7 @@ def test_golden(name: str) -> None:
 
 
 def test_terminal_starts_with_the_verdict_and_its_lane() -> None:
-    """The first line alone says whether, what, of which lane, against what."""
+    """The first line alone holds the outcome, its reasons, the lane and the baseline."""
     first = render("terminal", replace(FAILED, limits=(), failures=(CAUSE, CAUSE))).split("\n")[0]
     assert first == ("✗ gate failed: 2 new causes   lane nano/train against compilediag.lock.json")
 
@@ -189,7 +189,7 @@ def test_terminal_shows_all_of_a_failure() -> None:
 
 def test_terminal_names_every_failure_and_counts_what_it_leaves_out() -> None:
     """Beyond the first five a failure has a line; beyond the last line it is counted."""
-    text = render("terminal", many(60, 10))
+    text = render("terminal", lane_with(60, 10))
     assert [number for number in range(60) if f"m{number}.py:{number + 1}" not in text] == [
         *range(55, 60)
     ]
@@ -218,12 +218,12 @@ def test_terminal_names_every_failure_and_counts_what_it_leaves_out() -> None:
 )
 def test_terminal_headlines(judgement: Judgement, first: str) -> None:
     """Every outcome has a sentence of its own."""
-    assert render("terminal", judgement, look=RenderOptions(width=120)).startswith(first)
+    assert render("terminal", judgement, options=RenderOptions(width=120)).startswith(first)
 
 
 def test_terminal_in_ascii() -> None:
-    """A terminal that knows only ASCII gets only that."""
-    assert render("terminal", *ALL, look=RenderOptions(80, ascii_only=True)).isascii()
+    """A terminal that shows only ASCII gets only that."""
+    assert render("terminal", *ALL, options=RenderOptions(80, ascii_only=True)).isascii()
 
 
 # --- github --------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def unescaped(text: str) -> str:
 
 def test_github_marks_the_guilty_line() -> None:
     """Each failure is an error on its line, relative to the repository; a count has no line."""
-    read = commands(render("github", FAILED, look=ROOTED))
+    read = commands(render("github", FAILED, options=ROOTED))
     errors = [(given.get("file"), given.get("line")) for kind, given, _ in read if kind == "error"]
     assert errors == [("model.py", "7"), ("src/loss.py", "22"), (None, None)]
     assert read[0][1]["title"] == "CD103 new cause: pos.pe"
@@ -261,7 +261,7 @@ def test_github_marks_the_guilty_line() -> None:
 
 def test_github_shows_nine_and_counts_the_rest() -> None:
     """Every failed lane has an annotation before one lane has two; the rest is one notice."""
-    read = commands(render("github", many(10_000, 10), UNJUDGED, look=ROOTED))
+    read = commands(render("github", lane_with(10_000, 10), UNJUDGED, options=ROOTED))
     errors = [given for kind, given, _ in read if kind == "error"]
     assert len(errors) == 9
     assert errors[1]["title"] == "not judged"
@@ -307,16 +307,16 @@ def test_github_of_a_strict_gate_shows_why_it_is_red() -> None:
 def test_only_files_of_the_repository_are_marked(file: str, path: str | None) -> None:
     """A place is a relative path below the root, or there is none."""
     found = location(replace(CAUSE, file=file), ROOTED)
-    assert found == (None if path is None else Location(path, 7))
+    assert found == (None if path is None else RepositoryLine(path, 7))
 
 
 def test_files_of_a_folder_are_marked_from_the_root() -> None:
     """A gate that runs below the root of its repository marks the same lines."""
-    look = structs.replace(ROOTED, folder="examples/nano")
-    assert location(replace(CAUSE, file="a.py"), look) == Location("examples/nano/a.py", 7)
+    options = structs.replace(ROOTED, folder="examples/nano")
+    assert location(replace(CAUSE, file="a.py"), options) == RepositoryLine("examples/nano/a.py", 7)
     rooted = "/home/runner/work/nano/nano/src/a.py"
-    assert location(replace(CAUSE, file=rooted), look) == Location("src/a.py", 7)
-    assert location(replace(CAUSE, file="<string>"), look) is None
+    assert location(replace(CAUSE, file=rooted), options) == RepositoryLine("src/a.py", 7)
+    assert location(replace(CAUSE, file="<string>"), options) is None
 
 
 # --- gitlab --------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_files_of_a_folder_are_marked_from_the_root() -> None:
 
 def test_gitlab_has_the_fields_gitlab_requires() -> None:
     """Description, check name, fingerprint, severity, path and line; a count has the lock's."""
-    entries = json.loads(render("gitlab", *ALL, look=ROOTED))
+    entries = json.loads(render("gitlab", *ALL, options=ROOTED))
     assert [item["location"]["path"] for item in entries] == [
         "model.py",
         "compilediag.lock.json",
@@ -364,7 +364,7 @@ def fingerprints(name: str, *judgements: Judgement) -> list[str]:
 @pytest.mark.parametrize("judgements", [(FAILED,), (PASSED,), (UNJUDGED,), ALL, ()])
 def test_sarif_obeys_the_schema(judgements: tuple[Judgement, ...]) -> None:
     """The official schema finds nothing wrong."""
-    SARIF.validate(json.loads(render("sarif", *judgements, look=ROOTED)))
+    SARIF.validate(json.loads(render("sarif", *judgements, options=ROOTED)))
 
 
 def test_the_schema_of_sarif_can_fail() -> None:
@@ -377,7 +377,7 @@ def test_the_schema_of_sarif_can_fail() -> None:
 
 def test_sarif_has_rules_locations_and_success() -> None:
     """Rules link to their pages, results to their rules, and a blind run is no success."""
-    run = json.loads(render("sarif", *ALL, look=ROOTED))["runs"][0]
+    run = json.loads(render("sarif", *ALL, options=ROOTED))["runs"][0]
     rules = run["tool"]["driver"]["rules"]
     assert [rule["id"] for rule in rules] == ["CD103", "not_judged", "CD201", "recompiles"]
     assert rules[0]["helpUri"].endswith("/docs/rules/CD103.md")
@@ -461,7 +461,7 @@ def test_markdown_lists_counts_and_every_failure() -> None:
     assert "| `recompiles` | 1 | **3** |" in text
     for item in FAILED.failures:
         assert item.message in text
-    assert "`wanted: it tells the loss`" in text
+    assert "`intended: it prints the loss`" in text
 
 
 # --- nothing, much, hostile ----------------------------------------------------------------------
@@ -469,7 +469,7 @@ def test_markdown_lists_counts_and_every_failure() -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_nothing_judged_is_no_pass(name: str) -> None:
-    """A format of no judgement says so; GitLab's has no words for it."""
+    """Without a judgement a format reports that; GitLab's has no place for it."""
     text = render(name)
     said = {"json": '"passed": false', "gitlab": "[]", "sarif": '"executionSuccessful":false'}
     assert said.get(name, "nothing was judged, which is no pass") in text
@@ -491,13 +491,13 @@ CROWD = 3000
 
 @pytest.fixture(scope="module")
 def crowd() -> Judgement:
-    return many(CROWD, 2048)
+    return lane_with(CROWD, 2048)
 
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_thousands_of_failures_stay_below_the_limit(name: str, crowd: Judgement) -> None:
     """The most important come first, and what is cut is counted where the format has words."""
-    text = render(name, crowd, look=ROOTED)
+    text = render(name, crowd, options=ROOTED)
     assert len(text.encode()) < LIMITS[name]
     assert "m0.py" in text
     if name in ("terminal", "github", "md"):
@@ -505,7 +505,7 @@ def test_thousands_of_failures_stay_below_the_limit(name: str, crowd: Judgement)
 
 
 def test_thousands_of_failures_as_sarif(crowd: Judgement) -> None:
-    """Still valid, and the log says how many it left out."""
+    """Still valid, and the log counts what it left out."""
     read = json.loads(render("sarif", crowd))
     run = read["runs"][0]
     left = CROWD - len(run["results"])
@@ -517,8 +517,8 @@ def test_thousands_of_failures_as_sarif(crowd: Judgement) -> None:
 
 def test_no_more_results_than_code_scanning_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones too: their number is limited beside their size."""
-    assert sarif.MOST_RESULTS <= 25_000
-    monkeypatch.setattr(sarif, "MOST_RESULTS", 10)
+    assert sarif.MAX_RESULTS <= 25_000
+    monkeypatch.setattr(sarif, "MAX_RESULTS", 10)
     item = Item(kind="count", rule="r", message="m")
     read = json.loads(render("sarif", replace(FAILED, failures=(item,) * 12)))
     assert len(read["runs"][0]["results"]) <= 10
@@ -673,7 +673,7 @@ def test_no_format_lets_a_character_act(name: str) -> None:
 def test_a_hostile_terminal_fits_and_starts_no_command() -> None:
     """No line is wider than the terminal, nor a command to GitHub's runner."""
     for found in judgements():
-        text = render("terminal", *found, look=RenderOptions(60))
+        text = render("terminal", *found, options=RenderOptions(60))
         for line in text.splitlines():
             assert display_width(line) <= 60
             assert not line.lstrip().startswith("::")
@@ -683,7 +683,7 @@ def test_a_hostile_terminal_fits_and_starts_no_command() -> None:
 def test_hostile_workflow_commands_stay_whole() -> None:
     """Every line is one command of ours, and a file it names is a path of the repository."""
     for found in judgements():
-        read = commands(render("github", *found, look=ROOTED))
+        read = commands(render("github", *found, options=ROOTED))
         assert sum(kind == "error" for kind, _, _ in read) <= 10
         assert sum(kind == "notice" for kind, _, _ in read) <= 10
         for _, given_, _ in read:
@@ -694,7 +694,7 @@ def test_hostile_workflow_commands_stay_whole() -> None:
 
 
 def test_hostile_markdown_is_inert() -> None:
-    """What the target says is only ever code: no HTML, no link but ours, no other table cell."""
+    """Text of the target is only ever code: no HTML, no link but ours, no other table cell."""
     for found in judgements():
         text = render("md", *found)
         for token in tokens(text):

@@ -19,8 +19,7 @@ from compilediag.receipt.file import read_receipt, write_receipt
 from compilediag.receipt.redact import Redactor
 from compilediag.receipt.schema.receipt import Artifact, Receipt
 from compilediag.timeline.fold import fold
-from compilediag.views.perfetto import render_perfetto
-from compilediag.views.perfetto_foreign import foreign_events
+from compilediag.views.perfetto import foreign_events, render_perfetto
 from compilediag.views.perfetto_lanes import Slice, lanes_of, slice_of
 from compilediag.views.perfetto_tracks import tracks_of
 from compilediag_harness.wire import (
@@ -356,7 +355,7 @@ def test_command_writes_one_timeline(run: Path, tmp_path: Path) -> None:
 def test_a_link_leads_nowhere_else(
     uri: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A link out of the run, or to nothing, costs only that part, and it is said."""
+    """A link out of the run, or to nothing, costs only that part, and is reported."""
     (tmp_path / "outside.json").write_text("[]", encoding="utf-8")
     (run / "artifacts" / "link.json").symlink_to(tmp_path / "outside.json")
     write_receipt(linked(uri), run / "receipt.json")

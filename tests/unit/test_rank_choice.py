@@ -180,14 +180,14 @@ def test_ranks_that_are_not_listed_are_counted(
     assert made.completeness.journal_records == sum(len(item.events) for item in records)
 
 
-def test_the_screen_says_which_ranks_it_tells(
+def test_the_screen_names_the_ranks_it_shows(
     little_room: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Counts of all ranks, and of how many the other screens are."""
     drawn = render_ranks(merged(folder_of_ranks(tmp_path / "in")), RenderOptions(width=100))
     assert "4 of 5 ranks, missing: 2; 1 rank differs from the others" in drawn
     assert "all ranks together: 5 compiles, 1 recompile" in drawn
-    assert "tell 2 of the 4 ranks" in " ".join(drawn.split())
+    assert "show 2 of the 4 ranks" in " ".join(drawn.split())
     assert "of 2 of 4 ranks" in render(merged(tmp_path / "in"), width=100, color=False)
 
 

@@ -1,4 +1,4 @@
-"""Frames, timeline, finding, Markdown and comparison: what they say, and that they are safe."""
+"""Frames, timeline, finding, Markdown and comparison: their texts, and that they are safe."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from compilediag.views.diff import render_comparison
 from compilediag.views.finding import render_finding
 from compilediag.views.frames import render_frames
 from compilediag.views.headline import headline
+from compilediag.views.lookups import causes, events
 from compilediag.views.markdown import code, prose, render_markdown
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width
 from compilediag.views.timeline import render_timeline
 
 DATA = Path(__file__).parents[1] / "data" / "views"
-LOOK = RenderOptions(width=100)
+OPTIONS = RenderOptions(width=100)
 CASES = ("findings", "clean", "blind", "disagree", "killed", "many", "hostile", "breaks")
 
 
@@ -30,52 +31,67 @@ def receipt(name: str) -> Receipt:
     return msgspec.convert(json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")), Receipt)
 
 
-def every_view(name: str, look: RenderOptions) -> dict[str, str]:
+def every_view(name: str, options: RenderOptions) -> dict[str, str]:
     made = receipt(name)
     views = {
-        "frames": render_frames(made, look),
-        "timeline": render_timeline(made, look),
-        "comparison": render_comparison(compare(receipt("findings"), made), look),
+        "frames": render_frames(made, options),
+        "timeline": render_timeline(made, options),
+        "comparison": render_comparison(compare(receipt("findings"), made), options),
     }
     for number, item in enumerate(made.findings, 1):
-        views[f"finding {number}"] = render_finding(number, item, made, look)
+        views[f"finding {number}"] = render_finding(number, item, made, options)
     return views
 
 
 @pytest.mark.parametrize("name", ["findings", "many", "breaks"])
 def test_golden(name: str) -> None:
     """The views of a receipt are exactly those that were read and approved."""
-    text = "".join(f"--- {key}\n{text}" for key, text in every_view(name, LOOK).items())
+    text = "".join(f"--- {key}\n{text}" for key, text in every_view(name, OPTIONS).items())
     text += f"--- markdown\n{render_markdown(receipt(name))}"
     assert text == (DATA / f"{name}.views.txt").read_text(encoding="utf-8")
 
 
-def test_a_comparison_says_that_only_the_code_differs() -> None:
-    """Equal counts of another commit: the first line does not say that nothing changed."""
+def test_a_comparison_reports_that_only_the_code_differs() -> None:
+    """Equal counts of another commit: the first line does not claim that nothing changed."""
     before, raw = receipt("findings"), json.loads((DATA / "findings.json").read_text("utf-8"))
     raw["header"]["provenance"]["git_commit"] = "another"
-    text = render_comparison(compare(before, msgspec.convert(raw, Receipt)), LOOK)
+    text = render_comparison(compare(before, msgspec.convert(raw, Receipt)), OPTIONS)
     assert text.startswith("the same counts; only code, environment or tracked lanes differ")
     assert "code (1)" in text
-    assert render_comparison(compare(before, before), LOOK).startswith(
+    assert render_comparison(compare(before, before), OPTIONS).startswith(
         "the same counts; nothing changed"
     )
 
 
+def test_ids_of_findings_replace_the_join_by_family_and_variable() -> None:
+    """A cause belongs to the finding that it names, also where family or variable differ."""
+    raw = json.loads((DATA / "findings.json").read_text("utf-8"))
+    for event, ids in zip(raw["compile"]["events"][1:3], (["F1"], ["F2", "F3"]), strict=True):
+        for cause, finding in zip(event["causes"], ids, strict=True):
+            cause["finding"] = finding
+    made = msgspec.convert(raw, Receipt)
+    first, _, third = made.findings[:3]
+    assert [cause.variable for cause in causes(first, made)] == ["pos.pe"]
+    assert [cause.variable for cause in causes(third, made)] == ["pos.pe"]
+    assert [event.compile_id for event in events(third, made)] == ["0/2"]
+
+
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("look", [LOOK, RenderOptions(60), RenderOptions(80, ascii_only=True)])
-def test_every_view_is_safe_and_fits(name: str, look: RenderOptions) -> None:
+@pytest.mark.parametrize(
+    "options", [OPTIONS, RenderOptions(60), RenderOptions(80, ascii_only=True)]
+)
+def test_every_view_is_safe_and_fits(name: str, options: RenderOptions) -> None:
     """No view of any receipt lets the target act on the terminal or overflows it."""
-    for key, text in every_view(name, look).items():
+    for key, text in every_view(name, options).items():
         acting = {char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp")}
         assert acting <= {"\n"}, key
-        assert all(display_width(line) <= look.width for line in text.splitlines()), key
-        assert text.isascii() or not look.ascii_only, key
+        assert all(display_width(line) <= options.width for line in text.splitlines()), key
+        assert text.isascii() or not options.ascii_only, key
 
 
 def test_timeline_tells_every_cause_and_marks_the_one_to_blame() -> None:
     """All false guards of a recompile are listed; one of them is the primary."""
-    text = render_timeline(receipt("findings"), LOOK)
+    text = render_timeline(receipt("findings"), OPTIONS)
     block = text.split("0/2")[1].split("0/3")[0]
     assert re.search(r"^ +\* closure flag: capture", block, re.MULTILINE)
     assert re.search(r"^ {9}lazy buffer: pos\.pe", block, re.MULTILINE)
@@ -85,7 +101,7 @@ def test_timeline_tells_every_cause_and_marks_the_one_to_blame() -> None:
 def test_finding_quotes_the_guard_and_every_compile() -> None:
     """`explain 2` shows the guard verbatim, both values, the writer and the seconds."""
     made = receipt("findings")
-    text = render_finding(2, made.findings[1], made, LOOK)
+    text = render_finding(2, made.findings[1], made, OPTIONS)
     for fact in ("cell_contents == False", "False", "True", "add_hook.<locals>.setc, model.py:23"):
         assert fact in text
     assert re.search(r"0/2 +step 3 +0\.13 s", text)
@@ -94,21 +110,21 @@ def test_finding_quotes_the_guard_and_every_compile() -> None:
 
 
 def test_facts_of_a_rule_stand_in_their_own_column() -> None:
-    """However long their names are, and without the digits of a float that say nothing."""
+    """However long their names are, and without meaningless digits of a float."""
     made = receipt("findings")
     item = made.findings[0]
     item = msgspec.structs.replace(item, evidence={"store seconds in a step": 1 / 3})
-    text = render_finding(1, item, made, LOOK)
+    text = render_finding(1, item, made, OPTIONS)
     assert re.search(r"^  store seconds in a step  0\.333$", text, re.MULTILINE)
     assert re.search(r"^  where {20}", text, re.MULTILINE)
 
 
 def test_finding_says_what_is_not_known() -> None:
-    """Where the place or the step was not seen, the view says so and guesses nothing."""
+    """Where the place or the step was not seen, the view states that and guesses nothing."""
     made = receipt("clean")
     item = receipt("findings").findings[0]
     item = msgspec.structs.replace(item, location=None, steps=(), cost_s=None, ownership=None)
-    text = render_finding(1, item, made, LOOK)
+    text = render_finding(1, item, made, OPTIONS)
     assert re.search(r"where +could not be determined", text)
     assert re.search(r"when +the step was not seen", text)
     assert re.search(r"cost +not measured", text)
@@ -117,13 +133,13 @@ def test_finding_says_what_is_not_known() -> None:
 
 def test_frames_of_an_empty_receipt_are_explained() -> None:
     """No frame at all is a sentence, not an empty table."""
-    assert "torch.compile was not reached" in render_frames(receipt("blind"), LOOK)
-    assert "torch.compile was not reached" in render_timeline(receipt("blind"), LOOK)
+    assert "torch.compile was not reached" in render_frames(receipt("blind"), OPTIONS)
+    assert "torch.compile was not reached" in render_timeline(receipt("blind"), OPTIONS)
 
 
 def test_frames_over_the_limit_say_so() -> None:
     """A frame that ran eager shows that, with its reason and its place below the limit."""
-    text = render_frames(receipt("many"), LOOK)
+    text = render_frames(receipt("many"), OPTIONS)
     assert re.search(r"forward +model\.py:13 .* 8 of 8 +yes", text)
     assert "ran eager: recompile_limit reached" in text
 
@@ -202,7 +218,7 @@ def test_prose_is_escaped() -> None:
 
 def test_comparison_tells_both_sides() -> None:
     """Changed counts, gone causes and changed frames are shown with before and after."""
-    text = render_comparison(compare(receipt("findings"), receipt("clean")), LOOK)
+    text = render_comparison(compare(receipt("findings"), receipt("clean")), OPTIONS)
     assert text.startswith("findings → clean · frames 1 → 5")
     assert re.search(r"recompiles +3 +0 +-3", text)
     assert "causes that are gone (3)" in text
@@ -211,12 +227,12 @@ def test_comparison_tells_both_sides() -> None:
 
 def test_comparison_of_equals_says_so() -> None:
     """Two equal receipts: nothing changed, in words."""
-    text = render_comparison(compare(receipt("clean"), receipt("clean")), LOOK)
+    text = render_comparison(compare(receipt("clean"), receipt("clean")), OPTIONS)
     assert text.startswith("the same counts; nothing changed")
 
 
 if __name__ == "__main__":
     for case in ("findings", "many", "breaks"):
-        parts = [f"--- {key}\n{text}" for key, text in every_view(case, LOOK).items()]
+        parts = [f"--- {key}\n{text}" for key, text in every_view(case, OPTIONS).items()]
         parts.append(f"--- markdown\n{render_markdown(receipt(case))}")
         (DATA / f"{case}.views.txt").write_text("".join(parts), encoding="utf-8")

@@ -246,7 +246,7 @@ TIMED = Timeline(
 
 
 def test_timings() -> None:
-    """The longest first; what cannot be timed has no figures, and says why."""
+    """The longest first; what cannot be timed has no figures, but a reason."""
     rows = timings_of(TIMED, PathShortener(Timeline()))
     assert [(row.kind, row.name, row.phase, row.count, row.total_s, row.max_s) for row in rows] == [
         ("forward_hook", "Meter.hook", "forward", 4, 8.0, 3.0),
@@ -278,7 +278,7 @@ def shown(timeline: Timeline, look: RenderOptions = LOOK) -> str:
 
 
 def test_the_view_has_phases_spikes_and_timings() -> None:
-    """In this order, with what was not measured said as such."""
+    """In this order, with what was not measured marked as such."""
     steps = tuple(step(number, 9.0 if number == 5 else 1.0, forward_s=0.5) for number in range(9))
     partial = (PartialPhase(0, "forward", "only the compiled calls inside Net"),)
     text = shown(replace(TIMED, steps=steps, partial_phases=partial))
@@ -299,7 +299,7 @@ def test_the_view_has_phases_spikes_and_timings() -> None:
 
 
 def test_the_view_has_the_lines_that_read_tensors() -> None:
-    """How often in a step, and for how long; without a device nobody waits, and it says so."""
+    """How often in a step, and for how long; without a device nobody waits, which is shown."""
     site = SyncSite(Location("/job/metrics.py", 40, "Meter.log"), "tolist", 39, (), 3, 0.25)
     steps = tuple(step(number) for number in range(4))
     for on_device, what in ((True, "synchronisations"), (False, "reads of tensors (no device")):
@@ -314,7 +314,7 @@ def test_the_view_has_the_lines_that_read_tensors() -> None:
 
 
 def test_the_view_of_a_run_without_steps() -> None:
-    """Says so, and what to do."""
+    """The screen states that, and what to do."""
     assert shown(Timeline()) == "no step was seen: mark steps with compilediag.step()\n"
 
 

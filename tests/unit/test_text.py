@@ -50,7 +50,7 @@ def test_cleaned_text_is_harmless_and_encodable(raw: str) -> None:
 
 
 def test_clean_is_bounded() -> None:
-    """A text of a megabyte takes no more than its limit, and says that it was cut."""
+    """A text of a megabyte takes no more than its limit, and shows that it was cut."""
     assert clean("x" * 1_000_000, limit=10) == "x" * 10 + "…"
     assert clean("x" * 11, limit=10, ascii_only=True) == "x" * 10 + "..."
     assert clean("x" * 10, limit=10) == "x" * 10
@@ -78,7 +78,7 @@ def test_wide_and_combining_characters_are_counted_as_drawn() -> None:
     ],
 )
 def test_fit_cuts_to_columns(text: str, width: int, keep_end: bool, shown: str) -> None:
-    """A text is cut at the end, a path at its start, never wider than asked."""
+    """A text is cut at the end, a path at its start, never wider than the limit."""
     assert truncate(text, width, keep_end=keep_end) == shown
     assert display_width(shown) <= width
 

@@ -90,13 +90,13 @@ def test_colour_changes_nothing_but_colour() -> None:
 
 
 def test_ascii_holds_ascii_only() -> None:
-    """A terminal that knows ASCII only gets ASCII only, hostile text included."""
+    """A terminal that shows ASCII only gets ASCII only, hostile text included."""
     for name in CASES:
         assert render(receipt(name), width=80, color=False, ascii=True).isascii()
 
 
 def test_findings_that_do_not_fit_are_counted() -> None:
-    """What is left out of the screen is said, and `--all` has it."""
+    """What is left out of the screen is counted, and `--all` has it."""
     made = receipt("many")
     drawn = render(made, width=100, color=False)
     shown = len(re.findall(r"^ +\d+  CD103", drawn, re.MULTILINE))
@@ -106,7 +106,7 @@ def test_findings_that_do_not_fit_are_counted() -> None:
 
 
 def test_blind_never_looks_clean() -> None:
-    """A blind verdict says why, and that its zeros are no measurement."""
+    """A blind verdict gives its reasons, and states that its zeros are no measurement."""
     drawn = render(receipt("blind"), width=100, color=False)
     assert drawn.startswith("? blind")
     assert "python -I" in drawn
@@ -114,7 +114,7 @@ def test_blind_never_looks_clean() -> None:
     assert "✓" not in drawn
 
 
-def test_disagreement_is_told_with_its_numbers() -> None:
+def test_disagreement_is_shown_with_its_numbers() -> None:
     """The sources that disagree are named with what each of them counted."""
     assert "recompiles: events 3, text log 4" in render(receipt("disagree"), width=100, color=False)
 

@@ -13,8 +13,7 @@ from compilediag.readers.journal import Journal, read_run
 from compilediag.readers.storage import open_regular
 from compilediag.receipt.redact import Redactor, secret_values
 from compilediag.timeline.fold import fold
-from compilediag.views.perfetto import render_perfetto
-from compilediag.views.perfetto_foreign import foreign_events
+from compilediag.views.perfetto import foreign_events, render_perfetto
 from compilediag.views.perfetto_tracks import tracks_of
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""GitHub workflow commands: an annotation on each guilty line, the most important first.
+"""GitHub workflow commands: an annotation on each line to blame, the most important first.
 
 GitHub shows 10 annotations of a type for a step and drops the others without a word.
 """
@@ -21,8 +21,9 @@ from compilediag.views.gate.messages import (
 )
 from compilediag.views.style import RenderOptions
 
-MOST_ERRORS = 9
-MOST_NOTICES = 9
+_GATE = "compilediag gate"
+MAX_ERRORS = 9
+MAX_NOTICES = 9
 TITLE_CHARS = 200
 TEXT_CHARS = 600
 """Of each of message, guard and fix: an annotation's message may have 64 KiB."""
@@ -31,20 +32,18 @@ TEXT_CHARS = 600
 def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """At most nine errors and ten notices, over all lanes."""
     failures = in_turn(judgements)
-    lines = [_error(judgement, item, options) for judgement, item in failures[:MOST_ERRORS]]
+    lines = [_error(judgement, item, options) for judgement, item in failures[:MAX_ERRORS]]
     notices: list[str] = []
-    if len(failures) > MOST_ERRORS:
-        more = count(len(failures) - MOST_ERRORS, "more failure")
-        notices.append(
-            _command("notice", "compilediag gate", f"{more}: see the job summary or the log")
-        )
+    if len(failures) > MAX_ERRORS:
+        left = count(len(failures) - MAX_ERRORS, "more failure")
+        notices.append(_command("notice", _GATE, f"{left}: see the job summary or the log"))
     for judgement in judgements:
         notices += _notices(judgement, options)
-    if len(notices) > MOST_NOTICES:
-        left = count(len(notices) - MOST_NOTICES, "more notice")
-        notices[MOST_NOTICES:] = [_command("notice", "compilediag gate", f"{left}: see the log")]
+    if len(notices) > MAX_NOTICES:
+        left = count(len(notices) - MAX_NOTICES, "more notice")
+        notices[MAX_NOTICES:] = [_command("notice", _GATE, f"{left}: see the log")]
     if not judgements:
-        lines.append(_command("error", "compilediag gate", "nothing was judged, which is no pass"))
+        lines.append(_command("error", _GATE, "nothing was judged, which is no pass"))
     return "\n".join([*lines, *notices]) + "\n"
 
 
@@ -56,13 +55,13 @@ def _error(judgement: Judgement, item: Item, options: RenderOptions) -> str:
 
 
 def _notices(judgement: Judgement, options: RenderOptions) -> list[str]:
-    """That a lane passed, that it is better, and what else should be said of it."""
+    """That a lane passed, that it is better, and its notices."""
     lane = f"lane {options.text(judgement.lane, 200)}"
-    said: list[tuple[str, str]] = []
+    notices: list[tuple[str, str]] = []
     if outcome(judgement) == "good" and not judgement.improvements:
         standard = options.text(against(judgement), 300)
         sentence = f"{lane} against {standard}" if standard else lane
-        said.append((headline(judgement), sentence))
+        notices.append((headline(judgement), sentence))
     if judgement.improvements:
         better = [options.text(item.message, 200) for item in judgement.improvements[:9]]
         more = len(judgement.improvements) - len(better)
@@ -70,20 +69,20 @@ def _notices(judgement: Judgement, options: RenderOptions) -> list[str]:
         name = headline(judgement)
         if judgement.failures:
             name = f"compilediag gate: {count(len(judgement.improvements), 'improvement')}"
-        said.append((name, "\n".join([lane, *better, f"keep it: {UPDATE}"])))
-    said += [("compilediag gate", f"{lane}: {options.text(text)}") for text in judgement.notices]
+        notices.append((name, "\n".join([lane, *better, f"keep it: {UPDATE}"])))
+    notices += [(_GATE, f"{lane}: {options.text(text)}") for text in judgement.notices]
     # A gate that only fails for being better has no failure to show: its verdict is the error.
     kind = "notice" if judgement.passed or judgement.failures else "error"
     return [
         _command(kind if index == 0 else "notice", options.text(name, TITLE_CHARS), text)
-        for index, (name, text) in enumerate(said)
+        for index, (name, text) in enumerate(notices)
     ]
 
 
 def _command(kind: str, name: str, message: str, properties: dict[str, str] | None = None) -> str:
     """One workflow command; its texts cannot end it, nor start another."""
-    given = {**(properties or {}), "title": name}
-    sentence = ",".join(f"{key}={_property(value)}" for key, value in given.items())
+    fields = {**(properties or {}), "title": name}
+    sentence = ",".join(f"{key}={_property(value)}" for key, value in fields.items())
     return f"::{kind} {sentence}::{_data(message)}"
 
 

@@ -11,7 +11,7 @@ from compilediag.views.gate.messages import in_turn, often, title
 from compilediag.views.style import RenderOptions
 
 DESCRIPTION_CHARS = 500
-MOST_BYTES = 10_000_000
+MAX_BYTES = 10_000_000
 """A widget with more has no reader; a lane has hardly ever a hundred entries of 500 bytes."""
 
 _SEVERITY: dict[Kind, str] = {"not_judged": "blocker", "fallback": "critical"}
@@ -21,7 +21,7 @@ _SEVERITY: dict[Kind, str] = {"not_judged": "blocker", "fallback": "critical"}
 def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """The report. A lane that passed has no entry: the widget compares with the target branch."""
     entries: list[str] = []
-    room = MOST_BYTES
+    room = MAX_BYTES
     for judgement, item, digest in fingerprinted(in_turn(judgements)):
         entry = json.dumps(_entry(judgement, item, digest, options), indent=1)
         room -= len(entry)

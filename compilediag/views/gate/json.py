@@ -9,12 +9,17 @@ from typing import Any
 from msgspec.structs import asdict
 
 from compilediag._version import __version__
-from compilediag.compare.gate.judgement import Item, Judgement
+from compilediag.compare.gate.judgement import Judgement
 from compilediag.views.style import RenderOptions
 
 SCHEMA = "compilediag.judgement"
 VERSION = "1.0"
 """Minor: a field more. Major: a field that means something else."""
+
+_ORDER = (
+    *("lane", "passed", "judged", "receipt_id", "verdict", "baseline", "limits", "strict"),
+    *("counts", "failures", "improvements", "known", "notices"),
+)
 
 
 def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
@@ -32,22 +37,9 @@ def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
 
 
 def _judgement(judgement: Judgement) -> dict[str, Any]:
-    return {
-        "lane": judgement.lane,
-        "passed": judgement.passed,
-        "judged": judgement.judged,
-        "receipt_id": judgement.receipt_id,
-        "verdict": judgement.verdict,
-        "baseline": judgement.baseline,
-        "limits": list(judgement.limits),
-        "strict": judgement.strict,
-        "counts": [asdict(item) for item in judgement.counts],
-        "failures": [_item(item) for item in judgement.failures],
-        "improvements": [_item(item) for item in judgement.improvements],
-        "known": [_item(item) for item in judgement.known],
-        "notices": list(judgement.notices),
-    }
-
-
-def _item(item: Item) -> dict[str, Any]:
-    return {**asdict(item), "fingerprint": item.fingerprint}
+    fields: dict[str, Any] = asdict(judgement)
+    fields |= {"passed": judgement.passed, "judged": judgement.judged}
+    fields["counts"] = [asdict(item) for item in judgement.counts]
+    for name in ("failures", "improvements", "known"):
+        fields[name] = [asdict(i) | {"fingerprint": i.fingerprint} for i in fields[name]]
+    return {name: fields[name] for name in _ORDER}

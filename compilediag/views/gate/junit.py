@@ -18,19 +18,19 @@ from compilediag.views.gate.messages import (
 )
 from compilediag.views.style import RenderOptions
 
-MOST_CHARS = 4_000_000
+MAX_CHARS = 4_000_000
 """Of all texts together: GitLab reads no file over 30 MB, and a character has up to 4 bytes."""
-MOST_LANES = 1000
+MAX_LANES = 1000
 TEXT_CHARS = 400
 _ELEMENT = {"bad": "failure", "blind": "error"}
 
 
 def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """One suite; what is escaped holds no character that XML 1.0 forbids."""
-    shown = judgements[:MOST_LANES]
+    shown = judgements[:MAX_LANES]
     kinds = [outcome(item) for item in shown] or ["blind"]
     counts = f'tests="{len(kinds)}" failures="{kinds.count("bad")}" errors="{kinds.count("blind")}"'
-    room = MOST_CHARS // max(len(shown), 1) * 4 // 5
+    room = MAX_CHARS // max(len(shown), 1) * 4 // 5
     cases = [line for item in shown for line in _case(item, options, room)]
     if not shown:
         cases = ['<testcase classname="compilediag.gate" name="no lane">']
@@ -40,10 +40,9 @@ def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
         f'<testsuites name="compilediag gate" {counts}>',
         f'<testsuite name="compilediag gate" {counts}>',
         *cases,
-        "</testsuite>",
-        "</testsuites>",
+        "</testsuite>\n</testsuites>\n",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _case(judgement: Judgement, options: RenderOptions, room: int) -> list[str]:
@@ -53,10 +52,9 @@ def _case(judgement: Judgement, options: RenderOptions, room: int) -> list[str]:
     element = _ELEMENT.get(kind)
     if element is not None:
         message = _safe(headline(judgement), options, 300)
+        attributes = f'message="{message}" type="compilediag.gate"'
         details = _failures(judgement, options, room)
-        lines.append(
-            f'<{element} message="{message}" type="compilediag.gate">{details}</{element}>'
-        )
+        lines.append(f"<{element} {attributes}>{details}</{element}>")
     lines.append(f"<system-out>{_rest(judgement, options, room // 4)}</system-out>")
     return [*lines, "</testcase>"]
 

@@ -13,29 +13,29 @@ from compilediag.views.text import clean
 
 LOCK = "compilediag.lock.json"
 """Where what has no place of its own is shown, unless the gate has another baseline."""
-LONGEST_PATH = 1000
+MAX_PATH_CHARS = 1000
 
 
-class Location(NamedTuple):
+class RepositoryLine(NamedTuple):
     """A file below the repository's root, and a line of it that starts at 1."""
 
     path: str
     line: int
 
 
-def location(item: Item, options: RenderOptions) -> Location | None:
+def location(item: Item, options: RenderOptions) -> RepositoryLine | None:
     """The item's place; None where no file below the root of the repository is to blame."""
     path = _below(item.file, options)
-    return Location(path, max(item.line or 1, 1)) if path else None
+    return RepositoryLine(path, max(item.line or 1, 1)) if path else None
 
 
-def home(judgement: Judgement, options: RenderOptions) -> Location:
+def home(judgement: Judgement, options: RenderOptions) -> RepositoryLine:
     """The baseline's file: for formats in which everything must have a place."""
-    return Location(_below(judgement.baseline, options) or LOCK, 1)
+    return RepositoryLine(_below(judgement.baseline, options) or LOCK, 1)
 
 
 def _below(file: str | None, options: RenderOptions) -> str | None:
-    """The path relative to the root, in one spelling; None for anything that lies elsewhere."""
+    """The path relative to the root, normalized; None for anything that lies elsewhere."""
     if not file:
         return None
     root = options.root.rstrip("/") + "/"
@@ -45,7 +45,7 @@ def _below(file: str | None, options: RenderOptions) -> str | None:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     # "<string>" and the like: code that was never in a file.
     strange = path.startswith(("/", "<")) or ".." in parts or "\\" in path or not parts
-    if strange or len(path) > LONGEST_PATH or clean(path, limit=LONGEST_PATH) != path:
+    if strange or len(path) > MAX_PATH_CHARS or clean(path, limit=MAX_PATH_CHARS) != path:
         return None
     return "/".join(parts)
 

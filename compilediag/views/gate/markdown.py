@@ -22,15 +22,16 @@ from compilediag.views.gate.messages import (
     outcome,
     place,
     short,
+    worst_first,
 )
 from compilediag.views.markdown import code
 from compilediag.views.style import RenderOptions
 
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 """GitHub refuses a step's summary of more than 1 MiB, whole."""
 FAILURE_BYTES = 600_000
 """Of the rows of failures, which come before everything else about a lane."""
-MOST_LINES = 20
+MAX_LINES = 20
 PAGES = "https://github.com/compilediag/compilediag/blob/main/docs/rules"
 _SIGN = {"bad": "❌", "good": "✅", "blind": "❔"}
 _HEAD = ["| # | what | why | where | how often | cost | fix |", "|--:|---|---|---|---|--:|---|"]
@@ -38,10 +39,10 @@ _HEAD = ["| # | what | why | where | how often | cost | fix |", "|--:|---|---|--
 
 def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """Every lane under its verdict; what is cut is counted, with where to find it."""
-    ordered = sorted(judgements, key=lambda item: ("blind", "bad", "good").index(outcome(item)))
+    ordered = worst_first(judgements)
     rows, left = _rows(ordered, options)
     lines = [] if judgements else ["### ❔ nothing was judged, which is no pass"]
-    room = MOST_BYTES
+    room = MAX_BYTES
     for index, judgement in enumerate(ordered):
         sentence = "\n".join(_lane(judgement, rows[index], options))
         room -= len(sentence.encode()) + 1
@@ -57,7 +58,7 @@ def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
 
 
 def _rows(judgements: Sequence[Judgement], options: RenderOptions) -> tuple[list[list[str]], int]:
-    """The rows of each lane's failures, as many as there is room for, and how many are left."""
+    """The rows of each lane's failures, as far as there is room, and how many are left out."""
     rows: list[list[str]] = [[] for _ in judgements]
     places = {id(judgement): index for index, judgement in enumerate(judgements)}
     failures = in_turn(judgements)
@@ -113,7 +114,7 @@ def _lane(judgement: Judgement, rows: list[str], options: RenderOptions) -> list
 
 def _counts(judgement: Judgement) -> list[str]:
     lines = ["| count | before | after |", "|---|--:|--:|"]
-    for item in judgement.counts[:MOST_LINES]:
+    for item in judgement.counts[:MAX_LINES]:
         name, after = code(item.name.replace("_", " ")), f"{item.after:,}"
         lines.append(f"| {name} | {item.before:,} | {f'**{after}**' if item.change else after} |")
     return [*lines, ""]
@@ -132,6 +133,6 @@ def _list(name: str, parts: Sequence[str]) -> list[str]:
     """A list under its name; nothing where it is empty."""
     if not parts:
         return []
-    lines = [f"**{name} ({len(parts):,})**", "", *(f"- {text}" for text in parts[:MOST_LINES])]
-    lines += [f"- and {len(parts) - MOST_LINES:,} more"] if len(parts) > MOST_LINES else []
+    lines = [f"**{name} ({len(parts):,})**", "", *(f"- {text}" for text in parts[:MAX_LINES])]
+    lines += [f"- and {len(parts) - MAX_LINES:,} more"] if len(parts) > MAX_LINES else []
     return [*lines, ""]

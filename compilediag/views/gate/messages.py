@@ -1,10 +1,11 @@
-"""What every format says of a judgement and its items: the outcome, titles, how often, where.
+"""What all formats share of a judgement and its items: the outcome, titles, how often, where.
 
 The texts hold names of the target as they are: each format escapes what it writes.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -13,18 +14,26 @@ from compilediag.compare.gate.judgement import Item, Judgement, Kind
 from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
 
-_NEW: dict[Kind, tuple[str, str]] = {
+_Noun = tuple[str, str]
+"""Singular and plural."""
+
+_NOUNS: dict[Kind, _Noun] = {
+    "cause": ("cause", "causes"),
+    "break": ("graph break", "graph breaks"),
+    "fallback": ("eager fallback", "eager fallbacks"),
+    "frame": ("frame", "frames"),
+    "recording": ("CUDA-graph recording", "CUDA-graph recordings"),
+    "count": ("count", "counts"),
+}
+"""For what is compared with nothing, known or better; with "new" for what the baseline lacks."""
+
+_FAILED: dict[Kind, _Noun] = {
     "limit": ("limit exceeded", "limits exceeded"),
     "count": ("count over the baseline", "counts over the baseline"),
-    "cause": ("new cause", "new causes"),
-    "break": ("new graph break", "new graph breaks"),
-    "fallback": ("new eager fallback", "new eager fallbacks"),
-    "frame": ("new frame", "new frames"),
-    "recording": ("new CUDA-graph recording", "new CUDA-graph recordings"),
-    "not_judged": ("reason why nothing can be said", "reasons why nothing can be said"),
+    "not_judged": ("reason why it could not be judged", "reasons why it could not be judged"),
 }
 
-_MORE: dict[Kind, tuple[str, str]] = {
+_MORE: dict[Kind, _Noun] = {
     "cause": ("cause met more often", "causes met more often"),
     "break": ("graph break at more sites", "graph breaks at more sites"),
     "fallback": ("more eager fallbacks", "frames with more eager fallbacks"),
@@ -33,16 +42,6 @@ _MORE: dict[Kind, tuple[str, str]] = {
 }
 """For what the baseline knows, and fewer of it."""
 
-_THERE: dict[Kind, tuple[str, str]] = {
-    "cause": ("cause", "causes"),
-    "break": ("graph break", "graph breaks"),
-    "fallback": ("eager fallback", "eager fallbacks"),
-    "frame": ("frame", "frames"),
-    "recording": ("CUDA-graph recording", "CUDA-graph recordings"),
-    "count": ("count", "counts"),
-}
-"""For what is compared with nothing, known or better."""
-
 UPDATE = "compilediag gate --update"
 """The command that writes what is there now into the baseline."""
 
@@ -50,7 +49,7 @@ Outcome = Literal["good", "bad", "blind"]
 
 
 def outcome(judgement: Judgement) -> Outcome:
-    """Passed, failed, or nothing can be said; the signs of `Look.sign`."""
+    """Passed, failed, or could not be judged: names of signs."""
     if not judgement.judged:
         return "blind"
     return "good" if judgement.passed else "bad"
@@ -74,51 +73,51 @@ def headline(judgement: Judgement) -> str:
 
 def summary(items: Iterable[Item]) -> str:
     """Items counted by what they are, in their order: "2 new causes, 1 new graph break"."""
-    counted = Counter(_nouns(item) for item in items)
-    return ", ".join(
-        f"{number:,} {one if number == 1 else many}" for (one, many), number in counted.items()
-    )
+    counted = Counter(map(_noun, items))
+    return ", ".join(f"{total:,} {noun[total != 1]}" for noun, total in counted.items())
 
 
-def _nouns(item: Item) -> tuple[str, str]:
-    table = _THERE if item.before is None else _MORE if item.before else _NEW
-    return table.get(item.kind, _NEW[item.kind])
+def _noun(item: Item) -> _Noun:
+    if item.before is None:
+        return _known_noun(item)
+    if item.before and item.kind in _MORE:
+        return _MORE[item.kind]
+    if item.kind in _FAILED:
+        return _FAILED[item.kind]
+    one, plural = _NOUNS[item.kind]
+    return f"new {one}", f"new {plural}"
+
+
+def _known_noun(item: Item) -> _Noun:
+    return _NOUNS[item.kind] if item.kind in _NOUNS else _FAILED[item.kind]
 
 
 def kind_of(item: Item) -> str:
     """What a failure is, in words of our own: "new cause"."""
-    return "not judged" if item.kind == "not_judged" else _nouns(item)[0]
+    return "not judged" if item.kind == "not_judged" else _noun(item)[0]
 
 
 def against(judgement: Judgement) -> str:
     """What it was judged against: the baseline, the limits, or both."""
-    asked = [judgement.baseline] if judgement.baseline else []
-    asked += [", ".join(judgement.limits)] if judgement.limits else []
-    return " and ".join(asked)
+    return " and ".join(filter(None, (judgement.baseline, ", ".join(judgement.limits))))
 
 
 def title(item: Item) -> str:
     """What a failure is, in a few words: "CD103 new cause: pos.pe"."""
-    subject = item.variable or item.function
-    return f"{_ruled(item, kind_of(item))}{f': {subject}' if subject else ''}"
+    return _title(item, kind_of(item))
 
 
 def short(item: Item) -> str:
     """What an item is about, whether bad or not: "CD103 cause: pos.pe"."""
+    return _title(item, _known_noun(item)[0])
+
+
+def _title(item: Item, noun: str) -> str:
+    """The noun behind its code, or behind the name of the count, then the variable or function."""
     subject = item.variable or item.function
-    noun = _THERE.get(item.kind, _NEW[item.kind])[0]
-    return f"{_ruled(item, noun)}{f': {subject}' if subject else ''}"
-
-
-def _ruled(item: Item, noun: str) -> str:
-    """The noun behind its code, or behind the name of the count that it is about."""
-    named = _is_code(item.rule) or item.kind in ("count", "limit")
-    return f"{item.rule.replace('_', ' ')} {noun}" if named and item.rule else noun
-
-
-def _is_code(rule: str) -> bool:
-    """Whether it has the form of a code; the register is not read, to start quickly."""
-    return len(rule) == 5 and rule.startswith("CD") and rule[2:].isdecimal()
+    rule = f"{item.rule.replace('_', ' ')} " if item.rule else ""
+    named = re.fullmatch(r"CD\d{3}", item.rule) or item.kind in ("count", "limit")
+    return f"{rule if named else ''}{noun}{f': {subject}' if subject else ''}"
 
 
 def often(item: Item, arrow: str = "→") -> str:
@@ -140,26 +139,22 @@ def changed_counts(judgement: Judgement, arrow: str) -> list[str]:
 
 
 def explain(item: Item) -> str:
-    """The command that tells more of an item's finding; nothing where there is none."""
+    """The command that explains an item's finding; nothing where there is none."""
     number = (item.finding or "").removeprefix("F")
     return f"compilediag explain {number}" if number.isdecimal() and number.isascii() else ""
 
 
 def detail(item: Item, options: RenderOptions, limit: int = 600) -> list[str]:
     """Everything else that is known of a failure, cleaned, a line each."""
-    parts = [options.text(item.message, limit)]
-    where = place(item, options)
-    if where:
-        parts.append(f"where: {where}")
-    if often(item):
-        parts.append(f"how often: {often(item, options.arrow)}")
-    if item.guard:
-        parts.append(f"guard: {options.text(item.guard, limit)}")
-    if item.fix:
-        parts.append(f"fix: {options.text(item.fix, limit)}")
-    if explain(item):
-        parts.append(f"more: {explain(item)}")
-    return parts
+    facts = (
+        ("where", place(item, options)),
+        ("how often", often(item, options.arrow)),
+        ("guard", options.text(item.guard or "", limit)),
+        ("fix", options.text(item.fix or "", limit)),
+        ("more", explain(item)),
+    )
+    message = options.text(item.message, limit)
+    return [message, *(f"{label}: {value}" for label, value in facts if value)]
 
 
 def inert(line: str) -> str:
@@ -174,17 +169,20 @@ def place(item: Item, options: RenderOptions, limit: int = 200) -> str:
     """`model.py:7 in forward`, cleaned; nothing where no line is to blame."""
     if not item.file:
         return ""
-    line = f":{item.line}" if item.line else ""
     function = f" in {options.text(item.function, 80)}" if item.function else ""
-    return f"{options.path(item.file, limit)}{line}{function}"
+    return options.place(item.file, item.line, limit) + function
+
+
+def worst_first(judgements: Sequence[Judgement]) -> list[Judgement]:
+    """Those that could not be judged, those that failed, those that passed."""
+    return sorted(judgements, key=lambda item: ("blind", "bad", "good").index(outcome(item)))
 
 
 def in_turn(judgements: Sequence[Judgement]) -> list[tuple[Judgement, Item]]:
     """The failures of all lanes, the first of each lane before the second of any."""
-    longest = max((len(item.failures) for item in judgements), default=0)
-    return [
-        (judgement, judgement.failures[place])
-        for place in range(longest)
+    ranked = [
+        (index, judgement, item)
         for judgement in judgements
-        if place < len(judgement.failures)
+        for index, item in enumerate(judgement.failures)
     ]
+    return [(judgement, item) for _, judgement, item in sorted(ranked, key=lambda row: row[0])]

@@ -15,11 +15,11 @@ from compilediag.views.gate.location import fingerprinted, home, location
 from compilediag.views.gate.messages import detail, in_turn, short, title
 from compilediag.views.style import RenderOptions
 
-MOST_RESULTS = 25_000
+MAX_RESULTS = 25_000
 """Of a run; more and the file is refused."""
-MOST_BYTES = 9_000_000
+MAX_BYTES = 9_000_000
 """Of results and rules as text: the file may have 10 MB after compression, which adds nothing."""
-MOST_NOTIFICATIONS = 100
+MAX_NOTIFICATIONS = 100
 TEXT_CHARS = 500
 
 PAGES = "https://github.com/compilediag/compilediag/blob/main/docs"
@@ -34,8 +34,8 @@ def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     failures = in_turn(judgements)
     rules: dict[str, int] = {}
     results: list[str] = []
-    room = MOST_BYTES
-    for judgement, item, digest in fingerprinted(failures[:MOST_RESULTS]):
+    room = MAX_BYTES
+    for judgement, item, digest in fingerprinted(failures[:MAX_RESULTS]):
         rule = options.text(item.rule, 60) or item.kind
         place = rules.get(rule, len(rules))
         result = _dump(_result(judgement, item, (rule, place), digest, options))
@@ -115,7 +115,7 @@ def _result(
 def _invocation(
     judgements: Sequence[Judgement], left: int, options: RenderOptions
 ) -> dict[str, object]:
-    """Whether everything could be judged, and what else is to be said of the gate itself."""
+    """Whether everything could be judged, and the notices of the gate itself."""
     parts: list[tuple[str, str]] = []
     if not judgements:
         parts.append(("error", "nothing was judged, which is no pass"))
@@ -135,8 +135,7 @@ def _invocation(
     return {
         "executionSuccessful": bool(judgements) and all(item.judged for item in judgements),
         "toolExecutionNotifications": [
-            {"level": level, "message": _message(text)}
-            for level, text in parts[:MOST_NOTIFICATIONS]
+            {"level": level, "message": _message(text)} for level, text in parts[:MAX_NOTIFICATIONS]
         ],
     }
 

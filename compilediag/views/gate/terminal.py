@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compilediag.compare.gate.judgement import Item, Judgement
-from compilediag.views.format import count, seconds
+from compilediag.views.format import count, more, seconds
 from compilediag.views.gate.messages import (
     UPDATE,
     against,
@@ -18,29 +18,30 @@ from compilediag.views.gate.messages import (
     place,
     short,
     title,
+    worst_first,
 )
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import display_width, hanging_indent, wrap_items
+from compilediag.views.text import display_width
 
-MOST_IN_FULL = 5
+MAX_IN_FULL = 5
 """Failures of a lane that are shown with every detail; the others get a line each."""
-MOST_LINES = 50
+MAX_LINES = 50
 """Of failures shown in one line; the other formats list them all."""
-MOST_IMPROVEMENTS = 5
-MOST_NOTICES = 10
-MOST_LANES = 20
+MAX_IMPROVEMENTS = 5
+MAX_NOTICES = 10
+MAX_LANES = 20
 INDENT = "     "
 _STYLE = {"good": "green", "bad": "red", "blind": "yellow"}
 
 
 def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """Every lane, those that did not pass first; the first line is the verdict."""
-    ordered = sorted(judgements, key=lambda item: ("blind", "bad", "good").index(outcome(item)))
+    ordered = worst_first(judgements)
     lines = _overall(ordered, options)
-    for judgement in ordered[:MOST_LANES]:
+    for judgement in ordered[:MAX_LANES]:
         lines += [*([""] if lines else []), *_lane(judgement, options)]
-    if len(ordered) > MOST_LANES:
-        lines += ["", f"+{len(ordered) - MOST_LANES} more lanes: --format json"]
+    hidden = more(len(ordered) - MAX_LANES, " lanes: --format json", "")
+    lines += ["", *hidden] if hidden else []
     return "\n".join(inert(line.rstrip()) for line in lines) + "\n"
 
 
@@ -49,11 +50,8 @@ def _overall(judgements: Sequence[Judgement], options: RenderOptions) -> list[st
     if len(judgements) == 1:
         return []
     if not judgements:
-        return [
-            options.styled(
-                f"{options.sign('blind')} nothing was judged, which is no pass", "yellow"
-            )
-        ]
+        sentence = f"{options.sign('blind')} nothing was judged, which is no pass"
+        return [options.styled(sentence, "yellow")]
     kinds = [outcome(item) for item in judgements]
     bad = len(kinds) - kinds.count("good")
     sentence = "passed" if not bad else f"failed for {bad} of them"
@@ -63,79 +61,62 @@ def _overall(judgements: Sequence[Judgement], options: RenderOptions) -> list[st
 
 
 def _lane(judgement: Judgement, options: RenderOptions) -> list[str]:
-    lines = _head(judgement, options)
-    lines += _failures(judgement.failures, options)
-    lines += _known(judgement.known, options)
-    lines += _improvements(judgement, options)
-    for notice in judgement.notices[:MOST_NOTICES]:
-        lines += hanging_indent(
-            options.text(notice), options.width, f"  {options.sign('warn')} ", "    "
-        )
-    if len(judgement.notices) > MOST_NOTICES:
-        lines.append(f"    +{len(judgement.notices) - MOST_NOTICES} more notices: --format json")
-    return lines
+    lines = [
+        *_head(judgement, options),
+        *_failures(judgement.failures, options),
+        *_known(judgement.known, options),
+        *_improvements(judgement, options),
+    ]
+    for notice in judgement.notices[:MAX_NOTICES]:
+        lines += options.wrap(options.text(notice), f"  {options.sign('warn')} ", "    ")
+    hidden = len(judgement.notices) - MAX_NOTICES
+    return lines + more(hidden, " notices: --format json", "    ")
 
 
 def _head(judgement: Judgement, options: RenderOptions) -> list[str]:
     kind = outcome(judgement)
-    sign = options.sign(kind) + " "
-    parts = hanging_indent(
-        _plain(headline(judgement), options), options.width, sign, " " * len(sign)
-    )
-    whom = f"lane {options.text(judgement.lane, 120)}"
+    sentence = f"{options.sign(kind)} {options.text(headline(judgement))}"
+    lane = f"lane {options.text(judgement.lane, 120)}"
     standard = against(judgement)
     if standard:
-        whom += f" against {options.text(standard, 300)}"
-    lines = [options.styled(line, _STYLE[kind]) for line in parts]
-    if len(parts) == 1 and display_width(parts[0]) + 3 + display_width(whom) <= options.width:
-        lines = [f"{lines[0]}   {options.styled(whom, 'dim')}"]
+        lane += f" against {options.text(standard, 300)}"
+    if display_width(sentence) + 3 + display_width(lane) <= options.width:
+        lines = [f"{options.styled(sentence, _STYLE[kind])}   {options.styled(lane, 'dim')}"]
     else:
-        lines += [
-            options.styled(line, "dim")
-            for line in hanging_indent(whom, options.width, "  ", "    ")
-        ]
-    changed = [_plain(item, options) for item in changed_counts(judgement, options.arrow)]
-    below = wrap_items(changed, options.dot, options.width, "  ", "  ") if changed else []
-    return [*lines, *(options.styled(line, "dim") for line in below)]
+        first, rest = sentence.partition(" ")[::2]
+        lines = options.wrap(rest, f"{first} ", style=_STYLE[kind])
+        lines += options.wrap(lane, "  ", "    ", style="dim")
+    changed = [options.text(item) for item in changed_counts(judgement, options.arrow)]
+    return lines + options.wrap_items(changed, "  ", style="dim")
 
 
 def _failures(failures: Sequence[Item], options: RenderOptions) -> list[str]:
     lines: list[str] = []
-    for number, item in enumerate(failures[:MOST_IN_FULL], 1):
+    for number, item in enumerate(failures[:MAX_IN_FULL], 1):
         lines += ["", *_in_full(number, item, options)]
-    rest = failures[MOST_IN_FULL:]
+    rest = failures[MAX_IN_FULL:]
     lines += [""] if rest else []
-    for number, item in enumerate(rest[:MOST_LINES], MOST_IN_FULL + 1):
-        where = place(item, options, 40)
-        sentence = f"{number:>3}  {options.text(title(item), 200)}"
-        sentence += (
-            f"{options.dot}{where}" if where else f"{options.dot}{options.text(item.message, 200)}"
-        )
+    for number, item in enumerate(rest[:MAX_LINES], MAX_IN_FULL + 1):
+        where = place(item, options, 40) or options.text(item.message, 200)
+        sentence = f"{number:>3}  {options.text(title(item), 200)}{options.dot}{where}"
         lines.append(options.truncate(sentence, options.width))
-    if len(rest) > MOST_LINES:
-        lines.append(f"     +{len(rest) - MOST_LINES:,} more: compilediag gate --format json")
-    return lines
+    return lines + more(len(rest) - MAX_LINES, ": compilediag gate --format json", INDENT)
 
 
 def _in_full(number: int, item: Item, options: RenderOptions) -> list[str]:
     """What failed; what is so; where, how often and its seconds; the guard; what to change."""
     head = options.truncate(f"{number:>3}  {options.text(title(item), 200)}", options.width)
-    lines = [options.styled(head, "bold")]
-    lines += hanging_indent(options.text(item.message), options.width, INDENT, INDENT)
-    facts = [place(item, options, 60), often(item, options.arrow)]
-    facts.append(f"cost {seconds(item.cost_s)}" if item.cost_s is not None else "")
-    facts.append(explain(item))
-    parts = [_plain(fact, options) for fact in facts if fact]
-    lines += wrap_items(parts, options.dot, options.width, INDENT, INDENT) if parts else []
+    cost = f"cost {seconds(item.cost_s)}" if item.cost_s is not None else ""
+    facts = (place(item, options, 60), often(item, options.arrow), cost, explain(item))
+    lines = [
+        options.styled(head, "bold"),
+        *options.wrap(options.text(item.message), INDENT),
+        *options.wrap_items([options.text(fact) for fact in facts if fact], INDENT),
+    ]
     if item.guard and item.guard not in item.message:
-        lines += hanging_indent(
-            options.text(item.guard), options.width, f"{INDENT}guard: ", f"{INDENT}       "
-        )
+        lines += options.wrap(options.text(item.guard), f"{INDENT}guard: ")
     if item.fix:
-        fix = hanging_indent(
-            options.text(item.fix), options.width, f"{INDENT}fix: ", f"{INDENT}     "
-        )
-        lines += [options.styled(line, "cyan") for line in fix]
+        lines += options.wrap(options.text(item.fix), f"{INDENT}fix: ", style="cyan")
     return lines
 
 
@@ -152,19 +133,9 @@ def _improvements(judgement: Judgement, options: RenderOptions) -> list[str]:
     better = judgement.improvements
     if not better:
         return []
-    title_line = f"  better than the baseline ({len(better):,}):"
-    lines = ["", options.styled(title_line, "green")]
-    for item in better[:MOST_IMPROVEMENTS]:
-        sentence = options.text(item.message, 300)
-        lines += hanging_indent(sentence, options.width, "    ", "      ")
-    if len(better) > MOST_IMPROVEMENTS:
-        lines.append(f"    +{len(better) - MOST_IMPROVEMENTS:,} more")
-    hint = f"keep it: {UPDATE}"
-    if judgement.strict:
-        hint = f"a strict gate fails until the baseline holds it: {UPDATE}"
-    return [*lines, *hanging_indent(hint, options.width, "    ", "      ")]
-
-
-def _plain(text: str, options: RenderOptions) -> str:
-    """Our own signs in ASCII where the terminal needs that; target text is cleaned as well."""
-    return options.text(text, 400)
+    lines = ["", options.styled(f"  better than the baseline ({len(better):,}):", "green")]
+    for item in better[:MAX_IMPROVEMENTS]:
+        lines += options.wrap(options.text(item.message, 300), "    ", "      ")
+    lines += more(len(better) - MAX_IMPROVEMENTS, indent="    ")
+    hint = "a strict gate fails until the baseline holds it" if judgement.strict else "keep it"
+    return lines + options.wrap(f"{hint}: {UPDATE}", "    ", "      ")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from compilediag.errors import ReproImpossible
 from compilediag.views.repro import values
-from compilediag.views.repro.places import RESERVED
+from compilediag.views.repro.variables import RESERVED
 
 DEFAULT_TENSOR = "torch.ones([2, 4])"
 SHAPE_ASSUMED = "shapes were not recorded: [2, 4] is assumed"
@@ -50,10 +50,8 @@ def change_of(rule: str, kind: str | None, evidence: Mapping[str, object]) -> Ch
         change = made(expected, actual)
         if change is not None:
             return change
-    raise ReproImpossible(
-        f"a value was {expected!r} and became {actual!r}: "
-        "the receipt does not say how to make such values"
-    )
+    changed = f"a value was {expected!r} and became {actual!r}"
+    raise ReproImpossible(f"{changed}: the receipt does not say how to make such values")
 
 
 # --- by what the two texts say ---------------------------------------------------------------
@@ -103,7 +101,7 @@ def _lengths(expected: str, actual: str) -> Change | None:
 
 def _container(number: int, of_keys: bool) -> str:
     if of_keys:
-        return "{" + ", ".join(f"'key {place}': {place}" for place in range(number)) + "}"
+        return "{" + ", ".join(f"'key {index}': {index}" for index in range(number)) + "}"
     return str(list(range(number)))
 
 
@@ -137,9 +135,8 @@ def _dtypes(expected: str, actual: str) -> Change | None:
     return Change(f"torch.{before}", f"torch.{after}", ("return {x}.to({value}) + 1",))
 
 
-_BY_TEXT: tuple[Callable[[str, str], Change | None], ...] = (
-    _shapes, _literals, _optional, _lengths, _members, _dtypes,
-)  # fmt: skip
+_Maker = Callable[[str, str], Change | None]
+_BY_TEXT: tuple[_Maker, ...] = (_shapes, _literals, _optional, _lengths, _members, _dtypes)
 
 
 # --- tensors whose metadata changed, and functions -------------------------------------------
@@ -166,9 +163,8 @@ def _metadata(kind: str | None, expected: str, actual: str) -> Change:
         if before and after:
             assumed = "sizes were not recorded: 2 is assumed in each dimension"
             return Change(before, after, use, assumed=(assumed, DTYPE_ASSUMED))
-    raise ReproImpossible(
-        f"a change of kind {kind or 'unknown'} of a tensor has no small program in general"
-    )
+    which = f"a change of kind {kind or 'unknown'} of a tensor"
+    raise ReproImpossible(f"{which} has no small program in general")
 
 
 def _strided(text: str) -> str | None:
@@ -182,9 +178,5 @@ def _strided(text: str) -> str | None:
 def _callables() -> Change:
     """Another function: its code is guarded."""
     assumed = "what the functions compute was not recorded: two other ones are used"
-    return Change(
-        "lambda value: value + 1",
-        "lambda value: value - 1",
-        ("return {value}({x})",),
-        assumed=(assumed,),
-    )
+    before, after = "lambda value: value + 1", "lambda value: value - 1"
+    return Change(before, after, ("return {value}({x})",), assumed=(assumed,))

@@ -7,8 +7,18 @@ import re
 from collections.abc import Mapping
 
 from compilediag.errors import ReproImpossible
-from compilediag.views.repro.owners import BACKEND, Lines
-from compilediag.views.repro.places import RESERVED
+from compilediag.views.repro.owners import (
+    BACKEND,
+    Lines,
+    blocks,
+    calls,
+    function,
+    indented,
+    model,
+    model_calls,
+    nested,
+)
+from compilediag.views.repro.variables import RESERVED
 
 _DIRECTION = "in which direction the mode changed was not recorded"
 
@@ -33,7 +43,7 @@ _MODES: Mapping[str, tuple[str, str]] = {
 _DUPLICATES = re.compile(r"Duplicate tensors found: \[(?P<names>.{1,400})\]\Z", re.DOTALL)
 _QUOTED = re.compile(r"\"(?P<name>[A-Za-z_]\w*)\"")
 _HOOKS = re.compile(r"(?P<module>.+)\._forward_(?P<pre>pre_)?hooks\Z")
-_AT_LEAST_TWO = re.compile(r"2 <= L\['(?P<name>[A-Za-z_]\w*)'\]\.size\(\)\[(?P<dimension>\d)\]\Z")
+_AT_MIN_TWO = re.compile(r"2 <= L\['(?P<name>[A-Za-z_]\w*)'\]\.size\(\)\[(?P<dimension>\d)\]\Z")
 
 
 def mode_program(kind: str | None) -> tuple[Lines, tuple[str, ...]]:
@@ -44,51 +54,24 @@ def mode_program(kind: str | None) -> tuple[Lines, tuple[str, ...]]:
     if statements is None:
         raise ReproImpossible(f"the mode {kind or 'that changed'!r} has no small program")
     before, after = statements
-    lines = [
-        f"@torch.compile({BACKEND})",
-        "def repeated(x):",
-        "    return x + 1",
-        "",
-        "",
-        before,
-        "repeated(INPUT())",
-        after,
-        "repeated(INPUT())  # compiles again",
-    ]
-    return lines, (_DIRECTION,)
+    function_of_x = function("x", ["return x + 1"])
+    return blocks(function_of_x, [before, *calls("repeated(INPUT())", after)]), (_DIRECTION,)
 
 
 def _train_eval() -> Lines:
-    return [
-        "class Model(nn.Module):",
-        "    def forward(self, x):",
-        "        if self.training:",
-        "            return x + 1",
-        "        return x - 1",
-        "",
-        "",
-        "model = Model()",
-        f"compiled = torch.compile(model, {BACKEND})",
-        "compiled(INPUT())",
-        "model.eval()",
-        "compiled(INPUT())  # compiles again",
-    ]
+    forward = ["if self.training:", "    return x + 1", "return x - 1"]
+    definition = ["class Model(nn.Module):", "    def forward(self, x):", *indented(forward, 2)]
+    return blocks(definition, model_calls("model.eval()"))
 
 
 def backend_program() -> Lines:
     """The same function compiled with two backends."""
-    return [
-        "def repeated(x):",
-        "    return x + 1",
-        "",
-        "",
-        "def backend_of_its_own():",
-        "    return lambda graph, inputs: graph.forward",
-        "",
-        "",
-        "torch.compile(repeated, backend=backend_of_its_own())(INPUT())",
-        "torch.compile(repeated, backend=backend_of_its_own())(INPUT())  # compiles again",
-    ]
+    call = "torch.compile(repeated, backend=backend_of_its_own())(INPUT())"
+    return blocks(
+        ["def repeated(x):", "    return x + 1"],
+        ["def backend_of_its_own():", "    return lambda graph, inputs: graph.forward"],
+        calls(call),
+    )
 
 
 def aliasing_program(guard: str) -> Lines:
@@ -98,16 +81,10 @@ def aliasing_program(guard: str) -> Lines:
     if len(names) != 2 or names[0] == names[1] or RESERVED & set(names):
         raise ReproImpossible("only two arguments that become one tensor have a small program")
     first, second = names
-    return [
-        f"@torch.compile({BACKEND})",
-        f"def repeated({first}, {second}):",
-        f"    return {first} + {second}",
-        "",
-        "",
-        "repeated(INPUT(), INPUT())",
-        "same = INPUT()",
-        "repeated(same, same)  # compiles again",
-    ]
+    return blocks(
+        function(f"{first}, {second}", [f"return {first} + {second}"]),
+        ["repeated(INPUT(), INPUT())", "same = INPUT()", "repeated(same, same)  # compiles again"],
+    )
 
 
 def hooks_program(variable: str) -> Lines:
@@ -116,43 +93,18 @@ def hooks_program(variable: str) -> Lines:
     names = found["module"].removeprefix("self.").split(".") if found else []
     if found is None or not all(name.isidentifier() or name.isdecimal() for name in names):
         raise ReproImpossible(f"{variable!r} names no forward hooks of a module")
-    register = f"register_forward_{found['pre'] or ''}hook(lambda *seen: None)"
-    return [
-        "class Model(nn.Module):",
-        "    def __init__(self):",
-        "        super().__init__()",
-        *_nested(names),
-        "",
-        "    def forward(self, x):",
-        f"        return self.get_submodule({'.'.join(names)!r})(x) + 1",
-        "",
-        "",
-        "model = Model()",
-        f"layer = model.get_submodule({'.'.join(names)!r})",
-        f"layer.{register}",
-        f"compiled = torch.compile(model, {BACKEND})",
-        "compiled(INPUT())",
-        f"layer.{register}",
-        "compiled(INPUT())  # compiles again",
-    ]
-
-
-def _nested(names: list[str]) -> Lines:
-    """Modules inside each other; the innermost can be called."""
-    lines: Lines = []
-    holder = "self"
-    for depth, name in enumerate(names):
-        lines += [
-            f"        inner{depth} = nn.Identity()",
-            f"        {holder}.add_module({name!r}, inner{depth})",
-        ]
-        holder = f"inner{depth}"
-    return lines
+    path = repr(".".join(names))
+    register = f"layer.register_forward_{found['pre'] or ''}hook(lambda *seen: None)"
+    setup = [f"layer = model.get_submodule({path})", register]
+    return blocks(
+        model(nested(names, "Identity")[1], [f"return self.get_submodule({path})(x) + 1"]),
+        model_calls(register, setup=setup),
+    )
 
 
 def size_one_program(guard: str) -> Lines:
     """A dynamic size that becomes 1."""
-    found = _AT_LEAST_TWO.match(guard)
+    found = _AT_MIN_TWO.match(guard)
     if found is None or found["name"] in RESERVED:
         raise ReproImpossible(
             "the condition on the size comes from the operations of the frame: "
@@ -161,12 +113,8 @@ def size_one_program(guard: str) -> Lines:
     name, dimension = found["name"], int(found["dimension"])
     large, one = ([2] * (dimension + 1) for _ in range(2))
     large[dimension], one[dimension] = 4, 1
-    return [
-        f"@torch.compile({BACKEND}, dynamic=True)",
-        f"def repeated({name}):",
-        f"    return {name} + 1",
-        "",
-        "",
-        f"repeated(torch.ones({large}))",
-        f"repeated(torch.ones({one}))  # compiles again",
-    ]
+    decorator = f"@torch.compile({BACKEND}, dynamic=True)"
+    return blocks(
+        function(name, [f"return {name} + 1"], decorator),
+        [f"repeated(torch.ones({large}))", f"repeated(torch.ones({one}))  # compiles again"],
+    )

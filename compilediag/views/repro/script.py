@@ -11,8 +11,8 @@ from compilediag.errors import ReproImpossible
 from compilediag.views.repro import modes
 from compilediag.views.repro.changes import change_of
 from compilediag.views.repro.owners import INPUT, Lines, instances_program, program_of
-from compilediag.views.repro.places import place_of
-from compilediag.views.repro.values import MOST_ELEMENTS, ones, shape_of
+from compilediag.views.repro.values import MAX_ELEMENTS, ones, shape_of
+from compilediag.views.repro.variables import guarded_variable
 from compilediag.views.text import clean
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _REASONS: Mapping[str, str] = {
     "CD152": "it is the end of a series of recompiles: repeat the findings that it consists of",
     "CD153": "it depends on the autograd graph of the run",
     "CD154": "it depends on what was declared dynamic, and on the operations of the frame",
-    "CD190": "no rule knows its guard",
+    "CD190": "no rule covers its guard",
 }
 """Why codes have no small program."""
 
@@ -37,7 +37,7 @@ _FAMILIES: Mapping[str, str] = {
     "CD5": "it is about a program as a whole",
     "CD9": "it is about the record of the run, not about a guard",
 }
-_LONGEST_COMMENT = 300
+_MAX_COMMENT_CHARS = 300
 _SHAPE = re.compile(r"\[[\d, ]*\]")
 
 
@@ -90,7 +90,7 @@ def _program(finding: FindingRecord) -> tuple[Lines, tuple[str, ...]]:
         return modes.hooks_program(variable), ("a hook was added; the run may have removed one",)
     if rule == "CD118":
         return modes.size_one_program(guard), ()
-    place = place_of(rule, variable.removesuffix(".__code__"), source)
+    place = guarded_variable(rule, variable.removesuffix(".__code__"), source)
     change = change_of(rule, kind, evidence)
     if any(line.startswith(f"class {place.root}(") for line in change.classes):
         raise ReproImpossible(f"{place.root!r} is the name of a class and of the variable")
@@ -103,12 +103,9 @@ def _input_shape(inputs: str | None) -> tuple[list[int], str]:
     """The shape of the tensors that are passed beside the variable, and where it is from."""
     found = _SHAPE.search(inputs or "")
     shape = shape_of(found[0]) if found else None
-    if not shape or prod(shape) > MOST_ELEMENTS:
+    if not shape or prod(shape) > MAX_ELEMENTS:
         return [2, 4], "other inputs were not recorded: a tensor [2, 4] of float32 is passed"
-    return (
-        shape,
-        f"the run was called with {inputs}: of that the first tensor is passed, as float32",
-    )
+    return shape, f"the run was called with {inputs}: its first tensor is passed, as float32"
 
 
 def _head(number: int, finding: FindingRecord, assumed: Sequence[str]) -> Lines:
@@ -128,10 +125,7 @@ def _head(number: int, finding: FindingRecord, assumed: Sequence[str]) -> Lines:
         "# They have the same kind of guard on a variable of the same name, with the same values.",
         "#",
         *[f"#   {label:<9} {_comment(value)}" for label, value in parts if value],
-        *[
-            f"#   {'assumed' if not place else '':<9} {_comment(text)}"
-            for place, text in enumerate(assumed)
-        ],
+        *[f"#   {'' if i else 'assumed':<9} {_comment(text)}" for i, text in enumerate(assumed)],
         "#",
         "# Look at it with `compilediag run THIS_FILE`, or TORCH_LOGS=recompiles python THIS_FILE.",
     ]
@@ -140,13 +134,9 @@ def _head(number: int, finding: FindingRecord, assumed: Sequence[str]) -> Lines:
 def _quoted(finding: FindingRecord, quoted: Sequence[str]) -> Lines:
     if not quoted:
         return []
-    said = f"# The lines of the run, as they read when this was written ({_where(finding)}):"
-    return [
-        "#",
-        _comment(said)[:_LONGEST_COMMENT],
-        "#",
-        *[f"#   {_comment(line)}" for line in quoted],
-    ]
+    title = f"# The lines of the run, as they read when this was written ({_where(finding)}):"
+    lines = [f"#   {_comment(line)}" for line in quoted]
+    return ["#", _comment(title)[:_MAX_COMMENT_CHARS], "#", *lines]
 
 
 def _where(finding: FindingRecord) -> str | None:
@@ -156,4 +146,4 @@ def _where(finding: FindingRecord) -> str | None:
 
 def _comment(text: object) -> str:
     """A text of the target on one line, which cannot leave its comment."""
-    return clean(text, limit=_LONGEST_COMMENT)
+    return clean(text, limit=_MAX_COMMENT_CHARS)

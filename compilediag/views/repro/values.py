@@ -10,19 +10,20 @@ import ast
 import keyword
 import re
 from collections.abc import Mapping
+from math import prod
 
 from compilediag.errors import ReproImpossible
 from compilediag.receipt.redact import REDACTED
 
 DTYPES = frozenset(
-    (
-        "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8",
-        "bool", "complex64", "complex128",
-    )
-)  # fmt: skip
-MOST_ELEMENTS = 1 << 24
+    [
+        *("float64", "float32", "float16", "bfloat16", "complex64", "complex128"),
+        *("int64", "int32", "int16", "int8", "uint8", "bool"),
+    ]
+)
+MAX_ELEMENTS = 1 << 24
 """Of a tensor in a script; a larger one would be no small program."""
-LONGEST = 200
+MAX_CHARS = 200
 
 _SHAPE = re.compile(r"\[(?P<sizes>(?:\d{1,9}(?:, \d{1,9})*)?)\]\Z")
 _TENSOR = re.compile(r"Tensor (?P<shape>\[[\d, ]*\]) torch\.(?P<dtype>\w+)\Z")
@@ -33,7 +34,7 @@ _ENUM = re.compile(r"(?P<type>[A-Za-z_]\w*)\.(?P<member>[A-Za-z_]\w*)\Z")
 
 def literal_of(text: str) -> str | None:
     """A number, string, bool or None as Python spells it; None for anything else."""
-    if len(text) > LONGEST:
+    if len(text) > MAX_CHARS:
         return None
     try:
         value: object = ast.literal_eval(text)
@@ -68,10 +69,7 @@ def ones(shape: list[int], dtype: str | None = None) -> str:
     Raises:
         ReproImpossible: it would be too large.
     """
-    elements = 1
-    for size in shape:
-        elements *= size
-    if elements > MOST_ELEMENTS:
+    if prod(shape) > MAX_ELEMENTS:
         raise ReproImpossible(f"a tensor of shape {shape} is too large for a small program")
     sized = f"torch.ones({shape}"
     return f"{sized}, dtype=torch.{dtype})" if dtype not in (None, "float32") else f"{sized})"

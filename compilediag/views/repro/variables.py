@@ -15,13 +15,13 @@ from compilediag.errors import ReproImpossible
 Owner = Literal["argument", "module", "object", "closure", "global"]
 
 RESERVED = frozenset(
-    (
-        "torch", "nn", "enum", "Holder", "Model", "repeated", "captures", "set_captured",
-        "new_value", "_module", "_inputs",
-    )
-)  # fmt: skip
+    [
+        *("torch", "nn", "enum", "Holder", "Model", "repeated"),
+        *("captures", "set_captured", "new_value", "_module", "_inputs"),
+    ]
+)
 """Names that scripts use themselves where a variable could hide them."""
-LONGEST_INDEX = 64
+MAX_INDEX = 64
 _SELF = ("self", "fn")
 _REGISTRIES = ("_modules", "_buffers", "_parameters")
 
@@ -34,7 +34,7 @@ class Hop(NamedTuple):
     """The attribute's name, or the subscript as a literal."""
 
 
-class Place(NamedTuple):
+class GuardedVariable(NamedTuple):
     """A variable of a program."""
 
     owner: Owner
@@ -45,17 +45,17 @@ class Place(NamedTuple):
     """A closure that torch reached through a hook of a module."""
 
     @property
-    def spelled(self) -> str:
+    def expression(self) -> str:
         """As the script reads it."""
-        return self.root + "".join(_spelled(hop) for hop in self.hops)
+        return self.root + "".join(_subscripted(hop) for hop in self.hops)
 
 
-def place_of(rule: str, variable: str, source: str) -> Place:
+def guarded_variable(rule: str, variable: str, source: str) -> GuardedVariable:
     """The place of a finding's variable.
 
     Args:
-        rule: the code, which says who owns the variable.
-        variable: as the receipt spells it, "pos.pe" or "cfg['k']".
+        rule: the code, which determines who owns the variable.
+        variable: as in the receipt, "pos.pe" or "cfg['k']".
         source: the path on which torch reached it.
 
     Raises:
@@ -65,7 +65,7 @@ def place_of(rule: str, variable: str, source: str) -> Place:
     if owner == "module":
         return _below_module(variable, is_buffer="._buffers[" in source)
     root, hops = _parsed(variable)
-    return Place(owner, root, hops, in_hook=owner == "closure" and "_hooks" in source)
+    return GuardedVariable(owner, root, hops, in_hook=owner == "closure" and "_hooks" in source)
 
 
 def _owner(rule: str, source: str) -> Owner:
@@ -83,7 +83,7 @@ def _owner(rule: str, source: str) -> Owner:
     return "object" if rule in ("CD103", "CD104", "CD117") else "argument"
 
 
-def _below_module(variable: str, *, is_buffer: bool) -> Place:
+def _below_module(variable: str, *, is_buffer: bool) -> GuardedVariable:
     """A variable as `named_buffers` spells it, or behind `self`."""
     names = variable.split(".")
     if names[0] == "self" and len(names) > 1:
@@ -93,7 +93,7 @@ def _below_module(variable: str, *, is_buffer: bool) -> Place:
             raise ReproImpossible(f"{variable!r} is no path of names below a module")
     if names[-1].isdecimal():
         raise ReproImpossible(f"{variable!r} names a module, not a value of one")
-    return Place("module", "self", tuple(Hop("attr", name) for name in names), is_buffer)
+    return GuardedVariable("module", "self", tuple(Hop("attr", name) for name in names), is_buffer)
 
 
 def _parsed(variable: str) -> tuple[str, tuple[Hop, ...]]:
@@ -120,12 +120,12 @@ def _parsed(variable: str) -> tuple[str, tuple[Hop, ...]]:
 def _subscript(value: object, unusable: ReproImpossible) -> Hop:
     if isinstance(value, str):
         return Hop("key", repr(value))
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LONGEST_INDEX:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_INDEX:
         return Hop("index", str(value))
     raise unusable
 
 
-def _spelled(hop: Hop) -> str:
+def _subscripted(hop: Hop) -> str:
     return f".{hop.name}" if hop.kind == "attr" else f"[{hop.name}]"
 
 
