@@ -228,7 +228,7 @@ def supervised_options(options: RunOptions) -> Options:
     if telemetry := telemetry_of(options):
         from compilediag.runs.telemetry.settings import telemetry_settings
 
-        values["telemetry"] = telemetry_settings(telemetry, os.environ)
+        values["telemetry"] = telemetry_settings(os.environ, **telemetry)
     return Options(**values)
 
 

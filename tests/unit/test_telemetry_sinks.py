@@ -378,7 +378,7 @@ def test_spans_are_coarse_and_say_what_compiled_again_and_why() -> None:
 def test_a_mistake_is_named_before_the_target_starts(settings, message: str) -> None:
     """Every value that cannot be used has its sentence, without the secret that stood in it."""
     with pytest.raises(UsageError) as raised:
-        telemetry_settings(settings, {})
+        telemetry_settings({}, **settings)
     assert message in str(raised.value)
     assert "secret" not in str(raised.value)
 
@@ -391,19 +391,19 @@ def test_a_missing_package_is_one_sentence_with_its_remedy(monkeypatch) -> None:
         ({"pushgateway": "http://h"}, "prometheus"),
     ):
         with pytest.raises(UsageError, match=rf"pip install 'compilediag\[{extra}\]'"):
-            telemetry_settings(settings, {})
+            telemetry_settings({}, **settings)
 
 
 def test_standard_variables_switch_off_and_limit(monkeypatch) -> None:
     """OTEL_SDK_DISABLED is obeyed, a protocol that is not spoken named, no credential shown."""
     monkeypatch.setattr("compilediag.runs.telemetry.settings.find_spec", lambda name: object())
-    assert telemetry_settings({"otlp": "env"}, {"OTEL_SDK_DISABLED": "true"}) is None
+    assert telemetry_settings({"OTEL_SDK_DISABLED": "true"}, otlp="env") is None
     with pytest.raises(UsageError, match="speaks http/protobuf only"):
-        telemetry_settings({"otlp": "env"}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
+        telemetry_settings({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, otlp="env")
     assert endpoint_of({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:pw@h:1/x?k=1"}) == "http://h:1/x"
     assert endpoint_of({}) == "http://localhost:4318"
-    assert telemetry_settings({"experiments": False}, {}) is None
-    found = telemetry_settings({"prometheus_listen": "[::1]:9464"}, {})
+    assert telemetry_settings({}, experiments=False) is None
+    found = telemetry_settings({}, prometheus_listen="[::1]:9464")
     assert found is not None
     assert found.prometheus_listen == ("::1", 9464)
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
 from urllib.parse import urlsplit
 
 from compilediag.errors import UsageError
@@ -47,24 +46,29 @@ class TelemetrySettings:
 
 
 def telemetry_settings(
-    settings: Mapping[str, Any], variables: Mapping[str, str]
+    variables: Mapping[str, str],
+    *,
+    otlp: str | None = None,
+    prometheus_textfile: str | None = None,
+    pushgateway: str | None = None,
+    prometheus_listen: str | None = None,
+    experiments: bool = False,
+    telemetry_every: float | None = None,
 ) -> TelemetrySettings | None:
-    """The telemetry among the settings of a run; None where there is none.
+    """The telemetry that the options of a run ask for; None where they ask for none.
 
-    Args:
-        settings: of the command line and pyproject.toml.
-        variables: the environment, with OpenTelemetry's own settings.
+    `variables` is the environment, with OpenTelemetry's own settings.
 
     Raises:
         UsageError: a value cannot be used, or the package that does the work is not installed.
     """
     telemetry = TelemetrySettings(
-        otlp=_otlp(settings.get("otlp"), variables),
-        prometheus_textfile=_textfile(settings.get("prometheus_textfile")),
-        pushgateway=_url("pushgateway", settings.get("pushgateway")),
-        prometheus_listen=_address(settings.get("prometheus_listen")),
-        experiments=bool(settings.get("experiments")),
-        every_s=_every(settings.get("telemetry_every")),
+        otlp=_otlp(otlp, variables),
+        prometheus_textfile=_textfile(prometheus_textfile),
+        pushgateway=_url("pushgateway", pushgateway),
+        prometheus_listen=_address(prometheus_listen),
+        experiments=experiments,
+        every_s=_every(telemetry_every),
     )
     if not telemetry.any:
         return None
