@@ -9,12 +9,7 @@ from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import Compiled, CompileStarted, DynamoReset, Location, clip
 
-_CACHES = (
-    "inductor_fx_local",
-    "inductor_fx_remote",
-    "aotautograd_local",
-    "aotautograd_remote",
-)
+_CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
 
 
 class CompileCollector:

@@ -40,9 +40,7 @@ class _Copy(logging.Handler):
     """Receives every record that reaches torch's loggers."""
 
     def __init__(
-        self,
-        seen: Callable[[logging.LogRecord], None],
-        fault: Callable[[str, BaseException], None],
+        self, seen: Callable[[logging.LogRecord], None], fault: Callable[[str, BaseException], None]
     ) -> None:
         super().__init__(logging.DEBUG)
         self._seen = seen

@@ -105,10 +105,7 @@ def _with_printed(diff: EntryDiff, printed: str | None) -> EntryDiff:
     if any(_same(expression, guard) for guard in diff.guards):
         return diff
     guard = FalseGuard(
-        source="",
-        leaf="PRINTED",
-        text=clip(expression, 2048),
-        user=_printed_line(printed, head),
+        source="", leaf="PRINTED", text=clip(expression, 2048), user=_printed_line(printed, head)
     )
     return EntryDiff(diff.compile_id, (guard, *diff.guards), diff.checked, diff.unevaluated)
 

@@ -60,10 +60,7 @@ class RefusalFilter(logging.Filter):
     """Reads one logger's low-level records and lets through only what a plain run would log."""
 
     def __init__(
-        self,
-        level: int,
-        tell: Callable[[str], None],
-        fault: Callable[[str, BaseException], None],
+        self, level: int, tell: Callable[[str], None], fault: Callable[[str, BaseException], None]
     ) -> None:
         """`level`: from which a plain run logs; `tell` receives every message."""
         super().__init__()

@@ -43,10 +43,7 @@ class StepSampling:
     nothing but the ends of steps, `resume` makes them tell everything again."""
 
     def __init__(
-        self,
-        clock: StepClock,
-        pause: Callable[[bool], bool],
-        resume: Callable[[], None],
+        self, clock: StepClock, pause: Callable[[bool], bool], resume: Callable[[], None]
     ) -> None:
         self.key = 0
         """What ends the noted steps; 0 while steps are watched."""

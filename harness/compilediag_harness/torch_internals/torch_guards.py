@@ -11,9 +11,7 @@ from compilediag_harness.torch_internals.torch_compiles import current_compile_i
 from compilediag_harness.torch_internals.torch_names import Remover, loaded, lookup, replace_with
 
 
-def on_recompile_question(
-    callback: Callable[[list[Any], Any, list[str]], None],
-) -> Remover | None:
+def on_recompile_question(callback: Callable[[list[Any], Any, list[str]], None]) -> Remover | None:
     """Calls `callback(cache_entries, frame, reasons)` each time torch asks why no cache entry of a
     frame fits. `frame` has `f_locals` and `f_code`. Calls made with `skip_logging` are repeats of
     the same event (2.9 to 2.11) or questions of a stance, and are left out."""

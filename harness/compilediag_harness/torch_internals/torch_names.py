@@ -90,12 +90,7 @@ HOOKS = (
         "_engine_run_backward",
         "the backward phase of steps",
     ),
-    Hook(
-        "saves",
-        "torch.serialization",
-        "_save",
-        "the time of torch.save as a checkpoint",
-    ),
+    Hook("saves", "torch.serialization", "_save", "the time of torch.save as a checkpoint"),
     Hook(
         "log_state",
         "torch._logging._internal",
@@ -108,12 +103,7 @@ HOOKS = (
         "_init_logs",
         "the text log after a call of torch._logging.set_logs",
     ),
-    Hook(
-        "reset",
-        "torch._dynamo",
-        "reset",
-        "torch._dynamo.reset(): compile ids may be mixed up",
-    ),
+    Hook("reset", "torch._dynamo", "reset", "torch._dynamo.reset(): compile ids may be mixed up"),
     Hook(
         "compile_requests",
         "torch._dynamo",
