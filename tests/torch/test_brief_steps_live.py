@@ -41,7 +41,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
     monkeypatch.setattr(step_hooks, "_monotonic", lambda: next(readings) * READING_S)
     monkeypatch.setattr(step_sampling, "FIRST_STEPS", FIRST)
     monkeypatch.setattr(step_sampling, "RETRY_STEPS", FIRST // 2)
-    monkeypatch.setattr(step_sampling, "NOTED_S", 0.05)
+    monkeypatch.setattr(step_sampling, "UNSAMPLED_S", 0.05)
     monkeypatch.setattr(torch_disabling, "_functions_disabled", False)  # by tests before this one
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
@@ -127,7 +127,7 @@ def test_a_loop(
     seen: list[list[bool]] = []
     for _ in range(STEPS):
         run(2)
-        seen.append(ours() if step_hooks._noting is not None else [])
+        seen.append(ours() if step_hooks._unsampled is not None else [])
     batches = finish(told)
     noted, watched = numbers(batches, noted=True), numbers(batches, noted=False)
     # A call ends a step with its begin, so that the last step ends with the session.
@@ -153,16 +153,16 @@ def test_a_recompile_in_a_noted_step(
     run = program()
     for _ in range(FIRST + 20):
         run(2)
-    assert step_hooks._noting is not None
+    assert step_hooks._unsampled is not None
     before = torch._dynamo.utils.counters["frames"]["ok"]
-    session = step_hooks._noting._session
+    session = step_hooks._unsampled._session
     run(3)
     asked = [event for event in told if isinstance(event, Recompiled)]
     assert [event.step for event in asked] == [FIRST + 20]
     assert asked[0].entries
     assert torch._dynamo.utils.counters["frames"]["ok"] == before + 1
     run(2)
-    assert step_hooks._noting is None
+    assert step_hooks._unsampled is None
     assert session.step >= FIRST + 20
 
 
@@ -172,14 +172,14 @@ def test_a_second_session_watches(told: list[Event]) -> None:
     run = training()
     for _ in range(FIRST + 20):
         run(2)
-    assert step_hooks._noting is not None
+    assert step_hooks._unsampled is not None
     events: list[Event] = []
     second = Session(events.append, origin=0.0)
     attach.install(second)
     try:
         for _ in range(STEPS):
             run(2)
-        assert step_hooks._noting is None
+        assert step_hooks._unsampled is None
     finally:
         own = finish(events)
         attach.uninstall(second)
@@ -204,7 +204,7 @@ def test_functions_that_are_not_compiled_on_purpose(told: list[Event]) -> None:
     for _ in range(FIRST + 50):
         run(2)
         metric(torch.ones(1))
-    assert step_hooks._noting is None
+    assert step_hooks._unsampled is None
 
 
 def test_a_function_that_is_disabled_late(told: list[Event]) -> None:
@@ -212,13 +212,13 @@ def test_a_function_that_is_disabled_late(told: list[Event]) -> None:
     run = training()
     for _ in range(FIRST + 20):
         run(2)
-    assert step_hooks._noting is not None
+    assert step_hooks._unsampled is not None
     metric = torch.compiler.disable(lambda x: x + 1)
-    assert step_hooks._noting is None
+    assert step_hooks._unsampled is None
     for _ in range(FIRST + 50):
         run(2)
         metric(torch.ones(1))
-    assert step_hooks._noting is None
+    assert step_hooks._unsampled is None
     finish(told)
     counts = [sum(one.counts) for one in told if isinstance(one, DisabledCallsEnded)]
     assert sum(counts) == FIRST + 50

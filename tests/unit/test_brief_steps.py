@@ -16,8 +16,8 @@ from compilediag_harness.steps.step_sampling import (
     BRIEF_S,
     EVERY_STEP_VARIABLE,
     FIRST_STEPS,
-    NOTED_S,
-    WATCHED_STEPS,
+    SAMPLED_STEPS,
+    UNSAMPLED_S,
 )
 from compilediag_harness.wire import Event, FaultOccurred, StepsEnded
 
@@ -67,7 +67,7 @@ class Program:
 
     def step(self, key: int, wall: float = WALL, wait: float = 0.0) -> None:
         """One step, ended by the optimizer `key` as `step_hooks.py` does it."""
-        began, source, brief = self.now, self.source, self.source.brief
+        began, source, brief = self.now, self.source, self.source.sampling
         if wait:
             brief.fold()
             source.clock.enter(DATA_WAIT, began)
@@ -79,7 +79,7 @@ class Program:
         self.now += wall
         if not brief.key:
             source.optimizer_began(key, self.now)
-        if not brief.took(key, self.now):
+        if not brief.record(key, self.now):
             brief.stop()
             source.optimizer_began(key, self.now)
             source.optimizer_ended(key, self.now)
@@ -87,7 +87,7 @@ class Program:
 
     def told(self) -> list[Step]:
         """The steps that were told, after the end of the program."""
-        self.source.brief.stop()
+        self.source.sampling.stop()
         self.source.finish(self.now)
         return list(fold([self.events]).steps)
 
@@ -104,14 +104,14 @@ def test_noted_and_watched_steps_in_turn() -> None:
     """After the first steps most are noted, and some are watched again and again: forward is known
     of these only, and its share of them is right."""
     program = Program()
-    stretch = round(NOTED_S / WALL)
-    count = FIRST_STEPS + 4 * (stretch + WATCHED_STEPS)
+    stretch = round(UNSAMPLED_S / WALL)
+    count = FIRST_STEPS + 4 * (stretch + SAMPLED_STEPS)
     program.steps(count)
     steps = program.told()
     check(program, steps, count)
     watched = [step for step in steps if not step.noted]
     assert [step.number for step in watched] == [n for n in program.watched if n < count]
-    assert FIRST_STEPS <= len(watched) <= FIRST_STEPS + 5 * WATCHED_STEPS
+    assert FIRST_STEPS <= len(watched) <= FIRST_STEPS + 5 * SAMPLED_STEPS
     assert max(step.number for step in watched) > FIRST_STEPS + 3 * stretch
     assert all(step.forward_s == pytest.approx(WALL / 2) for step in watched)
     assert all(step.forward_s is None for step in steps if step.noted)
@@ -176,7 +176,7 @@ def test_steps_that_become_long_are_watched_again() -> None:
     assert not program.paused
     steps = program.told()
     check(program, steps, FIRST_STEPS + 220)
-    assert sum(step.noted for step in steps) < 20 + NOTED_S / BRIEF_S + 1
+    assert sum(step.noted for step in steps) < 20 + UNSAMPLED_S / BRIEF_S + 1
 
 
 def test_waits_for_data_are_told_of_every_step() -> None:
@@ -232,8 +232,8 @@ def test_a_fault_of_ours_does_not_reach_the_program(monkeypatch: pytest.MonkeyPa
         raise RuntimeError("ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr(program.source.clock, "note", fail)
-        program.source.brief.fold()
+        patch.setattr(program.source.clock, "add_unsampled", fail)
+        program.source.sampling.fold()
     assert not program.paused
     assert [event.where for event in program.events if isinstance(event, FaultOccurred)] == [
         "brief steps"
@@ -248,8 +248,8 @@ def test_marks_from_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     program.steps(FIRST_STEPS + 20)
     with monkeypatch.context() as patch:
         patch.setattr(step_sampling.threading, "get_ident", lambda: -1)
-        assert not program.source.brief.took(1, program.now)
-    assert program.source.brief.took(1, program.now + WALL)
+        assert not program.source.sampling.record(1, program.now)
+    assert program.source.sampling.record(1, program.now + WALL)
 
 
 def test_a_fork_leaves_the_noted_steps_to_its_parent() -> None:

@@ -12,7 +12,7 @@ import types
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.baselines import Baselines
-from compilediag_harness.collectors.false_guards import Question, false_guards
+from compilediag_harness.collectors.false_guards import GuardValues, false_guards
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import FalseGuard, HazardsChecked
@@ -21,7 +21,7 @@ BUDGET_S = 0.05
 
 
 class HazardCollector:
-    """Asks the newest cache entry of every freshly compiled frame whether it still holds."""
+    """Checks whether the newest cache entry of every freshly compiled frame still holds."""
 
     def __init__(self, session: Session, baselines: Baselines, tensor_type: type) -> None:
         self._session = session
@@ -47,39 +47,35 @@ class HazardCollector:
         baseline = self._baselines.newest(code)
         if baseline is None or source_locations.is_library(code.co_filename):
             return False
-        where = source_locations.of_code(code)
+        where, over = source_locations.location_of(code), f"over {BUDGET_S * 1e3:.0f} ms"
         if started >= deadline:
-            session.emit(
-                HazardsChecked(
-                    session.now(), step, where, (), 0, 0, 0.0, f"over {BUDGET_S * 1e3:.0f} ms"
-                )
-            )
+            session.emit(HazardsChecked(session.now(), step, where, (), 0, 0, 0.0, over))
             return False
         entries = torch_guards.cache_entries(code)
         if not entries:
             return False
         f_locals = {name: v for name, ref in baseline.roots.items() if (v := ref()) is not None}
-        question = Question(code, f_locals, self._baselines, self._tensor_type, deadline, False)
-        answer = false_guards(entries[0], question)
-        if answer.diff.checked == 0:
-            return False  # a dead entry, as at the end of the process: it tells nothing either way
-        armed = tuple(guard for guard in answer.diff.guards if _foretells(guard))
+        given = GuardValues(code, f_locals, self._baselines, self._tensor_type, deadline, False)
+        check = false_guards(entries[0], given)
+        if check.diff.checked == 0:
+            return False  # a dead entry, as at the end of the process: nothing can be concluded
+        armed = tuple(guard for guard in check.diff.guards if _will_fail(guard))
         session.emit(
             HazardsChecked(
                 session.now(),
                 step,
                 where,
                 armed,
-                answer.diff.checked,
-                answer.diff.unevaluated,
+                check.diff.checked,
+                check.diff.unevaluated,
                 time.monotonic() - started,
-                None if answer.finished else f"over {BUDGET_S * 1e3:.0f} ms",
+                None if check.finished else over,
             )
         )
         return bool(armed)
 
 
-def _foretells(guard: FalseGuard) -> bool:
+def _will_fail(guard: FalseGuard) -> bool:
     """Whether a guard that is false between calls will be false in the next one: global modes and
     shapes of arguments are set again by then."""
     return bool(guard.source) and guard.source not in ("L", "G") and guard.leaf != "SHAPE"

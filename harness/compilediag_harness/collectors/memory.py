@@ -1,4 +1,4 @@
-"""What the allocator of each CUDA device holds: read at growing distances and at the end.
+"""What the allocator of each CUDA device holds: read at growing intervals and at the end.
 
 CUDA is never initialised for it, no device is waited for, and only counters that the allocator
 keeps anyway are read.
@@ -18,11 +18,8 @@ SIZES = ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_by
 POOLS = ("all", "small_pool", "large_pool")
 
 COUNTS = (
-    "num_alloc_retries",
-    "num_ooms",
-    "num_device_alloc",
-    "num_device_free",
-    "num_sync_all_streams",
+    *("num_alloc_retries", "num_ooms"),
+    *("num_device_alloc", "num_device_free", "num_sync_all_streams"),
 )
 """Counters that only rise."""
 
@@ -47,7 +44,7 @@ class DeviceMemory:
             self.read()
 
     def read(self) -> None:
-        """Tells what every device in use holds now."""
+        """Reports what every device in use holds now."""
         session = self.session
         for device, stats in self._stats().items():
             session.emit(
