@@ -32,21 +32,17 @@ class Baseline:
 class Baselines:
     """All baselines of this process, by code object and compile id."""
 
-    def __init__(self) -> None:
+    def __init__(self, tensor_type: type) -> None:
+        self.tensor_type = tensor_type
         self._by_code = weakref.WeakKeyDictionary[types.CodeType, dict[str, Baseline]]()
         self._fresh: list[weakref.ref[types.CodeType]] = []
         """Code objects compiled since `take_fresh`."""
 
     def remember(
-        self,
-        code: types.CodeType,
-        compile_id: str,
-        scope: dict[str, Any],
-        guards: Iterable[Any],
-        tensor_type: type,
+        self, code: types.CodeType, compile_id: str, scope: dict[str, Any], guards: Iterable[Any]
     ) -> None:
         """Records one compile."""
-        values = {name: v for name, v in scope.items() if not isinstance(v, tensor_type)}
+        values = {name: v for name, v in scope.items() if not isinstance(v, self.tensor_type)}
         roots: dict[str, weakref.ref[Any]] = {}
         for name, value in values.items():
             with contextlib.suppress(TypeError):  # integers, tuples... have no weak references

@@ -33,40 +33,30 @@ class GuardValues:
     code: types.CodeType
     f_locals: dict[str, Any]
     baselines: Baselines
-    tensor_type: type
-    deadline: float | None = None
+    deadline: float
     """`time.monotonic()` after which the walk stops."""
-    arguments_known: bool = True
-    """False when only some locals are at hand (between calls): a guard on another is skipped."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntryCheck:
-    """What was false; `finished` is False when the deadline came first."""
-
-    diff: EntryDiff
-    finished: bool
-
-
-def false_guards(entry: Any, given: GuardValues) -> EntryCheck:
-    """Every false leaf guard and shape condition of `entry`, in guard order."""
+def false_guards(entry: Any, given: GuardValues) -> tuple[EntryDiff, bool]:
+    """Every false leaf guard and shape condition of `entry`, in guard order. And whether all were
+    evaluated: False where the deadline came first."""
     scope = torch_guards.scope_of(entry, given.f_locals)
     compile_id = str(entry.compile_id)
+    # Sources that were evaluated already: many leaves share one.
     values: dict[str, Any] = {"L": given.f_locals, "G": scope["G"]}
     false: list[FalseGuard] = []
     checked = unevaluated = 0
     for leaf in torch_guards.leaves_of(entry):
         checked += 1
-        late = given.deadline is not None and not checked % 64
-        if late and time.monotonic() > cast(float, given.deadline):
-            return EntryCheck(EntryDiff(compile_id, tuple(false), checked, unevaluated), False)
-        verdict = _holds(leaf, entry, scope, values)
-        if verdict is None:
+        if not checked % 64 and time.monotonic() > given.deadline:
+            return EntryDiff(compile_id, tuple(false), checked, unevaluated), False
+        holds = _holds(leaf, entry, scope, values)
+        if holds is None:
             unevaluated += 1
-        elif not verdict:
+        elif not holds:
             value = values.get(leaf.source, _MISSING)
             false.append(_describe(leaf, value, scope, compile_id, given))
-    return EntryCheck(EntryDiff(compile_id, tuple(false), checked, unevaluated), True)
+    return EntryDiff(compile_id, tuple(false), checked, unevaluated), True
 
 
 def _holds(
@@ -106,7 +96,7 @@ def _describe(
     parts = leaf.parts or [""]  # read once: torch makes them anew each time
     text, expected, actual = expression_of(parts[0]), None, None
     if leaf.kind == "TENSOR_MATCH":
-        mismatch = tensor_checks.mismatch_of(text, value, given.tensor_type)
+        mismatch = tensor_checks.mismatch_of(text, value, given.baselines.tensor_type)
         if mismatch is not None:
             text, expected, actual = mismatch
     elif leaf.kind == "GLOBAL_STATE" and hasattr(leaf.check, "check_verbose"):
@@ -114,7 +104,7 @@ def _describe(
     elif len(parts) > 1:  # dimension markings (mark_dynamic): one text each, find the false one
         text = next((p for p in map(expression_of, parts) if _part_false(p, scope)), text)
     if expected is None:
-        expected, actual = _compared(leaf.kind, text, value, given.tensor_type)
+        expected, actual = _compared(leaf.kind, text, value, given.baselines.tensor_type)
     return FalseGuard(
         source=clip(leaf.source, 2048),
         leaf=leaf.kind,
@@ -204,8 +194,8 @@ def _user_line(
 
 
 def _hint(kind: str, text: str) -> str | None:
-    """The closure variable torch names; for a shape condition its whole explanation, which says
-    whether the code or duck sizing asked for it."""
+    """The closure variable torch names; for a shape condition its whole explanation, which names
+    the code or duck sizing as its cause."""
     if kind == "SHAPE":
         _, *comment = _COMMENT_START.split(text, maxsplit=1)
         return clip(comment[0].strip(), 1000) if comment else None

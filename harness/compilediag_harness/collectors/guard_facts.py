@@ -1,4 +1,4 @@
-"""What only the live process knows about a false guard: whose value it is, and what it is now."""
+"""What is known of a false guard only in the live process: whose value it is, and its value now."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def facts_of(
     code: types.CodeType,
     instance_changed: bool | None,
 ) -> GuardFacts:
-    """Everything the process knows about the guarded value at `source`."""
+    """All facts of the guarded value at `source`."""
     holder = holder_of(source, scope)
     return GuardFacts(
         root=_root_kind(source, code),

@@ -2,7 +2,7 @@
 
 Looked for after a step in which something compiled, at most 50 ms long. Complete for state that
 the compiled code changes itself; blind to a flag that other code flips between steps, and to
-guards on arguments, whose next values nobody knows.
+guards on arguments, whose next values are not known.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ BUDGET_S = 0.05
 class HazardCollector:
     """Checks whether the newest cache entry of every freshly compiled frame still holds."""
 
-    def __init__(self, session: Session, baselines: Baselines, tensor_type: type) -> None:
+    def __init__(self, session: Session, baselines: Baselines) -> None:
         self._session = session
         self._baselines = baselines
-        self._tensor_type = tensor_type
         self._again: list[types.CodeType] = []
 
     def step_ended(self, step: int, compiled: bool) -> None:
@@ -36,8 +35,7 @@ class HazardCollector:
         self._again = []
         started = time.monotonic()
         for code in dict.fromkeys(codes):
-            armed = self._check(code, step, started + BUDGET_S)
-            if armed:
+            if self._check(code, step, started + BUDGET_S):
                 self._again.append(code)
         if codes:
             self._session.charge(time.monotonic() - started)
@@ -55,21 +53,17 @@ class HazardCollector:
         if not entries:
             return False
         f_locals = {name: v for name, ref in baseline.roots.items() if (v := ref()) is not None}
-        given = GuardValues(code, f_locals, self._baselines, self._tensor_type, deadline, False)
-        check = false_guards(entries[0], given)
-        if check.diff.checked == 0:
+        # A guard on a local that is not at hand cannot be evaluated: `unevaluated` counts it.
+        given = GuardValues(code, f_locals, self._baselines, deadline)
+        diff, finished = false_guards(entries[0], given)
+        if diff.checked == 0:
             return False  # a dead entry, as at the end of the process: nothing can be concluded
-        armed = tuple(guard for guard in check.diff.guards if _will_fail(guard))
+        armed = tuple(guard for guard in diff.guards if _will_fail(guard))
         session.emit(
             HazardsChecked(
-                session.now(),
-                step,
-                where,
-                armed,
-                check.diff.checked,
-                check.diff.unevaluated,
-                time.monotonic() - started,
-                None if check.finished else over,
+                *(session.now(), step, where, armed, diff.checked, diff.unevaluated),
+                seconds=time.monotonic() - started,
+                skipped=None if finished else over,
             )
         )
         return bool(armed)

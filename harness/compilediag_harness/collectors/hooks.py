@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from compilediag_harness.source import source_locations
-from compilediag_harness.steps.disabled_calls import code_of, defined_at
+from compilediag_harness.steps.disabled_calls import code_of
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import HooksFound, Location
 
@@ -59,4 +59,6 @@ def _of(kind: str, path: str, registry: Mapping[Any, Any]) -> Iterator[_Found]:
     for hook in list(registry.values()):
         code = code_of(hook)
         if code is not None and not source_locations.is_library(code.co_filename):
-            yield _Found(kind, path, defined_at(code), torch_api.is_disabled(hook))
+            yield _Found(
+                kind, path, source_locations.definition_of(code), torch_api.is_disabled(hook)
+            )

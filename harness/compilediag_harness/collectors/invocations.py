@@ -14,7 +14,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.base.session_sinks import BATCH_S, SessionSink, SessionSinks
 from compilediag_harness.collectors.shapes import ShapeReader, Shapes, elements, samples, to_text
 from compilediag_harness.shapes import shape_log
-from compilediag_harness.source.source_locations import location_of
+from compilediag_harness.source.source_locations import definition_of
 from compilediag_harness.torch_internals import torch_calls, torch_names, torch_open_calls
 from compilediag_harness.wire import CompiledCallsMade, Location
 
@@ -134,7 +134,7 @@ class Invocations(SessionSink):
             reference = None
         if isinstance(owner, self._module_type):  # its code is that of its `forward`
             function = getattr(type(owner), "forward", function)  # pyright: ignore[reportUnknownArgumentType]
-        self._locations.append(_defined_at(function))
+        self._locations.append(definition_of(function))
         self._tensors.append(self._tensor_names(function, owner is not None, call))
         self._known[key] = (index, reference)
         return index
@@ -149,15 +149,6 @@ class Invocations(SessionSink):
             return ()
         arguments = {**dict(zip(parameters, call.args, strict=False)), **call.kwargs}
         return tuple(path for path, _ in self._reader.read((), arguments))
-
-
-def _defined_at(function: Any) -> Location:
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return Location("", 0, type(function).__name__)
-    location = location_of(code)
-    name = getattr(code, "co_qualname", None) or getattr(function, "__qualname__", code.co_name)
-    return Location(location.file, location.line, str(name))
 
 
 sinks = SessionSinks(Invocations)

@@ -26,10 +26,9 @@ _BUDGET_S = 2.0
 class RecompileCollector:
     """Analyses all cache entries each time torch determines why none of them fits."""
 
-    def __init__(self, session: Session, baselines: Baselines, tensor_type: type) -> None:
+    def __init__(self, session: Session, baselines: Baselines) -> None:
         self._session = session
         self._baselines = baselines
-        self._tensor_type = tensor_type
         self.calls = 0
         self.analysis_s: dict[str, float] = {}
         """Our own seconds inside a compile in progress, by compile id; taken out of its cost."""
@@ -66,28 +65,22 @@ class RecompileCollector:
     def _analyse(
         self, entries: list[Any], frame: Any, reasons: list[str], started: float
     ) -> tuple[tuple[EntryDiff, ...], str | None]:
-        printed = _by_compile_id(reasons)
-        given = GuardValues(
-            frame.f_code, frame.f_locals, self._baselines, self._tensor_type, started + _BUDGET_S
-        )
+        # torch prints "0/1: reason", with the compile id of the entry that the reason is about.
+        prefixes = [(_PREFIX.match(reason), reason) for reason in reasons]
+        printed = {found[1]: reason[found.end() :] for found, reason in prefixes if found}
+        given = GuardValues(frame.f_code, frame.f_locals, self._baselines, started + _BUDGET_S)
         diffs: list[EntryDiff] = []
         problem = None
         for entry in entries[:_MAX_ENTRIES]:
             compile_id = str(entry.compile_id)
-            check = false_guards(entry, given)
-            diffs.append(_with_printed(check.diff, printed.get(compile_id)))
-            if not check.finished:
+            diff, finished = false_guards(entry, given)
+            diffs.append(_with_printed(diff, printed.get(compile_id)))
+            if not finished:
                 problem = f"stopped after {_BUDGET_S:g} s at entry {compile_id}"
                 break
         if len(entries) > _MAX_ENTRIES:
             problem = f"only the first {_MAX_ENTRIES} of {len(entries)} entries were analysed"
         return tuple(diffs), problem
-
-
-def _by_compile_id(reasons: list[str]) -> dict[str, str]:
-    """torch's printed reasons by the compile id of the entry they are about."""
-    prefixes = [(_PREFIX.match(reason), reason) for reason in reasons]
-    return {found[1]: reason[found.end() :] for found, reason in prefixes if found is not None}
 
 
 def _with_printed(diff: EntryDiff, printed: str | None) -> EntryDiff:

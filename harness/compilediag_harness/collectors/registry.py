@@ -32,8 +32,7 @@ class CollectorSet:
         self.memory: DeviceMemory | None = None
         self.cudagraphs: CudagraphCollector | None = None
         self._session = session
-        self._tensor: Any = None
-        self._baselines = Baselines()
+        self._baselines: Baselines | None = None
         self._logs: LogCollector | None = None
         self._hazards: HazardCollector | None = None
         self._unguarded: UnguardedCollector | None = None
@@ -46,11 +45,11 @@ class CollectorSet:
     def torch_imported(self, torch: Any) -> None:
         """Creates those that look at the program's tensors, modules and logs."""
         session = self._session
-        self._tensor = torch.Tensor
-        self.recompiles = RecompileCollector(session, self._baselines, self._tensor)
+        self._baselines = baselines = Baselines(torch.Tensor)
+        self.recompiles = RecompileCollector(session, baselines)
         self.compiles = CompileCollector(session, self.recompiles)
-        self._hazards = HazardCollector(session, self._baselines, self._tensor)
-        self._unguarded = UnguardedCollector(session, self._baselines, torch.nn.Module)
+        self._hazards = HazardCollector(session, baselines)
+        self._unguarded = UnguardedCollector(session, torch.nn.Module)
         self._syncs = SyncCollector(session, torch)
         self._logs = LogCollector(session, session.text_log)
         self._logs.arm()
@@ -86,7 +85,8 @@ class CollectorSet:
         """Guarded code exists: what it was compiled with is kept."""
         started = time.monotonic()
         try:
-            self._baselines.remember(code, compile_id, scope, guards, self._tensor)
+            if self._baselines is not None:
+                self._baselines.remember(code, compile_id, scope, guards)
             if self._unguarded is not None:
                 self._unguarded.compiled(code, scope)
         except Exception as error:

@@ -156,32 +156,34 @@ def _kind_at(name: str, code: types.CodeType, at: int) -> tuple[str, bool]:
     if known is None:
         if len(_kinds) >= _MAX_KINDS:
             _kinds.clear()
-        slot = name in _SLOTS
-        kind = "" if slot else kind_of_call(name, code, at)
-        alone = not _is_looked_up(code, at) if slot else is_called_at_once(code, at)
-        known = _kinds[id(code), at] = (code, kind, alone)
+        known = _kinds[id(code), at] = (code, *_examine(name, code, at))
     return known[1], known[2]
 
 
-def kind_of_call(name: str, code: types.CodeType, at: int) -> str:
+def _examine(name: str, code: types.CodeType, at: int) -> tuple[str, bool]:
     """The kind of read when the instruction at `at` looks up the method `name` in order to call it;
-    "" when it only looks it up (`hasattr`), or moves a tensor to another place than the host."""
-    found = _instruction(code, at)
-    if found is None or not _looks_up_a_method(found[0]):
-        return ""
-    if name != "to":
-        return name
-    following = found[1]
-    return "to_cpu" if following is not None and following.argval == "cpu" else ""
+    "" when it only looks it up (`hasattr`), or moves a tensor elsewhere than to the host. And
+    whether nothing else is computed before the call, so that it can be timed from the look-up."""
+    rest = [item for item in dis.get_instructions(code) if item.offset >= at]
+    lookup = rest.pop(0) if rest and rest[0].offset == at else None
+    if name in _SLOTS:  # by name nothing is known of when it is called
+        return "", lookup is not None and lookup.opname not in ("LOAD_ATTR", "LOAD_METHOD")
+    kind = name if lookup is not None and _looks_up_a_method(lookup) else ""
+    if kind == "to":
+        kind = "to_cpu" if rest and rest[0].argval == "cpu" else ""
+    return kind, _calls_at_once(rest)
 
 
-def is_called_at_once(code: types.CodeType, at: int) -> bool:
-    """Whether nothing is computed between the look-up of a method at `at` and its call: its
-    arguments, if it has any, are constants and variables."""
+def _looks_up_a_method(instruction: dis.Instruction) -> bool:
+    # From Python 3.12 on a method is looked up by LOAD_ATTR with its lowest bit set.
+    is_method = sys.version_info >= (3, 12) and bool((instruction.arg or 0) & 1)
+    return instruction.opname == "LOAD_METHOD" or (instruction.opname == "LOAD_ATTR" and is_method)
+
+
+def _calls_at_once(rest: list[dis.Instruction]) -> bool:
+    """Whether what follows a look-up loads constants and variables, if anything, and calls."""
     loaded = 0
-    for instruction in dis.get_instructions(code):
-        if instruction.offset <= at:
-            continue
+    for instruction in rest:
         name = instruction.opname
         if name.startswith("CALL"):
             # From Python 3.13 on the names of arguments are loaded like one more of them.
@@ -191,29 +193,6 @@ def is_called_at_once(code: types.CodeType, at: int) -> bool:
             return False
         loaded += name.count("LOAD_")  # some load two
     return False
-
-
-def _is_looked_up(code: types.CodeType, at: int) -> bool:
-    """A slot's method is looked up by name: when it is called is not known."""
-    found = _instruction(code, at)
-    return found is None or found[0].opname in ("LOAD_ATTR", "LOAD_METHOD")
-
-
-def _instruction(
-    code: types.CodeType, at: int
-) -> tuple[dis.Instruction, dis.Instruction | None] | None:
-    """The instruction at a byte offset and the one after it."""
-    instructions = iter(dis.get_instructions(code))
-    for instruction in instructions:
-        if instruction.offset == at:
-            return instruction, next(instructions, None)
-    return None
-
-
-def _looks_up_a_method(instruction: dis.Instruction) -> bool:
-    # From Python 3.12 on a method is looked up by LOAD_ATTR with its lowest bit set.
-    is_method = sys.version_info >= (3, 12) and bool((instruction.arg or 0) & 1)
-    return instruction.opname == "LOAD_METHOD" or (instruction.opname == "LOAD_ATTR" and is_method)
 
 
 def put(tensor_type: Any, listener: Listener) -> None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import Location, UnguardedChanged
@@ -38,9 +37,8 @@ class _Snapshot:
 class UnguardedCollector:
     """Compares compiled modules with what they were when they were compiled."""
 
-    def __init__(self, session: Session, baselines: Baselines, module_type: type) -> None:
+    def __init__(self, session: Session, module_type: type) -> None:
         self._session = session
-        self._baselines = baselines
         self._module_type = module_type
         self._snapshots: weakref.WeakKeyDictionary[Any, _Snapshot] = weakref.WeakKeyDictionary()
         self._reported: set[tuple[str, str]] = set()

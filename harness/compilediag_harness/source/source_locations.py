@@ -49,6 +49,16 @@ def location_of(code: Any) -> Location:
     return Location(code.co_filename, code.co_firstlineno, code.co_name)
 
 
+def definition_of(function: Any) -> Location:
+    """Where a function, or a code object, is defined, under its qualified name."""
+    code = getattr(function, "__code__", function)
+    if not hasattr(code, "co_filename"):
+        return Location("", 0, type(function).__name__)
+    # Code objects have a qualified name from Python 3.11 on.
+    name = getattr(code, "co_qualname", None) or getattr(function, "__qualname__", code.co_name)
+    return Location(code.co_filename, code.co_firstlineno, str(name))
+
+
 def innermost_user_line(stack: Iterable[Any] | None) -> Location | None:
     """The innermost frame of a traceback that is neither torch nor standard library; the innermost
     of all when none is."""

@@ -11,7 +11,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.base.session_sinks import BATCH_S, SessionSink, SessionSinks
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_calls, torch_disabling
-from compilediag_harness.wire import DisabledCallsEnded, Location
+from compilediag_harness.wire import DisabledCallsEnded
 
 _MAX_SUMS = 1024
 """Functions and phases that are distinguished between two writings."""
@@ -81,7 +81,7 @@ class DisabledCalls(SessionSink):
         self.session.emit(
             DisabledCallsEnded(
                 t=now,
-                functions=tuple(defined_at(code) for code, _ in sums),
+                functions=tuple(source_locations.definition_of(code) for code, _ in sums),
                 phases=tuple(phase for _, phase in sums),
                 counts=tuple(int(count) for count in counts),
                 total_s=totals,
@@ -138,9 +138,3 @@ def _ended(function: Any, began: float, ended: float) -> None:
             sink.ended(function, began, ended)
         except Exception as error:
             sink.session.fault("call of a disabled function", error)
-
-
-def defined_at(code: Any) -> Location:
-    """Where a function is defined, under its qualified name where Python has it (3.11)."""
-    location = source_locations.location_of(code)
-    return Location(location.file, location.line, getattr(code, "co_qualname", code.co_name))

@@ -53,7 +53,7 @@ class Phases:
         self._ended: list[Ended] = []
         """Phases that are not flattened yet, in order of their ends."""
         self._intervals: list[_Interval] = []
-        """In order of their ends: what nests in a stretch comes before it and begins after it."""
+        """In order of their ends: what nests in an interval comes before it and begins after it."""
         self._settled = [0.0] * len(NAMES)
         self._floor = float("-inf")
         """Time before it is counted already, or belongs to no step."""
@@ -69,12 +69,6 @@ class Phases:
     def forget_open(self) -> None:
         """What is open belongs to another thread or process."""
         self._open.clear()
-
-    def leave_out(self, phases: tuple[int, ...]) -> None:
-        """These are measured no more: the end of what is open of them will not be reported."""
-        self._open = [item for item in self._open if item[0] not in phases]
-        for phase in phases:
-            self.seen[phase] = False
 
     def open(self, phase: int, at: float) -> None:
         """A phase begins."""

@@ -214,9 +214,8 @@ def _compile_flags() -> Facts:
     facts: Facts = {name: _plain(torch_api.config_flag(name)) for name in _DYNAMO_FLAGS}
     environ = os.environ
     facts["dynamo_loaded"] = torch_names.loaded(torch_names.DYNAMO) is not None
-    facts["disabled_by_environment"] = environ.get("TORCHDYNAMO_DISABLE", "0") == "1" or (
-        environ.get("TORCH_COMPILE_DISABLE", "0") == "1"
-    )
+    switches = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
+    facts["disabled_by_environment"] = any(environ.get(name) == "1" for name in switches)
     facts["job_id"] = _text(environ.get("TORCH_COMPILE_JOB_ID"))
     facts["local_profile"] = _text(environ.get("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO"))
     facts["stance"] = _text(torch_api.stance())
@@ -229,9 +228,8 @@ def _plain(value: Any) -> Any:
 
 def _variables() -> dict[str, str]:
     """The recorded environment variables. They may hold secrets: the other half redacts."""
-    chosen = sorted(
-        name for name in os.environ if name in VARIABLES or name.startswith(VARIABLE_PREFIXES)
-    )
+    prefixes = VARIABLE_PREFIXES
+    chosen = sorted(name for name in os.environ if name in VARIABLES or name.startswith(prefixes))
     return {
         clip(name, NAME_LIMIT): clip(os.environ[name], VALUE_LIMIT)
         for name in chosen[:VARIABLE_LIMIT]

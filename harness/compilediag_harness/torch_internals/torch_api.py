@@ -155,18 +155,16 @@ def cuda_in_use(torch_module: Any) -> bool:
 def global_forward_hooks() -> tuple[int, int]:
     """How many global module forward hooks and pre-hooks are registered."""
     module = loaded("torch.nn.modules.module")
-    return (
-        len(getattr(module, "_global_forward_hooks", ())),
-        len(getattr(module, "_global_forward_pre_hooks", ())),
-    )
+    names = ("_global_forward_hooks", "_global_forward_pre_hooks")
+    forward, before = (len(getattr(module, name, ())) for name in names)
+    return forward, before
 
 
 def module_hooks(module: Any) -> tuple[int, int]:
     """How many forward hooks and pre-hooks one module has."""
-    return (
-        len(getattr(module, "_forward_hooks", ())),
-        len(getattr(module, "_forward_pre_hooks", ())),
-    )
+    names = ("_forward_hooks", "_forward_pre_hooks")
+    forward, before = (len(getattr(module, name, ())) for name in names)
+    return forward, before
 
 
 _HOOK_REGISTRIES = (

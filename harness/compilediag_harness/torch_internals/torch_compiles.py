@@ -43,7 +43,7 @@ def on_metrics_row(listener: Callable[[Any], None]) -> bool:
     if not isinstance(rows, collections.deque):
         return False
     if not isinstance(rows, _Rows):
-        rows = utils._compilation_metrics = _Rows(rows, rows.maxlen)
+        rows = utils._compilation_metrics = _Rows(list[Any](rows), rows.maxlen)  # pyright: ignore[reportUnknownArgumentType]
         rows.listeners = []
     if listener not in rows.listeners:
         rows.listeners.append(listener)
