@@ -39,6 +39,7 @@ class CompileCollector:
 
     def reset(self) -> None:
         """`torch._dynamo.reset()`: ids start again."""
+        # Invariant: a compile id is unique within an epoch only.
         session = self._session
         session.epoch += 1
         self._recompiles.analysis_s.clear()
@@ -47,6 +48,7 @@ class CompileCollector:
     def _compiled(self, metrics: Any) -> Compiled:
         session = self._session
         compile_id = str(_field(metrics, "compile_id") or "")
+        # Our own analysis of a recompile lies within torch's times.
         seconds = _seconds(metrics) - self._recompiles.analysis_s.pop(compile_id, 0.0)
         return Compiled(
             t=session.now(),

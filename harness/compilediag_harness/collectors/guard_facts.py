@@ -188,6 +188,7 @@ def _closure_of(
     name = root_name(source)
     if name is None or name not in code.co_freevars:
         return None
+    # Nothing leads from a code object to its functions but the garbage collector.
     for function in gc.get_referrers(code):
         if isinstance(function, types.FunctionType) and function.__code__ is code:
             return function, code.co_freevars.index(name)

@@ -49,6 +49,7 @@ class HazardCollector:
         if started >= deadline:
             session.emit(HazardsChecked(session.now(), step, where, (), 0, 0, 0.0, over))
             return False
+        # Only the first: an entry that was compiled earlier may well be false now.
         entries = torch_guards.cache_entries(code)
         if not entries:
             return False

@@ -7,6 +7,7 @@ What the user did not enable goes to torch_logs.txt and never to the terminal.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -102,13 +103,11 @@ class LogCollector:
         self._handler = _Copy(self._received, session.fault)
         self._file = _TextFile(text_file) if text_file else None
         self._watched: list[logging.Logger] = []
-        self._filters: list[tuple[logging.Handler, _DropOurs]] = []
-        self._skipped: tuple[logging.Logger, SkippedFrameFilter, int] | None = None
-        self._silent: tuple[logging.Logger, int, bool] | None = None
-        self._held: list[logging.Logger] = []
+        self._filtered: list[logging.Handler] = []
         self._artifacts = ArtifactLoggers()
         self._lost: set[str] = set()
-        self._enabled: set[str] = set()
+        self._skipped_frames = False
+        self._undo = contextlib.ExitStack()
         self.break_records = 0
 
     def arm(self) -> None:
@@ -122,7 +121,7 @@ class LogCollector:
         ours = frozenset(name for name in ARTIFACTS if not state.is_artifact_enabled(name))
         for name in ours:
             state.enable_artifact(name)
-            self._enabled.add(name)
+            self._undo.callback(self._disable, name)
         for qualified in registry.get_log_qnames():
             self._watch(logging.getLogger(qualified), ours)
         for qualified in registry.get_artifact_log_qnames():
@@ -131,41 +130,29 @@ class LogCollector:
             self._collect_guard_lines()
         self._watch_skipped_frames()
 
+    def _disable(self, artifact: str) -> None:
+        torch_logs.disable_artifact(artifact)
+        for logger in self._artifacts.of(artifact):
+            logger.setLevel(logging.NOTSET)
+            torch_logs.configure_artifact(logger)
+
     def _collect_guard_lines(self) -> None:
         """2.7 and 2.8 remember the user's line of a guard only while the `guards` artifact is
         logged; unless the user logs it, it is logged to nowhere."""
         logger = logging.getLogger(torch_names.GUARDS_LOG)
         if logger.isEnabledFor(logging.DEBUG):
             return
-        self._silent = (logger, logger.level, logger.propagate)
+        self._undo.callback(setattr, logger, "propagate", logger.propagate)
+        self._undo.callback(logger.setLevel, logger.level)
+        self._undo.callback(logger.removeHandler, _NOWHERE)
         logger.addHandler(_NOWHERE)
         logger.propagate = False
         logger.setLevel(logging.DEBUG)
 
     def disarm(self) -> None:
         """Takes our handlers, filters and artifacts away."""
-        for logger in self._watched:
-            logger.removeHandler(self._handler)
-        for name in self._enabled:
-            torch_logs.disable_artifact(name)
-            for logger in self._artifacts.of(name):
-                logger.setLevel(logging.NOTSET)
-                torch_logs.configure_artifact(logger)
-        for handler, own in self._filters:
-            handler.removeFilter(own)
-        if self._skipped is not None:
-            logger, own, level = self._skipped
-            logger.removeFilter(own)
-            logger.setLevel(level)
-        for artifact in self._held:
-            artifact.setLevel(logging.NOTSET)
-        if self._silent is not None:
-            logger, level, propagate = self._silent
-            logger.removeHandler(_NOWHERE)
-            logger.setLevel(level)
-            logger.propagate = propagate
-        self._watched, self._filters, self._skipped, self._silent = [], [], None, None
-        self._held = []
+        self._undo.close()
+        self._watched, self._filtered, self._skipped_frames = [], [], False
         if self._file is not None:
             self._file.close()
 
@@ -187,31 +174,35 @@ class LogCollector:
                 self._lose(artifact, silenced(silent))
 
     def _watch(self, logger: logging.Logger, ours: frozenset[str]) -> None:
-        own = _DropOurs(ours)
         for handler in logger.handlers:
-            known = {id(watched) for watched, _ in self._filters}
-            if handler is not self._handler and id(handler) not in known:
+            if handler is not self._handler and handler not in self._filtered:
+                own = _DropOurs(ours)
                 handler.addFilter(own)
-                self._filters.append((handler, own))
+                self._filtered.append(handler)
+                self._undo.callback(handler.removeFilter, own)
         if self._handler not in logger.handlers:
             logger.addHandler(self._handler)
+            self._undo.callback(logger.removeHandler, self._handler)
         if logger not in self._watched:
             self._watched.append(logger)
 
     def _watch_skipped_frames(self) -> None:
         """Frames that Dynamo skips are logged at INFO and DEBUG by one module's logger; a filter on
         that logger reads the records and keeps them from going further."""
-        if self._skipped is not None:
+        if self._skipped_frames:
             return
+        self._skipped_frames = True
         logger = logging.getLogger(torch_names.CONVERT_FRAME)
         level = logger.getEffectiveLevel()
         own = SkippedFrameFilter(level, self._frame_skipped, self._session.fault)
-        self._skipped = (logger, own, logger.level)
+        self._undo.callback(logger.setLevel, logger.level)
+        self._undo.callback(logger.removeFilter, own)
         logger.addFilter(own)
         # Artifacts below it would inherit DEBUG: torch would format the bytecode of every frame.
-        self._held = [item for item in self._artifacts.below(logger) if not item.level]
-        for artifact in self._held:
-            artifact.setLevel(level)
+        for artifact in self._artifacts.below(logger):
+            if not artifact.level:
+                self._undo.callback(artifact.setLevel, logging.NOTSET)
+                artifact.setLevel(level)
         logger.setLevel(logging.DEBUG)
 
     def _lose(self, source: str, reason: str) -> None:

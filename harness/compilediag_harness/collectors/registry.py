@@ -56,6 +56,7 @@ class CollectorSet:
 
     def steps_installed(self) -> None:
         """Looks at the end of each step from now on, after those that measure it."""
+        # Invariant: those that count run before `_step_ended`, which looks at the guards.
         self.memory = DeviceMemory(self._session, torch_api.device_memory)
         self._session.step_listeners.append(self.memory.step_ended)
         self._session.step_listeners.append(self._step_ended)
@@ -78,6 +79,7 @@ class CollectorSet:
         """A compile begins: no synchronisation is sampled in its step."""
         self.stop_sampling()
         if self.compiles is not None:
+            # Again at each compile: `set_compilation_metrics_limit` may have replaced torch's list.
             torch_compiles.on_metrics_row(self.compiles.row)
             self.compiles.started(trigger, compile_id)
 

@@ -45,6 +45,7 @@ class ShapeReader:
     def _add(self, path: str, value: Any, found: list[tuple[str, tuple[Any, ...]]]) -> None:
         """Adds a tensor, or the tensors of a plain container; containers of other types may run
         any code."""
+        # type() and not isinstance(): a proxy's `__class__` may be the program's code.
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]
         if kind in self._plain:
             found.append((path, _sizes(value)))

@@ -73,6 +73,7 @@ class UnguardedCollector:
             self._compare(root, before, step)
 
     def _take(self, root: Any, code: types.CodeType, deadline: float) -> _Snapshot:
+        # `Module.__call__` runs hooks of the root outside of a compiled `forward`: they still work.
         own_forward = getattr(root.__class__.forward, "__code__", None) is code
         snapshot = _Snapshot(source_locations.location_of(code), own_forward)
         owners: set[type] = set()
@@ -81,6 +82,7 @@ class UnguardedCollector:
                 break
             snapshot.hooks[path] = torch_api.module_hooks(module)
             owners.update(module.__class__.__mro__)
+        # Methods of classes are looked up at trace time: code that is swapped later never runs.
         for owner in owners:
             if owner is not object and not owner.__module__.startswith("torch."):
                 for name, value in vars(owner).items():

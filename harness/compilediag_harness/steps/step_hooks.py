@@ -155,6 +155,10 @@ def sample_again() -> None:
         _unsampled.stop()
 
 
+# torch calls the two with the optimizer it steps, for every session at once. Where `step` itself is
+# compiled they are traced: `is_traced` makes them nothing there.
+
+
 def optimizer_begins(optimizer: Any, _args: Any, _kwargs: Any) -> None:
     """Before an optimizer steps."""
     if dynamo_skip.is_traced():

@@ -93,6 +93,7 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
         _watch_loaders(torch_module)
     except Exception as error:
         session.fault("data loader hook", error)
+    # Backward and `__next__` call code of the program's below ours, which may be compiled.
     backward = torch_api.around_backward(
         torch_module, step_hooks.backward_begins, step_hooks.backward_ends
     )

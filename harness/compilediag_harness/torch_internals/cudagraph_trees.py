@@ -94,6 +94,7 @@ def begun(
     """
     function = manager.ids_to_funcs[function_id]
     tree = tree_of(manager)
+    # The tree's edges are the order in which graphs were recorded: `current_node` ran last.
     above = manager.roots if manager.current_node is None else manager.current_node.children
     siblings = above.get(function_id) or ()
     newest = siblings[-1] if siblings else None

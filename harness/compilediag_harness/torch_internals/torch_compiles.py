@@ -127,6 +127,7 @@ def _request_of(
     }
 
 
+# The options that `torch.compile` makes of each mode (`list_mode_options` of torch._inductor).
 _MODES = {
     (): "default",
     ("triton.cudagraphs",): "reduce-overhead",

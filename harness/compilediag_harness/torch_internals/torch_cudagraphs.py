@@ -76,6 +76,7 @@ def _wrap() -> bool:
     trees = loaded(TREES)
     manager = getattr(trees, "CUDAGraphTreeManager", None)
     node = getattr(trees, "CUDAGraphNode", None)
+    # Every call of a compiled function ends in one of the three: `run` of the manager decides.
     names = ("record_function", "execute_node", "run_eager")
     if any(getattr(manager, name, None) is None for name in names):
         return False
@@ -186,6 +187,7 @@ def pool_bytes() -> int | None:
     """Bytes that the allocator has reserved for graphs; None where that is not known. Walks the
     allocator's whole state: not for every step."""
     cuda = getattr(loaded("torch"), "cuda", None)
+    # Segments of a graph's private pool have its id, those of the default pool (0, 0).
     pools = {tuple(manager.cuda_graphs_thread_pool) for manager in tuple(cudagraph_trees.managers)}
     if not pools:
         return 0

@@ -67,6 +67,7 @@ def _watch_disabling() -> bool | None:
 
     def disable(self: Any, function: Any) -> Any:
         global _functions_disabled
+        # torch disables functions of its own, too; and every graph that it has compiled.
         if not str(getattr(function, "__module__", "")).startswith("torch"):
             if _for_torch(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
                 _disabled_by_torch.add(getattr(function, "__code__", None))

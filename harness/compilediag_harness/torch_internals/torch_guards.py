@@ -103,6 +103,8 @@ class Leaf(NamedTuple):
 def leaves_of(entry: Any) -> Iterator[Leaf]:
     """Every callable leaf guard of a cache entry, in guard order, and its symbolic shape
     conditions last (kind "SHAPE", `check` None, one leaf per condition)."""
+    # `RootGuardManager` is C++ with Python bindings: leaf guards, then managers of what is reached
+    # from the value by an attribute, an index or a key.
     root = getattr(entry.guard_manager, "root", None)
     if root is None:
         return
@@ -115,10 +117,11 @@ def leaves_of(entry: Any) -> Iterator[Leaf]:
         for leaf in manager.get_leaf_guards():
             if not isinstance(leaf, relational):
                 yield Leaf(manager.get_source(), type(leaf).__name__, leaf)
-        if hasattr(manager, "get_key_value_managers"):
+        if hasattr(manager, "get_key_value_managers"):  # a dict: managers of keys and of values
             for key_manager, value_manager in manager.get_key_value_managers().values():
                 stack += [value_manager, key_manager]
         stack.extend(reversed(manager.get_child_managers()))
+    # Shape conditions run last, as one lambda over all sizes.
     epilogue = getattr(root, "get_epilogue_lambda_guards", lambda: ())()
     for leaf in epilogue:
         for part in leaf.verbose_code_parts():

@@ -11,6 +11,7 @@ from compilediag_harness.torch_internals.torch_names import LOGGING, Remover, ca
 
 def log_internals() -> tuple[Any, Any] | None:
     """torch's (log_registry, log_state), None where they are not as expected."""
+    # `torch._logging` has no public way to list the loggers or to enable an artifact for them.
     internal = loaded(LOGGING)
     registry, state = getattr(internal, "log_registry", None), getattr(internal, "log_state", None)
     if not hasattr(registry, "get_log_qnames") or not hasattr(state, "enable_artifact"):
@@ -21,6 +22,8 @@ def log_internals() -> tuple[Any, Any] | None:
 def first_line_of_skipped_frame(name: str) -> int:
     """The first line of the frame called `name` that convert_frame logs about right now, read from
     the caller's local `frame`; 0 when it is not there."""
+    # The message names function and file only; `convert_frame` has the frame in a local variable
+    # some calls above the handler, the depth of `logging` in between.
     caller: Any = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     for _ in range(12):
         if caller is None:
