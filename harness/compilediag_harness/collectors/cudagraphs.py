@@ -79,19 +79,11 @@ class CudagraphCollector:
         session = self._session
         session.emit(
             CudagraphRecorded(
-                t=session.now(),
-                step=session.step,
-                epoch=session.epoch,
-                compile_id=recording.compile_id,
-                mode=recording.mode,
-                reason=recording.reason,
-                tree=recording.tree,
-                function=recording.function,
+                session.now(),
+                session.step,
+                session.epoch,
                 thread=threading.get_ident(),
-                sizes=tuple(str(list(sizes)) for sizes in recording.sizes),
-                moved=tuple(item.name for item in recording.moved),
-                moved_at=tuple(item.user for item in recording.moved),
-                seconds=recording.seconds,
+                **recording._asdict(),
             )
         )
 

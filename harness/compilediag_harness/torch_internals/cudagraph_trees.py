@@ -31,29 +31,17 @@ MAX_SIZES = 16
 _STACK_LINE = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)')
 
 
-class Moved(NamedTuple):
-    """An input that has another address than in the graph recorded before."""
-
-    name: str
-    """As in the compiled graph: "primals_1"."""
-    user: Location | None
-    """The line that uses it."""
-
-
 class Recording(NamedTuple):
-    """One CUDA graph that was recorded."""
+    """One CUDA graph that was recorded: fields of `CudagraphRecorded`, as that describes them."""
 
     compile_id: str
     mode: str
-    """"forward", "backward" or "inference"."""
-    tree: int
-    """Index of the tree: one per device and thread."""
-    function: int
-    """torch's index of the compiled function in its tree: each dynamic size is one."""
     reason: str
-    sizes: tuple[tuple[int, ...], ...]
-    """Of the inputs that each replay copies; a whole number among the inputs is a size too."""
-    moved: tuple[Moved, ...]
+    tree: int
+    function: int
+    sizes: tuple[str, ...]
+    moved: tuple[str, ...]
+    moved_at: tuple[Location | None, ...]
     seconds: float
 
 
@@ -105,14 +93,16 @@ def begun(
         statuses = [status for node, status in failed if node is newest]
         reason = REASONS[statuses[-1]] if statuses else "unknown"
     mode = manager.id_to_mode.get(function_id)
+    moved = _moved(newest, reason, inputs, function.placeholders)
     return Recording(
         compile_id=str(manager.id_to_compile_id.get(function_id) or ""),
         mode=str(getattr(mode, "name", "")).lower(),
+        reason=reason,
         tree=tree.index,
         function=function_id.id,
-        reason=reason,
         sizes=tuple(itertools.islice(_sizes(inputs, function.static_input_idxs), MAX_SIZES)),
-        moved=_moved(newest, reason, inputs, function.placeholders),
+        moved=tuple(placeholder.name for placeholder in moved),
+        moved_at=tuple(_user_line(placeholder) for placeholder in moved),
         seconds=0.0,
     )
 
@@ -137,16 +127,18 @@ def _recorded_for(model: Any, manager: Any, tree: Tree) -> bool:
     )
 
 
-def _sizes(inputs: Iterable[Any], static: Iterable[int]) -> Iterator[tuple[int, ...]]:
+def _sizes(inputs: Iterable[Any], static: Iterable[int]) -> Iterator[str]:
+    """Of the inputs that each replay copies; an integer among the inputs is a size too."""
     fixed = frozenset(static)
     for index, value in enumerate(inputs):
         if type(value) is int:
-            yield (value,)
+            yield f"[{value}]"
         elif index not in fixed and hasattr(value, "data_ptr"):
-            yield tuple(value.shape)
+            yield str(list(value.shape))
 
 
-def _moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tuple[Moved, ...]:
+def _moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tuple[Any, ...]:
+    """The placeholders of inputs that have another address than in the graph recorded before."""
     attribute = {
         "static_address": "tensor_static_input_idxs",
         "graph_output_address": "cudagraph_managed_idxs",
@@ -162,11 +154,11 @@ def _moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tuple[Mo
         and hasattr(inputs[index], "data_ptr")
         and inputs[index].data_ptr() != before[index]
     )
-    return tuple(_described(placeholder) for placeholder in itertools.islice(found, MAX_MOVED))
+    return tuple(itertools.islice(found, MAX_MOVED))
 
 
-def _described(placeholder: Any) -> Moved:
-    """An input with the innermost line of the program that uses it, where torch knows it; a line of
+def _user_line(placeholder: Any) -> Location | None:
+    """The innermost line of the program that uses an input, where torch knows it; a line of
     torch's own where there is no other."""
     torch_folder = os.path.join(os.path.dirname(getattr(loaded("torch"), "__file__", "")), "")
     stacks = [placeholder.stack_trace, *(user.stack_trace for user in placeholder.users or ())]
@@ -175,8 +167,8 @@ def _described(placeholder: Any) -> Moved:
         if lines:
             own = [line for line in lines if not line[0].startswith(torch_folder)]
             file, line, function = (own or lines)[-1]
-            return Moved(placeholder.name, Location(file, int(line), function.strip()))
-    return Moved(placeholder.name, None)
+            return Location(file, int(line), function.strip())
+    return None
 
 
 def live_graphs() -> int:
