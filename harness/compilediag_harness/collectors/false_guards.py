@@ -155,9 +155,9 @@ def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str 
         return None, None
     if kind in ("DICT_LENGTH", "LENGTH_CHECK"):
         found = re.search(r"== (\d+)$", text)
-        size = int(found[1]) if found else 0
-        noun = "key" if isinstance(value, dict) else "item"
-        return f"{size} {noun}{'' if size == 1 else 's'}", guard_facts.counted(cast(Sized, value))
+        container = cast(Sized, value)
+        expected = guard_facts.counted(container, int(found[1]) if found else 0)
+        return expected, guard_facts.counted(container)
     if kind == "NO_HASATTR":
         name = guard_facts.member_of(text) or "attribute"
         return f"'{name}' absent", f"'{name}' present"

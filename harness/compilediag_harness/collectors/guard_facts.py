@@ -213,7 +213,7 @@ def shown(value: Any, tensor_type: type) -> str:
     return f"{type_name(value)} object"
 
 
-def counted(value: Sized) -> str:
-    """How much a container holds: "1 key" of a dict, "3 items" of a list."""
-    size, noun = len(value), "key" if isinstance(value, dict) else "item"
+def counted(value: Sized, size: int | None = None) -> str:
+    """How much a container holds, or should: "1 key" of a dict, "3 items" of a list."""
+    size, noun = len(value) if size is None else size, "key" if isinstance(value, dict) else "item"
     return f"{size} {noun}" if size == 1 else f"{size} {noun}s"

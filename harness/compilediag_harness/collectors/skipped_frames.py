@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-# Two messages: exc.py formats that of a compile which failed and was given up, convert_frame.py that
-# of a frame it does not trace.
+# Two messages: exc.py formats that of a compile which failed and was given up, convert_frame.py
+# that of a frame it does not trace.
 _FAILED = re.compile(
     r"^WON'T CONVERT (?P<name>\S+) (?P<file>[^\n]+) line (?P<line>\d+)\s*\n?due to:\s*(?P<why>.*)",
     re.DOTALL,

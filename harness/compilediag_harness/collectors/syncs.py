@@ -153,14 +153,16 @@ class SyncCollector:
     def _call_begins(self, _key: int) -> None:
         with _lock:
             self._calling.add(_get_ident())
-            self._take_away()
+            if self._placed is not None:
+                self._take_away()
 
     def _call_ends(self, _key: int) -> None:
         if torch_open_calls.in_compiled_call() and not _in_own_function():
             return
         with _lock:
             self._calling.discard(_get_ident())
-            self._put()
+            if self._sample is not None:
+                self._put()
 
     def _watch_disabled(self) -> None:
         """The program has functions that are not compiled on purpose."""

@@ -60,7 +60,8 @@ def _end_explicitly() -> None:
         for source in _active:
             source.explicit(at)
             _ended(source, at)
-    _stop_if_done()
+    if step_limit.limit is not None:
+        _stop_if_done()
 
 
 def marks() -> int:
@@ -185,7 +186,8 @@ def optimizer_ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
                 _ended(source, at)
             except Exception as error:
                 source.clock.session.fault("optimizer step", error)
-    _stop_if_done()
+    if step_limit.limit is not None:
+        _stop_if_done()
 
 
 def call_begins(key: int = 0) -> None:
@@ -200,7 +202,8 @@ def call_begins(key: int = 0) -> None:
                 source.clock.enter(_callables.phase_of(key, source.clock), at)
         except Exception as error:
             source.clock.session.fault("compiled call", error)
-    _stop_if_done()
+    if step_limit.limit is not None:
+        _stop_if_done()
 
 
 def call_ends(key: int = 0) -> None:
@@ -221,7 +224,8 @@ def _unsampled_call(key: int) -> None:
     attribute_ended_spans()
     at = _monotonic()
     if _unsampled is not None and _unsampled.record(key, at):
-        _stop_if_done()
+        if step_limit.limit is not None:
+            _stop_if_done()
         return
     sample_again()
     for source in _active:
@@ -287,5 +291,5 @@ def phase_ends(phase: int, clocks: list[StepClock]) -> None:
 
 
 def _stop_if_done() -> None:
-    if _active and step_limit.limit is not None:
+    if _active:
         step_limit.stop_if_done(_active[0].clock.session.step)

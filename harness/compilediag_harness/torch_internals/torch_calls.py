@@ -101,7 +101,8 @@ def watch_compiled_calls() -> bool:
 
 
 _WRAPPERS = ("compile_wrapper", "_fn")
-"""Names of torch's wrapper functions; 2.7 calls that of `torch.compile` _fn, too."""
+"""Names of torch's wrapper functions; 2.7 calls that of `torch.compile` _fn, too. Their locals are
+`fn`, `prior`, `args` and `kwargs`."""
 
 _get_frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
 
@@ -155,19 +156,16 @@ def _put_call_hooks() -> None:
             setattr(_hooked_module, name, ours if needed else original)
 
 
-def _wrapper_names(callback: Any, caller: types.FrameType) -> dict[str, Any]:
-    """The local names of the wrapper whose call begins: `fn`, `prior`, `args` and `kwargs`."""
-    return caller.f_locals if caller.f_code.co_name in _WRAPPERS else {"prior": callback}
-
-
 def _paused_call_begins(callback: Any, caller: types.FrameType) -> None:
-    names = _wrapper_names(callback, caller)
+    in_wrapper = caller.f_code.co_name in _WRAPPERS
+    names = caller.f_locals if in_wrapper else {"prior": callback}
     if _mark is not None and names.get("prior") in (None, False):
         _mark(key_of(names.get("fn")))
 
 
 def _call_begins(callback: Any, caller: types.FrameType) -> None:
-    names = _wrapper_names(callback, caller)
+    in_wrapper = caller.f_code.co_name in _WRAPPERS
+    names = caller.f_locals if in_wrapper else {"prior": callback}
     if names.get("prior") in (None, False):
         function = names.get("fn")
         key = key_of(function)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from compilediag_harness.torch_internals.torch_compiles import current_compile_id
 from compilediag_harness.torch_internals.torch_names import (
@@ -16,6 +16,8 @@ from compilediag_harness.torch_internals.torch_names import (
     lookup,
     replace_with,
 )
+
+Value = TypeVar("Value")
 
 
 def on_recompile_reasons(callback: Callable[[list[Any], Any, list[str]], None]) -> Remover | None:
@@ -162,17 +164,22 @@ def is_on_host(tensor: Any) -> bool | None:
     return None if keys is None or cpu is None else bool(keys(tensor).has(cpu))
 
 
-def storage_of(tensor: Any) -> int | None:
-    """What distinguishes the memory of tensors, the same for views of one another; None where a
-    tensor has none."""
+def _below(read: Callable[[Any], Value], tensor: Any) -> Value | None:
+    """What `read` returns; None for a tensor without memory of its own."""
     below = getattr(loaded("torch._C"), "DisableTorchFunction", None)
     if below is None:
         return None
     try:
         with below():
-            return int(tensor.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError, AttributeError):
+            return read(tensor)
+    except (RuntimeError, NotImplementedError, AttributeError, TypeError):
         return None
+
+
+def storage_of(tensor: Any) -> int | None:
+    """What distinguishes the memory of tensors, the same for views of one another; None where a
+    tensor has none."""
+    return _below(lambda below: int(below.untyped_storage()._cdata), tensor)
 
 
 class TensorMemory(NamedTuple):
@@ -196,20 +203,17 @@ def is_tensor(value: Any) -> bool:
 
 def memory_of(tensor: Any) -> TensorMemory | None:
     """Where a tensor lies; None for one without memory of its own. None of its data is read."""
-    below = getattr(loaded("torch._C"), "DisableTorchFunction", None)
-    if below is None:
-        return None
-    try:
-        with below():
-            storage = tensor.untyped_storage()
-            return TensorMemory(
-                storage=int(storage._cdata),
-                storage_bytes=int(storage.nbytes()),
-                element_bytes=int(tensor.element_size()),
-                elements=int(tensor.numel()),
-                shape=tuple(int(size) for size in tensor.shape),
-                # The version counter rises with each write in place; inference tensors have none.
-                fresh=not tensor.is_inference() and tensor._version == 0,
-            )
-    except (RuntimeError, NotImplementedError, AttributeError, TypeError):
-        return None
+    return _below(_memory, tensor)
+
+
+def _memory(tensor: Any) -> TensorMemory:
+    storage = tensor.untyped_storage()
+    return TensorMemory(
+        storage=int(storage._cdata),
+        storage_bytes=int(storage.nbytes()),
+        element_bytes=int(tensor.element_size()),
+        elements=int(tensor.numel()),
+        shape=tuple(int(size) for size in tensor.shape),
+        # The version counter rises with each write in place; inference tensors have none.
+        fresh=not tensor.is_inference() and tensor._version == 0,
+    )
