@@ -1,4 +1,4 @@
-"""Brief steps: noted and watched in turn, each told once, under its number. No torch, no clock."""
+"""Brief steps: unsampled and sampled in turn, each reported once and in order. No torch, no clock."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Program:
         self.paused = False
 
     def steps(self, count: int, wall: float = WALL, wait: float = 0.0) -> None:
-        """Steps that an optimizer ends; half of each is forward, unless only ends are noted."""
+        """Steps that an optimizer ends; half of each is forward, unless only ends are recorded."""
         for _ in range(count):
             self.step(1, wall, wait)
 
@@ -86,7 +86,7 @@ class Program:
             brief.ended(source.steady, source.source or "", self.now)
 
     def told(self) -> list[Step]:
-        """The steps that were told, after the end of the program."""
+        """The steps that were reported, after the end of the program."""
         self.source.sampling.stop()
         self.source.finish(self.now)
         return list(fold([self.events]).steps)
@@ -100,8 +100,8 @@ def check(program: Program, steps: list[Step], count: int) -> None:
         assert after.end - after.wall_s == pytest.approx(before.end)
 
 
-def test_noted_and_watched_steps_in_turn() -> None:
-    """After the first steps most are noted, and some are watched again and again: forward is known
+def test_unsampled_and_sampled_steps_in_turn() -> None:
+    """After the first steps most are unsampled, and some are sampled now and then: forward is known
     of these only, and its share of them is right."""
     program = Program()
     stretch = round(UNSAMPLED_S / WALL)
@@ -119,7 +119,7 @@ def test_noted_and_watched_steps_in_turn() -> None:
 
 
 def test_the_number_of_the_step_in_progress() -> None:
-    """It is right at any time, also while nobody has folded what was noted."""
+    """It is right at any time, also while the clock has not taken over what was unsampled."""
     program = Program()
     for number in range(FIRST_STEPS + 50):
         assert program.session.step == number
@@ -128,8 +128,8 @@ def test_the_number_of_the_step_in_progress() -> None:
     assert program.session.noted
 
 
-def test_a_compile_in_a_noted_step() -> None:
-    """Who waits for the end of such a step is told at once, and the steps after it are watched."""
+def test_a_compile_in_an_unsampled_step() -> None:
+    """A listener for the end of such a step is called at once, and the steps after it are sampled."""
     program = Program()
     program.steps(FIRST_STEPS + 20)
     assert program.paused
@@ -144,8 +144,8 @@ def test_a_compile_in_a_noted_step() -> None:
     assert after == list(range(compiled + 1, compiled + 1 + WATCHED_AFTER_COMPILE))
 
 
-def test_steps_that_somebody_wants_watched() -> None:
-    """A collector in the middle of a sample is told of the very next end."""
+def test_steps_that_a_collector_needs() -> None:
+    """A collector in the middle of a sample is called at the very next end."""
     program = Program()
     program.session.watched_until = FIRST_STEPS + 40
     program.steps(FIRST_STEPS + 39)
@@ -156,7 +156,7 @@ def test_steps_that_somebody_wants_watched() -> None:
 
 
 @pytest.mark.parametrize("why", ["long", "asked", "calls in progress"])
-def test_all_steps_are_watched(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_steps_are_sampled(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where steps are not brief, where it was asked for, and where calls cannot be paused."""
     if why == "asked":
         monkeypatch.setenv(EVERY_STEP_VARIABLE, "1")
@@ -168,8 +168,8 @@ def test_all_steps_are_watched(why: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(program.heard) == len(steps)
 
 
-def test_steps_that_become_long_are_watched_again() -> None:
-    """Evaluation that makes steps long is not noted for ever."""
+def test_steps_that_become_long_are_sampled_again() -> None:
+    """Evaluation that makes steps long is not unsampled for ever."""
     program = Program()
     program.steps(FIRST_STEPS + 20)
     program.steps(200, 2 * BRIEF_S)
@@ -179,8 +179,8 @@ def test_steps_that_become_long_are_watched_again() -> None:
     assert sum(step.noted for step in steps) < 20 + UNSAMPLED_S / BRIEF_S + 1
 
 
-def test_waits_for_data_are_told_of_every_step() -> None:
-    """Of noted steps as well, each its own."""
+def test_waits_for_data_are_measured_in_every_step() -> None:
+    """Of unsampled steps as well, each its own."""
     program = Program()
     for number in range(FIRST_STEPS + 100):
         program.step(1, WALL, WALL / 4 if number % 2 else WALL / 8)
@@ -192,8 +192,8 @@ def test_waits_for_data_are_told_of_every_step() -> None:
 
 
 def test_another_optimizer() -> None:
-    """What was noted counts; the step in progress was not watched from its begin, later ones are,
-    and with two optimizers nothing is noted any more."""
+    """What was recorded counts; the step in progress was not sampled from its begin, later ones are,
+    and with two optimizers nothing is unsampled any more."""
     program = Program()
     program.steps(FIRST_STEPS + 20)
     assert program.paused
@@ -212,7 +212,7 @@ def test_another_optimizer() -> None:
 
 
 def test_an_optimizer_in_place_of_another() -> None:
-    """Phases of a training with an optimizer each: the second's steps are noted as well."""
+    """Phases of a training with an optimizer each: the second's steps are unsampled as well."""
     program = Program()
     program.steps(FIRST_STEPS + 20)
     for _ in range(20):
@@ -224,7 +224,7 @@ def test_an_optimizer_in_place_of_another() -> None:
 
 
 def test_a_fault_of_ours_does_not_reach_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told, and every step is watched from then on."""
+    """It is reported, and every step is sampled from then on."""
     program = Program()
     program.steps(FIRST_STEPS + 20)
 
@@ -243,7 +243,7 @@ def test_a_fault_of_ours_does_not_reach_the_program(monkeypatch: pytest.MonkeyPa
 
 
 def test_marks_from_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread is asked for at each end: another one's mark is no noted step."""
+    """The thread is asked for at each end: another one's mark is no unsampled step."""
     program = Program()
     program.steps(FIRST_STEPS + 20)
     with monkeypatch.context() as patch:

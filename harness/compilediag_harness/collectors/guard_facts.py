@@ -15,6 +15,7 @@ from compilediag_harness.collectors import writers
 from compilediag_harness.collectors.tensor_checks import type_name
 from compilediag_harness.wire import GuardFacts, Location, clip
 
+# Sources as torch writes them: Python over {L, G}, a dict's items through `dict.__getitem__`.
 _ROOT = re.compile(r"(?:dict\(|type\(|list\(|dict\.keys\(|dict\.__getitem__\()*L\['(\w+)'\]")
 _CELL = re.compile(r"^(?P<function>.*)\.__closure__\[(?P<index>\d+)\]\.cell_contents", re.DOTALL)
 _MEMBER = re.compile(r"(?:hasattr\(.*, |___dict_contains\()'([^']{1,200})'", re.DOTALL)

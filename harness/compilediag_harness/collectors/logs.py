@@ -124,6 +124,7 @@ class LogCollector:
             self._undo.callback(self._disable, name)
         for qualified in registry.get_log_qnames():
             self._watch(logging.getLogger(qualified), ours)
+        # A logger's level follows torch's log state only when torch configures it.
         for qualified in registry.get_artifact_log_qnames():
             torch_logs.configure_artifact(logging.getLogger(qualified))
         if torch_logs.guard_lines_need_logger():

@@ -12,6 +12,7 @@ from typing import Any
 from compilediag_harness.base.session import Session
 from compilediag_harness.wire import DeviceMemoryRead
 
+# Names of `torch.cuda.memory_stats_as_nested_dict`.
 SIZES = ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes")
 """Counters that have a current and a highest value, in each of the pools."""
 

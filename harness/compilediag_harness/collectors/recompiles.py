@@ -14,6 +14,7 @@ from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, Recompiled, clip
 
 _PREFIX = re.compile(r"^(!?\d+(?:/\d+)+(?:_\d+)?): ?")
+# The messages that torch makes in C++ for a tensor guard: one mismatch, or another type.
 _TENSOR = re.compile(
     r"^(?:tensor '(?P<a>.*)' [\w ]+ mismatch|expected type of '(?P<b>.*)' to be )", re.DOTALL
 )

@@ -63,6 +63,8 @@ _unread_s: float | None = None
 """Seconds measured of a call that does nothing: no part of those of a read."""
 
 
+# A partial is called in C: no Python frame of ours is on the stack while torch's method runs, and
+# the interpreter drops the last reference to it right after the call.
 class _Call(functools.partial[Any]):
     """One call of torch's method, reported when it is dropped: that is when it is over."""
 

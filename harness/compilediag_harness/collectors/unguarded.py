@@ -114,6 +114,7 @@ class UnguardedCollector:
         names = ("forward_hook", "forward_pre_hook")
         registries = ("_forward_hooks", "_forward_pre_hooks")
         now = torch_api.module_hooks(module)
+        # Read from the registries, never called: the hooks are the program's.
         for what, registry, had, has in zip(names, registries, before, now, strict=True):
             if had == 0 and has > 0:
                 hook = next(iter(getattr(module, registry).values()))

@@ -23,6 +23,7 @@ def code_of(function: Any) -> Any:
     """The code object behind a function, method, partial or callable object; None without one."""
     while isinstance(function, functools.partial):
         function = function.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    # What the wrapper of `torch.compiler.disable` stands for.
     behind = getattr(function, "_torchdynamo_orig_callable", function)
     code = getattr(behind, "__code__", None)
     if code is None:

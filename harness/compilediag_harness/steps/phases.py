@@ -46,7 +46,7 @@ class Phases:
     def __init__(self) -> None:
         self.seen = [False] * len(NAMES)
         """Which phases were ever measured."""
-        self.before_flattening: Callable[[], None] = _nothing
+        self.before_flattening: Callable[[], None] = lambda: None
         """Called when so much has ended in a step that it will not wait for the end of the step:
         spans that have ended must be added now."""
         self._open: list[tuple[int, float]] = []
@@ -101,7 +101,7 @@ class Phases:
 
     @property
     def some_ended(self) -> bool:
-        """Whether phases have ended that are not taken apart yet."""
+        """Whether phases have ended that are not flattened yet."""
         return bool(self._ended)
 
     def holding(self, began: float, ended: float) -> str | None:
@@ -201,10 +201,6 @@ class Phases:
             self._settled[phase] += seconds
         self._floor = max(self._floor, self._intervals[count - 1][1])
         del self._intervals[:count]
-
-
-def _nothing() -> None:
-    pass
 
 
 def _innermost_first(ended: Ended) -> tuple[float, float]:

@@ -97,7 +97,7 @@ class StepClock:
 
     def cut(self, at: float) -> None:
         """Puts a tentative boundary at `at`."""
-        if not self.here:
+        if not self.here:  # what is open are phases of the thread that ended steps before
             self.thread = threading.get_ident()
             self.phases.forget_open()
         began = self._attached if self.began is None else self.began

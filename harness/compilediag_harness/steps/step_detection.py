@@ -57,14 +57,6 @@ class OptimizerState(Protocol):
         ...
 
 
-def _never(_source: StepSource, _by_calls: bool) -> bool:
-    return False
-
-
-def _nothing() -> None:
-    pass
-
-
 class StepSource:
     """The decision for one session. Marks may come from any thread."""
 
@@ -73,8 +65,8 @@ class StepSource:
         session: Session,
         optimizers: OptimizerState,
         now: float,
-        pause: Callable[[StepSource, bool], bool] = _never,
-        resume: Callable[[], None] = _nothing,
+        pause: Callable[[StepSource, bool], bool] = lambda _source, _by_calls: False,
+        resume: Callable[[], None] = lambda: None,
     ) -> None:
         """`pause` and `resume` are for unsampled steps; without them all are sampled."""
         self.clock = StepClock(session, now)
