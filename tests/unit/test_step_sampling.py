@@ -1,4 +1,4 @@
-"""Brief steps: unsampled and sampled in turn, each reported once and in order. No torch, no clock."""
+"""Brief steps: unsampled and sampled in turn, each reported once, in order. No torch, no clock."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_the_number_of_the_step_in_progress() -> None:
 
 
 def test_a_compile_in_an_unsampled_step() -> None:
-    """A listener for the end of such a step is called at once, and the steps after it are sampled."""
+    """A listener for its end is called at once, and the steps after it are sampled."""
     program = Program()
     program.steps(FIRST_STEPS + 20)
     assert program.paused
@@ -192,7 +192,7 @@ def test_waits_for_data_are_measured_in_every_step() -> None:
 
 
 def test_another_optimizer() -> None:
-    """What was recorded counts; the step in progress was not sampled from its begin, later ones are,
+    """What was recorded counts; the step in progress was not sampled from its begin, later are,
     and with two optimizers nothing is unsampled any more."""
     program = Program()
     program.steps(FIRST_STEPS + 20)

@@ -121,8 +121,8 @@ def test_a_loop(
     source: str,
     while_noted: list[bool],
 ) -> None:
-    """Every step is reported once; most are unsampled, with torch's own functions in place; calls in
-    the sampled ones are reported, each in its step."""
+    """Every step is reported once; most are unsampled, with torch's own functions in place; the
+    calls of the sampled ones are reported, each in its step."""
     run = program()
     seen: list[list[bool]] = []
     for _ in range(STEPS):
