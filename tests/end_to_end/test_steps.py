@@ -32,7 +32,8 @@ PROGRAM = """
 import json, sys
 import torch
 if sys.argv[1] == "on":
-    from compilediag_harness import spans, steps, torch_calls
+    from compilediag_harness.steps import steps
+    from compilediag_harness.torch_internals import torch_calls
     from compilediag_harness.base.session import Session
     events = []
     session = Session(events.append)
