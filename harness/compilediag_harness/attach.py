@@ -85,7 +85,7 @@ class Attachment:
         self._read_environment()
         steps.install(session, torch)
         checkpoints.install(torch)
-        invocations.install(session, torch)  # after the steps: their clock reads first
+        invocations.sinks.install(session)  # after the steps: their clock reads first
         pipeline.install(session, torch)
         tracker.install(session, torch)
         shape_log.sinks.install(session)
@@ -98,7 +98,7 @@ class Attachment:
     def _convert_frame_imported(self) -> None:
         recompiles = self._collectors.recompiles
         if recompiles is not None:
-            self._keep(torch_guards.on_recompile_question(recompiles.asked))
+            self._keep(torch_guards.on_recompile_reasons(recompiles.recompiled))
 
     def _eval_frame_imported(self) -> None:
         torch_calls.watch_compiled_calls()
@@ -163,12 +163,12 @@ class Attachment:
             ("pipeline", lambda: pipeline_log.sinks.finish(session)),
             ("tracker", lambda: tracker_log.sinks.finish(session)),
             ("fixed shapes", lambda: shape_log.sinks.finish(session)),
-            ("invocations", lambda: invocations.finish(session)),
+            ("invocations", lambda: invocations.sinks.finish(session)),
             ("profiling", lambda: profiling.finish(session)),
             ("memory", memory.read if memory is not None else None),
             ("CUDA graphs", cudagraphs.finish if cudagraphs is not None else None),
-            ("last look", collectors.last_look),
-            ("hooks", collectors.tell_hooks),
+            ("last look", collectors.final_check),
+            ("hooks", collectors.report_hooks),
             ("environment", self._read_environment if self._torch is not None else None),
         ):
             try:

@@ -14,7 +14,7 @@ import pytest
 
 from compilediag_harness.collectors.shapes import (
     ShapeReader,
-    spelled,
+    to_text,
 )
 
 torch: Any = pytest.importorskip("torch")
@@ -32,7 +32,7 @@ def fresh() -> Iterator[None]:
 
 
 def shapes(*args: Any, **kwargs: Any) -> str:
-    return spelled(ShapeReader(torch).read(args, kwargs))
+    return to_text(ShapeReader(torch).read(args, kwargs))
 
 
 # --- calls ---

@@ -42,7 +42,7 @@ class FakeProfiler:
 @pytest.fixture
 def torch_module(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     """A torch whose profiler is made by hand."""
-    monkeypatch.setattr(profiling, "_wanted", False)
+    monkeypatch.setattr(profiling, "_requested", False)
     monkeypatch.setattr(torch_api, "profiler_enabled", lambda: False)
     monkeypatch.setattr(torch_api, "cuda_in_use", lambda _: False)
     activity = types.SimpleNamespace(CPU="cpu", CUDA="cuda")

@@ -19,7 +19,7 @@ from compilediag.diagnosis.rules import cudagraphs as rules  # noqa: E402
 from compilediag.timeline.cudagraphs import CudagraphRun  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.collectors.cudagraphs import MOST_RECORDED, CudagraphCollector  # noqa: E402
+from compilediag_harness.collectors.cudagraphs import MAX_RECORDED, CudagraphCollector  # noqa: E402
 from compilediag_harness.shapes import shape_log  # noqa: E402
 from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
 from compilediag_harness.torch_internals import cudagraph_trees  # noqa: E402
@@ -257,7 +257,7 @@ def test_skips_are_counted_until_torch_forgets(watched: Watched) -> None:
 def test_recordings_beyond_the_limit_are_only_counted(watched: Watched) -> None:
     """A program that records for ever fills no journal; the count stays exact."""
     watched.collector._left = 2  # pyright: ignore[reportPrivateUsage]
-    assert MOST_RECORDED > 2
+    assert MAX_RECORDED > 2
     model, moving = Model(), weights(4)
     for weight in (moving[0], *moving):
         model(weight)

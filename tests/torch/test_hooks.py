@@ -10,7 +10,7 @@ import pytest
 from compilediag.timeline.fold import fold
 from compilediag_harness import attach
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps import disabled_calls, steps
+from compilediag_harness.steps import disabled_calls
 from compilediag_harness.wire import DisabledCallsEnded, Event, FaultOccurred
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
@@ -107,9 +107,9 @@ def test_a_fork_leaves_calls_to_its_parent() -> None:
     disabled_calls.install(session, lambda _began: "forward")
     try:
         disabled_calls._ended(metric, 1.0, 2.0)
-        steps._forked()
+        disabled_calls.sinks.discard()
         disabled_calls._ended(metric, 3.0, 3.5)
-        disabled_calls.finish(session)
+        disabled_calls.sinks.finish(session)
     finally:
         disabled_calls.uninstall(session)
     (told,) = events

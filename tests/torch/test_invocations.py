@@ -24,11 +24,11 @@ from compilediag.timeline.invocations import Invocations
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.collectors import invocations
 from compilediag_harness.collectors.shapes import (
-    MOST_TENSORS,
+    MAX_TENSORS,
     ShapeReader,
     elements,
     samples,
-    spelled,
+    to_text,
 )
 from compilediag_harness.wire import CompiledCallsMade, Location, StepsEnded
 
@@ -59,7 +59,7 @@ class Model(torch.nn.Module):
 
 
 def shapes(*args: Any, **kwargs: Any) -> str:
-    return spelled(ShapeReader(torch).read(args, kwargs))
+    return to_text(ShapeReader(torch).read(args, kwargs))
 
 
 def test_shapes_are_those_of_tensors() -> None:
@@ -75,7 +75,7 @@ def test_shapes_are_those_of_tensors() -> None:
 def test_shapes_are_bounded() -> None:
     """A call with a thousand tensors costs what one with sixteen does."""
     text = shapes(*[torch.ones(1)] * 40)
-    assert text == ", ".join(["[1]"] * MOST_TENSORS + ["..."])
+    assert text == ", ".join(["[1]"] * MAX_TENSORS + ["..."])
     assert shapes([torch.ones(1)] * 1000).endswith(", ...")
 
 
@@ -221,7 +221,7 @@ def test_nothing_is_kept_of_a_call() -> None:
 
 def test_calls_beyond_the_limit_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """All are counted; steps count as long as each call was told by itself."""
-    monkeypatch.setattr(invocations, "TOLD_ONE_BY_ONE", 10)
+    monkeypatch.setattr(invocations, "MAX_RECORDED", 10)
     compiled = torch.compile(lambda x: x + 1, backend="eager")
     with watch() as seen:
         for _ in range(30):
@@ -236,9 +236,9 @@ def test_shapes_and_callables_beyond_the_limits_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing is lost but the detail; what is not known is not added up."""
-    monkeypatch.setattr(invocations, "WRITE_EVERY_S", math.inf)  # the limit is one of each record
-    monkeypatch.setattr(invocations, "MOST_SHAPES", 3)
-    monkeypatch.setattr(invocations, "MOST_CALLABLES", 1)
+    monkeypatch.setattr(invocations, "BATCH_S", math.inf)  # the limit is one of each record
+    monkeypatch.setattr(invocations, "MAX_SHAPES", 3)
+    monkeypatch.setattr(invocations, "MAX_CALLABLES", 1)
     compiled = torch.compile(lambda x: x.sum(), backend="eager", dynamic=True)
     other = torch.compile(lambda x: x.sum() + 1, backend="eager")
     with watch() as seen:

@@ -16,7 +16,7 @@ from compilediag.runs.supervised.child_env import PROFILE_VARIABLE, child_enviro
 from compilediag.timeline.fold import fold
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import profiling
-from compilediag_harness.collectors.profiling import MOST_STEPS, Profiling
+from compilediag_harness.collectors.profiling import MAX_STEPS, Profiling
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import Event, ProfileEnded
 
@@ -42,7 +42,7 @@ class FakeProfiler:
 @pytest.fixture
 def torch_module(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     """A torch whose profiler is made by hand."""
-    monkeypatch.setattr(profiling, "_wanted", False)
+    monkeypatch.setattr(profiling, "_requested", False)
     monkeypatch.setattr(torch_api, "profiler_enabled", lambda: False)
     monkeypatch.setattr(torch_api, "cuda_in_use", lambda _: False)
     activity = types.SimpleNamespace(CPU="cpu", CUDA="cuda")
@@ -58,7 +58,7 @@ def window(torch_module: Any, tmp_path: Path) -> tuple[Profiling, list[Event]]:
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, begin: bool) -> None:
-    monkeypatch.setattr(profiling, "_wanted", begin)
+    monkeypatch.setattr(profiling, "_requested", begin)
 
 
 def told(events: list[Event]) -> list[tuple[int, int, bool, str | None]]:
@@ -105,12 +105,12 @@ def test_a_program_s_own_handler_stays(
 def test_the_signals_set_a_flag(default_signals: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no more: what runs when a signal arrives is the program's."""
     monkeypatch.setenv(profiling.FOLDER_VARIABLE, "/nowhere")
-    monkeypatch.setattr(profiling, "_wanted", False)
+    monkeypatch.setattr(profiling, "_requested", False)
     profiling.arm()
     os.kill(os.getpid(), signal.SIGUSR1)
-    assert profiling._wanted is True
+    assert profiling._requested is True
     os.kill(os.getpid(), signal.SIGUSR2)
-    assert profiling._wanted is False
+    assert profiling._requested is False
 
 
 def test_a_window_is_between_steps(
@@ -139,7 +139,7 @@ def test_a_window_ends_by_itself(
     ask(monkeypatch, True)
     for step in range(100):
         profiles.step_ended(step, False)
-    assert told(events) == [(1, MOST_STEPS, True, None)]
+    assert told(events) == [(1, MAX_STEPS, True, None)]
 
 
 def test_a_window_ends_with_the_process(
@@ -158,7 +158,7 @@ def test_a_large_trace_is_removed(
     window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """And said to have been."""
-    monkeypatch.setattr(profiling, "MOST_BYTES", 9)
+    monkeypatch.setattr(profiling, "MAX_BYTES", 9)
     profiles, events = window
     ask(monkeypatch, True)
     profiles.step_ended(0, False)
@@ -171,14 +171,14 @@ def test_windows_are_counted(
     window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program that is sent signals for ever does not fill the disk."""
-    monkeypatch.setattr(profiling, "MOST_WINDOWS", 2)
+    monkeypatch.setattr(profiling, "MAX_WINDOWS", 2)
     profiles, events = window
     for step in range(0, 10, 2):
         ask(monkeypatch, True)
         profiles.step_ended(step, False)
         profiles.end(step + 1)
     assert len(told(events)) == 2
-    assert profiling._wanted is False
+    assert profiling._requested is False
 
 
 def test_the_program_s_own_profiler_is_left_alone(

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.collectors import sync_sample, sync_turns, syncs, tensor_reads  # noqa: E402
+from compilediag_harness.collectors import sync_sample, sync_schedule, syncs, tensor_reads  # noqa: E402
 from compilediag_harness.source.loops_in_source import loop_around  # noqa: E402
 from compilediag_harness.steps import steps  # noqa: E402
 from compilediag_harness.torch_internals import torch_calls, torch_guards  # noqa: E402
@@ -276,7 +276,7 @@ def test_functions_that_are_not_compiled_are_seen_inside_of_compiled_calls() -> 
 
 def test_a_probe_samples_where_its_groups_fire(monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps of the period and three on each side, counted from the first one and from 0."""
-    monkeypatch.setenv(sync_turns.STEPS_VARIABLE, "20+15")
+    monkeypatch.setenv(sync_schedule.STEPS_VARIABLE, "20+15")
     with observed() as events:
         for _ in range(60):
             steps.step()
@@ -312,7 +312,7 @@ def test_samples_thin_out() -> None:
 
 def test_a_step_with_too_many_reads_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """The count stops at the budget, and says so."""
-    monkeypatch.setattr(sync_turns.Turns, "reads", 8)
+    monkeypatch.setattr(sync_schedule.SyncSchedule, "max_reads", 8)
     value = torch.rand(())
     with observed() as events:
         warm_up()
@@ -335,7 +335,7 @@ def test_a_fault_of_ours_is_told_and_the_sample_is_not(monkeypatch: pytest.Monke
     attach.install(session)
     try:
         warm_up()
-        monkeypatch.setattr(sync_sample.Sample, "_would_wait", broken)
+        monkeypatch.setattr(sync_sample.SyncSample, "_would_wait", broken)
         assert value.item() == float(value)
         steps.step()
         attach.finish(session)
@@ -349,7 +349,7 @@ def test_a_fault_of_ours_is_told_and_the_sample_is_not(monkeypatch: pytest.Monke
 
 def test_the_class_is_changed_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that would need more windows than are left is not told: a part of it went by."""
-    monkeypatch.setattr(sync_turns.Turns, "windows", 3)
+    monkeypatch.setattr(sync_schedule.SyncSchedule, "max_windows", 3)
     double = torch.compile(lambda x: x * 2, backend="eager")
     batch = torch.rand(4)
     double(batch)
@@ -432,7 +432,7 @@ def test_methods_of_the_program_are_left_alone() -> None:
     own = lambda _: 7.0
     torch.Tensor.item = own
     try:
-        listener = sync_sample.Sample(0, 8, lambda: "rest", on_device=False)
+        listener = sync_sample.SyncSample(0, 8, lambda: "rest", on_device=False)
         tensor_reads.put(torch.Tensor, listener)
         assert torch.rand(()).item() == 7.0
         tensor_reads.take_away(torch.Tensor, listener)
@@ -452,12 +452,12 @@ def test_nothing_is_sampled_where_calls_cannot_be_seen(monkeypatch: pytest.Monke
 
 def test_on_a_device_only_its_tensors_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """With CUDA in use a tensor on the host makes nobody wait."""
-    sample = sync_sample.Sample(threading.get_ident(), 8, lambda: "rest", on_device=True)
+    sample = sync_sample.SyncSample(threading.get_ident(), 8, lambda: "rest", on_device=True)
     monkeypatch.setattr(torch_guards, "is_on_host", lambda tensor: tensor is not elsewhere)
     elsewhere = SimpleNamespace()
     frame = sys._getframe()
-    sample.saw("item", SimpleNamespace(), frame)
-    sample.saw("item", elsewhere, frame)
+    sample.begun("item", SimpleNamespace(), frame)
+    sample.begun("item", elsewhere, frame)
     assert sample.total == 1
 
 

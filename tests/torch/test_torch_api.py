@@ -93,7 +93,7 @@ def test_forgetting_leaves_torch_a_plain_list():
 def test_the_question_why_is_heard_once_per_recompile_with_torchs_reasons():
     """One question per recompile, with the live frame and the reasons torch prints."""
     heard = []
-    remove = torch_guards.on_recompile_question(
+    remove = torch_guards.on_recompile_reasons(
         lambda entries, frame, reasons: heard.append(
             (len(entries), frame.f_code.co_name, dict(frame.f_locals), reasons)
         )
@@ -203,7 +203,7 @@ def test_replaced_names_are_restored():
     import torch._dynamo.convert_frame as convert_frame
 
     before = convert_frame.get_and_maybe_log_recompilation_reasons
-    remove = torch_guards.on_recompile_question(lambda *_: None)
+    remove = torch_guards.on_recompile_reasons(lambda *_: None)
     assert convert_frame.get_and_maybe_log_recompilation_reasons is not before
     remove()
     assert convert_frame.get_and_maybe_log_recompilation_reasons is before

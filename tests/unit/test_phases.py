@@ -175,7 +175,7 @@ def test_the_memory_of_a_long_step_is_bounded() -> None:
     for number in range(5000):
         phases.open(FORWARD, number)
         phases.close(FORWARD, number + 0.5)
-        assert len(phases._stretches) <= KEPT  # pyright: ignore[reportPrivateUsage]
+        assert len(phases._intervals) <= KEPT  # pyright: ignore[reportPrivateUsage]
     assert seconds(phases, 5000.0) == {"forward": 2500.0}
 
 
@@ -271,7 +271,7 @@ def test_spans_may_be_told_when_the_step_ends(actions: list[tuple[str, int, int]
 def test_spans_are_asked_for_before_a_long_step_is_taken_apart() -> None:
     """However many phases end in one step, those in a span are the span's."""
     phases = Phases()
-    phases.before_taking_apart = lambda: phases.add_spans([(SPANS, 0.0, 2.0)])
+    phases.before_flattening = lambda: phases.add_spans([(SPANS, 0.0, 2.0)])
     for number in range(KEPT + 1):
         phases.open(FORWARD, number)
         phases.close(FORWARD, number + 0.5)

@@ -16,7 +16,7 @@ from compilediag.receipt.build.cadence import VariantRun
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.run import run
-from compilediag_harness.collectors.sync_turns import STEPS_VARIABLE
+from compilediag_harness.collectors.sync_schedule import STEPS_VARIABLE
 from compilediag_harness.user_api.cadence import variable
 
 VARIANTS = "variants"

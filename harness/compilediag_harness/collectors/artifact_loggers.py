@@ -12,12 +12,12 @@ def artifact_of(logger_name: str) -> str:
 
 
 def is_silent(logger: logging.Logger) -> bool:
-    """Whether a DEBUG record of this logger would reach nobody above it."""
+    """Whether no handler above this logger would receive a DEBUG record of it."""
     return logger.disabled or not logger.propagate or not logger.isEnabledFor(logging.DEBUG)
 
 
 def silenced(names: list[str]) -> str:
-    """What to say of loggers that the program silenced."""
+    """The reason to report for loggers that the program silenced."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"the program silenced torch's logger {names[0]}{more}"
 

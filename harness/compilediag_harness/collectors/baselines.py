@@ -5,10 +5,11 @@ Kept weakly: a code object, a module or an argument that dies takes its baseline
 
 from __future__ import annotations
 
+import contextlib
 import types
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from compilediag_harness.source import source_locations
@@ -28,54 +29,42 @@ class Baseline:
     """(source, kind of guard) to the user's line; kind "" is any guard of the source."""
 
 
-@dataclass(slots=True)
 class Baselines:
     """All baselines of this process, by code object and compile id."""
 
-    by_code: weakref.WeakKeyDictionary[types.CodeType, dict[str, Baseline]] = field(
-        default_factory=weakref.WeakKeyDictionary[types.CodeType, dict[str, Baseline]]
-    )
-    fresh: list[weakref.ref[types.CodeType]] = field(
-        default_factory=list[weakref.ref[types.CodeType]]
-    )
-    """Code objects compiled since somebody last took them."""
+    def __init__(self, tensor_type: type) -> None:
+        self.tensor_type = tensor_type
+        self._by_code = weakref.WeakKeyDictionary[types.CodeType, dict[str, Baseline]]()
+        self._fresh: list[weakref.ref[types.CodeType]] = []
+        """Code objects compiled since `take_fresh`."""
 
     def remember(
-        self,
-        code: types.CodeType,
-        compile_id: str,
-        scope: dict[str, Any],
-        guards: Iterable[Any],
-        tensor_type: type,
+        self, code: types.CodeType, compile_id: str, scope: dict[str, Any], guards: Iterable[Any]
     ) -> None:
         """Records one compile."""
+        values = {name: v for name, v in scope.items() if not isinstance(v, self.tensor_type)}
         roots: dict[str, weakref.ref[Any]] = {}
-        root_types: dict[str, type] = {}
-        for name, value in scope.items():
-            if isinstance(value, tensor_type):
-                continue
-            root_types[name] = type(value)
-            try:
+        for name, value in values.items():
+            with contextlib.suppress(TypeError):  # integers, tuples... have no weak references
                 roots[name] = weakref.ref(value)
-            except TypeError:
-                continue
+        root_types: dict[str, type] = {name: type(value) for name, value in values.items()}
         baseline = Baseline(compile_id, roots, root_types, _lines(guards))
-        self.by_code.setdefault(code, {})[compile_id] = baseline
-        self.fresh.append(weakref.ref(code))
+        self._by_code.setdefault(code, {})[compile_id] = baseline
+        self._fresh.append(weakref.ref(code))
 
     def of(self, code: types.CodeType, compile_id: str) -> Baseline | None:
         """The baseline of one cache entry."""
-        return self.by_code.get(code, {}).get(compile_id)
+        return self._by_code.get(code, {}).get(compile_id)
 
     def newest(self, code: types.CodeType) -> Baseline | None:
         """The baseline of the newest compile of `code`."""
-        known = self.by_code.get(code)
+        known = self._by_code.get(code)
         return list(known.values())[-1] if known else None
 
     def take_fresh(self) -> list[types.CodeType]:
         """Code objects compiled since the last call, each once."""
-        taken = [code for ref in self.fresh if (code := ref()) is not None]
-        self.fresh.clear()
+        taken = [code for ref in self._fresh if (code := ref()) is not None]
+        self._fresh.clear()
         return list(dict.fromkeys(taken))
 
     def instance_changed(
@@ -96,11 +85,11 @@ def _lines(guards: Iterable[Any]) -> dict[tuple[str, str], Location]:
     for guard in guards:
         try:
             source, kind = str(guard.name), torch_guards.guard_kind(guard)
-            place = source_locations.innermost_user_line(guard.user_stack)
+            location = source_locations.innermost_user_line(guard.user_stack)
         except Exception:
             continue
-        if place is None:
+        if location is None:
             continue
-        lines.setdefault((source, kind), place)
-        lines.setdefault((source, ""), place)
+        lines.setdefault((source, kind), location)
+        lines.setdefault((source, ""), location)
     return lines

@@ -9,12 +9,7 @@ from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import Compiled, CompileStarted, DynamoReset, Location, clip
 
-_CACHES = (
-    "inductor_fx_local",
-    "inductor_fx_remote",
-    "aotautograd_local",
-    "aotautograd_remote",
-)
+_CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
 
 
 class CompileCollector:
@@ -34,7 +29,7 @@ class CompileCollector:
         )
 
     def row(self, metrics: Any) -> None:
-        """torch recorded an attempt; never raises."""
+        """torch recorded a compile; never raises."""
         self.rows += 1
         self._session.compiled_in_step = True
         try:
@@ -44,6 +39,7 @@ class CompileCollector:
 
     def reset(self) -> None:
         """`torch._dynamo.reset()`: ids start again."""
+        # Invariant: a compile id is unique within an epoch only.
         session = self._session
         session.epoch += 1
         self._recompiles.analysis_s.clear()
@@ -52,6 +48,7 @@ class CompileCollector:
     def _compiled(self, metrics: Any) -> Compiled:
         session = self._session
         compile_id = str(_field(metrics, "compile_id") or "")
+        # Our own analysis of a recompile lies within torch's times.
         seconds = _seconds(metrics) - self._recompiles.analysis_s.pop(compile_id, 0.0)
         return Compiled(
             t=session.now(),
@@ -79,8 +76,8 @@ class CompileCollector:
             ),
             limit=torch_compiles.recompile_limit(),
             guard_eval_us=_field(metrics, "guard_latency_us"),
-            cache_hits=_cache_answers(metrics, "hit"),
-            cache_misses=_cache_answers(metrics, "miss"),
+            cache_hits=_cache_count(metrics, "hit"),
+            cache_misses=_cache_count(metrics, "miss"),
         )
 
 
@@ -94,10 +91,10 @@ def _text(metrics: Any, name: str) -> str | None:
     return None if value is None else clip(str(value))
 
 
-def _cache_answers(metrics: Any, answer: str) -> int | None:
-    """How often the caches answered so; None where this torch does not count it."""
-    told = [_field(metrics, f"{cache}_cache_{answer}_count") for cache in _CACHES]
-    known = [count for count in told if count is not None]
+def _cache_count(metrics: Any, outcome: str) -> int | None:
+    """Hits or misses of all caches; None where this torch does not count them."""
+    counts = [_field(metrics, f"{cache}_cache_{outcome}_count") for cache in _CACHES]
+    known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
 
@@ -107,7 +104,7 @@ def _microseconds(metrics: Any, name: str) -> float | None:
 
 
 def _seconds(metrics: Any) -> float:
-    """Wall seconds of the attempt. A lazily compiled backward has only its duration."""
+    """Wall seconds of the compile. A lazily compiled backward has only its duration."""
     start, end = _field(metrics, "start_time_us"), _field(metrics, "end_time_us")
     if start is not None and end is not None and end >= start:
         return (end - start) / 1e6

@@ -1,23 +1,22 @@
 """CUDA graphs: recordings with their reasons, warm-ups and replays, counted where torch makes them.
 
 Recordings are counted, never log lines: torch writes one for every graph that does not fit, before
-it knows whether another one does. Replays are added up by compile id and told in batches.
+it knows whether another one does. Replays are added up by compile id and written in batches.
 """
 
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.base.session_sinks import BATCH_S
 from compilediag_harness.torch_internals import cudagraph_trees, torch_cudagraphs
 from compilediag_harness.torch_internals.cudagraph_trees import Recording
 from compilediag_harness.wire import CudagraphRecorded, CudagraphsRan
 
-WRITE_EVERY_S = 0.25
-"""Counts are written at the end of a step when the last writing is older than this, in seconds."""
-
-MOST_RECORDED = 4096
-"""Recordings of one process that are told one by one."""
+MAX_RECORDED = 4096
+"""Recordings of one process that are reported one by one."""
 
 _RECORDINGS, _REPLAYS, _WARMUPS = range(3)
 
@@ -31,7 +30,7 @@ class CudagraphCollector:
         self._lock = threading.RLock()
         self._ids: dict[tuple[int, int], str] = {}
         self._counts: dict[str, list[int]] = {}
-        self._left = MOST_RECORDED
+        self._left = MAX_RECORDED
         self._written = 0.0
         self._skips_before = torch_cudagraphs.skips() or 0
         self._remove: torch_cudagraphs.Remover | None = None
@@ -48,68 +47,53 @@ class CudagraphCollector:
         if self._remove is not None:
             self._remove()
 
-    # --- what torch does -----------------------------------------------------------------------
-
     def recorded(self, recording: Recording) -> None:
         """A graph was recorded."""
         try:
             with self._lock:
                 self._ids[recording.tree, recording.function] = recording.compile_id
                 self._count(recording.compile_id, _RECORDINGS)
-                told = self._left > 0
-                self._left -= told
-            if told:
-                self._tell(recording)
+                report = self._left > 0
+                self._left -= report
+            if report:
+                self._report(recording)
         except Exception as error:
             self.fault("CUDA-graph recording", error)
 
     def ran(self, key: tuple[int, int], compile_id: object, *, replay: bool) -> None:
         """A graph was replayed, or a function ran to warm up."""
         with self._lock:
-            named = self._ids.get(key)
-            if named is None:
-                named = self._ids[key] = "" if compile_id is None else str(compile_id)
-            self._count(named, _REPLAYS if replay else _WARMUPS)
+            known = self._ids.get(key)
+            if known is None:
+                known = self._ids[key] = "" if compile_id is None else str(compile_id)
+            self._count(known, _REPLAYS if replay else _WARMUPS)
 
     def fault(self, where: str, error: BaseException) -> None:
         """We failed."""
         self._session.fault(where, error)
 
     def _count(self, compile_id: str, what: int) -> None:
-        counts = self._counts.get(compile_id)
-        if counts is None:
-            counts = self._counts[compile_id] = [0, 0, 0]
-        counts[what] += 1
+        self._counts.setdefault(compile_id, [0, 0, 0])[what] += 1
 
-    def _tell(self, recording: Recording) -> None:
+    def _report(self, recording: Recording) -> None:
         session = self._session
         session.emit(
             CudagraphRecorded(
-                t=session.now(),
-                step=session.step,
-                epoch=session.epoch,
-                compile_id=recording.compile_id,
-                mode=recording.mode,
-                reason=recording.reason,
-                tree=recording.tree,
-                function=recording.function,
+                session.now(),
+                session.step,
+                session.epoch,
                 thread=threading.get_ident(),
-                sizes=tuple(str(list(sizes)) for sizes in recording.sizes),
-                moved=tuple(item.name for item in recording.moved),
-                moved_at=tuple(item.user for item in recording.moved),
-                seconds=recording.seconds,
+                **recording._asdict(),
             )
         )
 
-    # --- telling ---------------------------------------------------------------------------------
-
     def step_ended(self, _step: int, _compiled: bool) -> None:
-        """Writes now and then."""
-        if self._counts and self._session.now() - self._written >= WRITE_EVERY_S:
+        """Writes a batch that is due."""
+        if self._counts and self._session.now() - self._written >= BATCH_S:
             self._write()
 
     def finish(self) -> None:
-        """Writes what is left, and what is there at the end."""
+        """Writes what is left, and the totals at the end."""
         self._write(
             skips=self._skips(),
             live_graphs=cudagraph_trees.live_graphs(),
@@ -124,14 +108,7 @@ class CudagraphCollector:
             return None
         return now - self._skips_before
 
-    def _write(
-        self,
-        *,
-        skips: int | None = None,
-        live_graphs: int | None = None,
-        pool_bytes: int | None = None,
-        lost: str | None = None,
-    ) -> None:
+    def _write(self, **totals: Any) -> None:
         with self._lock:
             counts, self._counts = self._counts, {}
         self._written = self._session.now()
@@ -142,9 +119,6 @@ class CudagraphCollector:
                 recordings=tuple(item[_RECORDINGS] for item in counts.values()),
                 replays=tuple(item[_REPLAYS] for item in counts.values()),
                 warmups=tuple(item[_WARMUPS] for item in counts.values()),
-                skips=skips,
-                live_graphs=live_graphs,
-                pool_bytes=pool_bytes,
-                lost=lost,
+                **totals,
             )
         )

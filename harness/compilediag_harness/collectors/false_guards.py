@@ -27,46 +27,36 @@ _MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """Which entry is asked, about which values."""
+class GuardValues:
+    """The live values that the guards of a code object's cache entries are evaluated against."""
 
     code: types.CodeType
     f_locals: dict[str, Any]
     baselines: Baselines
-    tensor_type: type
-    deadline: float | None = None
+    deadline: float
     """`time.monotonic()` after which the walk stops."""
-    arguments_known: bool = True
-    """False when only some locals are at hand (between calls): a guard on another is skipped."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What was false; `finished` is False when the deadline came first."""
-
-    diff: EntryDiff
-    finished: bool
-
-
-def false_guards(entry: Any, question: Question) -> Answer:
-    """Every false leaf guard and shape condition of `entry`, in guard order."""
-    scope = torch_guards.scope_of(entry, question.f_locals)
+def false_guards(entry: Any, given: GuardValues) -> tuple[EntryDiff, bool]:
+    """Every false leaf guard and shape condition of `entry`, in guard order. And whether all were
+    evaluated: False where the deadline came first."""
+    scope = torch_guards.scope_of(entry, given.f_locals)
     compile_id = str(entry.compile_id)
-    values: dict[str, Any] = {"L": question.f_locals, "G": scope["G"]}
+    # Sources that were evaluated already: many leaves share one.
+    values: dict[str, Any] = {"L": given.f_locals, "G": scope["G"]}
     false: list[FalseGuard] = []
     checked = unevaluated = 0
     for leaf in torch_guards.leaves_of(entry):
         checked += 1
-        late = question.deadline is not None and not checked % 64
-        if late and time.monotonic() > cast(float, question.deadline):
-            return Answer(EntryDiff(compile_id, tuple(false), checked, unevaluated), False)
-        verdict = _holds(leaf, entry, scope, values)
-        if verdict is None:
+        if not checked % 64 and time.monotonic() > given.deadline:
+            return EntryDiff(compile_id, tuple(false), checked, unevaluated), False
+        holds = _holds(leaf, entry, scope, values)
+        if holds is None:
             unevaluated += 1
-        elif not verdict:
+        elif not holds:
             value = values.get(leaf.source, _MISSING)
-            false.append(_describe(leaf, value, scope, compile_id, question))
-    return Answer(EntryDiff(compile_id, tuple(false), checked, unevaluated), True)
+            false.append(_describe(leaf, value, scope, compile_id, given))
+    return EntryDiff(compile_id, tuple(false), checked, unevaluated), True
 
 
 def _holds(
@@ -101,51 +91,51 @@ def expression_of(text: str) -> str:
 
 
 def _describe(
-    leaf: torch_guards.Leaf, value: Any, scope: dict[str, Any], compile_id: str, question: Question
+    leaf: torch_guards.Leaf, value: Any, scope: dict[str, Any], compile_id: str, given: GuardValues
 ) -> FalseGuard:
-    parts = leaf.parts or [""]  # asked for once: torch makes them anew each time
+    parts = leaf.parts or [""]  # read once: torch makes them anew each time
     text, expected, actual = expression_of(parts[0]), None, None
     if leaf.kind == "TENSOR_MATCH":
-        mismatch = tensor_checks.mismatch_of(text, value, question.tensor_type)
+        mismatch = tensor_checks.mismatch_of(text, value, given.baselines.tensor_type)
         if mismatch is not None:
             text, expected, actual = mismatch
     elif leaf.kind == "GLOBAL_STATE" and hasattr(leaf.check, "check_verbose"):
         text = str(leaf.check.check_verbose(value).verbose_code_parts[0]).strip()
-    elif len(parts) > 1:  # dimension markings: one text per marking, the false ones say so
+    elif len(parts) > 1:  # dimension markings (mark_dynamic): one text each, find the false one
         text = next((p for p in map(expression_of, parts) if _part_false(p, scope)), text)
     if expected is None:
-        expected, actual = _compared(leaf.kind, text, value, question.tensor_type)
+        expected, actual = _compared(leaf.kind, text, value, given.baselines.tensor_type)
     return FalseGuard(
         source=clip(leaf.source, 2048),
         leaf=leaf.kind,
         text=clip(text, 2048),
         expected=expected,
         actual=actual,
-        user=_user_line(leaf, compile_id, question, scope),
+        user=_user_line(leaf, compile_id, given, scope),
         hint=_hint(leaf.kind, parts[0]),
-        facts=_facts(leaf, value, scope, compile_id, question),
-        writers=_writers(leaf, value, scope, question),
+        facts=_facts(leaf, value, scope, compile_id, given),
+        writers=_writers(leaf, value, scope, given),
     )
 
 
 def _writers(
-    leaf: torch_guards.Leaf, value: Any, scope: dict[str, Any], question: Question
+    leaf: torch_guards.Leaf, value: Any, scope: dict[str, Any], given: GuardValues
 ) -> tuple[Location, ...]:
     member = guard_facts.member_of(leaf.parts[0]) if leaf.kind == "NO_HASATTR" else None
     if member is not None:
         return writers.writers_of_attribute(value, member)
-    return guard_facts.writers_of(leaf.source, scope, question.code) if leaf.source else ()
+    return guard_facts.writers_of(leaf.source, scope, given.code) if leaf.source else ()
 
 
 def _facts(
-    leaf: torch_guards.Leaf, value: Any, scope: dict[str, Any], compile_id: str, question: Question
+    leaf: torch_guards.Leaf, value: Any, scope: dict[str, Any], compile_id: str, given: GuardValues
 ) -> GuardFacts:
     if value is _MISSING:
         return GuardFacts()
-    changed = question.baselines.instance_changed(
-        question.code, compile_id, *_root(leaf.source, question.f_locals)
-    )
-    facts = guard_facts.facts_of(leaf.source, value, scope, question.code, changed)
+    root = guard_facts.root_name(leaf.source)
+    value_now = given.f_locals.get(root) if root is not None else None
+    changed = given.baselines.instance_changed(given.code, compile_id, root, value_now)
+    facts = guard_facts.facts_of(leaf.source, value, scope, given.code, changed)
     if leaf.kind not in ("NO_HASATTR", "DICT_CONTAINS"):
         return facts
     return replace(facts, member_type=guard_facts.member_type(leaf.parts[0], value))
@@ -158,21 +148,16 @@ def _part_false(text: str, scope: dict[str, Any]) -> bool:
         return False
 
 
-def _root(source: str, f_locals: dict[str, Any]) -> tuple[str | None, Any]:
-    name = guard_facts.root_name(source)
-    return name, f_locals.get(name) if name is not None else None
-
-
 def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str | None, str | None]:
-    """(expected, actual) where the leaf's class decides them; the outside reads the rest from the
+    """(expected, actual) where the leaf's class decides them; the outside parses the rest from the
     text."""
     if value is _MISSING or kind in ("SHAPE", "GLOBAL_STATE"):
         return None, None
     if kind in ("DICT_LENGTH", "LENGTH_CHECK"):
         found = re.search(r"== (\d+)$", text)
-        size = int(found[1]) if found else 0
-        noun = "key" if isinstance(value, dict) else "item"
-        return f"{size} {noun}{'' if size == 1 else 's'}", guard_facts.counted(cast(Sized, value))
+        container = cast(Sized, value)
+        expected = guard_facts.counted(container, int(found[1]) if found else 0)
+        return expected, guard_facts.counted(container)
     if kind == "NO_HASATTR":
         name = guard_facts.member_of(text) or "attribute"
         return f"'{name}' absent", f"'{name}' present"
@@ -189,30 +174,28 @@ def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str 
 
 
 def _user_line(
-    leaf: torch_guards.Leaf, compile_id: str, question: Question, scope: dict[str, Any]
+    leaf: torch_guards.Leaf, compile_id: str, given: GuardValues, scope: dict[str, Any]
 ) -> Location | None:
-    """The line to blame: of this very guard where torch says it, else of any guard of its source;
+    """The user's line: of this very guard where torch names it, else of any guard of its source;
     a line inside torch gives way to the user's line that called it."""
-    baseline = question.baselines.of(question.code, compile_id)
+    baseline = given.baselines.of(given.code, compile_id)
     lines = baseline.lines if baseline else {}
     known = lines.get((leaf.source, leaf.kind)) or lines.get((leaf.source, ""))
-    said = source_locations.of_comment(leaf.parts[0]) if leaf.parts else None
-    if said is not None:
-        files = [question.code.co_filename, *(place.file for place in lines.values())]
-        said = source_locations.complete(said, files)
-        if not source_locations.is_library(said.file) and _is_absolute(said.file):
-            return said
+    named = source_locations.location_in_comment(leaf.parts[0]) if leaf.parts else None
+    if named is not None:
+        files = [given.code.co_filename, *(line.file for line in lines.values())]
+        named = source_locations.with_full_path(named, files)
+        # Paths like Windows' "C:\\..." are absolute also where the trace is of another system.
+        is_absolute = named.file.startswith(("/", "<")) or named.file[1:3] == ":\\"
+        if is_absolute and not source_locations.is_library(named.file):
+            return named
     # 2.7 and 2.8 note the line that called the closure, not the one in it that reads the variable.
-    return guard_facts.closure_line(leaf.source, scope, question.code) or known or said
-
-
-def _is_absolute(file: str) -> bool:
-    return file.startswith(("/", "<")) or file[1:3] == ":\\"
+    return guard_facts.closure_line(leaf.source, scope, given.code) or known or named
 
 
 def _hint(kind: str, text: str) -> str | None:
-    """The closure variable torch names; for a shape condition its whole explanation, which says
-    whether the code or duck sizing asked for it."""
+    """The closure variable torch names; for a shape condition its whole explanation, which names
+    the code or duck sizing as its cause."""
     if kind == "SHAPE":
         _, *comment = _COMMENT_START.split(text, maxsplit=1)
         return clip(comment[0].strip(), 1000) if comment else None

@@ -1,4 +1,4 @@
-"""What only the live process knows about a false guard: whose value it is, and what it is now."""
+"""What is known of a false guard only in the live process: whose value it is, and its value now."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import gc
 import re
 import types
 from collections.abc import Mapping, Sized
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from compilediag_harness.collectors import writers
 from compilediag_harness.collectors.tensor_checks import type_name
 from compilediag_harness.wire import GuardFacts, Location, clip
 
+# Sources as torch writes them: Python over {L, G}, a dict's items through `dict.__getitem__`.
 _ROOT = re.compile(r"(?:dict\(|type\(|list\(|dict\.keys\(|dict\.__getitem__\()*L\['(\w+)'\]")
 _CELL = re.compile(r"^(?P<function>.*)\.__closure__\[(?P<index>\d+)\]\.cell_contents", re.DOTALL)
 _MEMBER = re.compile(r"(?:hasattr\(.*, |___dict_contains\()'([^']{1,200})'", re.DOTALL)
-_REGISTRIES = ("_buffers", "_parameters", "_modules", "__dict__")
+_REGISTRIES = ("_buffers", "_parameters", "_modules")
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """What the last hop of a source reads from, and the name it reads."""
+class Holder(NamedTuple):
+    """What the last hop of a source reads from, and the name or index it reads."""
 
     value: Any
     name: str
+    is_attribute: bool
 
 
 @functools.lru_cache(maxsize=8192)
@@ -39,7 +39,7 @@ def _last_hop(source: str) -> tuple[str, str, bool] | None:
         node = ast.parse(source, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    # 2.7 spells an item of a dict `dict.__getitem__(holder, key)`.
+    # 2.7 writes an item of a dict `dict.__getitem__(holder, key)`.
     if isinstance(node, ast.Call) and len(node.args) == 2:
         return ast.unparse(node.args[0]), ast.unparse(node.args[1]), False
     if isinstance(node, ast.Attribute):
@@ -47,19 +47,20 @@ def _last_hop(source: str) -> tuple[str, str, bool] | None:
     if isinstance(node, ast.Subscript):
         base, key = node.value, node.slice
         name = str(key.value) if isinstance(key, ast.Constant) else ast.unparse(key)
-        if isinstance(base, ast.Attribute) and base.attr in _REGISTRIES:
+        if isinstance(base, ast.Attribute) and base.attr in (*_REGISTRIES, "__dict__"):
             return ast.unparse(base.value), name, True
         return ast.unparse(base), name, False
     return None
 
 
-def holder_of(source: str, scope: Mapping[str, Any]) -> tuple[Holder, bool] | None:
-    """The object a source's last hop reads from, evaluated; with whether it reads an attribute."""
+def holder_of(source: str, scope: Mapping[str, Any]) -> Holder | None:
+    """The object a source's last hop reads from, evaluated."""
     hop = _last_hop(source)
     if hop is None or hop[0] in ("L", "G"):
         return None  # a local or a global is read from no object
+    holder, name, is_attribute = hop
     try:
-        return Holder(eval(hop[0], dict(scope)), hop[1]), hop[2]
+        return Holder(eval(holder, dict(scope)), name, is_attribute)
     except Exception:
         return None
 
@@ -71,21 +72,21 @@ def facts_of(
     code: types.CodeType,
     instance_changed: bool | None,
 ) -> GuardFacts:
-    """Everything the process can tell about the guarded value at `source`."""
-    found = holder_of(source, scope)
+    """All facts of the guarded value at `source`."""
+    holder = holder_of(source, scope)
     return GuardFacts(
         root=_root_kind(source, code),
         instance_changed=instance_changed,
         free_variable=_cell_variable(source, scope),
-        holder_kind=None if found is None else _holder_kind(found[0].value),
-        holder_type=None if found is None else type(found[0].value).__name__,
+        holder_kind=None if holder is None else _holder_kind(holder.value),
+        holder_type=None if holder is None else type(holder.value).__name__,
         value_type=type_name(value),
         is_enum=isinstance(value, enum.Enum) or None,
     )
 
 
 def member_of(text: str) -> str | None:
-    """The attribute or key that a membership check asks about."""
+    """The attribute or key that a membership check tests."""
     found = _MEMBER.search(text)
     return found[1] if found else None
 
@@ -94,13 +95,11 @@ def member_type(text: str, container: Any) -> str | None:
     """The type of that attribute or key, when it is there now."""
     name = member_of(text)
     is_dict = isinstance(container, dict)
-    places = cast(dict[str, Any], container if is_dict else getattr(container, "__dict__", {}))
-    if name is None:
-        return None
-    # A module keeps its tensors beside its attributes.
-    for place in (places, *(places.get(r) for r in ("_buffers", "_parameters", "_modules"))):
-        if isinstance(place, dict) and name in place:
-            return type_name(cast(dict[str, Any], place)[name])
+    members = cast(dict[str, Any], container if is_dict else getattr(container, "__dict__", {}))
+    # A module keeps its tensors and submodules beside its attributes.
+    for table in (members, *(members.get(key) for key in _REGISTRIES)):
+        if isinstance(table, dict) and name in table:
+            return type_name(cast(dict[Any, Any], table)[name])
     return None
 
 
@@ -156,11 +155,10 @@ def writers_of(source: str, scope: Mapping[str, Any], code: types.CodeType) -> t
         function, index = closure
         cells, inner = function.__closure__ or (), function.__code__
         return writers.writers_of_cell(cells[index], inner.co_freevars[index], inner)
-    found = holder_of(source, scope)
-    if found is None:
+    holder = holder_of(source, scope)
+    if holder is None:
         return ()
-    holder, is_attribute = found
-    if is_attribute and _holder_kind(holder.value) in ("module", "object", "optimizer"):
+    if holder.is_attribute and _holder_kind(holder.value) in ("module", "object", "optimizer"):
         return writers.writers_of_attribute(holder.value, holder.name)
     return ()
 
@@ -191,6 +189,7 @@ def _closure_of(
     name = root_name(source)
     if name is None or name not in code.co_freevars:
         return None
+    # Nothing leads from a code object to its functions but the garbage collector.
     for function in gc.get_referrers(code):
         if isinstance(function, types.FunctionType) and function.__code__ is code:
             return function, code.co_freevars.index(name)
@@ -215,7 +214,7 @@ def shown(value: Any, tensor_type: type) -> str:
     return f"{type_name(value)} object"
 
 
-def counted(value: Sized) -> str:
-    """How much a container holds: "1 key" of a dict, "3 items" of a list."""
-    size, noun = len(value), "key" if isinstance(value, dict) else "item"
+def counted(value: Sized, size: int | None = None) -> str:
+    """How much a container holds, or should: "1 key" of a dict, "3 items" of a list."""
+    size, noun = len(value) if size is None else size, "key" if isinstance(value, dict) else "item"
     return f"{size} {noun}" if size == 1 else f"{size} {noun}s"

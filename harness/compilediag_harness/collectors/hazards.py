@@ -2,7 +2,7 @@
 
 Looked for after a step in which something compiled, at most 50 ms long. Complete for state that
 the compiled code changes itself; blind to a flag that other code flips between steps, and to
-guards on arguments, whose next values nobody knows.
+guards on arguments, whose next values are not known.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import types
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.baselines import Baselines
-from compilediag_harness.collectors.false_guards import Question, false_guards
+from compilediag_harness.collectors.false_guards import GuardValues, false_guards
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import FalseGuard, HazardsChecked
@@ -21,12 +21,11 @@ BUDGET_S = 0.05
 
 
 class HazardCollector:
-    """Asks the newest cache entry of every freshly compiled frame whether it still holds."""
+    """Checks whether the newest cache entry of every freshly compiled frame still holds."""
 
-    def __init__(self, session: Session, baselines: Baselines, tensor_type: type) -> None:
+    def __init__(self, session: Session, baselines: Baselines) -> None:
         self._session = session
         self._baselines = baselines
-        self._tensor_type = tensor_type
         self._again: list[types.CodeType] = []
 
     def step_ended(self, step: int, compiled: bool) -> None:
@@ -36,8 +35,7 @@ class HazardCollector:
         self._again = []
         started = time.monotonic()
         for code in dict.fromkeys(codes):
-            armed = self._check(code, step, started + BUDGET_S)
-            if armed:
+            if self._check(code, step, started + BUDGET_S):
                 self._again.append(code)
         if codes:
             self._session.charge(time.monotonic() - started)
@@ -47,39 +45,32 @@ class HazardCollector:
         baseline = self._baselines.newest(code)
         if baseline is None or source_locations.is_library(code.co_filename):
             return False
-        where = source_locations.of_code(code)
+        where, over = source_locations.location_of(code), f"over {BUDGET_S * 1e3:.0f} ms"
         if started >= deadline:
-            session.emit(
-                HazardsChecked(
-                    session.now(), step, where, (), 0, 0, 0.0, f"over {BUDGET_S * 1e3:.0f} ms"
-                )
-            )
+            session.emit(HazardsChecked(session.now(), step, where, (), 0, 0, 0.0, over))
             return False
+        # Only the first: an entry that was compiled earlier may well be false now.
         entries = torch_guards.cache_entries(code)
         if not entries:
             return False
         f_locals = {name: v for name, ref in baseline.roots.items() if (v := ref()) is not None}
-        question = Question(code, f_locals, self._baselines, self._tensor_type, deadline, False)
-        answer = false_guards(entries[0], question)
-        if answer.diff.checked == 0:
-            return False  # a dead entry, as at the end of the process: it tells nothing either way
-        armed = tuple(guard for guard in answer.diff.guards if _foretells(guard))
+        # A guard on a local that is not at hand cannot be evaluated: `unevaluated` counts it.
+        given = GuardValues(code, f_locals, self._baselines, deadline)
+        diff, finished = false_guards(entries[0], given)
+        if diff.checked == 0:
+            return False  # a dead entry, as at the end of the process: nothing can be concluded
+        armed = tuple(guard for guard in diff.guards if _will_fail(guard))
         session.emit(
             HazardsChecked(
-                session.now(),
-                step,
-                where,
-                armed,
-                answer.diff.checked,
-                answer.diff.unevaluated,
-                time.monotonic() - started,
-                None if answer.finished else f"over {BUDGET_S * 1e3:.0f} ms",
+                *(session.now(), step, where, armed, diff.checked, diff.unevaluated),
+                seconds=time.monotonic() - started,
+                skipped=None if finished else over,
             )
         )
         return bool(armed)
 
 
-def _foretells(guard: FalseGuard) -> bool:
+def _will_fail(guard: FalseGuard) -> bool:
     """Whether a guard that is false between calls will be false in the next one: global modes and
     shapes of arguments are set again by then."""
     return bool(guard.source) and guard.source not in ("L", "G") and guard.leaf != "SHAPE"

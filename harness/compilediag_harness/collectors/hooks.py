@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from compilediag_harness.source import source_locations
-from compilediag_harness.steps.disabled_calls import code_of, place_of
+from compilediag_harness.steps.disabled_calls import code_of
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import HooksFound, Location
 
 _BUDGET_S = 0.05
-_MOST = 512
+_MAX_HOOKS = 512
 
 
 class _Found(NamedTuple):
@@ -31,13 +31,13 @@ def look(roots: Iterable[Any], now: float) -> HooksFound | None:
     deadline = time.monotonic() + _BUDGET_S
     found: dict[_Found, None] = {}
     seen: set[int] = set()
-    # A part of a compiled module may have been compiled for itself: it is told under the whole.
-    for root in sorted(roots, key=lambda one: -sum(1 for _ in one.modules())):
+    # A part of a compiled module may have been compiled by itself: it is listed under the whole.
+    for root in sorted(roots, key=lambda module: -sum(1 for _ in module.modules())):
         for path, owner in _owners(root):
             if id(owner) in seen:
                 continue
             seen.add(id(owner))
-            if time.monotonic() > deadline or len(found) >= _MOST:
+            if time.monotonic() > deadline or len(found) >= _MAX_HOOKS:
                 break
             for kind, registry in torch_api.hook_registries(owner):
                 found.update(dict.fromkeys(_of(kind, path, registry)))
@@ -59,4 +59,6 @@ def _of(kind: str, path: str, registry: Mapping[Any, Any]) -> Iterator[_Found]:
     for hook in list(registry.values()):
         code = code_of(hook)
         if code is not None and not source_locations.is_library(code.co_filename):
-            yield _Found(kind, path, place_of(code), torch_api.is_disabled(hook))
+            yield _Found(
+                kind, path, source_locations.definition_of(code), torch_api.is_disabled(hook)
+            )

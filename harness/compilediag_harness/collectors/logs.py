@@ -1,13 +1,15 @@
-"""torch's compile logs: kept for the record, read for graph breaks, warnings and refused frames.
+"""torch's compile logs: kept for the record, read for graph breaks, warnings and skipped frames.
 
 `TORCH_LOGS=recompiles,graph_breaks` is put in force inside the process, after `import torch`, so
 that the user's environment and later calls of `torch._logging.set_logs` behave as in a plain run.
-What the user did not ask for goes to torch_logs.txt and never to the terminal.
+What the user did not enable goes to torch_logs.txt and never to the terminal.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import re
 from collections.abc import Callable
 
@@ -18,8 +20,7 @@ from compilediag_harness.collectors.artifact_loggers import (
     is_silent,
     silenced,
 )
-from compilediag_harness.collectors.skipped_frames import RefusalFilter, read_refusal
-from compilediag_harness.collectors.text_file import TextFile
+from compilediag_harness.collectors.skipped_frames import SkippedFrameFilter, parse_skipped_frame
 from compilediag_harness.torch_internals import torch_compiles, torch_logs, torch_names
 from compilediag_harness.wire import (
     EvidenceLost,
@@ -34,37 +35,64 @@ ARTIFACTS = ("recompiles", "graph_breaks")
 _NOWHERE = logging.NullHandler()
 _BREAK = re.compile(r"^Graph break\b")
 _REPEATED = "user stack suppressed due to duplicate graph break"
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+
+OnRecord = Callable[[logging.LogRecord], None]
+OnFault = Callable[[str, BaseException], None]
+
+
+class _TextFile:
+    """torch_logs.txt, to which every process of a run appends. Opened at the first message; a file
+    that cannot be written is given up, silently."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        self._failed = False
+
+    def write(self, text: str) -> None:
+        """Appends one message and a line end in one write, so that processes do not mix."""
+        if self._failed:
+            return
+        try:
+            if self._descriptor is None:
+                self._descriptor = os.open(self._path, _APPEND, 0o600)
+            os.write(self._descriptor, (text + "\n").encode("utf-8", "backslashreplace"))
+        except OSError:
+            self._failed = True
+
+    def close(self) -> None:
+        """Closes the file; a later message opens it again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 class _Copy(logging.Handler):
     """Receives every record that reaches torch's loggers."""
 
-    def __init__(
-        self,
-        seen: Callable[[logging.LogRecord], None],
-        fault: Callable[[str, BaseException], None],
-    ) -> None:
+    def __init__(self, received: OnRecord, fault: OnFault) -> None:
         super().__init__(logging.DEBUG)
-        self._seen = seen
+        self._received = received
         self._fault = fault
 
     def emit(self, record: logging.LogRecord) -> None:
         # An exception here would reach the user's compile.
         try:
-            self._seen(record)
+            self._received(record)
         except Exception as error:
             self._fault("torch's log", error)
 
 
-class _OnlyAsked(logging.Filter):
-    """On torch's own handlers: drops the artifacts that only we asked for."""
+class _DropOurs(logging.Filter):
+    """On torch's own handlers: drops the artifacts that only we enabled."""
 
-    def __init__(self, unasked: frozenset[str]) -> None:
+    def __init__(self, artifacts: frozenset[str]) -> None:
         super().__init__()
-        self.unasked = unasked
+        self._artifacts = artifacts
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return artifact_of(record.name) not in self.unasked
+        return artifact_of(record.name) not in self._artifacts
 
 
 class LogCollector:
@@ -72,37 +100,42 @@ class LogCollector:
 
     def __init__(self, session: Session, text_file: str | None) -> None:
         self._session = session
-        self._handler = _Copy(self._seen, session.fault)
-        self._file = TextFile(text_file) if text_file else None
+        self._handler = _Copy(self._received, session.fault)
+        self._file = _TextFile(text_file) if text_file else None
         self._watched: list[logging.Logger] = []
-        self._filters: list[tuple[logging.Handler, _OnlyAsked]] = []
-        self._refusals: tuple[logging.Logger, RefusalFilter, int] | None = None
-        self._silent: tuple[logging.Logger, int, bool] | None = None
-        self._held: list[logging.Logger] = []
+        self._filtered: list[logging.Handler] = []
         self._artifacts = ArtifactLoggers()
         self._lost: set[str] = set()
-        self._enabled: set[str] = set()
+        self._skipped_frames = False
+        self._undo = contextlib.ExitStack()
         self.break_records = 0
 
     def arm(self) -> None:
         """Puts the artifacts in force and the handlers in place; again after torch re-initialised
-        its loggers. Whatever the user asked for stays on the user's terminal."""
+        its loggers. Whatever the user enabled stays on the user's terminal."""
         internals = torch_logs.log_internals()
         if internals is None:
             self._lose("text_log", "this torch has no log registry we know")
             return
         registry, state = internals
-        unasked = frozenset(name for name in ARTIFACTS if not state.is_artifact_enabled(name))
-        for name in unasked:
+        ours = frozenset(name for name in ARTIFACTS if not state.is_artifact_enabled(name))
+        for name in ours:
             state.enable_artifact(name)
-            self._enabled.add(name)
+            self._undo.callback(self._disable, name)
         for qualified in registry.get_log_qnames():
-            self._watch(logging.getLogger(qualified), unasked)
+            self._watch(logging.getLogger(qualified), ours)
+        # A logger's level follows torch's log state only when torch configures it.
         for qualified in registry.get_artifact_log_qnames():
             torch_logs.configure_artifact(logging.getLogger(qualified))
         if torch_logs.guard_lines_need_logger():
             self._collect_guard_lines()
-        self._watch_refusals()
+        self._watch_skipped_frames()
+
+    def _disable(self, artifact: str) -> None:
+        torch_logs.disable_artifact(artifact)
+        for logger in self._artifacts.of(artifact):
+            logger.setLevel(logging.NOTSET)
+            torch_logs.configure_artifact(logger)
 
     def _collect_guard_lines(self) -> None:
         """2.7 and 2.8 remember the user's line of a guard only while the `guards` artifact is
@@ -110,35 +143,17 @@ class LogCollector:
         logger = logging.getLogger(torch_names.GUARDS_LOG)
         if logger.isEnabledFor(logging.DEBUG):
             return
-        self._silent = (logger, logger.level, logger.propagate)
+        self._undo.callback(setattr, logger, "propagate", logger.propagate)
+        self._undo.callback(logger.setLevel, logger.level)
+        self._undo.callback(logger.removeHandler, _NOWHERE)
         logger.addHandler(_NOWHERE)
         logger.propagate = False
         logger.setLevel(logging.DEBUG)
 
     def disarm(self) -> None:
         """Takes our handlers, filters and artifacts away."""
-        for logger in self._watched:
-            logger.removeHandler(self._handler)
-        for name in self._enabled:
-            torch_logs.disable_artifact(name)
-            for logger in self._artifacts.of(name):
-                logger.setLevel(logging.NOTSET)
-                torch_logs.configure_artifact(logger)
-        for handler, own in self._filters:
-            handler.removeFilter(own)
-        if self._refusals is not None:
-            logger, own, level = self._refusals
-            logger.removeFilter(own)
-            logger.setLevel(level)
-        for artifact in self._held:
-            artifact.setLevel(logging.NOTSET)
-        if self._silent is not None:
-            logger, level, propagate = self._silent
-            logger.removeHandler(_NOWHERE)
-            logger.setLevel(level)
-            logger.propagate = propagate
-        self._watched, self._filters, self._refusals, self._silent = [], [], None, None
-        self._held = []
+        self._undo.close()
+        self._watched, self._filtered, self._skipped_frames = [], [], False
         if self._file is not None:
             self._file.close()
 
@@ -159,32 +174,36 @@ class LogCollector:
             if silent:
                 self._lose(artifact, silenced(silent))
 
-    def _watch(self, logger: logging.Logger, unasked: frozenset[str]) -> None:
-        own = _OnlyAsked(unasked)
+    def _watch(self, logger: logging.Logger, ours: frozenset[str]) -> None:
         for handler in logger.handlers:
-            known = {id(watched) for watched, _ in self._filters}
-            if handler is not self._handler and id(handler) not in known:
+            if handler is not self._handler and handler not in self._filtered:
+                own = _DropOurs(ours)
                 handler.addFilter(own)
-                self._filters.append((handler, own))
+                self._filtered.append(handler)
+                self._undo.callback(handler.removeFilter, own)
         if self._handler not in logger.handlers:
             logger.addHandler(self._handler)
+            self._undo.callback(logger.removeHandler, self._handler)
         if logger not in self._watched:
             self._watched.append(logger)
 
-    def _watch_refusals(self) -> None:
-        """Frames Dynamo refuses are told at INFO and DEBUG by one module's logger; a filter on
-        that logger reads them and keeps them from going further."""
-        if self._refusals is not None:
+    def _watch_skipped_frames(self) -> None:
+        """Frames that Dynamo skips are logged at INFO and DEBUG by one module's logger; a filter on
+        that logger reads the records and keeps them from going further."""
+        if self._skipped_frames:
             return
+        self._skipped_frames = True
         logger = logging.getLogger(torch_names.CONVERT_FRAME)
         level = logger.getEffectiveLevel()
-        own = RefusalFilter(level, self._refused, self._session.fault)
-        self._refusals = (logger, own, logger.level)
+        own = SkippedFrameFilter(level, self._frame_skipped, self._session.fault)
+        self._undo.callback(logger.setLevel, logger.level)
+        self._undo.callback(logger.removeFilter, own)
         logger.addFilter(own)
         # Artifacts below it would inherit DEBUG: torch would format the bytecode of every frame.
-        self._held = [item for item in self._artifacts.below(logger) if not item.level]
-        for artifact in self._held:
-            artifact.setLevel(level)
+        for artifact in self._artifacts.below(logger):
+            if not artifact.level:
+                self._undo.callback(artifact.setLevel, logging.NOTSET)
+                artifact.setLevel(level)
         logger.setLevel(logging.DEBUG)
 
     def _lose(self, source: str, reason: str) -> None:
@@ -194,58 +213,29 @@ class LogCollector:
             session = self._session
             session.emit(EvidenceLost(session.now(), session.step, source, reason))
 
-    def _seen(self, record: logging.LogRecord) -> None:
-        if self._file is not None and record.name != torch_names.CONVERT_FRAME:
-            self._keep(record)
-        message = record.getMessage()
+    def _received(self, record: logging.LogRecord) -> None:
+        # The module whose level we lowered: of it only what a plain run would log is kept.
+        is_warning = record.levelno >= logging.WARNING
+        if self._file is not None and (is_warning or record.name != torch_names.CONVERT_FRAME):
+            formatter = torch_logs.torch_formatter() or logging.Formatter()
+            self._file.write(formatter.format(record))
+        message, session = record.getMessage(), self._session
+        now, step, compile_id = session.now(), session.step, torch_compiles.current_compile_id()
         if artifact_of(record.name) == "graph_breaks" and _BREAK.match(message):
-            self._broke(message)
-        elif record.levelno >= logging.WARNING:
-            session = self._session
+            self.break_records += 1
+            repeated = _REPEATED in message
             session.emit(
-                WarningSeen(
-                    session.now(),
-                    session.step,
-                    torch_compiles.current_compile_id(),
-                    record.name,
-                    clip(message, 4096),
-                )
+                GraphBroke(now, step, compile_id, session.epoch, clip(message), repeated=repeated)
             )
-            if self._file is not None and record.name == torch_names.CONVERT_FRAME:
-                self._keep(record)
+        elif is_warning:
+            session.emit(WarningSeen(now, step, compile_id, record.name, clip(message, 4096)))
 
-    def _keep(self, record: logging.LogRecord) -> None:
-        formatter = torch_logs.torch_formatter() or logging.Formatter()
-        assert self._file is not None
-        self._file.write(formatter.format(record))
-
-    def _broke(self, message: str) -> None:
-        self.break_records += 1
-        session = self._session
-        session.emit(
-            GraphBroke(
-                session.now(),
-                session.step,
-                torch_compiles.current_compile_id(),
-                session.epoch,
-                clip(message),
-                repeated=_REPEATED in message,
-            )
-        )
-
-    def _refused(self, message: str) -> None:
-        found = read_refusal(message)
+    def _frame_skipped(self, message: str) -> None:
+        found = parse_skipped_frame(message)
         if found is None:
             return
         line = found.line
         if line is None:
-            line = torch_logs.first_line_of_refused_frame(found.function)
-        session = self._session
-        session.emit(
-            FrameSkipped(
-                session.now(),
-                session.step,
-                Location(found.file, line, found.function),
-                clip(found.reason, 2048),
-            )
-        )
+            line = torch_logs.first_line_of_skipped_frame(found.function)
+        session, where = self._session, Location(found.file, line, found.function)
+        session.emit(FrameSkipped(session.now(), session.step, where, clip(found.reason, 2048)))

@@ -1,4 +1,4 @@
-"""What the allocator of each CUDA device holds: read at growing distances and at the end.
+"""What the allocator of each CUDA device holds: read at growing intervals and at the end.
 
 CUDA is never initialised for it, no device is waited for, and only counters that the allocator
 keeps anyway are read.
@@ -12,17 +12,15 @@ from typing import Any
 from compilediag_harness.base.session import Session
 from compilediag_harness.wire import DeviceMemoryRead
 
+# Names of `torch.cuda.memory_stats_as_nested_dict`.
 SIZES = ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes")
 """Counters that have a current and a highest value, in each of the pools."""
 
 POOLS = ("all", "small_pool", "large_pool")
 
 COUNTS = (
-    "num_alloc_retries",
-    "num_ooms",
-    "num_device_alloc",
-    "num_device_free",
-    "num_sync_all_streams",
+    *("num_alloc_retries", "num_ooms"),
+    *("num_device_alloc", "num_device_free", "num_sync_all_streams"),
 )
 """Counters that only rise."""
 
@@ -47,7 +45,7 @@ class DeviceMemory:
             self.read()
 
     def read(self) -> None:
-        """Tells what every device in use holds now."""
+        """Reports what every device in use holds now."""
         session = self.session
         for device, stats in self._stats().items():
             session.emit(

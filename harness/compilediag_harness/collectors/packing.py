@@ -14,10 +14,10 @@ from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import Location, PackedBuffer
 
 KINDS = frozenset({"setitem", "copy_"})
-"""Kinds of writes, as they are told: `buffer[...] = value`, `buffer[...].copy_(value)`."""
+"""Kinds of writes: `buffer[...] = value`, `buffer[...].copy_(value)`."""
 
-MOST_STORES = 4096
-"""Looked at in one step; a buffer that is written more often is not told."""
+MAX_STORES = 4096
+"""Looked at in one step; a step with more of them reports no buffer."""
 
 _Key = tuple[types.CodeType, str, int]
 """Code, name of the buffer, and the line that fills it."""
@@ -35,7 +35,7 @@ class Buffer:
     written_bytes: int | None = 0
     """None: it is not known of one of the stores."""
     seconds: float | None = 0.0
-    seen: set[int] = field(default_factory=set[int])
+    filled: set[int] = field(default_factory=set[int])
     """Memory that was filled in this step."""
 
 
@@ -46,7 +46,7 @@ class PackingSample:
         self._buffers: dict[_Key, Buffer] = {}
         self._stores = 0
 
-    def saw(self, kind: str, tensor: Any, frame: types.FrameType) -> Buffer | None:
+    def begun(self, kind: str, tensor: Any, frame: types.FrameType) -> Buffer | None:
         """A write into a tensor begins; None where it is no packing."""
         code, line = frame.f_code, frame.f_lineno
         if source_locations.is_library(code.co_filename):
@@ -55,7 +55,7 @@ class PackingSample:
         if packing is None:
             return None
         self._stores += 1
-        if self._stores > MOST_STORES:
+        if self._stores > MAX_STORES:
             return None
         key = (code, packing.name, packing.fill_line)
         buffer = self._buffers.get(key)
@@ -66,8 +66,8 @@ class PackingSample:
         if facts is None:
             buffer.written_bytes = None
             return buffer
-        if facts.fresh or facts.storage not in buffer.seen:
-            buffer.seen.add(facts.storage)
+        if facts.fresh or facts.storage not in buffer.filled:
+            buffer.filled.add(facts.storage)
             buffer.buffers += 1
             buffer.buffer_bytes += facts.storage_bytes
         elements = facts.elements if kind == "copy_" else _elements(packing, facts.shape, frame)
@@ -77,14 +77,14 @@ class PackingSample:
             buffer.written_bytes += elements * facts.element_bytes
         return buffer
 
-    def over(self, buffer: Buffer, seconds: float | None) -> None:
+    def ended(self, buffer: Buffer, seconds: float | None) -> None:
         """The write has ended."""
         known = buffer.seconds is not None and seconds is not None
         buffer.seconds = (buffer.seconds or 0.0) + (seconds or 0.0) if known else None
 
-    def told(self) -> tuple[PackedBuffer, ...]:
+    def buffers(self) -> tuple[PackedBuffer, ...]:
         """Every buffer of the step; none where there were more stores than are looked at."""
-        if self._stores > MOST_STORES:
+        if self._stores > MAX_STORES:
             return ()
         return tuple(
             PackedBuffer(
@@ -103,7 +103,7 @@ class PackingSample:
 
 
 def _elements(packing: Packing, shape: tuple[int, ...], frame: types.FrameType) -> int | None:
-    """Elements that a store writes: as its index tells, else at least those of its value."""
+    """Elements that a store writes: as its index shows, else at least those of its value."""
     names: Mapping[str, Any] = frame.f_locals
     elements = elements_at(packing.index, shape, names)
     if elements is not None or packing.value is None:

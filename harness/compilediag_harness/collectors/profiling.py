@@ -1,6 +1,6 @@
 """A window of torch.profiler on demand: SIGUSR1 begins it, SIGUSR2 ends it.
 
-Nothing is here unless `compilediag run --profile-on-signal` was asked for: then, where the program
+Nothing is installed without `compilediag run --profile-on-signal`: with it, where the program
 has no handlers of its own for the two signals, they only set a flag, and the profiler begins and
 ends between steps. A window is bounded in steps, seconds and bytes, and its trace is a file
 beside the receipt.
@@ -22,25 +22,25 @@ from compilediag_harness.wire import ProfileEnded
 FOLDER_VARIABLE = "COMPILEDIAG_PROFILE_DIR"
 """Environment variable: where traces are written; absent, nothing happens."""
 
-MOST_STEPS = 20
-MOST_S = 60.0
+MAX_STEPS = 20
+MAX_S = 60.0
 """A window ends by itself after so many steps, or at the first step after so many seconds."""
 
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 """A trace that is larger is removed again."""
 
-MOST_WINDOWS = 16
+MAX_WINDOWS = 16
 """Windows of one process; later signals have no effect."""
 
-_wanted = False
-"""What the last signal asked for."""
+_requested = False
+"""Whether the last signal was the one that begins a window."""
 
 _armed = False
 
 
 def arm() -> None:
-    """Takes the two signals over, if that was asked for and the program has not; in the main thread
-    only."""
+    """Takes the two signals over, in the main thread, if the variable is set and the program has
+    not."""
     global _armed
     if not os.environ.get(FOLDER_VARIABLE) or _armed or not hasattr(signal, "SIGUSR1"):
         return
@@ -49,13 +49,14 @@ def arm() -> None:
     if any(signal.getsignal(one) != signal.SIG_DFL for one in (signal.SIGUSR1, signal.SIGUSR2)):
         return
     _armed = True
-    signal.signal(signal.SIGUSR1, _noted)
-    signal.signal(signal.SIGUSR2, _noted)
+    signal.signal(signal.SIGUSR1, _received)
+    signal.signal(signal.SIGUSR2, _received)
+    os.register_at_fork(after_in_child=_forked)
 
 
-def _noted(signum: int, _frame: FrameType | None) -> None:
-    global _wanted
-    _wanted = signum == signal.SIGUSR1
+def _received(signum: int, _frame: FrameType | None) -> None:
+    global _requested
+    _requested = signum == signal.SIGUSR1
 
 
 class Profiling:
@@ -74,24 +75,24 @@ class Profiling:
     def step_ended(self, step: int, _compiled: bool) -> None:
         """Begins or ends a window where that is due."""
         if self._profiler is None:
-            if _wanted:
+            if _requested:
                 self._begin(step + 1)
         elif (
-            not _wanted
-            or step + 1 - self._first >= MOST_STEPS
-            or time.monotonic() - self._began >= MOST_S
+            not _requested
+            or step + 1 - self._first >= MAX_STEPS
+            or time.monotonic() - self._began >= MAX_S
         ):
             self.end(step)
 
     def _begin(self, step: int) -> None:
-        global _wanted
-        if self._windows >= MOST_WINDOWS:
-            _wanted = False
+        global _requested
+        if self._windows >= MAX_WINDOWS:
+            _requested = False
             return
         self._windows += 1
         if torch_api.profiler_enabled():
-            _wanted = False
-            self._tell(step, step, None, "the program profiles itself")
+            _requested = False
+            self._report(step, step, None, "the program profiles itself")
             return
         activities = [self._torch.profiler.ProfilerActivity.CPU]
         if torch_api.cuda_in_use(self._torch):
@@ -100,20 +101,20 @@ class Profiling:
         try:
             profiler.start()
         except Exception as error:
-            _wanted = False
-            self._tell(step, step, None, f"torch.profiler did not start: {error}")
+            _requested = False
+            self._report(step, step, None, f"torch.profiler did not start: {error}")
             return
         self._profiler, self._thread = profiler, threading.get_ident()
         self._first, self._began = step, time.monotonic()
-        self.session.watched_until = max(self.session.watched_until, step + MOST_STEPS)
+        self.session.watched_until = max(self.session.watched_until, step + MAX_STEPS)
 
     def end(self, step: int) -> None:
         """Ends the window, if there is one; torch lets only the thread that began it do so."""
-        global _wanted
+        global _requested
         profiler = self._profiler
         if profiler is None or threading.get_ident() != self._thread:
             return
-        self._profiler, _wanted = None, False
+        self._profiler, _requested = None, False
         name = f"profile-{os.getpid()}-{self._windows}.json.gz"
         path = os.path.join(self._folder, name)
         try:
@@ -122,55 +123,50 @@ class Profiling:
             profiler.export_chrome_trace(path)
             size = os.path.getsize(path)
         except Exception as error:
-            self._tell(self._first, step, None, f"the trace could not be written: {error}")
+            self._report(self._first, step, None, f"the trace could not be written: {error}")
             return
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             os.unlink(path)
-            self._tell(self._first, step, None, f"the trace had {size} bytes and was removed")
+            self._report(self._first, step, None, f"the trace had {size} bytes and was removed")
             return
-        self._tell(self._first, step, name, None)
+        self._report(self._first, step, name, None)
 
     def forget(self) -> None:
         """This process is a fork: the window is the parent's."""
         self._profiler = None
 
-    def _tell(self, first: int, last: int, file: str | None, problem: str | None) -> None:
+    def _report(self, first: int, last: int, file: str | None, problem: str | None) -> None:
         self.session.emit(ProfileEnded(self.session.now(), first, last, file, problem))
 
 
-_watched: dict[int, Profiling] = {}
-_follows_forks = False
+_profiling: Profiling | None = None
 
 
 def install(session: Session, torch_module: Any) -> None:
     """Watches the steps of `session`, if the signals were taken over for this process and no other
     session watches them."""
-    global _follows_forks
+    global _profiling
     folder = os.environ.get(FOLDER_VARIABLE)
-    if not _armed or not folder or _watched:
-        return
-    profiling = _watched[id(session)] = Profiling(session, torch_module, folder)
-    session.step_listeners.append(profiling.step_ended)
-    if not _follows_forks and hasattr(os, "register_at_fork"):
-        _follows_forks = True
-        os.register_at_fork(after_in_child=_forked)
+    if _armed and folder and _profiling is None:
+        _profiling = Profiling(session, torch_module, folder)
+        session.step_listeners.append(_profiling.step_ended)
 
 
 def _forked() -> None:
-    global _wanted
-    _wanted = False
-    for profiling in _watched.values():
-        profiling.forget()
+    global _requested
+    _requested = False
+    if _profiling is not None:
+        _profiling.forget()
 
 
 def finish(session: Session) -> None:
     """Ends the window that is open when the process ends."""
-    if id(session) in _watched:
-        _watched[id(session)].end(session.step)
+    if _profiling is not None and _profiling.session is session:
+        _profiling.end(session.step)
 
 
 def uninstall(session: Session) -> None:
     """Watches no more; the signals stay taken over, without effect."""
-    profiling = _watched.pop(id(session), None)
-    if profiling is not None:
-        session.step_listeners.remove(profiling.step_ended)
+    global _profiling
+    if _profiling is not None and _profiling.session is session:
+        _profiling = None

@@ -8,34 +8,34 @@ from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.baselines import Baselines
-from compilediag_harness.collectors.false_guards import Question, expression_of, false_guards
+from compilediag_harness.collectors.false_guards import GuardValues, expression_of, false_guards
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_compiles
-from compilediag_harness.wire import EntryDiff, FalseGuard, Recompiled, clip
+from compilediag_harness.wire import EntryDiff, FalseGuard, Location, Recompiled, clip
 
 _PREFIX = re.compile(r"^(!?\d+(?:/\d+)+(?:_\d+)?): ?")
+# The messages that torch makes in C++ for a tensor guard: one mismatch, or another type.
 _TENSOR = re.compile(
     r"^(?:tensor '(?P<a>.*)' [\w ]+ mismatch|expected type of '(?P<b>.*)' to be )", re.DOTALL
 )
-_MOST_ENTRIES = 64
+_MAX_ENTRIES = 64
 """Cache entries analysed per recompile: the default limits allow 8 to 256."""
 _BUDGET_S = 2.0
 """Longest analysis of one recompile; torch itself takes seconds for models of that size."""
 
 
 class RecompileCollector:
-    """Listens to torch's question why no cache entry fits and answers it in full."""
+    """Analyses all cache entries each time torch determines why none of them fits."""
 
-    def __init__(self, session: Session, baselines: Baselines, tensor_type: type) -> None:
+    def __init__(self, session: Session, baselines: Baselines) -> None:
         self._session = session
         self._baselines = baselines
-        self._tensor_type = tensor_type
         self.calls = 0
         self.analysis_s: dict[str, float] = {}
         """Our own seconds inside a compile in progress, by compile id; taken out of its cost."""
 
-    def asked(self, entries: list[Any], frame: Any, reasons: list[str]) -> None:
-        """torch asked; never raises."""
+    def recompiled(self, entries: list[Any], frame: Any, reasons: list[str]) -> None:
+        """torch has its reasons, and compiles next; never raises."""
         started = time.monotonic()
         self.calls += 1
         problem: str | None = None
@@ -55,7 +55,7 @@ class RecompileCollector:
                 step=self._session.step,
                 compile_id=compile_id,
                 epoch=self._session.epoch,
-                frame=source_locations.of_code(frame.f_code),
+                frame=source_locations.location_of(frame.f_code),
                 reasons=tuple(clip(reason) for reason in reasons),
                 entries=diffs,
                 analysis_s=spent,
@@ -66,33 +66,22 @@ class RecompileCollector:
     def _analyse(
         self, entries: list[Any], frame: Any, reasons: list[str], started: float
     ) -> tuple[tuple[EntryDiff, ...], str | None]:
-        printed = _by_compile_id(reasons)
-        question = Question(
-            frame.f_code, frame.f_locals, self._baselines, self._tensor_type, started + _BUDGET_S
-        )
+        # torch prints "0/1: reason", with the compile id of the entry that the reason is about.
+        prefixes = [(_PREFIX.match(reason), reason) for reason in reasons]
+        printed = {found[1]: reason[found.end() :] for found, reason in prefixes if found}
+        given = GuardValues(frame.f_code, frame.f_locals, self._baselines, started + _BUDGET_S)
         diffs: list[EntryDiff] = []
         problem = None
-        for entry in entries[:_MOST_ENTRIES]:
+        for entry in entries[:_MAX_ENTRIES]:
             compile_id = str(entry.compile_id)
-            answer = false_guards(entry, question)
-            diff = _with_printed(answer.diff, printed.get(compile_id))
-            diffs.append(diff)
-            if not answer.finished:
+            diff, finished = false_guards(entry, given)
+            diffs.append(_with_printed(diff, printed.get(compile_id)))
+            if not finished:
                 problem = f"stopped after {_BUDGET_S:g} s at entry {compile_id}"
                 break
-        if len(entries) > _MOST_ENTRIES:
-            problem = f"only the first {_MOST_ENTRIES} of {len(entries)} entries were analysed"
+        if len(entries) > _MAX_ENTRIES:
+            problem = f"only the first {_MAX_ENTRIES} of {len(entries)} entries were analysed"
         return tuple(diffs), problem
-
-
-def _by_compile_id(reasons: list[str]) -> dict[str, str]:
-    """torch's printed reasons by the compile id of the entry they are about."""
-    found: dict[str, str] = {}
-    for reason in reasons:
-        prefix = _PREFIX.match(reason)
-        if prefix is not None:
-            found[prefix[1]] = reason[prefix.end() :]
-    return found
 
 
 def _with_printed(diff: EntryDiff, printed: str | None) -> EntryDiff:
@@ -105,10 +94,7 @@ def _with_printed(diff: EntryDiff, printed: str | None) -> EntryDiff:
     if any(_same(expression, guard) for guard in diff.guards):
         return diff
     guard = FalseGuard(
-        source="",
-        leaf="PRINTED",
-        text=clip(expression, 2048),
-        user=_printed_line(printed, head),
+        source="", leaf="PRINTED", text=clip(expression, 2048), user=_printed_line(printed, head)
     )
     return EntryDiff(diff.compile_id, (guard, *diff.guards), diff.checked, diff.unevaluated)
 
@@ -128,15 +114,15 @@ def strip_local_scope(text: str) -> str:
     return re.sub(r"L\[\s*['\"](.*?)['\"]\s*\]", r"\1", text)
 
 
-def _printed_line(printed: str, head: str) -> Any:
-    place = source_locations.of_comment(head)
+def _printed_line(printed: str, head: str) -> Location | None:
+    location = source_locations.location_in_comment(head)
     stack = re.findall(r'File "([^"\n]+)", line (\d+), in (\S+)', printed)
     known = [file for file, _, _ in stack]
-    if place is not None:
-        place = source_locations.complete(place, known)
-        if not source_locations.is_library(place.file):
-            return place
+    if location is not None:
+        location = source_locations.with_full_path(location, known)
+        if not source_locations.is_library(location.file):
+            return location
     for file, line, function in reversed(stack):
         if not source_locations.is_library(file):
-            return source_locations.Location(file, int(line), function)
-    return place
+            return Location(file, int(line), function)
+    return location

@@ -1,4 +1,4 @@
-"""The collectors of one session together: who of them is told what, and in which order."""
+"""The collectors of one session: which of them is called at what, and in which order."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ class CollectorSet:
         self.memory: DeviceMemory | None = None
         self.cudagraphs: CudagraphCollector | None = None
         self._session = session
-        self._tensor: Any = None
-        self._baselines = Baselines()
+        self._baselines: Baselines | None = None
         self._logs: LogCollector | None = None
         self._hazards: HazardCollector | None = None
         self._unguarded: UnguardedCollector | None = None
@@ -41,22 +40,23 @@ class CollectorSet:
         self._totals_at_start: dict[str, int] = {}
         self._next_log_check = 0.0
 
-    # --- made when what they look at is imported ---------------------------------------------
+    # --- created when what they look at is imported ------------------------------------------
 
     def torch_imported(self, torch: Any) -> None:
-        """Makes those that look at the program's tensors, modules and logs."""
+        """Creates those that look at the program's tensors, modules and logs."""
         session = self._session
-        self._tensor = torch.Tensor
-        self.recompiles = RecompileCollector(session, self._baselines, self._tensor)
+        self._baselines = baselines = Baselines(torch.Tensor)
+        self.recompiles = RecompileCollector(session, baselines)
         self.compiles = CompileCollector(session, self.recompiles)
-        self._hazards = HazardCollector(session, self._baselines, self._tensor)
-        self._unguarded = UnguardedCollector(session, self._baselines, torch.nn.Module)
+        self._hazards = HazardCollector(session, baselines)
+        self._unguarded = UnguardedCollector(session, torch.nn.Module)
         self._syncs = SyncCollector(session, torch)
         self._logs = LogCollector(session, session.text_log)
         self._logs.arm()
 
     def steps_installed(self) -> None:
         """Looks at the end of each step from now on, after those that measure it."""
+        # Invariant: those that count run before `_step_ended`, which looks at the guards.
         self.memory = DeviceMemory(self._session, torch_api.device_memory)
         self._session.step_listeners.append(self.memory.step_ended)
         self._session.step_listeners.append(self._step_ended)
@@ -73,20 +73,22 @@ class CollectorSet:
         self.cudagraphs.install()
         self._session.step_listeners.append(self.cudagraphs.step_ended)
 
-    # --- what the hooks tell -----------------------------------------------------------------
+    # --- called by the hooks -----------------------------------------------------------------
 
     def compile_started(self, trigger: str, compile_id: str) -> None:
         """A compile begins: no synchronisation is sampled in its step."""
         self.stop_sampling()
         if self.compiles is not None:
+            # Again at each compile: `set_compilation_metrics_limit` may have replaced torch's list.
             torch_compiles.on_metrics_row(self.compiles.row)
             self.compiles.started(trigger, compile_id)
 
     def guards_built(self, code: Any, compile_id: str, scope: dict[str, Any], guards: Any) -> None:
-        """Guarded code is there: what it was compiled with is kept."""
+        """Guarded code exists: what it was compiled with is kept."""
         started = time.monotonic()
         try:
-            self._baselines.remember(code, compile_id, scope, guards, self._tensor)
+            if self._baselines is not None:
+                self._baselines.remember(code, compile_id, scope, guards)
             if self._unguarded is not None:
                 self._unguarded.compiled(code, scope)
         except Exception as error:
@@ -123,8 +125,8 @@ class CollectorSet:
 
     # --- ending ------------------------------------------------------------------------------
 
-    def last_look(self) -> None:
-        """What no later step will show."""
+    def final_check(self) -> None:
+        """Finds what no later step will show."""
         session = self._session
         if self._logs is not None:
             self._logs.check()
@@ -137,8 +139,8 @@ class CollectorSet:
             lost = "torch keeps no metrics rows"
             session.emit(EvidenceLost(session.now(), session.step, "metrics", lost))
 
-    def tell_hooks(self) -> None:
-        """Tells of the program's hooks on its compiled modules."""
+    def report_hooks(self) -> None:
+        """Reports the program's hooks on its compiled modules."""
         if self._unguarded is not None:
             found = hooks.look(self._unguarded.modules, self._session.now())
             if found is not None:
@@ -157,18 +159,13 @@ class CollectorSet:
         return counters
 
     def uninstall(self) -> None:
-        """Nobody is told anything any more."""
-        session = self._session
+        """Takes everything out again; nothing is called any more."""
+        self._session.step_listeners.clear()
         if self.compiles is not None:
             torch_compiles.forget_metrics_rows(self.compiles.row)
         if self._logs is not None:
             self._logs.disarm()
         if self._syncs is not None:
             self._syncs.uninstall()
-        if self._step_ended in session.step_listeners:
-            session.step_listeners.remove(self._step_ended)
-        if self.memory is not None:
-            session.step_listeners.remove(self.memory.step_ended)
         if self.cudagraphs is not None:
             self.cudagraphs.uninstall()
-            session.step_listeners.remove(self.cudagraphs.step_ended)

@@ -1,13 +1,15 @@
-"""Frames that Dynamo refuses, read from the low-level records of the one logger that tells them."""
+"""Frames that Dynamo skips, parsed from the low-level records of the one logger that has them."""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
-_REFUSED = re.compile(
+# Two messages: exc.py formats that of a compile which failed and was given up, convert_frame.py
+# that of a frame it does not trace.
+_FAILED = re.compile(
     r"^WON'T CONVERT (?P<name>\S+) (?P<file>[^\n]+) line (?P<line>\d+)\s*\n?due to:\s*(?P<why>.*)",
     re.DOTALL,
 )
@@ -17,7 +19,7 @@ _SKIPPING = re.compile(
 _ORDINARY_SKIPS = (
     "skipfiles",
     "already started executing",
-    "an error was suppressed during compilation",  # told in full by the WON'T CONVERT message
+    "an error was suppressed during compilation",  # the WON'T CONVERT message has it in full
     "no tensor-related objects",
     "No ops traced",
     "namedtuple __new__",
@@ -26,9 +28,8 @@ _ORDINARY_SKIPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A frame Dynamo refused; `line` is None where the message does not tell it."""
+class SkippedFrame(NamedTuple):
+    """A frame that Dynamo skipped; `line` is None where the message does not have it."""
 
     function: str
     file: str
@@ -36,15 +37,14 @@ class Refusal:
     reason: str
 
 
-def read_refusal(message: str) -> Refusal | None:
-    """The refusal a message tells of; None for other messages and for ordinary skips."""
-    found = _REFUSED.match(message) or _SKIPPING.match(message)
+def parse_skipped_frame(message: str) -> SkippedFrame | None:
+    """The skipped frame of a log message; None for other messages and for ordinary skips."""
+    found = _FAILED.match(message) or _SKIPPING.match(message)
     if found is None or any(word in found["why"] for word in _ORDINARY_SKIPS):
         return None
-    told = found.groupdict().get("line")
-    return Refusal(
-        found["name"], found["file"].strip(), int(told) if told else None, _last_error(found["why"])
-    )
+    line = found.groupdict().get("line")
+    reason = _last_error(found["why"])
+    return SkippedFrame(found["name"], found["file"].strip(), int(line) if line else None, reason)
 
 
 def _last_error(text: str) -> str:
@@ -56,25 +56,24 @@ def _last_error(text: str) -> str:
     return text.strip()
 
 
-class RefusalFilter(logging.Filter):
-    """Reads one logger's low-level records and lets through only what a plain run would log."""
+class SkippedFrameFilter(logging.Filter):
+    """Reads one logger's low-level records and passes only what a plain run would log."""
 
     def __init__(
         self,
         level: int,
-        tell: Callable[[str], None],
+        received: Callable[[str], None],
         fault: Callable[[str, BaseException], None],
     ) -> None:
-        """`level`: from which a plain run logs; `tell` receives every message."""
+        """`level`: from which a plain run logs; `received` is called with every message."""
         super().__init__()
         self._level = level
-        self._tell = tell
+        self._received = received
         self._fault = fault
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:
-            self._tell(record.getMessage())
+            self._received(record.getMessage())
         except Exception as error:
-            # Told or not, the record must go the way it would go in a plain run.
-            self._fault("refused frames", error)
+            self._fault("skipped frames", error)
         return record.levelno >= self._level

@@ -1,6 +1,6 @@
 """Synchronisations by user line: the reads of tensors that make the host wait for the device.
 
-Sampled: a few steps after warm-up, then steps at growing distances, never one in which something
+Sampled: a few steps after warm-up, then steps at growing intervals, never one in which something
 compiles. In a program that uses no device the same reads are counted as those that would wait if
 its tensors were on one. Left out there is what would not: reads by torch's own code (an optimizer
 keeps its step count on the host), of what the program has moved to the host, while a batch is
@@ -30,8 +30,8 @@ from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import tensor_reads
-from compilediag_harness.collectors.sync_sample import Sample
-from compilediag_harness.collectors.sync_turns import turns_of
+from compilediag_harness.collectors.sync_sample import SyncSample
+from compilediag_harness.collectors.sync_schedule import schedule_of
 from compilediag_harness.steps import disabled_calls, steps
 from compilediag_harness.torch_internals import torch_calls, torch_disabling, torch_open_calls
 
@@ -55,10 +55,10 @@ class SyncCollector:
         global _live, _watches_forks
         self._session = session
         self._torch = torch_module
-        self._turns = turns_of(session)
-        self._sample: Sample | None = None
-        self._placed: Sample | None = None
-        """The sample whose reads are being seen; None between its windows."""
+        self._schedule = schedule_of(session)
+        self._sample: SyncSample | None = None
+        self._placed: SyncSample | None = None
+        """The sample that receives reads now; None between its windows."""
         self._calling: set[int] = set()
         """Threads in which a compiled callable is called."""
         self._quiet = 0
@@ -71,30 +71,30 @@ class SyncCollector:
             os.register_at_fork(after_in_child=_forked)
 
     def step_ended(self, step: int, compiled: bool) -> None:
-        """Tells what the step held, when it was sampled."""
+        """Reports the step, when it was sampled."""
         sample = self._sample
         if sample is not None:
             started = time.monotonic()
             self.stop()
             fault = tensor_reads.take_fault()
-            if fault is not None:  # the sample misses a read: it is told as a fault, not as a count
+            if fault is not None:  # the sample misses a read: a fault, no count
                 self._session.fault("reads of tensors", fault)
-            elif not compiled and self._is_of_one_step(sample):
-                self._tell(sample, step, started)
+            elif not compiled and self._covers_one_step(sample):
+                self._report(sample, step, started)
             self._session.charge(time.monotonic() - started)
         self._quiet = 0 if compiled else self._quiet + 1
 
     def step_begins(self, step: int) -> None:
-        """Samples this step, when it is its turn. Called last: what our own collectors look at
+        """Samples this step, when it is due. Called last: what our own collectors look at
         between two steps is torch's own."""
-        if self._quiet >= QUIET_STEPS and self._turns.wants(step):
+        if self._quiet >= QUIET_STEPS and self._schedule.due(step):
             self._start()
             if self._sample is not None:
-                until = self._turns.watched_until(step)
+                until = self._schedule.watched_until(step)
                 self._session.watched_until = max(self._session.watched_until, until)
 
     def stop(self) -> None:
-        """Ends the sample in progress; nothing of it is told from here."""
+        """Ends the sample in progress; nothing of it is reported from here."""
         with _lock:
             self._take_away()
             self._sample = None
@@ -105,20 +105,23 @@ class SyncCollector:
         self.stop()
         for forget in self._forget:
             forget()
-        _live = tuple(one for one in _live if one is not self)
+        _live = tuple(live for live in _live if live is not self)
 
     # --- windows: the parts of a sampled step in which no compiled callable is called ---
 
     def _start(self) -> None:
-        clock, turns = steps.clock_of(self._session), self._turns
-        if clock is None or turns.told >= turns.samples or self._windows >= turns.windows:
+        clock, schedule = steps.clock_of(self._session), self._schedule
+        limit_reached = (
+            schedule.samples >= schedule.max_samples or self._windows >= schedule.max_windows
+        )
+        if clock is None or limit_reached:
             return
         if not torch_calls.sees_compiled_calls() or not clock.here:
             return
         phases = clock.phases
-        sample = Sample(
+        sample = SyncSample(
             clock.thread,
-            turns.reads,
+            schedule.max_reads,
             lambda: phases.name_at(float("inf")),
             on_device=bool(self._torch.cuda.is_initialized()),
         )
@@ -134,7 +137,7 @@ class SyncCollector:
         if (inside and not _in_own_function()) or torch_calls.frames_are_offered():
             return
         # Half of them are kept for what is outside of compiled calls.
-        if self._windows >= self._turns.windows // (2 if inside else 1):
+        if self._windows >= self._schedule.max_windows // (2 if inside else 1):
             sample.complete = False
             sample.whole = sample.whole and inside
             return
@@ -184,14 +187,14 @@ class SyncCollector:
             self._take_away()
 
     def forked(self) -> None:
-        """This process is a fork: it has one thread, and nobody asked for its reads."""
+        """This process is a fork: it has one thread, and its reads are not the session's."""
         self._take_away()
         self._sample = None
         self._calling.clear()
 
-    # --- what was seen ---
+    # --- reporting ---
 
-    def _is_of_one_step(self, sample: Sample) -> bool:
+    def _covers_one_step(self, sample: SyncSample) -> bool:
         clock = steps.clock_of(self._session)
         # With tentative ends left, several steps end at once: the sample spans them all.
         return (
@@ -201,9 +204,9 @@ class SyncCollector:
             and clock.thread == sample.thread
         )
 
-    def _tell(self, sample: Sample, step: int, ended: float) -> None:
-        self._turns.sampled(step)
-        self._session.emit(sample.told(self._session.at((sample.began + ended) / 2), step))
+    def _report(self, sample: SyncSample, step: int, ended: float) -> None:
+        self._schedule.sampled(step)
+        self._session.emit(sample.event(self._session.at((sample.began + ended) / 2), step))
 
 
 def _in_own_function() -> bool:

@@ -1,9 +1,9 @@
 """Sees the program read and write tensors, without a frame of ours on the stack while it does.
 
 `torch.Tensor` gets, for a moment, a descriptor of its own in front of each method of its C base
-class that hands tensor data to Python, or writes a part of a tensor. Python asks the descriptor for
-the method, the descriptor notes who asks, and what is then called is torch's own method, by the
-program itself: warnings name the program's line, tracebacks have no frame of ours,
+class that hands tensor data to Python, or writes a part of a tensor. Looking the method up runs the
+descriptor's `__get__`, which reads the caller's frame, and what is then called is torch's own
+method, by the program itself: warnings name the program's line, tracebacks have no frame of ours,
 `torch.Tensor.item` read off the class is torch's. `bool(t)`, `if t:`, `float(t)`, `int(t)` and
 `t[0] = 1` pass through the type's slots and are seen too.
 
@@ -23,16 +23,19 @@ from typing import Any, Protocol
 
 
 class Listener(Protocol):
-    """What is told of reads and writes."""
+    """Receives reads and writes."""
 
-    def saw(self, kind: str, tensor: Any, frame: types.FrameType) -> Any:
-        """A read or write begins, of a kind ("item", "bool", "setitem"...), asked for by a frame.
-        Anything but None is handed to `over` when the call has ended."""
+    def begun(self, kind: str, tensor: Any, frame: types.FrameType) -> Any:
+        """A read or write begins, of a kind ("item", "bool", "setitem"...), by a frame. Anything
+        but None is handed to `ended` when the call has ended."""
 
-    def over(self, read: Any, seconds: float | None, noting_s: float) -> None:
-        """What was seen has ended: seconds in torch's method, None where they could not be
-        told, and what noting it took."""
+    def ended(self, read: Any, seconds: float | None, noting_s: float) -> None:
+        """It has ended: seconds in torch's method, None where they could not be measured, and
+        the seconds that noting it took."""
 
+
+Receivers = tuple[tuple[Listener, Any], ...]
+"""Who receives one read, each with what it returned at its begin."""
 
 _METHODS = ("item", "tolist", "cpu", "nonzero", "copy_")
 _SLOTS = {
@@ -48,7 +51,7 @@ _faults: list[Exception] = []
 
 _BEFORE_CALL = ("KW_NAMES", "PRECALL")
 
-_KINDS_KEPT = 4096
+_MAX_KINDS = 4096
 _kinds: dict[tuple[int, int], tuple[types.CodeType, str, bool]] = {}
 """What was found out about instructions, by the code's id: equal code may stand in two files."""
 
@@ -57,15 +60,17 @@ _get_frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
 
 _SAMPLES = 64
 _unread_s: float | None = None
-"""What the clock tells of a call that does nothing: no part of the seconds of a read."""
+"""Seconds measured of a call that does nothing: no part of those of a read."""
 
 
+# A partial is called in C: no Python frame of ours is on the stack while torch's method runs, and
+# the interpreter drops the last reference to it right after the call.
 class _Call(functools.partial[Any]):
-    """One call of torch's method, told when it is dropped: that is when it is over."""
+    """One call of torch's method, reported when it is dropped: that is when it is over."""
 
-    __slots__ = ("at", "began", "noting_s", "told")
+    __slots__ = ("at", "began", "noting_s", "receivers")
 
-    told: tuple[tuple[Listener, Any], ...]
+    receivers: Receivers
     at: int | None
     """Instruction at which it must end: that of the slot. None for one that is looked up first;
     -1 where the time between that and the call is not its own."""
@@ -78,14 +83,14 @@ class _Call(functools.partial[Any]):
             at = self.at
             alone = at is None or _get_frame(1).f_lasti == at
             seconds = max(0.0, ended - self.began - (_unread_s or 0.0)) if alone else None
-            for listener, read in self.told:
-                listener.over(read, seconds, self.noting_s + _clock() - ended)
+            for listener, read in self.receivers:
+                listener.ended(read, seconds, self.noting_s + _clock() - ended)
         except Exception as error:  # nothing of ours may reach the program
             _faults[:] = [error]
 
 
 class _Reading:
-    """Stands in front of one method; what it answers is what the class would have answered."""
+    """Stands in front of one method; what it returns is what the class would have returned."""
 
     __slots__ = ("_kind", "_name", "_original")
 
@@ -101,24 +106,22 @@ class _Reading:
                 frame = _get_frame(1)
                 kind, alone = _kind_at(self._name, frame.f_code, frame.f_lasti)
                 kind = self._kind or kind
-                told: tuple[tuple[Listener, Any], ...] = ()
+                receivers: Receivers = ()
                 for listener in _listeners if kind else ():
-                    read = listener.saw(kind, instance, frame)
+                    read = listener.begun(kind, instance, frame)
                     if read is not None:
-                        told += ((listener, read),)
-                if told:
+                        receivers += ((listener, read),)
+                if receivers:
                     at = frame.f_lasti if self._kind and alone else None if alone else -1
-                    return _timed(self._original.__get__(instance, owner), told, at, began)
+                    return _timed(self._original.__get__(instance, owner), receivers, at, began)
             except Exception as error:  # nothing of ours may reach the program
                 _faults[:] = [error]
         return self._original.__get__(instance, owner)
 
 
-def _timed(
-    original: Any, told: tuple[tuple[Listener, Any], ...], at: int | None, began: float
-) -> _Call:
+def _timed(original: Any, receivers: Receivers, at: int | None, began: float) -> _Call:
     call = _Call(original)
-    call.told, call.at = told, at
+    call.receivers, call.at = receivers, at
     call.began = now = _clock()
     call.noting_s = now - began
     return call
@@ -129,16 +132,14 @@ def _nothing() -> None:
 
 
 class _Unread:
-    """Told of calls that do nothing."""
+    """Receives calls that do nothing."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
-    def saw(self, kind: str, tensor: Any, frame: types.FrameType) -> Any:
-        """Is never told of one."""
+    def begun(self, kind: str, tensor: Any, frame: types.FrameType) -> Any: ...
 
-    def over(self, read: Any, seconds: float | None, noting_s: float) -> None:
-        """A call that did nothing has ended."""
+    def ended(self, read: Any, seconds: float | None, noting_s: float) -> None:
         self.seconds.append(seconds or 0.0)
 
 
@@ -155,34 +156,36 @@ def _measure_unread() -> None:
 def _kind_at(name: str, code: types.CodeType, at: int) -> tuple[str, bool]:
     known = _kinds.get((id(code), at))
     if known is None:
-        if len(_kinds) >= _KINDS_KEPT:
+        if len(_kinds) >= _MAX_KINDS:
             _kinds.clear()
-        slot = name in _SLOTS
-        kind = "" if slot else kind_of_call(name, code, at)
-        alone = not _is_looked_up(code, at) if slot else is_called_at_once(code, at)
-        known = _kinds[id(code), at] = (code, kind, alone)
+        known = _kinds[id(code), at] = (code, *_examine(name, code, at))
     return known[1], known[2]
 
 
-def kind_of_call(name: str, code: types.CodeType, at: int) -> str:
+def _examine(name: str, code: types.CodeType, at: int) -> tuple[str, bool]:
     """The kind of read when the instruction at `at` looks up the method `name` in order to call it;
-    "" when it only asks for it (`hasattr`), or moves a tensor to another place than the host."""
-    found = _instruction(code, at)
-    if found is None or not _looks_up_a_method(found[0]):
-        return ""
-    if name != "to":
-        return name
-    following = found[1]
-    return "to_cpu" if following is not None and following.argval == "cpu" else ""
+    "" when it only looks it up (`hasattr`), or moves a tensor elsewhere than to the host. And
+    whether nothing else is computed before the call, so that it can be timed from the look-up."""
+    rest = [item for item in dis.get_instructions(code) if item.offset >= at]
+    lookup = rest.pop(0) if rest and rest[0].offset == at else None
+    if name in _SLOTS:  # by name nothing is known of when it is called
+        return "", lookup is not None and lookup.opname not in ("LOAD_ATTR", "LOAD_METHOD")
+    kind = name if lookup is not None and _looks_up_a_method(lookup) else ""
+    if kind == "to":
+        kind = "to_cpu" if rest and rest[0].argval == "cpu" else ""
+    return kind, _calls_at_once(rest)
 
 
-def is_called_at_once(code: types.CodeType, at: int) -> bool:
-    """Whether nothing is computed between the look-up of a method at `at` and its call: its
-    arguments, if it has any, are constants and variables."""
+def _looks_up_a_method(instruction: dis.Instruction) -> bool:
+    # From Python 3.12 on a method is looked up by LOAD_ATTR with its lowest bit set.
+    is_method = sys.version_info >= (3, 12) and bool((instruction.arg or 0) & 1)
+    return instruction.opname == "LOAD_METHOD" or (instruction.opname == "LOAD_ATTR" and is_method)
+
+
+def _calls_at_once(rest: list[dis.Instruction]) -> bool:
+    """Whether what follows a look-up loads constants and variables, if anything, and calls."""
     loaded = 0
-    for instruction in dis.get_instructions(code):
-        if instruction.offset <= at:
-            continue
+    for instruction in rest:
         name = instruction.opname
         if name.startswith("CALL"):
             # From Python 3.13 on the names of arguments are loaded like one more of them.
@@ -194,33 +197,8 @@ def is_called_at_once(code: types.CodeType, at: int) -> bool:
     return False
 
 
-def _is_looked_up(code: types.CodeType, at: int) -> bool:
-    """A slot's method is asked for by name: nobody knows when it is called."""
-    found = _instruction(code, at)
-    return found is None or found[0].opname in ("LOAD_ATTR", "LOAD_METHOD")
-
-
-def _instruction(
-    code: types.CodeType, at: int
-) -> tuple[dis.Instruction, dis.Instruction | None] | None:
-    """The instruction at a byte offset and the one after it."""
-    instructions = iter(dis.get_instructions(code))
-    for instruction in instructions:
-        if instruction.offset == at:
-            return instruction, next(instructions, None)
-    return None
-
-
-def _looks_up_a_method(instruction: dis.Instruction) -> bool:
-    """From Python 3.12 on a method is looked up by LOAD_ATTR with its lowest bit set."""
-    if instruction.opname == "LOAD_METHOD":
-        return True
-    is_method = sys.version_info >= (3, 12) and bool((instruction.arg or 0) & 1)
-    return instruction.opname == "LOAD_ATTR" and is_method
-
-
 def put(tensor_type: Any, listener: Listener) -> None:
-    """Tells `listener` of every read until `take_away`. Nothing may be compiled, and no guard may
+    """Reports every read to `listener` until `take_away`. Nothing may be compiled, and no guard may
     be evaluated, in between. Methods that the program has replaced itself are left alone."""
     global _listeners
     if _unread_s is None:
@@ -233,14 +211,14 @@ def put(tensor_type: Any, listener: Listener) -> None:
 
 
 def take_fault() -> Exception | None:
-    """The last fault of a listener since this was asked, if there was one: that read is missing."""
+    """The last fault of a listener since the last call, if there was one: that read is missing."""
     return _faults.pop() if _faults else None
 
 
 def take_away(tensor_type: Any, listener: Listener) -> None:
-    """Tells `listener` nothing more; without another one the class is as it was."""
+    """Reports nothing more to `listener`; without another one the class is as it was."""
     global _listeners
-    _listeners = tuple(one for one in _listeners if one is not listener)
+    _listeners = tuple(other for other in _listeners if other is not listener)
     if not _listeners:
         for name in names_of(tensor_type):
             delattr(tensor_type, name)

@@ -1,7 +1,7 @@
 """Changes that no guard sees: hooks and methods put on a compiled module after its compile.
 
 The compiled result is stale: the hook is never called, the new method never runs. Looked at when
-something compiled, at growing distances after it, and at the end of the run; at most 50 ms a time.
+something compiled, at growing intervals after it, and at the end of the run; at most 50 ms a time.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import Location, UnguardedChanged
 
 _BUDGET_S = 0.05
-_MOST_MODULES = 5000
+_MAX_MODULES = 5000
 
 
 @dataclass(slots=True)
@@ -38,12 +37,11 @@ class _Snapshot:
 class UnguardedCollector:
     """Compares compiled modules with what they were when they were compiled."""
 
-    def __init__(self, session: Session, baselines: Baselines, module_type: type) -> None:
+    def __init__(self, session: Session, module_type: type) -> None:
         self._session = session
-        self._baselines = baselines
         self._module_type = module_type
         self._snapshots: weakref.WeakKeyDictionary[Any, _Snapshot] = weakref.WeakKeyDictionary()
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._next_look = 1
 
     def compiled(self, code: types.CodeType, scope: dict[str, Any]) -> None:
@@ -51,7 +49,7 @@ class UnguardedCollector:
         deadline = time.monotonic() + _BUDGET_S
         for value in scope.values():
             items = cast(Sequence[Any], value) if isinstance(value, (tuple, list)) else (value,)
-            for module in items[:_MOST_MODULES]:
+            for module in items[:_MAX_MODULES]:
                 if isinstance(module, self._module_type):
                     self._snapshots[module] = self._take(module, code, deadline)
 
@@ -75,14 +73,16 @@ class UnguardedCollector:
             self._compare(root, before, step)
 
     def _take(self, root: Any, code: types.CodeType, deadline: float) -> _Snapshot:
+        # `Module.__call__` runs hooks of the root outside of a compiled `forward`: they still work.
         own_forward = getattr(root.__class__.forward, "__code__", None) is code
-        snapshot = _Snapshot(source_locations.of_code(code), own_forward)
+        snapshot = _Snapshot(source_locations.location_of(code), own_forward)
         owners: set[type] = set()
         for count, (path, module) in enumerate(root.named_modules()):
-            if count >= _MOST_MODULES or time.monotonic() > deadline:
+            if count >= _MAX_MODULES or time.monotonic() > deadline:
                 break
             snapshot.hooks[path] = torch_api.module_hooks(module)
             owners.update(module.__class__.__mro__)
+        # Methods of classes are looked up at trace time: code that is swapped later never runs.
         for owner in owners:
             if owner is not object and not owner.__module__.startswith("torch."):
                 for name, value in vars(owner).items():
@@ -101,9 +101,11 @@ class UnguardedCollector:
             now = getattr(value, "__code__", None)
             if now is not None and now is not code:
                 target = f"{owner.__name__}.{name}"
-                self._tell("class_method", target, source_locations.of_code(now), before, step)
+                self._report(
+                    "class_method", target, source_locations.location_of(now), before, step
+                )
         if before.global_hooks == (0, 0) and any(torch_api.global_forward_hooks()):
-            self._tell("global_forward_hook", "torch.nn.modules.module", None, before, step)
+            self._report("global_forward_hook", "torch.nn.modules.module", None, before, step)
 
     def _compare_hooks(
         self, path: str, module: Any, before: tuple[int, int], snapshot: _Snapshot, step: int
@@ -112,18 +114,19 @@ class UnguardedCollector:
         names = ("forward_hook", "forward_pre_hook")
         registries = ("_forward_hooks", "_forward_pre_hooks")
         now = torch_api.module_hooks(module)
+        # Read from the registries, never called: the hooks are the program's.
         for what, registry, had, has in zip(names, registries, before, now, strict=True):
             if had == 0 and has > 0:
                 hook = next(iter(getattr(module, registry).values()))
                 code = getattr(hook, "__code__", None)
-                place = source_locations.of_code(code) if code is not None else None
-                self._tell(what, path, place, snapshot, step)
+                where = source_locations.location_of(code) if code is not None else None
+                self._report(what, path, where, snapshot, step)
 
-    def _tell(
-        self, what: str, target: str, place: Location | None, before: _Snapshot, step: int
+    def _report(
+        self, what: str, target: str, where: Location | None, before: _Snapshot, step: int
     ) -> None:
-        if (what, target) in self._told:
+        if (what, target) in self._reported:
             return
-        self._told.add((what, target))
+        self._reported.add((what, target))
         session = self._session
-        session.emit(UnguardedChanged(session.now(), step, before.frame, what, target, place))
+        session.emit(UnguardedChanged(session.now(), step, before.frame, what, target, where))

@@ -2,7 +2,7 @@
 
 A closure cell that is rebound (`nonlocal`) is exact: the functions that share the cell and store to
 it. Containers and attributes are looked for in the functions that share the cell, in the methods of
-the holder's class, and in the calls in progress. A write by another road is not found: no writer
+the holder's class, and in the calls in progress. A write by another way is not found: no writer
 then, never a guess.
 """
 
@@ -21,11 +21,11 @@ from compilediag_harness.source import source_locations
 from compilediag_harness.source.writes_in_source import attribute_stores, mutation_line
 from compilediag_harness.wire import Location
 
-_MOST_WRITERS = 8
-_MOST_FRAMES = 100
+_MAX_WRITERS = 8
+_MAX_FRAMES = 100
 _CONTAINERS = (dict, list, set)
 _known_cells: dict[tuple[int, types.CodeType], tuple[Location, ...]] = {}
-"""Answers by (id of the cell, code that closes over it): finding them walks the whole heap. An id
+"""Results by (id of the cell, code that closes over it): finding them walks the whole heap. An id
 that is used again belongs to a cell of the same code, which has the same writers."""
 
 
@@ -46,11 +46,11 @@ def writers_of_attribute(holder: object, name: str) -> tuple[Location, ...]:
     """Where `holder.<name>` is assigned: in the calls in progress and in the methods of its class,
     `__init__` left out, since it ran before the value changed."""
     found = [*_attribute_writes_in_progress(holder, name), *_class_writes(type(holder), name)]
-    return _unique(place for place in found if not place.function.endswith("__init__"))
+    return _unique(writer for writer in found if not writer.function.endswith("__init__"))
 
 
-def _unique(places: Iterable[Location]) -> tuple[Location, ...]:
-    return tuple(dict.fromkeys(places))[:_MOST_WRITERS]
+def _unique(writers: Iterable[Location]) -> tuple[Location, ...]:
+    return tuple(dict.fromkeys(writers))[:_MAX_WRITERS]
 
 
 # --- closures --------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def _class_writes(kind: type, name: str) -> tuple[Location, ...]:
 def _codes_behind(value: Any) -> Iterator[types.CodeType]:
     """The code of a method and of what its decorators wrap, closures inside it included."""
     waiting, seen = [value], set[int]()
-    while waiting and len(seen) < _MOST_FRAMES:
+    while waiting and len(seen) < _MAX_FRAMES:
         item = waiting.pop()
         if id(item) in seen:
             continue
@@ -131,7 +131,7 @@ def _codes_behind(value: Any) -> Iterator[types.CodeType]:
                 waiting.append(inner)
         if isinstance(item, types.FunctionType):
             yield from _nested(item.__code__)
-            # A decorator that does not tell what it wraps still closes over it.
+            # A decorator without `__wrapped__` still closes over what it wraps.
             contents = [_content(cell) for cell in item.__closure__ or ()]
             waiting.extend(held for held in contents if isinstance(held, types.FunctionType))
 
@@ -149,7 +149,7 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 def _user_frames() -> Iterator[types.FrameType]:
     """The user's calls in progress in this thread, innermost first."""
     frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    for _ in range(_MOST_FRAMES):
+    for _ in range(_MAX_FRAMES):
         if frame is None:
             return
         if not source_locations.is_library(frame.f_code.co_filename) and not _is_ours(frame):

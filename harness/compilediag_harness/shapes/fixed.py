@@ -24,7 +24,7 @@ from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.shape_log import Declared
 from compilediag_harness.shapes.sizes import read_buckets
 from compilediag_harness.shapes.warming import warm
-from compilediag_harness.source.source_locations import of_code
+from compilediag_harness.source.source_locations import location_of
 from compilediag_harness.torch_internals import dynamo_skip, torch_api
 from compilediag_harness.wire import Location
 
@@ -295,5 +295,5 @@ def _location(torch: Any, function: Any) -> Location:
     code = getattr(target, "__code__", None)
     if code is None:
         return Location("", 0, type(target).__name__)
-    begin = of_code(code)
+    begin = location_of(code)
     return Location(begin.file, begin.line, str(getattr(target, "__qualname__", code.co_name)))

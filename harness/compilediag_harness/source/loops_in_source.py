@@ -16,7 +16,7 @@ _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>
 def loop_around(code: types.CodeType, line: int) -> int | None:
     """First line of the innermost loop in `code` whose body runs `line` again and again; None where
     there is none or no source. Where a comprehension shares a line with what it iterates over, the
-    two cannot be told apart: the caller knows how often the line ran."""
+    two cannot be separated: the caller counts how often the line ran."""
     if code.co_name in _COMPREHENSIONS:  # a function of its own before Python 3.12
         return code.co_firstlineno
     tree = tree_of(code)

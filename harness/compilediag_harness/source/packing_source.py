@@ -1,10 +1,11 @@
 """Where a function fills a buffer with one value and then writes into it: read from its syntax
-tree, with the sizes of what is written where names and whole numbers tell them."""
+tree, with the sizes of what is written where names and integers determine them."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,38 +44,28 @@ def packing_at(code: types.CodeType, line: int) -> Packing | None:
     store = _store_at(code, line)
     if store is None:
         return None
-    name = dotted(store.target.value)
+    target, value = store
+    name = dotted(target.value)
     filled = _last_filling(code, name, line) if name is not None else None
     if name is None or filled is None or _adds_up(code, name):
         return None
     fill, fill_line = filled
     if code.co_name == "<module>" and loop_around(code, fill_line) is None:
         return None
-    return Packing(name, fill, fill_line, store.target.slice, store.value)
+    return Packing(name, fill, fill_line, target.slice, value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Store:
-    target: ast.Subscript
-    value: str | None
-
-
-def _store_at(code: types.CodeType, line: int) -> _Store | None:
-    """`name[...] = value` or `name[...].copy_(value)`."""
+def _store_at(code: types.CodeType, line: int) -> tuple[ast.Subscript, str | None] | None:
+    """Target and name of the value of `name[...] = value` or `name[...].copy_(value)`."""
     for node in statements(code):
-        covers = isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0)
-        if covers and isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            return _Store(node.targets[0], dotted(node.value))
-        if covers and isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            copied_to = _copied_to(node.value.func)
-            if copied_to is not None:
-                return _Store(copied_to, None)
-    return None
-
-
-def _copied_to(called: ast.expr) -> ast.Subscript | None:
-    if isinstance(called, ast.Attribute) and called.attr == "copy_":
-        return called.value if isinstance(called.value, ast.Subscript) else None
+        if not isinstance(node, ast.stmt) or not node.lineno <= line <= (node.end_lineno or 0):
+            continue
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            return node.targets[0], dotted(node.value)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            called = node.value.func
+            if isinstance(called, ast.Attribute) and called.attr == "copy_":
+                return (called.value, None) if isinstance(called.value, ast.Subscript) else None
     return None
 
 
@@ -139,48 +130,42 @@ def _conditional_lines(code: types.CodeType, store: int) -> frozenset[int]:
 
 
 def elements_at(index: ast.expr, shape: Sequence[int], names: Mapping[str, Any]) -> int | None:
-    """How many elements of a tensor an index means; None where constants, whole numbers by name
-    and lengths do not tell. Nothing of the program is called."""
+    """How many elements of a tensor an index means; None where constants, integers by name
+    and lengths do not determine it. Nothing of the program is called."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     if len(parts) > len(shape):
         return None
-    count = 1
-    for part, size in zip(parts, shape, strict=False):
-        length = _length(part, size, names)
-        if length is None:
-            return None
-        count *= length
-    for size in shape[len(parts) :]:
-        count *= size
-    return count
+    lengths = [_length(part, size, names) for part, size in zip(parts, shape, strict=False)]
+    known = [length for length in lengths if length is not None]
+    return math.prod((*known, *shape[len(parts) :])) if len(known) == len(lengths) else None
 
 
 def _length(part: ast.expr, size: int, names: Mapping[str, Any]) -> int | None:
     if not isinstance(part, ast.Slice):
-        return 1 if _number(part, names) is not None else None
+        return 1 if _integer(part, names) is not None else None
     if part.step is not None:
         return None
-    lower = 0 if part.lower is None else _number(part.lower, names)
-    upper = size if part.upper is None else _number(part.upper, names)
+    lower = 0 if part.lower is None else _integer(part.lower, names)
+    upper = size if part.upper is None else _integer(part.upper, names)
     if lower is None or upper is None:
         return None
     return len(range(*slice(lower, upper).indices(size)))
 
 
-def _number(node: ast.expr, names: Mapping[str, Any]) -> int | None:
-    """A constant, a whole number by name, `len(name)`, and sums and differences of them."""
+def _integer(node: ast.expr, names: Mapping[str, Any]) -> int | None:
+    """A constant, an integer by name, `len(name)`, and sums and differences of them."""
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int else None
     if isinstance(node, ast.Name):
         value = names.get(node.id)
         return value if type(value) is int else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        left, right = _number(node.left, names), _number(node.right, names)
+        left, right = _integer(node.left, names), _integer(node.right, names)
         if left is None or right is None:
             return None
         return left + right if isinstance(node.op, ast.Add) else left - right
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _number(node.operand, names)
+        value = _integer(node.operand, names)
         return None if value is None else -value
     return _size_of(node, names)
 

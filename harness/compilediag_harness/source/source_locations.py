@@ -44,25 +44,33 @@ def is_torch(file: str) -> bool:
     return file.startswith(_library_prefixes()[:1])
 
 
-def of_code(code: Any) -> Location:
+def location_of(code: Any) -> Location:
     """Where a code object begins."""
     return Location(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def definition_of(function: Any) -> Location:
+    """Where a function, or a code object, is defined, under its qualified name."""
+    code = getattr(function, "__code__", function)
+    if not hasattr(code, "co_filename"):
+        return Location("", 0, type(function).__name__)
+    # Code objects have a qualified name from Python 3.11 on.
+    name = getattr(code, "co_qualname", None) or getattr(function, "__qualname__", code.co_name)
+    return Location(code.co_filename, code.co_firstlineno, str(name))
 
 
 def innermost_user_line(stack: Iterable[Any] | None) -> Location | None:
     """The innermost frame of a traceback that is neither torch nor standard library; the innermost
     of all when none is."""
     frames = list(stack or ())
-    for frame in reversed(frames):
-        if not is_library(frame.filename):
-            return Location(frame.filename, frame.lineno or 0, frame.name)
     if not frames:
         return None
-    last = frames[-1]
-    return Location(last.filename, last.lineno or 0, last.name)
+    users = [frame for frame in frames if not is_library(frame.filename)]
+    frame = (users or frames)[-1]
+    return Location(frame.filename, frame.lineno or 0, frame.name)
 
 
-def of_comment(text: str) -> Location | None:
+def location_in_comment(text: str) -> Location | None:
     """The `# file:line in function` that ends a guard text of torch 2.9 and later."""
     comments = list(_COMMENT.finditer(text))
     if not comments:
@@ -71,19 +79,16 @@ def of_comment(text: str) -> Location | None:
     return Location(found["file"].strip(), int(found["line"]), found["function"])
 
 
-def complete(place: Location, known: Iterable[str]) -> Location:
+def with_full_path(location: Location, known: Iterable[str]) -> Location:
     """torch shortens paths from the left ("ork/model.py"): the full path, when exactly one of the
     known files ends so."""
-    if os.path.isabs(place.file) or place.file.startswith("<"):
-        return place
-    matches = {file for file in known if file.endswith(place.file)}
+    if os.path.isabs(location.file) or location.file.startswith("<"):
+        return location
+    matches = {file for file in known if file.endswith(location.file)}
     if not matches:
-        matches = {file for file in _loaded_files() if file.endswith(place.file)}
+        files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+        loaded = [os.path.abspath(file) for file in files if file]
+        matches = {file for file in loaded if file.endswith(location.file)}
     if len(matches) != 1:
-        return place
-    return Location(matches.pop(), place.line, place.function)
-
-
-def _loaded_files() -> list[str]:
-    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-    return [os.path.abspath(file) for file in files if file]
+        return location
+    return Location(matches.pop(), location.line, location.function)

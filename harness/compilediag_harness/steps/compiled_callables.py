@@ -1,5 +1,5 @@
 """What the outermost compiled callables of a program are: the forward of a step, an optimizer's
-step, or only a part of a forward. Looked at once, when a callable is called for the first time."""
+step, or only a part of a forward. Determined once, when a callable is called for the first time."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from compilediag_harness.base.step_phases import FORWARD, NAMES, OPTIMIZER
 from compilediag_harness.steps.step_clock import StepClock
 from compilediag_harness.torch_internals import torch_open_calls
 
-_MOST = 4096
+_MAX_CALLABLES = 4096
 
 
 class CompiledCallables:
-    """The phases that compiled callables are, by the key that tells them apart."""
+    """The phases that compiled callables are, by the key that distinguishes them."""
 
     def __init__(self, torch_module: Any) -> None:
         self._optimizer: type = torch_module.optim.Optimizer
         self._phases: dict[int, int] = {}
 
     def phase_of(self, key: int, clock: StepClock) -> int:
-        """The phase of the call that begins now in this thread. What cannot be told apart is noted
+        """The phase of the call that begins now in this thread. What cannot be separated is noted
         in `clock.partial`."""
-        known = self._phases.get(key)
-        if known is not None:
-            return known
-        if len(self._phases) >= _MOST:
-            self._phases.clear()
-        phase = self._phases[key] = self._look(clock)
-        return phase
+        if key not in self._phases:
+            if len(self._phases) >= _MAX_CALLABLES:
+                self._phases.clear()
+            self._phases[key] = self._find_phase(clock)
+        return self._phases[key]
 
-    def _look(self, clock: StepClock) -> int:
+    def _find_phase(self, clock: StepClock) -> int:
         call = torch_open_calls.called_from()
         if call is None:
             return FORWARD
@@ -40,11 +38,11 @@ class CompiledCallables:
             return OPTIMIZER
         name = str(getattr(function, "__qualname__", type(function).__name__))
         if self._steps_an_optimizer(function):
-            told = f"{name} steps an optimizer in compiled code: its time is in forward"
-            clock.partial.setdefault(NAMES[OPTIMIZER], told)
+            missing = f"{name} steps an optimizer in compiled code: its time is in forward"
+            clock.partial.setdefault(NAMES[OPTIMIZER], missing)
         elif call.inside is not None:
-            told = f"only the compiled calls inside {call.inside}: the rest of it ran eagerly"
-            clock.partial.setdefault(NAMES[FORWARD], told)
+            missing = f"only the compiled calls inside {call.inside}: the rest of it ran eagerly"
+            clock.partial.setdefault(NAMES[FORWARD], missing)
         return FORWARD
 
     def _steps_an_optimizer(self, function: Any) -> bool:

@@ -25,16 +25,16 @@ class OptimizerRegistry:
         kinds = _subclasses(base)
         if hasattr(base, "profile_hook_step") and not any(_was_made(kind) for kind in kinds):
             return False
-        # type(x) and not isinstance(x): the latter asks lazy proxies for their `__class__`, which
-        # is the user's code.
+        # type(x) and not isinstance(x): the latter reads lazy proxies' `__class__`, which
+        # runs the user's code.
         self._found = [
             (weakref.ref(one), self._states(one)) for one in gc.get_objects() if type(one) in kinds
         ]
         return bool(self._found)
 
     def stepped_unseen(self) -> bool:
-        """Whether an optimizer has gained state since, without telling our hooks: a compiled
-        `step` runs none of them."""
+        """Whether an optimizer has gained state since, without our hooks being called: a
+        compiled `step` runs none of them."""
         return any(
             (one := ref()) is not None and self._states(one) > before for ref, before in self._found
         )

@@ -1,11 +1,11 @@
-"""The phases of the step in progress, taken apart so that every second is counted once.
+"""The phases of the step in progress, flattened so that every second is counted once.
 
 Where phases nest, the innermost has the time; a span, and the wait for a batch, have all of theirs,
 whatever runs inside of them. A span that holds the end of a step holds steps and is no phase of
 one. What no phase has is the step's rest.
 
-Phases that have ended are kept as they are until the step ends, and taken apart in the order of
-their ends: spans may be told later than what ended after them.
+Phases that have ended are kept as they are until the step ends, and flattened in the order of their
+ends: spans may be added later than what ended after them.
 
 Invariant: the phases of a step never add up to more than its wall time.
 """
@@ -30,13 +30,13 @@ Seconds = tuple[float, float, float, float, float]
 NOTHING: Seconds = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 KEPT = 256
-"""Stretches of one step that are kept apart; of more, the oldest are final. Bounds the memory of a
+"""Intervals of one step that are kept; of more, the oldest are final. Bounds the memory of a
 step with thousands of micro-batches."""
 
 Ended = tuple[int, float, float]
 """A phase that has ended: which, begin, end."""
 
-_Stretch = tuple[float, float, int, float]
+_Interval = tuple[float, float, int, float]
 """Begin, end, phase, and the seconds that are this phase's own."""
 
 
@@ -46,14 +46,14 @@ class Phases:
     def __init__(self) -> None:
         self.seen = [False] * len(NAMES)
         """Which phases were ever measured."""
-        self.before_taking_apart: Callable[[], None] = _nothing
+        self.before_flattening: Callable[[], None] = lambda: None
         """Called when so much has ended in a step that it will not wait for the end of the step:
-        spans that have ended must be told now."""
+        spans that have ended must be added now."""
         self._open: list[tuple[int, float]] = []
         self._ended: list[Ended] = []
-        """Phases that are not taken apart yet, in order of their ends."""
-        self._stretches: list[_Stretch] = []
-        """In order of their ends: what nests in a stretch comes before it and begins after it."""
+        """Phases that are not flattened yet, in order of their ends."""
+        self._intervals: list[_Interval] = []
+        """In order of their ends: what nests in an interval comes before it and begins after it."""
         self._settled = [0.0] * len(NAMES)
         self._floor = float("-inf")
         """Time before it is counted already, or belongs to no step."""
@@ -63,18 +63,12 @@ class Phases:
         """The first step begins at `at`: what was before is no step's."""
         self._floor = at
         self._ended.clear()
-        self._stretches.clear()
+        self._intervals.clear()
         self._settled = [0.0] * len(NAMES)
 
     def forget_open(self) -> None:
         """What is open belongs to another thread or process."""
         self._open.clear()
-
-    def leave_out(self, phases: tuple[int, ...]) -> None:
-        """These are measured no more: what is open of them will not be told to end."""
-        self._open = [item for item in self._open if item[0] not in phases]
-        for phase in phases:
-            self.seen[phase] = False
 
     def open(self, phase: int, at: float) -> None:
         """A phase begins."""
@@ -87,12 +81,12 @@ class Phases:
 
     def close(self, phase: int, at: float) -> None:
         """The newest open phase of that kind ends; what was opened in it and never closed ended
-        by an exception that nobody told us of."""
+        by an exception, which is not reported."""
         opened = self._open
-        for place in range(len(opened) - 1, -1, -1):
-            if opened[place][0] == phase:
-                began = opened[place][1]
-                del opened[place:]
+        for index in range(len(opened) - 1, -1, -1):
+            if opened[index][0] == phase:
+                began = opened[index][1]
+                del opened[index:]
                 self.add(phase, began, at)
                 return
 
@@ -107,7 +101,7 @@ class Phases:
 
     @property
     def some_ended(self) -> bool:
-        """Whether phases have ended that are not taken apart yet."""
+        """Whether phases have ended that are not flattened yet."""
         return bool(self._ended)
 
     def holding(self, began: float, ended: float) -> str | None:
@@ -127,8 +121,8 @@ class Phases:
         if phase == FORWARD and self._open and (BACKWARD in (one for one, _ in self._open)):
             return
         if len(self._ended) >= KEPT:
-            self.before_taking_apart()
-            self._take_apart()
+            self.before_flattening()
+            self._flatten()
         self._ended.append((phase, began, ended))
 
     def add_spans(self, spans: Sequence[Ended]) -> None:
@@ -140,51 +134,51 @@ class Phases:
         if not in_order:
             self._ended.sort(key=_innermost_first)
         if len(self._ended) >= KEPT:
-            self._take_apart()
+            self._flatten()
 
-    def _take_apart(self) -> None:
-        stretches = self._stretches
-        last = stretches[-1][1] if stretches else self._floor
+    def _flatten(self) -> None:
+        intervals = self._intervals
+        last = intervals[-1][1] if intervals else self._floor
         for phase, began, ended in self._ended:
             if phase == HOLDS_PHASES or (phase == SPANS and began < self._cut_at):
                 continue
             if phase == SPANS:
                 self.seen[SPANS] = True
             if last <= began < ended:  # after all others: the usual case
-                stretches.append((began, ended, phase, ended - began))
+                intervals.append((began, ended, phase, ended - began))
                 last = ended
             else:
                 self._nest(phase, began, ended)
-                last = stretches[-1][1] if stretches else self._floor
+                last = intervals[-1][1] if intervals else self._floor
         self._ended.clear()
-        if len(stretches) > KEPT:
-            self._settle(len(stretches) - KEPT // 2)
+        if len(intervals) > KEPT:
+            self._settle(len(intervals) - KEPT // 2)
 
     def _nest(self, phase: int, began: float, ended: float) -> None:
         """Adds a phase that others may lie in, or that began before its step."""
-        stretches = self._stretches
-        place = len(stretches)
-        while place and stretches[place - 1][0] >= began:
-            place -= 1
+        intervals = self._intervals
+        index = len(intervals)
+        while index and intervals[index - 1][0] >= began:
+            index -= 1
         if phase == SPANS:
-            del stretches[place:]
+            del intervals[index:]
         elif phase == DATA_WAIT:
-            stretches[place:] = [item for item in stretches[place:] if item[2] == SPANS]
+            intervals[index:] = [item for item in intervals[index:] if item[2] == SPANS]
         # Phases that overlap without nesting share nothing: the earlier keeps what it has.
-        before = stretches[place - 1][1] if place else self._floor
-        own = ended - max(began, before) - sum(item[3] for item in stretches[place:])
+        before = intervals[index - 1][1] if index else self._floor
+        own = ended - max(began, before) - sum(item[3] for item in intervals[index:])
         if own > 0.0:
-            stretches.append((began, ended, phase, own))
+            intervals.append((began, ended, phase, own))
 
     def cut(self, at: float) -> Seconds:
         """The step ends at `at`: its seconds by phase. Open phases go on in the next step."""
         if self._open:
             self._close_all(at)
-        self._take_apart()
+        self._flatten()
         settled, self._settled = self._settled, [0.0] * len(NAMES)
-        for _, _, phase, seconds in self._stretches:
+        for _, _, phase, seconds in self._intervals:
             settled[phase] += seconds
-        self._stretches.clear()
+        self._intervals.clear()
         self._floor = self._cut_at = at
         data_wait, forward, backward, optimizer, spans = settled
         return data_wait, forward, backward, optimizer, spans
@@ -192,9 +186,9 @@ class Phases:
     def _close_all(self, at: float) -> None:
         """Counts the open phases up to `at`, innermost first; they stay open."""
         opened = self._open
-        for place in range(len(opened) - 1, -1, -1):
-            self._open = opened[:place]
-            self.add(*opened[place], at)
+        for index in range(len(opened) - 1, -1, -1):
+            self._open = opened[:index]
+            self.add(*opened[index], at)
         self._open = opened
 
     def give_back(self, seconds: Seconds) -> None:
@@ -203,14 +197,10 @@ class Phases:
             self._settled[phase] += taken
 
     def _settle(self, count: int) -> None:
-        for _, _, phase, seconds in self._stretches[:count]:
+        for _, _, phase, seconds in self._intervals[:count]:
             self._settled[phase] += seconds
-        self._floor = max(self._floor, self._stretches[count - 1][1])
-        del self._stretches[:count]
-
-
-def _nothing() -> None:
-    pass
+        self._floor = max(self._floor, self._intervals[count - 1][1])
+        del self._intervals[:count]
 
 
 def _innermost_first(ended: Ended) -> tuple[float, float]:

@@ -1,6 +1,6 @@
-"""Measures steps and writes them in batches: where a step ends is decided by `step_source.py`.
+"""Measures steps and writes them in batches: where a step ends is decided in `step_detection.py`.
 
-A step is watched, or only its end is noted (`brief_steps.py`). It runs from the end of the one
+A step is sampled, or only its end is recorded (`step_sampling.py`). It runs from the end of the one
 before it, so steps and the time between them leave no gap; the first begins at the first sign of
 work (a batch, a compiled call, a backward, an optimizer). A boundary may be tentative: it cuts the
 times, but the step's number does not advance until it is committed.
@@ -27,10 +27,10 @@ BATCH_STEPS = 512
 """... or when it holds so many steps."""
 
 _ALWAYS = (DATA_WAIT, SPANS)
-"""Phases that are told of every step. The others cost more than a brief step should pay."""
+"""Phases that are measured of every step. The others cost more than a brief step should pay."""
 
 Record = tuple[float, float, Seconds, bool]
-"""End (`time.monotonic()`), wall seconds, seconds by phase, and whether the step was watched."""
+"""End (`time.monotonic()`), wall seconds, seconds by phase, and whether the step was sampled."""
 
 
 class StepClock:
@@ -50,10 +50,10 @@ class StepClock:
         """Device time beside the host's; None where there is no device."""
         self.thread = threading.get_ident()
         """The thread whose phases are measured: that which ends the steps."""
-        self.watching = True
-        """Everything is told; else the ends of steps, and what `_ALWAYS` is."""
+        self.sampling = True
+        """Everything is measured; else the ends of steps, and the phases `_ALWAYS`."""
         self.whole = True
-        """The step in progress was watched from its begin."""
+        """The step in progress was sampled from its begin."""
         self._attached = now
         self._written = now
         self._first = session.step
@@ -97,27 +97,27 @@ class StepClock:
 
     def cut(self, at: float) -> None:
         """Puts a tentative boundary at `at`."""
-        if not self.here:
+        if not self.here:  # what is open are phases of the thread that ended steps before
             self.thread = threading.get_ident()
             self.phases.forget_open()
         began = self._attached if self.began is None else self.began
         self.records.append((at, at - began, self.phases.cut(at), self.whole))
         self.tentative += 1
         self.began = at
-        self.whole = self.watching
+        self.whole = self.sampling
 
-    def leave_alone(self) -> None:
-        """From now on only the ends of steps are told, and what is told of every step."""
-        self.watching = self.whole = False
+    def stop_sampling(self) -> None:
+        """From now on only the ends of steps are recorded, and what is measured of every step."""
+        self.sampling = self.whole = False
         if self.device is not None:
             self.device.restart()
 
-    def note(self, ends: list[float]) -> None:
-        """Steps that nobody watched ended; nobody is told now."""
+    def add_unsampled(self, ends: list[float]) -> None:
+        """Unsampled steps have ended; no listener is called."""
         if not ends:
             return
         self.session.step += len(ends)
-        self.cut(ends[0])  # what is told of every step belongs to the first: the rest is idle
+        self.cut(ends[0])  # what is measured of every step is in the first: the rest is idle
         self.tentative -= 1
         began = ends[0]
         for at in ends[1:]:
@@ -155,24 +155,24 @@ class StepClock:
         self._first = self.session.step
 
     def join(self) -> None:
-        """The tentative stretch belongs to the step before it, or, when that is written already,
+        """The tentative interval belongs to the step before it, or, when that is written already,
         to the step in progress."""
         if len(self.records) <= self.tentative:
             self.forget()
             return
         while self.tentative:
             self.tentative -= 1
-            end, wall_after, after, watched_after = self.records.pop()
-            _, wall, before, watched = self.records.pop()
+            end, wall_after, after, sampled_after = self.records.pop()
+            _, wall, before, sampled = self.records.pop()
             both: Any = tuple(x + y for x, y in zip(before, after, strict=True))
-            watched = watched and watched_after
-            self.records.append((end, wall + wall_after, both, watched))
+            sampled = sampled and sampled_after
+            self.records.append((end, wall + wall_after, both, sampled))
 
     def _unwind(self, count: int) -> None:
         for _ in range(count):
-            end, wall, seconds, watched = self.records.pop()
+            end, wall, seconds, sampled = self.records.pop()
             self.began = end - wall
-            self.whole = self.whole and watched
+            self.whole = self.whole and sampled
             self.phases.give_back(seconds)
 
     # --- batches ---
@@ -190,20 +190,19 @@ class StepClock:
         count = len(self.records) - self.tentative - hold
         if count <= 0:
             return
-        for watched, group in groupby(self.records[:count], key=_was_watched):
-            self._write(list(group), watched, at, source)
+        for sampled, group in groupby(self.records[:count], key=lambda record: record[3]):
+            self._write(list(group), sampled, at, source)
         del self.records[:count]
         self._written = at
         self._compiled = False
 
-    def _write(self, records: list[Record], watched: bool, at: float, source: str) -> None:
-        """Writes steps that were all watched, or none of them."""
+    def _write(self, records: list[Record], sampled: bool, at: float, source: str) -> None:
+        """Writes steps that were all sampled, or none of them."""
         ends, walls, seconds, _ = zip(*records, strict=True)
-        told = {
-            name: column if self.phases.seen[phase] and (watched or phase in _ALWAYS) else ()
-            for phase, (name, column) in enumerate(
-                zip(NAMES, zip(*seconds, strict=True), strict=True)
-            )
+        columns = zip(*seconds, strict=True)
+        phases = {
+            name: column if self.phases.seen[phase] and (sampled or phase in _ALWAYS) else ()
+            for phase, (name, column) in enumerate(zip(NAMES, columns, strict=True))
         }
         session = self.session
         session.emit(
@@ -212,17 +211,13 @@ class StepClock:
                 first=self._first,
                 source=source,
                 ends=tuple(session.at(end) for end in ends),
-                walls=walls if watched else (),
-                began=None if watched else session.at(ends[0] - walls[0]),
+                walls=walls if sampled else (),
+                began=None if sampled else session.at(ends[0] - walls[0]),
                 measuring_s=self.measuring_s,
                 partial=dict(self.partial),
-                noted=not watched,
-                **told,
+                noted=not sampled,
+                **phases,
             )
         )
         self._first += len(records)
         self.measuring_s = 0.0
-
-
-def _was_watched(record: Record) -> bool:
-    return record[3]

@@ -49,20 +49,12 @@ class OptimizerState(Protocol):
         ...
 
     def stepped_unseen(self) -> bool:
-        """An optimizer stepped and we were not told: its step is compiled."""
+        """An optimizer stepped and no hook was called: its step is compiled."""
         ...
 
     def training(self) -> bool:
         """Gradients are being recorded in this thread."""
         ...
-
-
-def _never(_source: StepSource, _by_calls: bool) -> bool:
-    return False
-
-
-def _nothing() -> None:
-    pass
 
 
 class StepSource:
@@ -71,16 +63,16 @@ class StepSource:
     def __init__(
         self,
         session: Session,
-        prospects: OptimizerState,
+        optimizers: OptimizerState,
         now: float,
-        pause: Callable[[StepSource, bool], bool] = _never,
-        resume: Callable[[], None] = _nothing,
+        pause: Callable[[StepSource, bool], bool] = lambda _source, _by_calls: False,
+        resume: Callable[[], None] = lambda: None,
     ) -> None:
-        """`pause` and `resume` are for steps that are only noted; without them all are watched."""
+        """`pause` and `resume` are for unsampled steps; without them all are sampled."""
         self.clock = StepClock(session, now)
-        self.brief = StepSampling(self.clock, functools.partial(pause, self), resume)
+        self.sampling = StepSampling(self.clock, functools.partial(pause, self), resume)
         self.source: str | None = None
-        self._prospects = prospects
+        self._optimizers = optimizers
         # Reentrant: a listener of the step's end may run code that marks a step.
         self._lock = threading.RLock()
         self._ending = False
@@ -94,7 +86,7 @@ class StepSource:
         """The optimizer that makes whole cycles by itself, if one does."""
         self._first = self._leader = 0
         """First call of the cycle in progress, and of the last one of several callables."""
-        self._several = False
+        self._in_cycles = False
         self._waiting: bool | None = None
         self._training_calls = 0
         self.optimizing_since: float | None = None
@@ -116,7 +108,7 @@ class StepSource:
 
     def optimizer_began(self, key: int, at: float) -> None:
         """An optimizer's step begins; one that steps inside another is a part of it."""
-        # Inside the same one a second time: that one ended by an exception we were not told of.
+        # Inside the same one a second time: that one ended by an exception, which no hook reports.
         if self._open not in (0, key) and self._inside != key:
             self._inside = key
             return
@@ -138,7 +130,7 @@ class StepSource:
             self._optimizer_cycle(key, at)
 
     def call_began(self, key: int, at: float) -> None:
-        """An outermost call of a compiled callable begins; `key` tells callables apart."""
+        """An outermost call of a compiled callable begins; `key` distinguishes callables."""
         if not self.ended_by_calls:
             return
         with self._lock:
@@ -153,18 +145,18 @@ class StepSource:
     def steady(self) -> int:
         """What alone ends steps, time after time: an optimizer, a compiled callable, or
         `EVERY_MARK` for `step()`. 0 where several do, or where that is not decided."""
-        if self.source is EXPLICIT:
+        if self.source == EXPLICIT:
             return EVERY_MARK
-        if self.source is OPTIMIZER:
+        if self.source == OPTIMIZER:
             return 0 if self._seen else self._only
-        if self.source is CALL and not self._leader and len(self._seen) == 1:
+        if self.source == CALL and not self._leader and len(self._seen) == 1:
             return self._first
         return 0
 
     @property
     def ended_by_calls(self) -> bool:
         """A call may end the step in progress: nothing better is known to."""
-        return self.source is None or self.source is CALL
+        return self.source is None or self.source == CALL
 
     def finish(self, at: float) -> None:
         """The process ends, or the session: decides what is open and writes everything."""
@@ -176,7 +168,7 @@ class StepSource:
                     self.clock.commit()
             elif self.source is None or self.source == CALL:
                 self.source = CALL
-                if self._seen:  # the last call's step: nothing later tells where it ended
+                if self._seen:  # the last call's step: nothing later marks its end
                     self.clock.cut(at)
                     self._seen.clear()
                 self.clock.commit()
@@ -186,7 +178,7 @@ class StepSource:
         """This process is a fork: what is not written belongs to the parent."""
         self._lock = threading.RLock()  # a thread that is not here may have held it
         self._open, self.optimizing_since = 0, None
-        self.brief.forked()
+        self.sampling.forked()
         self.clock.discard()
 
     # --- cycles ---
@@ -217,11 +209,11 @@ class StepSource:
             seen.clear()
             self._close(at)
         else:
-            self._several = True
+            self._in_cycles = True
 
     def _joining(self) -> bool:
-        """Nobody of the last whole cycle has stepped since it ended: late members, or a phase
-        change, which the next optimizer step will tell."""
+        """No member of the last whole cycle has stepped since it ended: late members, or a phase
+        change, which the next optimizer step decides."""
         return bool(self._previous) and self._previous.isdisjoint(self._seen)
 
     def _begins_cycle(self, key: int) -> bool:
@@ -242,16 +234,16 @@ class StepSource:
 
     def _call_cycle(self, at: float) -> None:
         if self.source is None and self._waiting is None:
-            self._waiting = self._prospects.expected()
+            self._waiting = self._optimizers.expected()
         if not self._waiting:
             self.source = CALL
             self._close(at)
             return
-        self._training_calls += self._prospects.training()
+        self._training_calls += self._optimizers.training()
         if (
             self._training_calls >= AWAITED_CALLS
             or self.clock.tentative >= AWAITED_MARKS
-            or self._prospects.stepped_unseen()
+            or self._optimizers.stepped_unseen()
         ):
             self._waiting = False
             self.source = CALL
@@ -283,7 +275,7 @@ class StepSource:
             return 0
         if self._held():
             return len(self.clock.records)
-        return 1 if self._several else 0
+        return 1 if self._in_cycles else 0
 
     def _close(self, at: float) -> None:
         """The tentative boundaries are ends of steps."""

@@ -1,4 +1,4 @@
-"""What runs in the user's step: hooks that tell every session what begins there and what ends.
+"""What runs in the user's step: hooks that report to every session what begins and ends there.
 
 They are the same for every session, must neither raise nor be compiled, and have no effect while
 no session is there. `steps.py` puts them into torch.
@@ -21,7 +21,7 @@ from compilediag_harness.steps.step_clock import StepClock
 from compilediag_harness.steps.step_detection import CALL, EVERY_MARK, StepSource
 from compilediag_harness.steps.step_sampling import StepSampling
 from compilediag_harness.torch_internals import dynamo_skip, torch_calls, torch_compiles
-from compilediag_harness.torch_internals.tracebacks import leave_out_this_frame
+from compilediag_harness.torch_internals.dynamo_skip import leave_out_this_frame
 from compilediag_harness.user_api import spans
 from compilediag_harness.user_api.span_batches import Row
 
@@ -31,8 +31,8 @@ _active: tuple[StepSource, ...] = ()
 _marks = 0
 """Calls of `step()` by the program."""
 
-_noting: StepSampling | None = None
-"""While steps are only noted: there is one session then."""
+_unsampled: StepSampling | None = None
+"""Set while steps are not sampled: there is one session then."""
 
 _callables: CompiledCallables | None = None
 _monotonic = time.monotonic
@@ -53,10 +53,10 @@ def step() -> None:
 def _end_explicitly() -> None:
     global _marks
     _marks += 1
-    place_ended_spans()
+    attribute_ended_spans()
     at = _monotonic()
-    if _noting is None or not _noting.took(EVERY_MARK, at):
-        watch_again()
+    if _unsampled is None or not _unsampled.record(EVERY_MARK, at):
+        sample_again()
         for source in _active:
             source.explicit(at)
             _ended(source, at)
@@ -70,11 +70,11 @@ def marks() -> int:
 
 
 def add(session: Session, torch_module: Any) -> StepSource:
-    """From now on the hooks tell `session`: what decides its steps."""
+    """The hooks report to `session` from now on. Returns what decides its steps."""
     global _active, _callables
     if not _active:
         step_limit.read(session)
-    watch_again()
+    sample_again()
     source = StepSource(session, OptimizerRegistry(torch_module), _monotonic(), _pause, _resume)
     _active = (*_active, source)
     _callables = _callables or CompiledCallables(torch_module)
@@ -83,18 +83,18 @@ def add(session: Session, torch_module: Any) -> StepSource:
 
 def finish(session: Session) -> None:
     """Decides what is open of `session`, and writes its steps."""
-    watch_again()
+    sample_again()
     at = _monotonic()
     for source in _active:
         if source.clock.session is session:
-            source.brief.fold()  # another thread may have noted an end a moment too late
+            source.sampling.fold()  # another thread may have recorded an end a moment too late
             source.finish(at)
             if source.clock.device is not None:
                 source.clock.device.finish()
 
 
 def remove(session: Session) -> bool:
-    """The hooks do not tell `session` any more; whether they tell nobody now."""
+    """The hooks do not report to `session` any more; whether it was the last."""
     global _active, _callables
     _active = tuple(source for source in _active if source.clock.session is not session)
     if not _active:
@@ -113,44 +113,50 @@ def forked() -> None:
         source.forked()
 
 
-def place_spans(rows: Sequence[Row], ending: bool) -> Sequence[str | None]:
-    """What `spans` asks for the phases of spans that have ended."""
-    return span_attribution.place(_active, _noting, rows, ending)
+def attribute_spans(rows: Sequence[Row], ending: bool) -> Sequence[str | None]:
+    """The phases of spans that have ended, as `spans.Attribution`."""
+    return span_attribution.attribute(_active, _unsampled, rows, ending)
 
 
-def place_ended_spans() -> None:
+def attribute_ended_spans() -> None:
     """Before a step may end: spans belong to the one they ended in."""
     if spans.ended_rows:
         spans.catch_up()
 
 
 def _ended(source: StepSource, at: float, *, by_calls: bool = False) -> None:
-    """A watched step has ended, or a call in it: the next ones may be noted."""
+    """A sampled step has ended, or a call in it: the next ones may go unsampled."""
     if len(_active) == 1:
-        source.brief.ended(source.steady, source.source or "", at, by_calls=by_calls)
+        source.sampling.ended(source.steady, source.source or "", at, by_calls=by_calls)
 
 
 def _pause(source: StepSource, by_calls: bool) -> bool:
-    """Nobody is told of calls any more, unless they mark the steps."""
-    global _noting
+    """Calls are not reported any more, unless they mark the steps."""
+    global _unsampled
     # The calls of the program's own disabled functions are counted, each of them.
-    if disabled_calls.watching() or not torch_calls.pause_calls(_call_noted if by_calls else None):
+    if disabled_calls.watching() or not torch_calls.pause_calls(
+        _unsampled_call if by_calls else None
+    ):
         return False
-    _noting = source.brief
+    _unsampled = source.sampling
     return True
 
 
 def _resume() -> None:
-    global _noting
-    _noting = None
+    global _unsampled
+    _unsampled = None
     torch_calls.resume_calls()
 
 
-def watch_again() -> None:
-    """Something is to be told that is not while steps are noted: they are watched again."""
-    if _noting is not None:
-        place_ended_spans()
-        _noting.stop()
+def sample_again() -> None:
+    """Something is to be reported that is not while steps are unsampled: sampling begins again."""
+    if _unsampled is not None:
+        attribute_ended_spans()
+        _unsampled.stop()
+
+
+# torch calls the two with the optimizer it steps, for every session at once. Where `step` itself is
+# compiled they are traced: `is_traced` makes them nothing there.
 
 
 def optimizer_begins(optimizer: Any, _args: Any, _kwargs: Any) -> None:
@@ -158,10 +164,10 @@ def optimizer_begins(optimizer: Any, _args: Any, _kwargs: Any) -> None:
     if dynamo_skip.is_traced():
         return
     key = id(optimizer)
-    if _noting is not None:
-        if _noting.key in (key, EVERY_MARK):
+    if _unsampled is not None:
+        if _unsampled.key in (key, EVERY_MARK):
             return
-        watch_again()
+        sample_again()
     at = _monotonic()
     for source in _active:
         source.optimizer_began(key, at)
@@ -171,9 +177,9 @@ def optimizer_ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
     """After an optimizer has stepped."""
     if dynamo_skip.is_traced():
         return
-    place_ended_spans()
+    attribute_ended_spans()
     at, key = _monotonic(), id(optimizer)
-    if _noting is None or not (_noting.key == EVERY_MARK or _noting.took(key, at)):
+    if _unsampled is None or not (_unsampled.key == EVERY_MARK or _unsampled.record(key, at)):
         for source in _active:
             try:
                 source.optimizer_ended(key, at)
@@ -185,7 +191,7 @@ def optimizer_ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
 
 
 def call_begins(key: int = 0) -> None:
-    """An outermost call of a compiled callable begins; `key` tells callables apart."""
+    """An outermost call of a compiled callable begins; `key` distinguishes callables."""
     if spans.ended_rows and any(source.ended_by_calls for source in _active):
         spans.catch_up()
     at = _monotonic()
@@ -213,15 +219,15 @@ def call_ends(key: int = 0) -> None:
             source.clock.session.fault("end of a compiled call", error)
 
 
-def _call_noted(key: int) -> None:
-    """A call begins that ends a step which is only noted; or one of another callable."""
-    place_ended_spans()
+def _unsampled_call(key: int) -> None:
+    """A call begins that ends an unsampled step; or one of another callable."""
+    attribute_ended_spans()
     at = _monotonic()
-    if _noting is not None and _noting.took(key, at):
+    if _unsampled is not None and _unsampled.record(key, at):
         if step_limit.limit is not None:
             _stop_if_done()
         return
-    watch_again()
+    sample_again()
     for source in _active:
         try:
             source.call_began(key, at)
@@ -230,8 +236,8 @@ def _call_noted(key: int) -> None:
 
 
 def backward_begins() -> list[StepClock]:
-    """The autograd engine begins; the clocks that were told."""
-    if _noting is not None:
+    """The autograd engine begins; the clocks that were called."""
+    if _unsampled is not None:
         return []
     for source in _active:
         # A compile runs the engine too, to trace it; only inside of a forward or a backward.
@@ -240,10 +246,9 @@ def backward_begins() -> list[StepClock]:
     return phase_begins(BACKWARD)
 
 
-def backward_ends(told: list[StepClock]) -> None:
-    """With what `backward_begins` gave back."""
-    if told:
-        phase_ends(BACKWARD, told)
+def backward_ends(clocks: list[StepClock]) -> None:
+    """With what `backward_begins` returned."""
+    phase_ends(BACKWARD, clocks)
 
 
 def timed_batches(following: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -253,23 +258,23 @@ def timed_batches(following: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def measured(self: Any) -> Any:
         if not _active:
             return following(self)
-        told = phase_begins(DATA_WAIT)
+        clocks = phase_begins(DATA_WAIT)
         try:
             return following(self)
         except BaseException as error:
             leave_out_this_frame(error)
             raise
         finally:
-            phase_ends(DATA_WAIT, told)
+            phase_ends(DATA_WAIT, clocks)
 
     return measured
 
 
 def phase_begins(phase: int) -> list[StepClock]:
-    """A phase begins in this thread; the clocks that were told."""
-    if _noting is not None:
-        place_ended_spans()
-        _noting.fold()
+    """A phase begins in this thread; the clocks that were called."""
+    if _unsampled is not None:
+        attribute_ended_spans()
+        _unsampled.fold()
     at = _monotonic()
     thread = threading.get_ident()
     clocks = [source.clock for source in _active if source.clock.thread == thread]
@@ -278,10 +283,10 @@ def phase_begins(phase: int) -> list[StepClock]:
     return clocks
 
 
-def phase_ends(phase: int, told: list[StepClock]) -> None:
-    """With what `phase_begins` gave back."""
+def phase_ends(phase: int, clocks: list[StepClock]) -> None:
+    """With what `phase_begins` returned."""
     at = _monotonic()
-    for clock in told:
+    for clock in clocks:
         clock.leave(phase, at)
 
 

@@ -1,4 +1,4 @@
-"""Finds the steps of a program that says nothing, and their phases: hooks on optimizers, data
+"""Finds the steps of a program that marks none, and their phases: hooks on optimizers, data
 loaders, compiled calls and the autograd engine, and `step()` for programs that do.
 
 The hooks are the same for every session and stay in torch once they are there, without effect when
@@ -37,10 +37,10 @@ def install(session: Session, torch_module: Any) -> None:
     """Starts counting steps and spans for `session`; call it when torch is imported."""
     dynamo_skip.bind(torch_module)
     source = step_hooks.add(session, torch_module)
-    source.clock.phases.before_taking_apart = step_hooks.place_ended_spans
+    source.clock.phases.before_flattening = step_hooks.attribute_ended_spans
     source.clock.device = device_clock.watch(session, torch_module)
     disabled_calls.install(session, functools.partial(span_attribution.phase_at, source))
-    spans.install(session, torch_module, step_hooks.place_spans)
+    spans.install(session, torch_module, step_hooks.attribute_spans)
     cadence.install(session, torch_module)
     _put_hooks(session, torch_module)
 
@@ -50,18 +50,18 @@ def finish(session: Session) -> None:
     spans.finish(session)
     cadence.sinks.finish(session)
     step_hooks.finish(session)
-    disabled_calls.finish(session)
+    disabled_calls.sinks.finish(session)
 
 
 def uninstall(session: Session) -> None:
     """Stops counting for `session`; call `finish` before."""
     global _forget_calls, _forget_disabling
-    step_hooks.watch_again()
+    step_hooks.sample_again()
     spans.uninstall(session)
     cadence.sinks.uninstall(session)
     was_the_last = step_hooks.remove(session)
     disabled_calls.uninstall(session)
-    device_clock.forget(session)
+    session.step_listeners.clear()
     if was_the_last:
         if _forget_calls is not None:
             _forget_calls()
@@ -74,8 +74,8 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
     global _hooked, _forget_calls, _forget_disabling
     if _forget_calls is None:
         _forget_calls = torch_calls.on_outermost_call(step_hooks.call_begins, step_hooks.call_ends)
-        # Of a function that is disabled while steps are noted each call is to be told, too.
-        _forget_disabling = torch_disabling.on_function_disabled(step_hooks.watch_again)
+        # Each call of a function that is disabled while steps are unsampled is to be timed, too.
+        _forget_disabling = torch_disabling.on_function_disabled(step_hooks.sample_again)
     if _hooked:
         return
     dynamo_skip.skip_in_dynamo(
@@ -93,6 +93,7 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
         _watch_loaders(torch_module)
     except Exception as error:
         session.fault("data loader hook", error)
+    # Backward and `__next__` call code of the program's below ours, which may be compiled.
     backward = torch_api.around_backward(
         torch_module, step_hooks.backward_begins, step_hooks.backward_ends
     )
@@ -104,7 +105,6 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
 
 def _forked() -> None:
     spans.forked()
-    disabled_calls.forked()
     step_hooks.forked()
 
 

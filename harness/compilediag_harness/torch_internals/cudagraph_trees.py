@@ -1,6 +1,6 @@
 """What torch's CUDA-graph trees hold: why a graph is recorded, which inputs moved, of what sizes.
 
-Nothing here changes a tree or an input. The names are torch's own; `torch_cudagraphs` asks.
+Nothing here changes a tree or an input. `torch_cudagraphs` calls it; names are those of torch 2.13.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from compilediag_harness.torch_internals.torch_names import loaded
 from compilediag_harness.wire import Location
 
 REASONS = {
@@ -20,63 +20,51 @@ REASONS = {
     "CudagraphManagedIdxMismatch": "graph_output_address",
     "ExpectedDeadIndicesBeforeGraphMismatch": "outputs_alive",
 }
-"""torch's name of what did not fit, and ours."""
+"""Members of torch's `CheckInvariantStatus`, and our reason for each."""
 
-MOST_MOVED = 8
-"""Inputs told of one recording."""
+MAX_MOVED = 8
+"""Moved inputs reported of one recording."""
 
-MOST_SIZES = 16
-"""Tensors of one recording whose sizes are told."""
+MAX_SIZES = 16
+"""Tensors of one recording whose sizes are reported."""
 
-_PLACE = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)')
-
-
-class Moved(NamedTuple):
-    """An input that has another address than in the graph recorded before."""
-
-    name: str
-    """As in the compiled graph: "primals_1"."""
-    user: Location | None
-    """The line that uses it."""
+_STACK_LINE = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)')
 
 
 class Recording(NamedTuple):
-    """One CUDA graph that was recorded."""
+    """One CUDA graph that was recorded: fields of `CudagraphRecorded`, as that describes them."""
 
     compile_id: str
     mode: str
-    """"forward", "backward" or "inference"."""
-    tree: int
-    """Number of the tree: one a device and thread."""
-    function: int
-    """Number of the compiled function in its tree: each dynamic size is one."""
     reason: str
-    sizes: tuple[tuple[int, ...], ...]
-    """Of the inputs that each replay copies; a whole number among the inputs is a size too."""
-    moved: tuple[Moved, ...]
+    tree: int
+    function: int
+    sizes: tuple[str, ...]
+    moved: tuple[str, ...]
+    moved_at: tuple[Location | None, ...]
     seconds: float
 
 
 class Tree:
-    """What we remember of one manager, kept by it."""
+    """What we keep of one `CUDAGraphTreeManager`, as an attribute of it."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, index: int) -> None:
+        self.index = index
         self.recorded: set[int] = set()
 
 
 managers: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Those that were met and are in use."""
+"""Those that have run and are in use."""
 
-_numbers = itertools.count()
+_indices = itertools.count()
 _OURS = "_compilediag_tree"
 
 
 def tree_of(manager: Any) -> Tree:
-    """What we remember of a manager; kept by it, so that no other one can be taken for it."""
+    """Ours of a manager; an attribute of it, so that no other one can be taken for it."""
     tree = manager.__dict__.get(_OURS)
     if tree is None:
-        tree = manager.__dict__[_OURS] = Tree(next(_numbers))
+        tree = manager.__dict__[_OURS] = Tree(next(_indices))
         managers.add(manager)
     return tree
 
@@ -94,6 +82,7 @@ def begun(
     """
     function = manager.ids_to_funcs[function_id]
     tree = tree_of(manager)
+    # The tree's edges are the order in which graphs were recorded: `current_node` ran last.
     above = manager.roots if manager.current_node is None else manager.current_node.children
     siblings = above.get(function_id) or ()
     newest = siblings[-1] if siblings else None
@@ -101,23 +90,25 @@ def begun(
         reason = _new(manager, tree, function, function_id)
     else:
         # Of the graphs recorded here the newest decides: it is what the program did last.
-        said = [status for node, status in failed if node is newest]
-        reason = REASONS[said[-1]] if said else "unknown"
+        statuses = [status for node, status in failed if node is newest]
+        reason = REASONS[statuses[-1]] if statuses else "unknown"
     mode = manager.id_to_mode.get(function_id)
+    moved = _moved(newest, reason, inputs, function.placeholders)
     return Recording(
         compile_id=str(manager.id_to_compile_id.get(function_id) or ""),
         mode=str(getattr(mode, "name", "")).lower(),
-        tree=tree.number,
-        function=function_id.id,
         reason=reason,
-        sizes=tuple(itertools.islice(_sizes(inputs, function.static_input_idxs), MOST_SIZES)),
-        moved=_moved(newest, reason, inputs, function.placeholders),
+        tree=tree.index,
+        function=function_id.id,
+        sizes=tuple(itertools.islice(_sizes(inputs, function.static_input_idxs), MAX_SIZES)),
+        moved=tuple(placeholder.name for placeholder in moved),
+        moved_at=tuple(_user_line(placeholder) for placeholder in moved),
         seconds=0.0,
     )
 
 
 def _new(manager: Any, tree: Tree, function: Any, function_id: Any) -> str:
-    """Why a function is recorded of which there is no graph in this place of the tree."""
+    """Why a function is recorded of which there is no graph at this node of the tree."""
     if function_id.id in tree.recorded:
         return "order"
     if _recorded_for(function.model, manager, tree):
@@ -136,16 +127,18 @@ def _recorded_for(model: Any, manager: Any, tree: Tree) -> bool:
     )
 
 
-def _sizes(inputs: Iterable[Any], static: Iterable[int]) -> Iterator[tuple[int, ...]]:
+def _sizes(inputs: Iterable[Any], static: Iterable[int]) -> Iterator[str]:
+    """Of the inputs that each replay copies; an integer among the inputs is a size too."""
     fixed = frozenset(static)
-    for place, value in enumerate(inputs):
+    for index, value in enumerate(inputs):
         if type(value) is int:
-            yield (value,)
-        elif place not in fixed and hasattr(value, "data_ptr"):
-            yield tuple(value.shape)
+            yield f"[{value}]"
+        elif index not in fixed and hasattr(value, "data_ptr"):
+            yield str(list(value.shape))
 
 
-def _moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tuple[Moved, ...]:
+def _moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tuple[Any, ...]:
+    """The placeholders of inputs that have another address than in the graph recorded before."""
     attribute = {
         "static_address": "tensor_static_input_idxs",
         "graph_output_address": "cudagraph_managed_idxs",
@@ -153,32 +146,29 @@ def _moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tuple[Mo
     if newest is None or attribute is None:
         return ()
     before = newest.static_input_data_ptrs
-    places = getattr(newest, attribute, None) or getattr(newest, "static_input_idxs", ())
+    checked = getattr(newest, attribute, None) or getattr(newest, "static_input_idxs", ())
     found = (
-        place
-        for place in places
-        if hasattr(inputs[place], "data_ptr") and inputs[place].data_ptr() != before[place]
+        placeholders[index]
+        for index in checked
+        if index < len(placeholders)
+        and hasattr(inputs[index], "data_ptr")
+        and inputs[index].data_ptr() != before[index]
     )
-    named = (place for place in found if place < len(placeholders))
-    return tuple(_named(placeholders[place]) for place in itertools.islice(named, MOST_MOVED))
+    return tuple(itertools.islice(found, MAX_MOVED))
 
 
-def _named(placeholder: Any) -> Moved:
-    """An input with the innermost line of the program that uses it, where torch knows it; a line of
+def _user_line(placeholder: Any) -> Location | None:
+    """The innermost line of the program that uses an input, where torch knows it; a line of
     torch's own where there is no other."""
+    torch_folder = os.path.join(os.path.dirname(getattr(loaded("torch"), "__file__", "")), "")
     stacks = [placeholder.stack_trace, *(user.stack_trace for user in placeholder.users or ())]
     for stack in stacks:
-        places = _PLACE.findall(stack or "")
-        if places:
-            own = [place for place in places if not place[0].startswith(_folder_of_torch())]
-            file, line, function = (own or places)[-1]
-            return Moved(placeholder.name, Location(file, int(line), function.strip()))
-    return Moved(placeholder.name, None)
-
-
-def _folder_of_torch() -> str:
-    file = getattr(sys.modules.get("torch"), "__file__", None)
-    return os.path.join(os.path.dirname(file or __file__), "")
+        lines = _STACK_LINE.findall(stack or "")
+        if lines:
+            own = [line for line in lines if not line[0].startswith(torch_folder)]
+            file, line, function = (own or lines)[-1]
+            return Location(file, int(line), function.strip())
+    return None
 
 
 def live_graphs() -> int:

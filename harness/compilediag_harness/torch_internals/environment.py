@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -19,18 +18,9 @@ from compilediag_harness.wire import clip
 Facts = dict[str, Any]
 
 VARIABLES = (
-    "CUDA_LAUNCH_BLOCKING",
-    "CUDA_VISIBLE_DEVICES",
-    "CUBLAS_WORKSPACE_CONFIG",
-    "KMP_AFFINITY",
-    "LOCAL_RANK",
-    "MKL_NUM_THREADS",
-    "NODE_RANK",
-    "NVIDIA_TF32_OVERRIDE",
-    "OMP_NUM_THREADS",
-    "PYTHONHASHSEED",
-    "RANK",
-    "WORLD_SIZE",
+    *("CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG", "KMP_AFFINITY"),
+    *("LOCAL_RANK", "MKL_NUM_THREADS", "NODE_RANK", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS"),
+    *("PYTHONHASHSEED", "RANK", "WORLD_SIZE"),
 )
 """Environment variables that are recorded, with those that begin with a `VARIABLE_PREFIXES`."""
 
@@ -51,10 +41,10 @@ def read(torch_module: Any) -> Facts:
         "python": platform.python_version,
         "python_implementation": platform.python_implementation,
         "torch": lambda: str(torch_module.__version__),
-        "torch_git": lambda: _text(getattr(torch_module.version, "git_version", None)),
+        "torch_git": lambda: _text(torch_module.version.git_version),
         "triton": _triton_version,
-        "cuda": lambda: _text(getattr(torch_module.version, "cuda", None)),
-        "hip": lambda: _text(getattr(torch_module.version, "hip", None)),
+        "cuda": lambda: _text(torch_module.version.cuda),
+        "hip": lambda: _text(torch_module.version.hip),
         "driver": _driver_version,
         "cpu_model": _cpu_model,
         "cpu_count": os.cpu_count,
@@ -65,10 +55,11 @@ def read(torch_module: Any) -> Facts:
         "precision": lambda: _precision(torch_module),
         "numerics_flags": lambda: _numerics(torch_module),
         "compile": _compile_flags,
-        "rank": lambda: _number("RANK"),
-        "world_size": lambda: _number("WORLD_SIZE"),
+        "rank": lambda: _count("RANK"),
+        "world_size": lambda: _count("WORLD_SIZE"),
         "env": _variables,
     }
+    # torch warns of some flags when they are read; the program's own warning filters stay.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {name: _quiet(reader) for name, reader in readers.items()}
@@ -77,7 +68,7 @@ def read(torch_module: Any) -> Facts:
 def _quiet(reader: Callable[[], Any]) -> Any:
     try:
         return reader()
-    except Exception:  # a fact that this machine or torch does not tell
+    except Exception:  # a fact that is not known on this machine or of this torch
         return None
 
 
@@ -85,14 +76,9 @@ def _text(value: Any) -> str | None:
     return None if value is None else clip(str(value), VALUE_LIMIT)
 
 
-def _number(variable: str) -> int | None:
+def _count(variable: str) -> int | None:
     text = os.environ.get(variable, "")
     return int(text) if text.isdecimal() else None
-
-
-def _loaded(module: str) -> Any:
-    """The module, or None where the program has not imported it."""
-    return sys.modules.get(module)
 
 
 # --- the machine -------------------------------------------------------------------------------
@@ -154,7 +140,7 @@ def _device(index: int, properties: Any) -> Facts:
 
 def _triton_version() -> str | None:
     """Of the imported module, else of the installed distribution."""
-    module = _loaded("triton")
+    module = torch_names.loaded("triton")
     if module is not None:
         return _text(getattr(module, "__version__", None))
     from importlib import metadata
@@ -194,7 +180,7 @@ _PRECISIONS = {"float32": "fp32", "float64": "fp64", "float16": "fp16", "bfloat1
 
 
 def _precision(torch_module: Any) -> str:
-    """Short name of the default dtype; autocast, which holds for a stretch only, is not in it."""
+    """Short name of the default dtype; autocast, which holds for a block only, is not in it."""
     name = str(torch_module.get_default_dtype()).removeprefix("torch.")
     return _PRECISIONS.get(name, name)
 
@@ -228,9 +214,8 @@ def _compile_flags() -> Facts:
     facts: Facts = {name: _plain(torch_api.config_flag(name)) for name in _DYNAMO_FLAGS}
     environ = os.environ
     facts["dynamo_loaded"] = torch_names.loaded(torch_names.DYNAMO) is not None
-    facts["disabled_by_environment"] = environ.get("TORCHDYNAMO_DISABLE", "0") == "1" or (
-        environ.get("TORCH_COMPILE_DISABLE", "0") == "1"
-    )
+    switches = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
+    facts["disabled_by_environment"] = any(environ.get(name) == "1" for name in switches)
     facts["job_id"] = _text(environ.get("TORCH_COMPILE_JOB_ID"))
     facts["local_profile"] = _text(environ.get("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO"))
     facts["stance"] = _text(torch_api.stance())
@@ -243,9 +228,8 @@ def _plain(value: Any) -> Any:
 
 def _variables() -> dict[str, str]:
     """The recorded environment variables. They may hold secrets: the other half redacts."""
-    chosen = sorted(
-        name for name in os.environ if name in VARIABLES or name.startswith(VARIABLE_PREFIXES)
-    )
+    prefixes = VARIABLE_PREFIXES
+    chosen = sorted(name for name in os.environ if name in VARIABLES or name.startswith(prefixes))
     return {
         clip(name, NAME_LIMIT): clip(os.environ[name], VALUE_LIMIT)
         for name in chosen[:VARIABLE_LIMIT]

@@ -8,10 +8,10 @@ STATUS = "/proc/self/status"
 
 
 def peak() -> tuple[int | None, str | None]:
-    """Peak resident size of this process in bytes, and what told it: "VmHWM" where /proc has it,
+    """Peak resident size of this process in bytes, and its source: "VmHWM" where /proc has it,
     else "getrusage"; None where neither is there.
 
-    It never falls: a stretch of the program has a peak of its own only where it raised this one.
+    It never falls: a part of the program has a peak of its own only where it raised this one.
     """
     try:
         with open(STATUS, encoding="ascii", errors="replace") as status:
@@ -24,5 +24,5 @@ def peak() -> tuple[int | None, str | None]:
         import resource
     except ImportError:  # not on Windows
         return None, None
-    told = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return (told if sys.platform == "darwin" else told * 1024), "getrusage"
+    peak_size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kilobytes but on macOS
+    return (peak_size if sys.platform == "darwin" else peak_size * 1024), "getrusage"

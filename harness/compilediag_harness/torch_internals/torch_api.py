@@ -1,8 +1,4 @@
-"""The rest of torch that we touch: settings, loaders, backwards, saves, devices, hooks of modules.
-
-As in every `torch_*.py`, names are feature-detected and looked up where they are used
-(`torch_names.py`).
-"""
+"""The rest of torch that we touch: settings, loaders, backwards, saves, devices, module hooks."""
 
 from __future__ import annotations
 
@@ -12,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
-from compilediag_harness.torch_internals.torch_names import EVAL_FRAME, loaded
-from compilediag_harness.torch_internals.tracebacks import leave_out_this_frame
+from compilediag_harness.torch_internals.dynamo_skip import leave_out_this_frame
+from compilediag_harness.torch_internals.torch_names import EVAL_FRAME, loaded, lookup
 
 
 def config_flag(name: str) -> Any:
@@ -23,13 +19,13 @@ def config_flag(name: str) -> Any:
 
 def stance() -> str | None:
     """The stance of `torch.compiler.set_stance` in force now."""
-    known = getattr(getattr(loaded(EVAL_FRAME), "_stance", None), "stance", None)
+    known = lookup(loaded(EVAL_FRAME), "_stance.stance")
     return known if isinstance(known, str) else None
 
 
 def without_torch_function() -> Callable[[], AbstractContextManager[Any]]:
-    """Makes blocks in which nobody's `__torch_function__` is asked, neither that of subclasses nor
-    of modes. torch must be imported."""
+    """Makes blocks in which no `__torch_function__` runs, neither that of subclasses nor of modes.
+    torch must be imported."""
     return getattr(loaded("torch._C"), "DisableTorchFunction", nullcontext)
 
 
@@ -48,6 +44,8 @@ def mark_fixed(tensor: Any, *, address: bool) -> bool:
 
 def original_of(function: Any) -> Any:
     """What a compiled callable was made from; the callable itself where it is none."""
+    # An OptimizedModule keeps its module as the submodule `_orig_mod`; a wrapped function has it as
+    # an attribute.
     inside = getattr(function, "__dict__", {})
     modules = inside.get("_modules")
     if isinstance(modules, dict) and "_orig_mod" in modules:
@@ -55,27 +53,12 @@ def original_of(function: Any) -> Any:
     return inside.get("_torchdynamo_orig_callable", function)
 
 
-def never_compile(torch_module: Any, *codes: types.CodeType, callees: bool) -> bool:
-    """Marks code that Dynamo is to run as it is, and what it calls too unless `callees`. False
-    where this torch cannot do it."""
-    try:
-        native: Any = torch_module._C._dynamo.eval_frame
-        skip, default = native._FrameAction.SKIP, native._FrameAction.DEFAULT
-        strategy = native._FrameExecStrategy(skip, default if callees else skip)
-        mark = native.set_code_exec_strategy
-    except AttributeError:
-        return False
-    for code in codes:
-        mark(code, strategy)
-    return True
-
-
 def loader_iterator(torch_module: Any) -> Any:
     """The class whose `__next__` gives a DataLoader's batches. Raises AttributeError if gone."""
     return torch_module.utils.data.dataloader._BaseDataLoaderIter
 
 
-MOST_DEVICES = 64
+MAX_DEVICES = 64
 
 
 def device_memory() -> dict[int, dict[str, Any]]:
@@ -86,7 +69,7 @@ def device_memory() -> dict[int, dict[str, Any]]:
         return {}
     read = {
         device: cuda.memory_stats_as_nested_dict(device)
-        for device in range(min(cuda.device_count(), MOST_DEVICES))
+        for device in range(min(cuda.device_count(), MAX_DEVICES))
     }
     return {
         device: stats
@@ -96,17 +79,16 @@ def device_memory() -> dict[int, dict[str, Any]]:
 
 
 def profiler_enabled() -> bool:
-    """Whether a profiler runs in this thread already; False where that cannot be asked."""
-    autograd = loaded("torch._C._autograd") or getattr(loaded("torch._C"), "_autograd", None)
-    ask = getattr(autograd, "_profiler_enabled", None)
-    return bool(ask()) if ask is not None else False
+    """Whether a profiler runs in this thread already; False where that is not known."""
+    enabled = lookup(loaded("torch._C"), "_autograd._profiler_enabled")
+    return bool(enabled()) if enabled is not None else False
 
 
 DISTRIBUTED_SAVER = "torch.distributed.checkpoint.state_dict_saver"
 
 
 def around_backward(torch_module: Any, begin: Callable[[], Any], end: Callable[[Any], None]) -> Any:
-    """Calls `begin()`, and `end` with what it answered, around each run of the autograd engine that
+    """Calls `begin()`, and `end` with what it returned, around each run of the autograd engine that
     Python starts (`backward`, `torch.autograd.grad`), for ever. Returns the function that was put
     in place, for Dynamo to be kept away from; None where it cannot be."""
     graph = loaded("torch.autograd.graph")
@@ -116,15 +98,16 @@ def around_backward(torch_module: Any, begin: Callable[[], Any], end: Callable[[
 
     @functools.wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:
-        answer = begin()
+        begun = begin()
         try:
             return original(*args, **kwargs)
         except BaseException as error:
             leave_out_this_frame(error)
             raise
         finally:
-            end(answer)
+            end(begun)
 
+    # `torch.autograd` imports the function for `grad`, `graph` has it for `Tensor.backward`.
     for owner in (graph, torch_module.autograd):
         if getattr(owner, "_engine_run_backward", None) is original:
             owner._engine_run_backward = run
@@ -169,26 +152,19 @@ def cuda_in_use(torch_module: Any) -> bool:
         return False
 
 
-def cuda_event(torch_module: Any) -> Any:
-    """An event that can be timed."""
-    return torch_module.cuda.Event(enable_timing=True)
-
-
 def global_forward_hooks() -> tuple[int, int]:
     """How many global module forward hooks and pre-hooks are registered."""
     module = loaded("torch.nn.modules.module")
-    return (
-        len(getattr(module, "_global_forward_hooks", ())),
-        len(getattr(module, "_global_forward_pre_hooks", ())),
-    )
+    names = ("_global_forward_hooks", "_global_forward_pre_hooks")
+    forward, before = (len(getattr(module, name, ())) for name in names)
+    return forward, before
 
 
 def module_hooks(module: Any) -> tuple[int, int]:
     """How many forward hooks and pre-hooks one module has."""
-    return (
-        len(getattr(module, "_forward_hooks", ())),
-        len(getattr(module, "_forward_pre_hooks", ())),
-    )
+    names = ("_forward_hooks", "_forward_pre_hooks")
+    forward, before = (len(getattr(module, name, ())) for name in names)
+    return forward, before
 
 
 _HOOK_REGISTRIES = (
@@ -207,8 +183,8 @@ def hook_registries(owner: Any) -> Iterator[tuple[str, dict[Any, Any]]]:
     for kind, name in _HOOK_REGISTRIES:
         registry = getattr(owner, name, None)
         if isinstance(registry, dict) and registry:
-            told = kind if is_module or name != "_backward_hooks" else "tensor_hook"
-            yield told, registry  # pyright: ignore[reportUnknownVariableType]
+            of_tensor = name == "_backward_hooks" and not is_module
+            yield "tensor_hook" if of_tensor else kind, registry  # pyright: ignore[reportUnknownVariableType]
 
 
 def is_disabled(function: Any) -> bool:

@@ -17,6 +17,7 @@ from compilediag_harness.torch_internals.torch_names import (
     Remover,
     available,
     loaded,
+    subscribe,
 )
 from compilediag_harness.torch_internals.torch_open_calls import (
     Call,
@@ -26,20 +27,21 @@ from compilediag_harness.torch_internals.torch_open_calls import (
 )
 
 _call_listeners: list[tuple[Callable[[int], None], Callable[[int], None] | None]] = []
-_disabled_listeners: list[Callable[[Any, float, float], None]] = []
-_disabled_begins: list[Callable[[Any], None]] = []
+_disabled_listeners: list[
+    tuple[Callable[[Any, float, float], None], Callable[[Any], None] | None]
+] = []
 
 _paused = False
-"""Nobody is told of calls, but `_mark` of those that begin."""
+"""No listener is called, but `_mark` at calls that begin."""
 
 _mark: Callable[[int], None] | None = None
 
 
 def pause_calls(mark: Callable[[int], None] | None = None) -> bool:
-    """Tells no listener of calls until `resume_calls`, and takes our functions out of torch: they
-    are asked several times a step. `mark(key)`, if given, is still told of each outermost call of
+    """Calls no listener until `resume_calls`, and takes our functions out of torch: they run
+    several times a step. `mark(key)`, if given, is still called at each outermost call of
     a compiled callable that begins. False, and nothing is changed, where a call is in progress in
-    any thread: nobody would be told of its end."""
+    any thread: its end would not be reported."""
     global _paused, _mark
     if any(list(every_thread.values())):
         return False
@@ -49,7 +51,7 @@ def pause_calls(mark: Callable[[int], None] | None = None) -> bool:
 
 
 def resume_calls() -> None:
-    """Tells the listeners of calls again, of those that begin from now on."""
+    """Calls the listeners again, for calls that begin from now on."""
     global _paused, _mark
     _paused, _mark = False, None
     for calls in list(every_thread.values()):
@@ -61,17 +63,10 @@ def on_outermost_call(
     begin: Callable[[int], None], end: Callable[[int], None] | None = None
 ) -> Remover:
     """Calls `begin(key)` at the start of each outermost call of a compiled callable, and `end(key)`
-    when it returns or raises, from the moment Dynamo is loaded; `key` tells compiled callables
-    apart. Returns what stops it."""
-    both = (begin, end)
-    _call_listeners.append(both)
+    when it returns or raises, from the moment Dynamo is loaded; `key` distinguishes compiled
+    callables. Returns what stops it."""
     watch_compiled_calls()
-
-    def remove() -> None:
-        if both in _call_listeners:
-            _call_listeners.remove(both)
-
-    return remove
+    return subscribe(_call_listeners, (begin, end))
 
 
 def on_disabled_call(
@@ -79,28 +74,18 @@ def on_disabled_call(
 ) -> Remover:
     """Calls `ended(function, began, ended)`, in `time.monotonic()`, after each call of a function
     behind `torch.compiler.disable`, torch's own ones included; on 2.15 only of those that compiled
-    code calls. `begins(function)` before it: Dynamo is not asked about frames then any more."""
-    _disabled_listeners.append(ended)
-    if begins is not None:
-        _disabled_begins.append(begins)
+    code calls. `begins(function)` before it: no more frames are offered to Dynamo then."""
     watch_compiled_calls()
-
-    def remove() -> None:
-        if ended in _disabled_listeners:
-            _disabled_listeners.remove(ended)
-        if begins is not None and begins in _disabled_begins:
-            _disabled_begins.remove(begins)
-
-    return remove
+    return subscribe(_disabled_listeners, (ended, begins))
 
 
 def watch_compiled_calls() -> bool:
     """Puts the hooks behind `on_outermost_call` and `on_disabled_call` in place; False while they
     cannot be.
 
-    The wrappers of `torch.compile` and of `torch.compiler.disable` ask `_callback_from_stance` once
+    The wrappers of `torch.compile` and `torch.compiler.disable` call `_callback_from_stance` once
     per call, after they have taken the previous eval-frame callback into their local `prior`: None
-    there means that no compiled call is in progress in this thread. Both then hand the answer to
+    there means that no compiled call is in progress in this thread. Both then hand its result to
     `_maybe_set_eval_frame` (but 2.15 does not hand on a None), and `prior` to it when the call has
     ended, in a `finally` block.
     """
@@ -108,12 +93,18 @@ def watch_compiled_calls() -> bool:
     original = getattr(eval_frame, "_callback_from_stance", None)
     if eval_frame is None or original is None:
         return False
-    torch_disabling.look_again()
+    torch_disabling.check_again()
     if eval_frame is not _hooked_module:
         _make_call_hooks(eval_frame)
         _put_call_hooks()
     return True
 
+
+_WRAPPERS = ("compile_wrapper", "_fn")
+"""Names of torch's wrapper functions; 2.7 calls that of `torch.compile` _fn, too. Their locals are
+`fn`, `prior`, `args` and `kwargs`."""
+
+_get_frame = sys._getframe  # pyright: ignore[reportPrivateUsage]
 
 _hooked_module: Any = None
 
@@ -126,17 +117,22 @@ def _make_call_hooks(eval_frame: Any) -> None:
     original = eval_frame._callback_from_stance
 
     @functools.wraps(original)
-    def ask(callback: Any) -> Any:
-        if _paused:
-            if _mark is not None and callback is not None and callback is not False:
-                _marked(callback, sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-        # Several times a step, for functions that torch itself disables: these go straight on.
-        elif _disabled_listeners if callback is None else _call_listeners and callback is not False:
-            _asked(callback, sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+    def from_stance(callback: Any) -> Any:
+        # None: a function behind `disable`, several times a step those of torch itself, so these go
+        # straight on; False: Dynamo is not to run at all (stance "force_eager").
+        if callback is None:
+            if _disabled_listeners and not _paused:
+                _disabled_call_begins(_get_frame(1))
+        elif callback is not False:
+            if _paused:
+                if _mark is not None:
+                    _paused_call_begins(callback, _get_frame(1))
+            elif _call_listeners:
+                _call_begins(callback, _get_frame(1))
         return original(callback)
 
     _hooked_module = eval_frame
-    _call_hooks["_callback_from_stance"] = original, ask
+    _call_hooks["_callback_from_stance"] = original, from_stance
     switch = getattr(eval_frame, "_maybe_set_eval_frame", None)
     if switch is not None:
 
@@ -144,9 +140,9 @@ def _make_call_hooks(eval_frame: Any) -> None:
         def set_callback(callback: Any) -> Any:
             calls = this_thread.open
             if calls:
-                caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+                caller = _get_frame(1)
                 if calls[-1].frame is caller or len(calls) > 1:
-                    _passed(caller)
+                    _callback_set(caller)
             return switch(callback)
 
         _call_hooks["_maybe_set_eval_frame"] = switch, set_callback
@@ -155,33 +151,20 @@ def _make_call_hooks(eval_frame: Any) -> None:
 def _put_call_hooks() -> None:
     """Puts the functions in place that are needed now. Somebody else's that came later stay."""
     for name, (original, ours) in _call_hooks.items():
-        wanted = not _paused or (_mark is not None and name == "_callback_from_stance")
-        if getattr(_hooked_module, name, None) is (original if wanted else ours):
-            setattr(_hooked_module, name, ours if wanted else original)
+        needed = not _paused or (_mark is not None and name == "_callback_from_stance")
+        if getattr(_hooked_module, name, None) is (original if needed else ours):
+            setattr(_hooked_module, name, ours if needed else original)
 
 
-def _marked(callback: Any, caller: types.FrameType) -> None:
-    """A wrapper's call begins, of which only the begin is told."""
-    in_wrapper = caller.f_code.co_name in ("compile_wrapper", "_fn")
+def _paused_call_begins(callback: Any, caller: types.FrameType) -> None:
+    in_wrapper = caller.f_code.co_name in _WRAPPERS
     names = caller.f_locals if in_wrapper else {"prior": callback}
     if _mark is not None and names.get("prior") in (None, False):
         _mark(key_of(names.get("fn")))
 
 
-def _asked(callback: Any, caller: types.FrameType) -> None:
-    """A wrapper's call begins."""
-    in_wrapper = caller.f_code.co_name in ("compile_wrapper", "_fn")  # 2.7 calls both _fn
-    if callback is None:
-        if in_wrapper and _disabled_listeners:
-            names = caller.f_locals
-            # 2.15 sets no callback at the begin, and at the end only one that is not None.
-            sets_once = "callback" in caller.f_code.co_varnames
-            if not sets_once or names.get("prior") is not None:
-                call = Call(caller, names.get("fn"), 0, time.monotonic(), entered=sets_once)
-                this_thread.open.append(call)
-                for begins in tuple(_disabled_begins):
-                    begins(call.function)
-        return
+def _call_begins(callback: Any, caller: types.FrameType) -> None:
+    in_wrapper = caller.f_code.co_name in _WRAPPERS
     names = caller.f_locals if in_wrapper else {"prior": callback}
     if names.get("prior") in (None, False):
         function = names.get("fn")
@@ -190,40 +173,53 @@ def _asked(callback: Any, caller: types.FrameType) -> None:
         this_thread.open.append(call)
         for begin, _ in tuple(_call_listeners):
             begin(key)
-        call.names = None
+        call.names = None  # they hold the program's tensors
 
 
-def _passed(caller: types.FrameType) -> None:
+def _disabled_call_begins(caller: types.FrameType) -> None:
+    if caller.f_code.co_name not in _WRAPPERS:
+        return
+    names = caller.f_locals
+    # 2.15 sets no callback at the begin, and at the end only one that is not None.
+    sets_once = "callback" in caller.f_code.co_varnames
+    if not sets_once or names.get("prior") is not None:
+        call = Call(caller, names.get("fn"), 0, time.monotonic(), entered=sets_once)
+        this_thread.open.append(call)
+        for _, begins in tuple(_disabled_listeners):
+            if begins is not None:
+                begins(call.function)
+
+
+def _callback_set(caller: types.FrameType) -> None:
     """A wrapper sets the eval-frame callback: at the begin of its call, and at its end."""
     calls = this_thread.open
-    place = len(calls) - 1
-    while place >= 0 and calls[place].frame is not caller:
-        place -= 1
-    if place < 0:
-        return  # a call that was not asked about
-    call = calls[place]
+    index = len(calls) - 1
+    while index >= 0 and calls[index].frame is not caller:
+        index -= 1
+    if index < 0:
+        return  # the begin of this call was not reported
+    call = calls[index]
     if not call.entered:
         call.entered = True
         return
-    del calls[place:]
-    if not call.key:
-        ended = time.monotonic()
-        for listener in tuple(_disabled_listeners):
-            listener(call.function, call.began, ended)
-    else:
+    del calls[index:]
+    if call.key:
         for _, end in tuple(_call_listeners):
             if end is not None:
                 end(call.key)
+        return
+    at = time.monotonic()
+    for ended, _ in tuple(_disabled_listeners):
+        ended(call.function, call.began, at)
 
 
 def frames_are_offered() -> bool:
-    """Whether Dynamo is asked about frames of this thread now, in a compiled call or without."""
-    ask = getattr(loaded("torch._C._dynamo.eval_frame"), "get_eval_frame_callback", None)
-    return ask is not None and loaded(EVAL_FRAME) is not None and ask() is not None
+    """Whether Dynamo would be offered frames of this thread now, in a compiled call or without."""
+    callback = getattr(loaded("torch._C._dynamo.eval_frame"), "get_eval_frame_callback", None)
+    return callback is not None and loaded(EVAL_FRAME) is not None and callback() is not None
 
 
 def sees_compiled_calls() -> bool:
-    """Whether begin and end of every outermost compiled call are told; also while there is none
-    to tell of."""
-    wanted = ("compiled_calls", "call_ends")
-    return all(available(hook) is not False for hook in HOOKS if hook.name in wanted)
+    """Whether begin and end of every outermost compiled call can be reported."""
+    needed = ("compiled_calls", "call_ends")
+    return all(available(hook) is not False for hook in HOOKS if hook.name in needed)

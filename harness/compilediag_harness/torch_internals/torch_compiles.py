@@ -1,4 +1,4 @@
-"""torch's compiles: every row of its metrics, starts, resets, what `torch.compile` is asked for."""
+"""torch's compiles: every row of its metrics, starts, resets, the arguments of `torch.compile`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.torch_internals.torch_names import Remover, loaded, lookup, replace_with
+from compilediag_harness.torch_internals.torch_names import (
+    DYNAMO,
+    UTILS,
+    Remover,
+    call_after,
+    loaded,
+    lookup,
+    replace_with,
+)
 
 
 class _Rows(collections.deque[Any]):
-    """torch's own list of metrics rows, which also tells of each row as it is added.
+    """torch's own list of metrics rows, which also hands each row that is added to listeners.
 
     torch keeps 64 rows and forgets the rest; nothing public announces a new one.
     """
@@ -24,47 +32,38 @@ class _Rows(collections.deque[Any]):
             listener(row)
 
 
-def _replace_rows(listeners: list[Callable[[Any], None]]) -> None:
-    utils = loaded("torch._dynamo.utils")
-    rows = utils._compilation_metrics  # type: ignore[union-attr]
-    if listeners:
-        watched = _Rows(rows, rows.maxlen)
-        watched.listeners = listeners
-    else:
-        watched = collections.deque(rows, rows.maxlen)
-    utils._compilation_metrics = watched  # type: ignore[union-attr]
-
-
 def on_metrics_row(listener: Callable[[Any], None]) -> bool:
     """Calls `listener` with every compilation metrics row from now on; True when in place.
 
     `set_compilation_metrics_limit` replaces the list and with it the listeners: call again now and
     then, it is cheap and idempotent.
     """
-    rows = getattr(loaded("torch._dynamo.utils"), "_compilation_metrics", None)
+    utils: Any = loaded(UTILS)
+    rows: Any = getattr(utils, "_compilation_metrics", None)
     if not isinstance(rows, collections.deque):
         return False
-    if isinstance(rows, _Rows):
-        if listener not in rows.listeners:
-            rows.listeners.append(listener)
-    else:
-        _replace_rows([listener])
+    if not isinstance(rows, _Rows):
+        rows = utils._compilation_metrics = _Rows(list[Any](rows), rows.maxlen)  # pyright: ignore[reportUnknownArgumentType]
+        rows.listeners = []
+    if listener not in rows.listeners:
+        rows.listeners.append(listener)
     return True
 
 
 def forget_metrics_rows(listener: Callable[[Any], None]) -> None:
     """Undoes `on_metrics_row`; the last listener to go leaves torch a plain list again."""
-    rows = getattr(loaded("torch._dynamo.utils"), "_compilation_metrics", None)
+    utils: Any = loaded(UTILS)
+    rows: Any = getattr(utils, "_compilation_metrics", None)
     if isinstance(rows, _Rows) and listener in rows.listeners:
         rows.listeners.remove(listener)
         if not rows.listeners:
-            _replace_rows([])
+            utils._compilation_metrics = collections.deque[Any](rows, rows.maxlen)
 
 
 def on_compile_start(callback: Callable[[str, str], None]) -> Remover | None:
     """Calls `callback(trigger, compile_id)` when a compile begins (2.8+ names both; 2.7 neither).
     `torch._dynamo.reset()` forgets it: install again."""
-    handler = lookup(loaded("torch._dynamo.callback"), "callback_handler")
+    handler = compile_callbacks()
     if handler is None or not hasattr(handler, "register_start_callback"):
         return None
 
@@ -85,7 +84,7 @@ def on_compile_start(callback: Callable[[str, str], None]) -> Remover | None:
 
 
 def compile_callbacks() -> Any | None:
-    """Torch's object whose list `start_callbacks` holds what is called when a compile begins; a
+    """torch's object whose list `start_callbacks` holds what is called when a compile begins; a
     reset empties the list."""
     handler = lookup(loaded("torch._dynamo.callback"), "callback_handler")
     return handler if isinstance(getattr(handler, "start_callbacks", None), list) else None
@@ -93,27 +92,15 @@ def compile_callbacks() -> Any | None:
 
 def on_reset(callback: Callable[[], None]) -> Remover | None:
     """Calls `callback` after `torch._dynamo.reset()`."""
-    dynamo = loaded("torch._dynamo")
-    original = getattr(dynamo, "reset", None)
-    if dynamo is None or original is None:
-        return None
-
-    @functools.wraps(original)
-    def reset(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(*args, **kwargs)
-        finally:
-            callback()
-
-    return replace_with(dynamo, "reset", reset)
+    return call_after(loaded(DYNAMO), "reset", callback)
 
 
 def on_compile_request(callback: Callable[[dict[str, Any]], None]) -> Remover | None:
     """Calls `callback` with backend, mode, dynamic, fullgraph and cudagraphs of each
     `torch.compile(...)`, which hands them to `torch._dynamo.optimize`."""
-    dynamo = loaded("torch._dynamo")
+    dynamo = loaded(DYNAMO)
     original = getattr(dynamo, "optimize", None)
-    if dynamo is None or original is None:
+    if original is None:
         return None
 
     @functools.wraps(original)
@@ -127,7 +114,7 @@ def on_compile_request(callback: Callable[[dict[str, Any]], None]) -> Remover | 
 def _request_of(
     backend: Any = "inductor", nopython: Any = False, dynamic: Any = None, **rest: Any
 ) -> dict[str, Any]:
-    """What was asked for. `torch.compile` turns a mode into options of its inductor wrapper."""
+    """The arguments of `torch.compile`, which turns a mode into options of its inductor wrapper."""
     options: dict[str, Any] | None = getattr(backend, "config", None)
     name = backend if isinstance(backend, str) else getattr(backend, "compiler_name", None)
     is_inductor = name == "inductor"
@@ -140,6 +127,7 @@ def _request_of(
     }
 
 
+# The options that `torch.compile` makes of each mode (`list_mode_options` of torch._inductor).
 _MODES = {
     (): "default",
     ("triton.cudagraphs",): "reduce-overhead",
@@ -155,19 +143,16 @@ def _mode_of(options: dict[str, Any]) -> str:
 
 def current_compile_id() -> str:
     """The compile in progress in this thread, "" outside of one."""
-    context = lookup(loaded("torch._guards"), "CompileContext")
-    if context is None:
-        return ""
+    current = lookup(loaded("torch._guards"), "CompileContext.current_compile_id")
     try:
-        return str(context.current_compile_id() or "")
+        return str(current() or "") if current is not None else ""
     except Exception:
         return ""
 
 
 def recompile_limit() -> int | None:
     """`torch._dynamo.config.recompile_limit` in force now."""
-    config = loaded("torch._dynamo.config")
-    limit = getattr(config, "recompile_limit", None)
+    limit = getattr(loaded("torch._dynamo.config"), "recompile_limit", None)
     return limit if isinstance(limit, int) else None
 
 
@@ -181,6 +166,8 @@ def recompile_limit_of(function: Any) -> int | None:
 
 def _own_recompile_limit(function: Any) -> int | None:
     """None also where this torch does not let it be seen."""
+    # A compiled module keeps its context; a compiled function closes over the callback. Both lead
+    # to `ConvertFrame`, whose `_recompile_limit` is the argument of `torch.compile`.
     try:
         if "dynamo_ctx" in vars(function):
             callback = function.dynamo_ctx.callback
@@ -195,7 +182,7 @@ def _own_recompile_limit(function: Any) -> int | None:
 
 def totals() -> dict[str, int]:
     """torch's own totals: frames_total, frames_ok, unique_graphs, break_events."""
-    counters = getattr(loaded("torch._dynamo.utils"), "counters", None)
+    counters = getattr(loaded(UTILS), "counters", None)
     if counters is None:
         return {}
     return {

@@ -1,9 +1,9 @@
 """torch's CUDA-graph trees, the private names of them and how they are watched: nowhere else.
 
-Three methods of the manager are wrapped, which it looks up at each call: they tell recordings, runs
+Three methods of the manager are wrapped, which it looks up at each call: they are recordings, runs
 without a graph, and replays, none of which torch counts. torch's own check of a recorded graph is
-wrapped too: only it knows why a graph could not be used. Nothing waits for the device, and no
-tensor is kept. Written for torch 2.13; what another version lacks is not told.
+wrapped too: only there is known why a graph could not be used. Nothing waits for the device, and no
+tensor is kept. Written for torch 2.13; what another version lacks is not reported.
 """
 
 from __future__ import annotations
@@ -16,27 +16,24 @@ from typing import Any, Protocol
 
 from compilediag_harness.torch_internals import cudagraph_trees
 from compilediag_harness.torch_internals.cudagraph_trees import Recording
-from compilediag_harness.torch_internals.torch_api import never_compile
-from compilediag_harness.torch_internals.torch_names import Remover, loaded
+from compilediag_harness.torch_internals.dynamo_skip import skip_in_dynamo
+from compilediag_harness.torch_internals.torch_names import Remover, loaded, subscribe
 
 TREES = "torch._inductor.cudagraph_trees"
 
 
 class Listener(Protocol):
-    """Who is told; from the thread that runs the model, and never inside of compiled code."""
+    """Called from the thread that runs the model, and never inside of compiled code."""
 
     def recorded(self, recording: Recording) -> None:
         """A graph was recorded."""
-        ...
 
     def ran(self, key: tuple[int, int], compile_id: object, *, replay: bool) -> None:
         """A graph was replayed, or a function ran without its graph to warm up. `key`: the tree
-        and the function; `compile_id` is spelled by `str`."""
-        ...
+        and the function; `str(compile_id)` is its text."""
 
     def fault(self, where: str, error: BaseException) -> None:
         """We failed."""
-        ...
 
 
 class _Checks(threading.local):
@@ -52,7 +49,7 @@ _checks = _Checks()
 
 
 def run_in_this_thread() -> int:
-    """CUDA graphs that were recorded or replayed in this thread, while anybody listened."""
+    """CUDA graphs that were recorded or replayed in this thread, while there was a listener."""
     return _checks.run
 
 
@@ -61,15 +58,14 @@ _originals: list[tuple[Any, str, Any]] = []
 
 
 def listen(listener: Listener) -> Remover | None:
-    """Tells `listener` of CUDA graphs from now on; None where this torch has no trees we know. The
-    module must be imported."""
+    """Reports CUDA graphs to `listener` from now on; None where this torch has no trees we know.
+    The module must be imported."""
     if not _originals and not _wrap():
         return None
-    _listeners.append(listener)
+    unsubscribe = subscribe(_listeners, listener)
 
     def remove() -> None:
-        if listener in _listeners:
-            _listeners.remove(listener)
+        unsubscribe()
         if not _listeners:
             _unwrap()
 
@@ -80,6 +76,7 @@ def _wrap() -> bool:
     trees = loaded(TREES)
     manager = getattr(trees, "CUDAGraphTreeManager", None)
     node = getattr(trees, "CUDAGraphNode", None)
+    # Every call of a compiled function ends in one of the three: `run` of the manager decides.
     names = ("record_function", "execute_node", "run_eager")
     if any(getattr(manager, name, None) is None for name in names):
         return False
@@ -95,8 +92,8 @@ def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     original = getattr(owner, name)
     _originals.append((owner, name, original))
     ours = make(original)
-    # Dynamo may be asked for frames below an eager call; what torch calls from ours stays its own.
-    never_compile(loaded("torch"), ours.__code__, callees=True)
+    # Dynamo may be offered frames below an eager call; what torch calls from ours stays its own.
+    skip_in_dynamo(loaded("torch"), ours, callees=True)
     setattr(owner, name, functools.wraps(original)(ours))
 
 
@@ -111,6 +108,7 @@ def _unwrap() -> None:
 
 def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
     def record_function(self: Any, new_inputs: Any, function_id: Any) -> Any:
+        # Read before the call: the inputs are still as the program gave them.
         begun = _shielded(
             lambda: cudagraph_trees.begun(self, new_inputs, function_id, _checks.failed)
         )
@@ -130,7 +128,7 @@ def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _replaying(original: Callable[..., Any]) -> Callable[..., Any]:
     def execute_node(self: Any, node: Any, new_inputs: Any) -> Any:
-        _shielded(lambda: _told(self, node.wrapped_function.id, replay=True))
+        _shielded(lambda: _ran(self, node.wrapped_function.id, replay=True))
         return original(self, node, new_inputs)
 
     return execute_node
@@ -138,7 +136,7 @@ def _replaying(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _warming(original: Callable[..., Any]) -> Callable[..., Any]:
     def run_eager(self: Any, new_inputs: Any, function_id: Any) -> Any:
-        _shielded(lambda: _told(self, function_id, replay=False))
+        _shielded(lambda: _ran(self, function_id, replay=False))
         return original(self, new_inputs, function_id)
 
     return run_eager
@@ -146,7 +144,8 @@ def _warming(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
     def check_invariants(self: Any, inputs: Any) -> Any:
-        result = original(self, inputs)
+        result: Any = original(self, inputs)
+        # (status, a function that makes the text): the text would walk the inputs again.
         status = _status(result)
         if status in cudagraph_trees.REASONS:
             _checks.failed.append((self, status))
@@ -156,7 +155,6 @@ def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _status(result: Any) -> str | None:
-    """torch's name of what did not fit: it gives it beside a text that is made when asked for."""
     try:
         return result[0].name
     except (TypeError, LookupError, AttributeError):
@@ -164,7 +162,7 @@ def _status(result: Any) -> str | None:
 
 
 def _shielded(read: Callable[[], Any]) -> Any:
-    """What `read` gives; a fault of ours must not reach the model."""
+    """What `read` returns; a fault of ours must not reach the model."""
     try:
         return read()
     except Exception as error:
@@ -173,22 +171,23 @@ def _shielded(read: Callable[[], Any]) -> Any:
         return None
 
 
-def _told(manager: Any, function_id: Any, *, replay: bool) -> None:
+def _ran(manager: Any, function_id: Any, *, replay: bool) -> None:
     _checks.failed.clear()
     _checks.run += replay
-    key = (cudagraph_trees.tree_of(manager).number, function_id.id)
+    key = (cudagraph_trees.tree_of(manager).index, function_id.id)
     compile_id = manager.id_to_compile_id.get(function_id)
     for listener in tuple(_listeners):
         listener.ran(key, compile_id, replay=replay)
 
 
-# --- what is there at the end -----------------------------------------------------------------
+# --- totals at the end ------------------------------------------------------------------------
 
 
 def pool_bytes() -> int | None:
-    """Bytes that the allocator has reserved for graphs; None where that cannot be told. Walks the
+    """Bytes that the allocator has reserved for graphs; None where that is not known. Walks the
     allocator's whole state: not for every step."""
     cuda = getattr(loaded("torch"), "cuda", None)
+    # Segments of a graph's private pool have its id, those of the default pool (0, 0).
     pools = {tuple(manager.cuda_graphs_thread_pool) for manager in tuple(cudagraph_trees.managers)}
     if not pools:
         return 0

@@ -8,8 +8,13 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.torch_internals.torch_api import never_compile
-from compilediag_harness.torch_internals.torch_names import EVAL_FRAME, Remover, loaded
+from compilediag_harness.torch_internals.dynamo_skip import skip_in_dynamo
+from compilediag_harness.torch_internals.torch_names import (
+    EVAL_FRAME,
+    Remover,
+    loaded,
+    subscribe,
+)
 
 _listeners: list[Callable[[], None]] = []
 _functions_disabled = False
@@ -22,15 +27,10 @@ graphs that a backend of the program's has compiled."""
 
 def on_function_disabled(disabled: Callable[[], None]) -> Remover:
     """Calls `disabled()` whenever a function that is not torch's own is put behind
-    `torch.compiler.disable`; at once where one has been, or may have been before anybody looked."""
-    _listeners.append(disabled)
+    `torch.compiler.disable`; at once where one has been, or may have been before we watched."""
+    remove = subscribe(_listeners, disabled)
     if _watch_disabling() is False or _functions_disabled:
         disabled()
-
-    def remove() -> None:
-        if disabled in _listeners:
-            _listeners.remove(disabled)
-
     return remove
 
 
@@ -45,14 +45,16 @@ def disabled_by_torch(code: Any) -> bool:
     return code in _disabled_by_torch
 
 
-def look_again() -> None:
-    """Dynamo may have been loaded meanwhile: whoever listens is told of what is disabled in it."""
+def check_again() -> None:
+    """Watches Dynamo, which may have been loaded meanwhile, for what is disabled in it."""
     if _listeners:
         _watch_disabling()
 
 
 def _watch_disabling() -> bool | None:
-    """Whether every function that was ever disabled was seen to be; None while none can be."""
+    """Puts a wrapper on `DisableContext.__call__`, which `torch.compiler.disable` and Dynamo itself
+    call with each function. Whether no function can have been disabled before; None while Dynamo is
+    not loaded."""
     eval_frame = loaded(EVAL_FRAME)
     if eval_frame is None:
         return None
@@ -65,6 +67,7 @@ def _watch_disabling() -> bool | None:
 
     def disable(self: Any, function: Any) -> Any:
         global _functions_disabled
+        # torch disables functions of its own, too; and every graph that it has compiled.
         if not str(getattr(function, "__module__", "")).startswith("torch"):
             if _for_torch(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
                 _disabled_by_torch.add(getattr(function, "__code__", None))
@@ -77,7 +80,7 @@ def _watch_disabling() -> bool | None:
     # In place before the module's import is over: nothing of the program was disabled before.
     spec = getattr(eval_frame, "__spec__", None)
     from_start = bool(getattr(spec, "_initializing", False))
-    never_compile(loaded("torch"), disable.__code__, callees=True)
+    skip_in_dynamo(loaded("torch"), disable, callees=True)
     wrapped: Any = functools.wraps(original)(disable)
     wrapped._compilediag = from_start
     context.__call__ = wrapped

@@ -1,29 +1,36 @@
-"""torch's guards: the question why nothing fits, cache entries with their leaves, and the facts of
-tensors that guards are about."""
+"""torch's guards: recompile reasons, cache entries with their leaf guards, and the properties of
+tensors that guards check."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from compilediag_harness.torch_internals.torch_compiles import current_compile_id
-from compilediag_harness.torch_internals.torch_names import Remover, loaded, lookup, replace_with
+from compilediag_harness.torch_internals.torch_names import (
+    CONVERT_FRAME,
+    GUARDS,
+    Remover,
+    loaded,
+    lookup,
+    replace_with,
+)
+
+Value = TypeVar("Value")
 
 
-def on_recompile_question(
-    callback: Callable[[list[Any], Any, list[str]], None],
-) -> Remover | None:
-    """Calls `callback(cache_entries, frame, reasons)` each time torch asks why no cache entry of a
-    frame fits. `frame` has `f_locals` and `f_code`. Calls made with `skip_logging` are repeats of
-    the same event (2.9 to 2.11) or questions of a stance, and are left out."""
-    convert_frame = loaded("torch._dynamo.convert_frame")
+def on_recompile_reasons(callback: Callable[[list[Any], Any, list[str]], None]) -> Remover | None:
+    """Calls `callback(cache_entries, frame, reasons)` each time torch determines why no cache entry
+    of a frame fits. `frame` has `f_locals` and `f_code`. Calls made with `skip_logging` are repeats
+    of the same event (2.9 to 2.11) or made for a stance, and are left out."""
+    convert_frame = loaded(CONVERT_FRAME)  # it imports the function: replaced there, not in guards
     original = getattr(convert_frame, "get_and_maybe_log_recompilation_reasons", None)
-    if convert_frame is None or original is None:
+    if original is None:
         return None
 
     @functools.wraps(original)
-    def ask(entries: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+    def get_reasons(entries: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
         repeat = bool(kwargs.get("skip_logging")) or (len(args) > 1 and bool(args[1]))
         reasons: list[str] = []
         try:
@@ -33,13 +40,11 @@ def on_recompile_question(
             if not repeat:
                 callback(entries_of(entries), frame, list(reasons or ()))
 
-    return replace_with(convert_frame, "get_and_maybe_log_recompilation_reasons", ask)
+    return replace_with(convert_frame, "get_and_maybe_log_recompilation_reasons", get_reasons)
 
 
 def entries_of(first: Any) -> list[Any]:
     """torch <= 2.12 passes the head of a linked list of cache entries, later versions a list."""
-    if first is None:
-        return []
     if isinstance(first, (list, tuple)):
         return list(first)  # pyright: ignore[reportUnknownArgumentType]
     entries: list[Any] = []
@@ -54,7 +59,7 @@ def on_guards_built(
 ) -> Remover | None:
     """Calls `callback(code, compile_id, local_scope, guards)` after each compile built its guards.
     `local_scope` is the frame's locals at compile time, `guards` torch's Guard objects."""
-    manager = lookup(loaded("torch._dynamo.guards"), "CheckFunctionManager")
+    manager = lookup(loaded(GUARDS), "CheckFunctionManager")
     original = getattr(manager, "__init__", None)
     if manager is None or original is None:
         return None
@@ -71,8 +76,8 @@ def on_guards_built(
 
 def cache_entries(code: Any) -> list[Any]:
     """The live cache entries of a code object, most recently used first."""
-    ask = getattr(loaded("torch._C._dynamo.eval_frame"), "_debug_get_cache_entry_list", None)
-    return [] if ask is None else list(ask(code))
+    entries = getattr(loaded("torch._C._dynamo.eval_frame"), "_debug_get_cache_entry_list", None)
+    return [] if entries is None else list(entries(code))
 
 
 def _relational_types() -> tuple[type, ...]:
@@ -100,6 +105,8 @@ class Leaf(NamedTuple):
 def leaves_of(entry: Any) -> Iterator[Leaf]:
     """Every callable leaf guard of a cache entry, in guard order, and its symbolic shape
     conditions last (kind "SHAPE", `check` None, one leaf per condition)."""
+    # `RootGuardManager` is C++ with Python bindings: leaf guards, then managers of what is reached
+    # from the value by an attribute, an index or a key.
     root = getattr(entry.guard_manager, "root", None)
     if root is None:
         return
@@ -112,10 +119,11 @@ def leaves_of(entry: Any) -> Iterator[Leaf]:
         for leaf in manager.get_leaf_guards():
             if not isinstance(leaf, relational):
                 yield Leaf(manager.get_source(), type(leaf).__name__, leaf)
-        if hasattr(manager, "get_key_value_managers"):
+        if hasattr(manager, "get_key_value_managers"):  # a dict: managers of keys and of values
             for key_manager, value_manager in manager.get_key_value_managers().values():
                 stack += [value_manager, key_manager]
         stack.extend(reversed(manager.get_child_managers()))
+    # Shape conditions run last, as one lambda over all sizes.
     epilogue = getattr(root, "get_epilogue_lambda_guards", lambda: ())()
     for leaf in epilogue:
         for part in leaf.verbose_code_parts():
@@ -141,36 +149,44 @@ def guard_kind(guard: Any) -> str:
 
 def dispatch_keys(tensor: Any) -> str | None:
     """The dispatch key set of a tensor as guards print it."""
-    ask = getattr(loaded("torch._C"), "_dispatch_keys", None)
-    return None if ask is None else str(ask(tensor))
+    keys = getattr(loaded("torch._C"), "_dispatch_keys", None)
+    return None if keys is None else str(keys(tensor))
+
+
+# What follows is read below every `__torch_function__`: a subclass or a mode of the program's would
+# run its own code for it, and Dynamo guards on a mode.
 
 
 def is_on_host(tensor: Any) -> bool | None:
-    """Whether a tensor is on the CPU, asked below every `__torch_function__`; None if not known."""
+    """Whether a tensor is on the CPU; None if not known."""
     native = loaded("torch._C")
-    ask, key = getattr(native, "_dispatch_keys", None), lookup(native, "DispatchKey.CPU")
-    return None if ask is None or key is None else bool(ask(tensor).has(key))
+    keys, cpu = getattr(native, "_dispatch_keys", None), lookup(native, "DispatchKey.CPU")
+    return None if keys is None or cpu is None else bool(keys(tensor).has(cpu))
 
 
-def storage_of(tensor: Any) -> int | None:
-    """What tells apart the memory of tensors that are views of one another; None where a tensor
-    has none. Asked below every `__torch_function__`."""
-    native = loaded("torch._C")
-    below = getattr(native, "DisableTorchFunction", None)
+def _below(read: Callable[[Any], Value], tensor: Any) -> Value | None:
+    """What `read` returns; None for a tensor without memory of its own."""
+    below = getattr(loaded("torch._C"), "DisableTorchFunction", None)
     if below is None:
         return None
     try:
         with below():
-            return int(tensor.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError, AttributeError):
+            return read(tensor)
+    except (RuntimeError, NotImplementedError, AttributeError, TypeError):
         return None
+
+
+def storage_of(tensor: Any) -> int | None:
+    """What distinguishes the memory of tensors, the same for views of one another; None where a
+    tensor has none."""
+    return _below(lambda below: int(below.untyped_storage()._cdata), tensor)
 
 
 class TensorMemory(NamedTuple):
     """Where a tensor lies, and how much it is."""
 
     storage: int
-    """Tells apart the memory of tensors that are views of one another."""
+    """As `storage_of`."""
     storage_bytes: int
     element_bytes: int
     elements: int
@@ -186,22 +202,18 @@ def is_tensor(value: Any) -> bool:
 
 
 def memory_of(tensor: Any) -> TensorMemory | None:
-    """Where a tensor lies; None for one without memory of its own. Asked below every
-    `__torch_function__`; nothing of its data is read."""
-    below = getattr(loaded("torch._C"), "DisableTorchFunction", None)
-    if below is None:
-        return None
-    try:
-        with below():
-            storage = tensor.untyped_storage()
-            shape = tuple(int(size) for size in tensor.shape)
-            return TensorMemory(
-                storage=int(storage._cdata),
-                storage_bytes=int(storage.nbytes()),
-                element_bytes=int(tensor.element_size()),
-                elements=int(tensor.numel()),
-                shape=shape,
-                fresh=not tensor.is_inference() and tensor._version == 0,
-            )
-    except (RuntimeError, NotImplementedError, AttributeError, TypeError):
-        return None
+    """Where a tensor lies; None for one without memory of its own. None of its data is read."""
+    return _below(_memory, tensor)
+
+
+def _memory(tensor: Any) -> TensorMemory:
+    storage = tensor.untyped_storage()
+    return TensorMemory(
+        storage=int(storage._cdata),
+        storage_bytes=int(storage.nbytes()),
+        element_bytes=int(tensor.element_size()),
+        elements=int(tensor.numel()),
+        shape=tuple(int(size) for size in tensor.shape),
+        # The version counter rises with each write in place; inference tensors have none.
+        fresh=not tensor.is_inference() and tensor._version == 0,
+    )

@@ -1,27 +1,29 @@
-"""torch's own logging: its registry and state, and what its records do not tell."""
+"""torch's own logging: its registry and state, and what its records leave out."""
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.torch_internals.torch_names import Remover, loaded, replace_with
+from compilediag_harness.torch_internals.torch_names import LOGGING, Remover, call_after, loaded
 
 
 def log_internals() -> tuple[Any, Any] | None:
     """torch's (log_registry, log_state), None where they are not as expected."""
-    internal = loaded("torch._logging._internal")
+    # `torch._logging` has no public way to list the loggers or to enable an artifact for them.
+    internal = loaded(LOGGING)
     registry, state = getattr(internal, "log_registry", None), getattr(internal, "log_state", None)
     if not hasattr(registry, "get_log_qnames") or not hasattr(state, "enable_artifact"):
         return None
     return registry, state
 
 
-def first_line_of_refused_frame(name: str) -> int:
+def first_line_of_skipped_frame(name: str) -> int:
     """The first line of the frame called `name` that convert_frame logs about right now, read from
     the caller's local `frame`; 0 when it is not there."""
+    # The message names function and file only; `convert_frame` has the frame in a local variable
+    # some calls above the handler, the depth of `logging` in between.
     caller: Any = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     for _ in range(12):
         if caller is None:
@@ -44,7 +46,7 @@ def disable_artifact(name: str) -> None:
 
 def configure_artifact(logger: Any) -> None:
     """Applies torch's log state to one artifact logger, as torch does at its creation."""
-    configure = getattr(loaded("torch._logging._internal"), "configure_artifact_log", None)
+    configure = getattr(loaded(LOGGING), "configure_artifact_log", None)
     if configure is not None:
         configure(logger)
 
@@ -57,21 +59,9 @@ def guard_lines_need_logger() -> bool:
 
 def torch_formatter() -> Any | None:
     """The formatter of torch's own terminal output (time, process, compile id, artifact)."""
-    return getattr(loaded("torch._logging._internal"), "DEFAULT_FORMATTER", None)
+    return getattr(loaded(LOGGING), "DEFAULT_FORMATTER", None)
 
 
 def on_logs_initialised(callback: Callable[[], None]) -> Remover | None:
     """Calls `callback` after torch set its loggers up anew (`set_logs`, re-initialisation)."""
-    internal = loaded("torch._logging._internal")
-    original = getattr(internal, "_init_logs", None)
-    if internal is None or original is None:
-        return None
-
-    @functools.wraps(original)
-    def initialise(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(*args, **kwargs)
-        finally:
-            callback()
-
-    return replace_with(internal, "_init_logs", initialise)
+    return call_after(loaded(LOGGING), "_init_logs", callback)

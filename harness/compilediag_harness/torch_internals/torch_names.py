@@ -2,13 +2,15 @@
 
 Nothing here or in the other `torch_*.py` imports a torch module that the target has not imported:
 names are looked up in `sys.modules` (importing `torch._dynamo` early can change what a program
-compiles). Every function answers None, an empty value or False where this torch has no such name;
+compiles). Every function returns None, an empty value or False where this torch has no such name;
 it never raises for that. Checked against torch 2.7.1, 2.13.0 and 2.15.0 by
 tests/torch/test_torch_api.py.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,15 +18,13 @@ from typing import Any, NamedTuple
 Remover = Callable[[], None]
 
 DYNAMO = "torch._dynamo"
-
 UTILS = "torch._dynamo.utils"
-
 GUARDS = "torch._dynamo.guards"
+EVAL_FRAME = "torch._dynamo.eval_frame"
+LOGGING = "torch._logging._internal"
 
 CONVERT_FRAME = "torch._dynamo.convert_frame"
-"""Also the name of the logger that tells which frames are refused."""
-
-EVAL_FRAME = "torch._dynamo.eval_frame"
+"""Also the name of the logger that records which frames are skipped."""
 
 GUARDS_LOG = "torch._dynamo.guards.__guards"
 """Name of the artifact logger "guards"."""
@@ -41,22 +41,24 @@ class Hook(NamedTuple):
     """What cannot be observed without it."""
 
 
+# Ordered as they are reported. A rename in torch shows as a hook that is not available, never as an
+# error: the receipt then states what was lost.
 HOOKS = (
-    Hook(
+    Hook(  # a deque of 64 rows, filled by record_compilation_metrics
         "metrics_rows",
-        "torch._dynamo.utils",
+        UTILS,
         "_compilation_metrics",
         "compiles, their seconds and failures: the run is blind",
     ),
     Hook(
         "recompile_reasons",
-        "torch._dynamo.convert_frame",
+        CONVERT_FRAME,
         "get_and_maybe_log_recompilation_reasons",
         "recompiles are seen only through torch's metrics, with one reason each",
     ),
     Hook(
         "guard_managers",
-        "torch._dynamo.guards",
+        GUARDS,
         "CheckFunctionManager.__init__",
         "user lines of guards, instance tests and armed hazards",
     ),
@@ -66,7 +68,7 @@ HOOKS = (
         "_debug_get_cache_entry_list",
         "armed hazards after a step",
     ),
-    Hook(
+    Hook(  # 2.7 calls it without arguments
         "compile_callback",
         "torch._dynamo.callback",
         "callback_handler.register_start_callback",
@@ -74,7 +76,7 @@ HOOKS = (
     ),
     Hook(
         "compiled_calls",
-        "torch._dynamo.eval_frame",
+        EVAL_FRAME,
         "_callback_from_stance",
         "steps of programs without an optimizer or cd.step()",
     ),
@@ -90,33 +92,23 @@ HOOKS = (
         "_engine_run_backward",
         "the backward phase of steps",
     ),
-    Hook(
-        "saves",
-        "torch.serialization",
-        "_save",
-        "the time of torch.save as a checkpoint",
-    ),
+    Hook("saves", "torch.serialization", "_save", "the time of torch.save as a checkpoint"),
     Hook(
         "log_state",
-        "torch._logging._internal",
+        LOGGING,
         "log_state.enable_artifact",
         "graph breaks and the text log",
     ),
     Hook(
         "log_init",
-        "torch._logging._internal",
+        LOGGING,
         "_init_logs",
         "the text log after a call of torch._logging.set_logs",
     ),
-    Hook(
-        "reset",
-        "torch._dynamo",
-        "reset",
-        "torch._dynamo.reset(): compile ids may be mixed up",
-    ),
+    Hook("reset", DYNAMO, "reset", "torch._dynamo.reset(): compile ids may be mixed up"),
     Hook(
         "compile_requests",
-        "torch._dynamo",
+        DYNAMO,
         "optimize",
         "backend, mode and options of torch.compile: receipts are compared without them",
     ),
@@ -153,8 +145,6 @@ def available(hook: Hook) -> bool | None:
 def probe() -> list[tuple[str, bool, str]]:
     """(hook, available, what is lost) for every private name. Imports torch and Dynamo: for
     `compilediag doctor` and for tests, never for a run."""
-    import importlib
-
     found: list[tuple[str, bool, str]] = []
     for hook in HOOKS:
         try:
@@ -176,3 +166,31 @@ def replace_with(owner: Any, name: str, wrapper: Any) -> Remover:
             setattr(owner, name, original)
 
     return restore
+
+
+def call_after(owner: Any, name: str, callback: Callable[[], None]) -> Remover | None:
+    """Calls `callback()` after each call of `owner.name`, also one that raises; None where there is
+    no such function."""
+    original = getattr(owner, name, None)
+    if original is None:
+        return None
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        finally:
+            callback()
+
+    return replace_with(owner, name, wrapper)
+
+
+def subscribe(listeners: list[Any], listener: Any) -> Remover:
+    """Adds a listener; returns what removes it."""
+    listeners.append(listener)
+
+    def remove() -> None:
+        if listener in listeners:
+            listeners.remove(listener)
+
+    return remove

@@ -24,24 +24,22 @@ class Call:
     """The wrapper's local names, while the call begins: they hold the program's tensors."""
 
 
-class Open(list[Call]):
+class OpenCalls(list[Call]):
     """Calls in progress in one thread, outermost first."""
 
     __slots__ = ("__weakref__",)
 
 
-every_thread: weakref.WeakValueDictionary[int, Open] = weakref.WeakValueDictionary()
+every_thread: weakref.WeakValueDictionary[int, OpenCalls] = weakref.WeakValueDictionary()
 """The calls in progress, by thread."""
 
 
-class _Calls(threading.local):
-    """Calls in progress in this thread, outermost first."""
-
+class _ThisThread(threading.local):
     def __init__(self) -> None:
-        self.open = every_thread[threading.get_ident()] = Open()
+        self.open = every_thread[threading.get_ident()] = OpenCalls()
 
 
-this_thread = _Calls()
+this_thread = _ThisThread()
 
 
 def key_of(function: Any) -> int:
@@ -69,6 +67,7 @@ def called_from() -> CalledFrom | None:
     frame, direct, outermost = call.frame.f_back, None, None
     above = True
     while frame is not None:
+        # `torch.nn.Module.__call__` is one of these two.
         if frame.f_code.co_name in ("_call_impl", "_wrapped_call_impl"):
             outermost = frame.f_locals.get("self")
             direct = outermost if above else direct
@@ -87,7 +86,8 @@ def in_compiled_call() -> bool:
 
 def disabled_function() -> Any:
     """The function behind `torch.compiler.disable` that this thread is in, with no compiled call in
-    progress inside of it; None where there is none. Only while somebody listens to such calls."""
+    progress inside of it; None where there is none. Known only while `on_disabled_call` has a
+    listener."""
     calls = this_thread.open
     return calls[-1].function if calls and not calls[-1].key else None
 

@@ -15,7 +15,7 @@ from in_turn import measure
 from compilediag_harness.steps import step_hooks, step_sampling
 
 FIRST_STEPS = 24
-WINDOW = step_sampling.WATCHED_STEPS + 2
+WINDOW = step_sampling.SAMPLED_STEPS + 2
 """The step that ends a stretch, the watched ones, and one more."""
 WIDTH = 448
 """Small enough for the weights of a layer to stay in a cache: a longer step has more layers."""
@@ -54,18 +54,18 @@ def training(layers: int, steps: int) -> Callable[[], float]:
             step()
         observed = bool(step_hooks._active)
         for _ in range(10 * FIRST_STEPS):  # a compile in the first block is followed by more
-            if not observed or step_hooks._noting is not None:
+            if not observed or step_hooks._unsampled is not None:
                 break
             step()
         else:
             raise RuntimeError("what would be measured are not noted steps")
         if observed:
-            step_hooks._noting._until = float("inf")
+            step_hooks._unsampled._until = float("inf")
         noted = timed(steps) / steps
         if observed:
-            step_hooks._noting._until = 0.0  # the stretch ends with the next step
+            step_hooks._unsampled._until = 0.0  # the stretch ends with the next step
         around = timed(WINDOW)
-        period = step_sampling.NOTED_S / noted + step_sampling.WATCHED_STEPS
+        period = step_sampling.UNSAMPLED_S / noted + step_sampling.SAMPLED_STEPS
         return noted + (around - WINDOW * noted) / period
 
     return block

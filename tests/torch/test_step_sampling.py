@@ -1,5 +1,5 @@
-"""Brief steps of real programs: torch's own functions are back while steps are noted, and nothing
-that must be known of a noted step is lost. The clock is the test's own."""
+"""Brief steps of real programs: torch's own functions are back in unsampled steps, and nothing
+that must be known of an unsampled step is lost. The clock is the test's own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ eval_frame = pytest.importorskip("torch._dynamo.eval_frame")
 FIRST = 32
 STEPS = 400
 READING_S = 0.0005
-"""Seconds from one reading of the clock to the next: a stretch is noted for 500 steps at most."""
+"""Seconds from one reading of the clock to the next: at most 500 steps in a row are unsampled."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
     monkeypatch.setattr(step_hooks, "_monotonic", lambda: next(readings) * READING_S)
     monkeypatch.setattr(step_sampling, "FIRST_STEPS", FIRST)
     monkeypatch.setattr(step_sampling, "RETRY_STEPS", FIRST // 2)
-    monkeypatch.setattr(step_sampling, "NOTED_S", 0.05)
+    monkeypatch.setattr(step_sampling, "UNSAMPLED_S", 0.05)
     monkeypatch.setattr(torch_disabling, "_functions_disabled", False)  # by tests before this one
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
@@ -58,7 +58,7 @@ def finish(events: list[Event]) -> list[StepsEnded]:
 
 
 def numbers(batches: list[StepsEnded], *, noted: bool) -> list[int]:
-    """The steps that were noted, or watched."""
+    """The steps that were unsampled, or sampled."""
     return [
         number
         for batch in batches
@@ -121,13 +121,13 @@ def test_a_loop(
     source: str,
     while_noted: list[bool],
 ) -> None:
-    """Every step is told once; most are noted, with torch's own functions in place; the calls of
-    the watched ones are told, each in its step."""
+    """Every step is reported once; most are unsampled, with torch's own functions in place; the
+    calls of the sampled ones are reported, each in its step."""
     run = program()
     seen: list[list[bool]] = []
     for _ in range(STEPS):
         run(2)
-        seen.append(ours() if step_hooks._noting is not None else [])
+        seen.append(ours() if step_hooks._unsampled is not None else [])
     batches = finish(told)
     noted, watched = numbers(batches, noted=True), numbers(batches, noted=False)
     # A call ends a step with its begin, so that the last step ends with the session.
@@ -146,47 +146,47 @@ def test_a_loop(
 
 
 @pytest.mark.parametrize("program", [training, inference, marked])
-def test_a_recompile_in_a_noted_step(
+def test_a_recompile_in_an_unsampled_step(
     told: list[Event], program: Callable[[], Callable[[int], Any]]
 ) -> None:
     """It has the number of its step, and all its false guards."""
     run = program()
     for _ in range(FIRST + 20):
         run(2)
-    assert step_hooks._noting is not None
+    assert step_hooks._unsampled is not None
     before = torch._dynamo.utils.counters["frames"]["ok"]
-    session = step_hooks._noting._session
+    session = step_hooks._unsampled._session
     run(3)
     asked = [event for event in told if isinstance(event, Recompiled)]
     assert [event.step for event in asked] == [FIRST + 20]
     assert asked[0].entries
     assert torch._dynamo.utils.counters["frames"]["ok"] == before + 1
     run(2)
-    assert step_hooks._noting is None
+    assert step_hooks._unsampled is None
     assert session.step >= FIRST + 20
 
 
 def test_a_second_session_watches(told: list[Event]) -> None:
-    """`watch()` in a loop whose steps are noted sees every step from then on, and so does the
+    """`watch()` in a loop whose steps are unsampled sees every step from then on, and so does the
     session that was there before."""
     run = training()
     for _ in range(FIRST + 20):
         run(2)
-    assert step_hooks._noting is not None
+    assert step_hooks._unsampled is not None
     events: list[Event] = []
     second = Session(events.append, origin=0.0)
     attach.install(second)
     try:
         for _ in range(STEPS):
             run(2)
-        assert step_hooks._noting is None
+        assert step_hooks._unsampled is None
     finally:
         own = finish(events)
         attach.uninstall(second)
     assert numbers(own, noted=True) == []
     assert len(numbers(own, noted=False)) == STEPS
     steps_of_first = finish(told)
-    # The step in progress when the second came was not watched from its begin.
+    # The step in progress when the second came was not sampled from its begin.
     assert len(numbers(steps_of_first, noted=True)) == 21
     assert sorted(
         numbers(steps_of_first, noted=True) + numbers(steps_of_first, noted=False)
@@ -194,7 +194,7 @@ def test_a_second_session_watches(told: list[Event]) -> None:
 
 
 def test_functions_that_are_not_compiled_on_purpose(told: list[Event]) -> None:
-    """Each of their calls is counted: a program that has one is watched."""
+    """Each of their calls is counted: a program that has one is sampled."""
 
     @torch.compiler.disable
     def metric(x: Any) -> Any:
@@ -204,21 +204,21 @@ def test_functions_that_are_not_compiled_on_purpose(told: list[Event]) -> None:
     for _ in range(FIRST + 50):
         run(2)
         metric(torch.ones(1))
-    assert step_hooks._noting is None
+    assert step_hooks._unsampled is None
 
 
 def test_a_function_that_is_disabled_late(told: list[Event]) -> None:
-    """Steps that are being noted are watched at once: its first call is counted."""
+    """Steps that are unsampled are sampled at once: its first call is counted."""
     run = training()
     for _ in range(FIRST + 20):
         run(2)
-    assert step_hooks._noting is not None
+    assert step_hooks._unsampled is not None
     metric = torch.compiler.disable(lambda x: x + 1)
-    assert step_hooks._noting is None
+    assert step_hooks._unsampled is None
     for _ in range(FIRST + 50):
         run(2)
         metric(torch.ones(1))
-    assert step_hooks._noting is None
+    assert step_hooks._unsampled is None
     finish(told)
     counts = [sum(one.counts) for one in told if isinstance(one, DisabledCallsEnded)]
     assert sum(counts) == FIRST + 50

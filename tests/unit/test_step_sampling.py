@@ -1,4 +1,4 @@
-"""Brief steps: noted and watched in turn, each told once, under its number. No torch, no clock."""
+"""Brief steps: unsampled and sampled in turn, each reported once, in order. No torch, no clock."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from compilediag_harness.steps.step_sampling import (
     BRIEF_S,
     EVERY_STEP_VARIABLE,
     FIRST_STEPS,
-    NOTED_S,
-    WATCHED_STEPS,
+    SAMPLED_STEPS,
+    UNSAMPLED_S,
 )
 from compilediag_harness.wire import Event, FaultOccurred, StepsEnded
 
@@ -61,13 +61,13 @@ class Program:
         self.paused = False
 
     def steps(self, count: int, wall: float = WALL, wait: float = 0.0) -> None:
-        """Steps that an optimizer ends; half of each is forward, unless only ends are noted."""
+        """Steps that an optimizer ends; half of each is forward, unless only ends are recorded."""
         for _ in range(count):
             self.step(1, wall, wait)
 
     def step(self, key: int, wall: float = WALL, wait: float = 0.0) -> None:
         """One step, ended by the optimizer `key` as `step_hooks.py` does it."""
-        began, source, brief = self.now, self.source, self.source.brief
+        began, source, brief = self.now, self.source, self.source.sampling
         if wait:
             brief.fold()
             source.clock.enter(DATA_WAIT, began)
@@ -79,15 +79,15 @@ class Program:
         self.now += wall
         if not brief.key:
             source.optimizer_began(key, self.now)
-        if not brief.took(key, self.now):
+        if not brief.record(key, self.now):
             brief.stop()
             source.optimizer_began(key, self.now)
             source.optimizer_ended(key, self.now)
             brief.ended(source.steady, source.source or "", self.now)
 
     def told(self) -> list[Step]:
-        """The steps that were told, after the end of the program."""
-        self.source.brief.stop()
+        """The steps that were reported, after the end of the program."""
+        self.source.sampling.stop()
         self.source.finish(self.now)
         return list(fold([self.events]).steps)
 
@@ -100,18 +100,18 @@ def check(program: Program, steps: list[Step], count: int) -> None:
         assert after.end - after.wall_s == pytest.approx(before.end)
 
 
-def test_noted_and_watched_steps_in_turn() -> None:
-    """After the first steps most are noted, and some are watched again and again: forward is known
+def test_unsampled_and_sampled_steps_in_turn() -> None:
+    """After the first steps most are unsampled, and some are sampled now and then: forward is known
     of these only, and its share of them is right."""
     program = Program()
-    stretch = round(NOTED_S / WALL)
-    count = FIRST_STEPS + 4 * (stretch + WATCHED_STEPS)
+    stretch = round(UNSAMPLED_S / WALL)
+    count = FIRST_STEPS + 4 * (stretch + SAMPLED_STEPS)
     program.steps(count)
     steps = program.told()
     check(program, steps, count)
     watched = [step for step in steps if not step.unsampled]
     assert [step.number for step in watched] == [n for n in program.watched if n < count]
-    assert FIRST_STEPS <= len(watched) <= FIRST_STEPS + 5 * WATCHED_STEPS
+    assert FIRST_STEPS <= len(watched) <= FIRST_STEPS + 5 * SAMPLED_STEPS
     assert max(step.number for step in watched) > FIRST_STEPS + 3 * stretch
     assert all(step.forward_s == pytest.approx(WALL / 2) for step in watched)
     assert all(step.forward_s is None for step in steps if step.unsampled)
@@ -119,7 +119,7 @@ def test_noted_and_watched_steps_in_turn() -> None:
 
 
 def test_the_number_of_the_step_in_progress() -> None:
-    """It is right at any time, also while nobody has folded what was noted."""
+    """It is right at any time, also while the clock has not taken over what was unsampled."""
     program = Program()
     for number in range(FIRST_STEPS + 50):
         assert program.session.step == number
@@ -128,8 +128,8 @@ def test_the_number_of_the_step_in_progress() -> None:
     assert program.session.noted
 
 
-def test_a_compile_in_a_noted_step() -> None:
-    """Who waits for the end of such a step is told at once, and the steps after it are watched."""
+def test_a_compile_in_an_unsampled_step() -> None:
+    """A listener for its end is called at once, and the steps after it are sampled."""
     program = Program()
     program.steps(FIRST_STEPS + 20)
     assert program.paused
@@ -144,8 +144,8 @@ def test_a_compile_in_a_noted_step() -> None:
     assert after == list(range(compiled + 1, compiled + 1 + WATCHED_AFTER_COMPILE))
 
 
-def test_steps_that_somebody_wants_watched() -> None:
-    """A collector in the middle of a sample is told of the very next end."""
+def test_steps_that_a_collector_needs() -> None:
+    """A collector in the middle of a sample is called at the very next end."""
     program = Program()
     program.session.watched_until = FIRST_STEPS + 40
     program.steps(FIRST_STEPS + 39)
@@ -156,7 +156,7 @@ def test_steps_that_somebody_wants_watched() -> None:
 
 
 @pytest.mark.parametrize("why", ["long", "asked", "calls in progress"])
-def test_all_steps_are_watched(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_steps_are_sampled(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where steps are not brief, where it was asked for, and where calls cannot be paused."""
     if why == "asked":
         monkeypatch.setenv(EVERY_STEP_VARIABLE, "1")
@@ -168,19 +168,19 @@ def test_all_steps_are_watched(why: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(program.heard) == len(steps)
 
 
-def test_steps_that_become_long_are_watched_again() -> None:
-    """Evaluation that makes steps long is not noted for ever."""
+def test_steps_that_become_long_are_sampled_again() -> None:
+    """Evaluation that makes steps long is not unsampled for ever."""
     program = Program()
     program.steps(FIRST_STEPS + 20)
     program.steps(200, 2 * BRIEF_S)
     assert not program.paused
     steps = program.told()
     check(program, steps, FIRST_STEPS + 220)
-    assert sum(step.unsampled for step in steps) < 20 + NOTED_S / BRIEF_S + 1
+    assert sum(step.unsampled for step in steps) < 20 + UNSAMPLED_S / BRIEF_S + 1
 
 
-def test_waits_for_data_are_told_of_every_step() -> None:
-    """Of noted steps as well, each its own."""
+def test_waits_for_data_are_measured_in_every_step() -> None:
+    """Of unsampled steps as well, each its own."""
     program = Program()
     for number in range(FIRST_STEPS + 100):
         program.step(1, WALL, WALL / 4 if number % 2 else WALL / 8)
@@ -192,8 +192,8 @@ def test_waits_for_data_are_told_of_every_step() -> None:
 
 
 def test_another_optimizer() -> None:
-    """What was noted counts; the step in progress was not watched from its begin, later ones are,
-    and with two optimizers nothing is noted any more."""
+    """What was recorded counts; the step in progress was not sampled from its begin, later are,
+    and with two optimizers nothing is unsampled any more."""
     program = Program()
     program.steps(FIRST_STEPS + 20)
     assert program.paused
@@ -212,7 +212,7 @@ def test_another_optimizer() -> None:
 
 
 def test_an_optimizer_in_place_of_another() -> None:
-    """Phases of a training with an optimizer each: the second's steps are noted as well."""
+    """Phases of a training with an optimizer each: the second's steps are unsampled as well."""
     program = Program()
     program.steps(FIRST_STEPS + 20)
     for _ in range(20):
@@ -224,7 +224,7 @@ def test_an_optimizer_in_place_of_another() -> None:
 
 
 def test_a_fault_of_ours_does_not_reach_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told, and every step is watched from then on."""
+    """It is reported, and every step is sampled from then on."""
     program = Program()
     program.steps(FIRST_STEPS + 20)
 
@@ -232,8 +232,8 @@ def test_a_fault_of_ours_does_not_reach_the_program(monkeypatch: pytest.MonkeyPa
         raise RuntimeError("ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr(program.source.clock, "note", fail)
-        program.source.brief.fold()
+        patch.setattr(program.source.clock, "add_unsampled", fail)
+        program.source.sampling.fold()
     assert not program.paused
     assert [event.where for event in program.events if isinstance(event, FaultOccurred)] == [
         "brief steps"
@@ -243,13 +243,13 @@ def test_a_fault_of_ours_does_not_reach_the_program(monkeypatch: pytest.MonkeyPa
 
 
 def test_marks_from_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread is asked for at each end: another one's mark is no noted step."""
+    """The thread is asked for at each end: another one's mark is no unsampled step."""
     program = Program()
     program.steps(FIRST_STEPS + 20)
     with monkeypatch.context() as patch:
         patch.setattr(step_sampling.threading, "get_ident", lambda: -1)
-        assert not program.source.brief.took(1, program.now)
-    assert program.source.brief.took(1, program.now + WALL)
+        assert not program.source.sampling.record(1, program.now)
+    assert program.source.sampling.record(1, program.now + WALL)
 
 
 def test_a_fork_leaves_the_noted_steps_to_its_parent() -> None:
