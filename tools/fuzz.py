@@ -1,11 +1,12 @@
-"""Feeds damaged records to the readers, and says how many inputs they took, in how many seconds.
+"""Feeds damaged records and documents to their readers, and reports how many, in how many seconds.
 
     python tools/fuzz.py [--inputs N] [--seconds S] [--seed N]
 
 Inputs are pieces of recorded traces, text logs, journals and output of trainers, mutated: bytes
 and lines changed, dropped, repeated, moved, cut, or replaced by what readers are known to fail on.
-Every input is read, and one in a hundred of each record goes on to a receipt. `make fuzz` calls it;
-an exception ends it, and names the input.
+Every input is read, and one in a hundred of each record goes on to a receipt. Receipts, lock files
+and configuration are damaged too (`fuzz_documents.py`). `make fuzz` calls it; an exception ends it,
+and names the input.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from __future__ import annotations
 import argparse
 import binascii
 import gzip
+import itertools
 import random
 import sys
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+
+import fuzz_documents
 
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.readers.journal import Journal, decode_line
@@ -60,6 +64,7 @@ HOSTILE = (
 )
 
 Reader = Callable[[bytes], tuple[Journal, ...]]
+Feed = Callable[[random.Random], None]
 
 
 def main() -> int:
@@ -77,12 +82,9 @@ def main() -> int:
         if before - begun > asked.seconds:
             break
         source = random.Random(f"{asked.seed}-{number}")  # noqa: S311 - no secret
-        name, read, whole = targets[number % len(targets)]
-        content = mutated(source, _piece(source, whole))
+        name, feed = targets[number % len(targets)]
         try:
-            journals = read(content)
-            if number % WHOLE_EVERY < len(targets):
-                _receipt(journals)
+            feed(source)
         except Exception:
             traceback.print_exc()
             print(f"input {number} of seed {asked.seed} ({name}) raised", file=sys.stderr)
@@ -101,7 +103,24 @@ def mutated(source: random.Random, content: bytes) -> bytes:
     return content
 
 
-def _targets() -> list[tuple[str, Reader, bytes]]:
+def _targets() -> list[tuple[str, Feed]]:
+    records = [(name, _records(read, content)) for name, read, content in _recorded()]
+    return [*records, *fuzz_documents.targets(mutated)]
+
+
+def _records(read: Reader, whole: bytes) -> Feed:
+    """Pieces of a record, damaged; one in a hundred goes all the way to a receipt."""
+    count = itertools.count()
+
+    def feed(source: random.Random) -> None:
+        journals = read(mutated(source, _piece(source, whole)))
+        if next(count) % WHOLE_EVERY == 0:
+            _receipt(journals)
+
+    return feed
+
+
+def _recorded() -> list[tuple[str, Reader, bytes]]:
     traces = [gzip.decompress(path.read_bytes()) for path in sorted(DATA.glob("traces*/*.gz"))]
     logs = [path.read_bytes() for path in sorted(DATA.glob("torch_logs*.txt"))]
     found: list[tuple[str, Reader, bytes]] = []

@@ -33,6 +33,8 @@ def read_defaults(start: Path, keys: Mapping[str, Keys]) -> dict[str, Any]:
 def _table(file: Path) -> dict[str, Any]:
     try:
         found: Any = _toml.loads(file.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise UsageError(f"{file} cannot be read: it is nested too deep") from error
     except (OSError, ValueError) as error:
         raise UsageError(f"{file} cannot be read: {error}") from error
     for key in ("tool", "compilediag"):

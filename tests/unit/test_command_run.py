@@ -129,3 +129,10 @@ def test_every_option_of_a_run_is_in_the_table() -> None:
 def test_flags_win(given: dict[str, bool], table: dict[str, object], live: str | None) -> None:
     """Over the table of pyproject.toml, whichever of both has the default."""
     assert supervised_options(filled(RunOptions, given, table)).live == live
+
+
+def test_a_file_that_nests_too_deep(tmp_path: Path) -> None:
+    """One sentence, where the parser of TOML gives up."""
+    (tmp_path / "pyproject.toml").write_text("x = " + "[" * 5000)
+    with pytest.raises(UsageError, match="nested too deep"):
+        read_defaults(tmp_path, TOML_KEYS)
