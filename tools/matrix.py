@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".matrix"
-NEEDED = ("pytest", "pytest-timeout", "pytest-xdist", "numpy")
+NEEDED = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "numpy")
 """What the tests need beside the project; torch warns when it is imported without numpy."""
 
 
