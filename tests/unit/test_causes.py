@@ -170,7 +170,24 @@ class TestFamilies:
         code = "___check_obj_id(L['g'].__code__, 7), type=<class 'code'>"
         assert only(FalseGuard("L['g'].__code__", "ID_MATCH", code, facts=facts)).rule == "CD110"
         plain = GuardFacts(root="argument", instance_changed=True, holder_kind="object")
-        assert only(value("L['o'].k", "2.5", "3.5", plain)).rule == "CD104"
+        assert only(value("L['o'].k", "2.5", "3.5", plain)).rule == "CD107"
+
+    def test_fields_of_argument_objects(self) -> None:
+        """Whoever makes an object for one call decides on its fields; one that lives on and whose
+        fields the caller fills is no cache; one that fills itself is."""
+        fresh = GuardFacts(
+            root="argument", instance_changed=True, holder_kind="object", holder_type="Request"
+        )
+        assert only(sized("L['request'].a", "[4, 24]", "[4, 36]", fresh)).rule == "CD105"
+        now = replace(fresh, value_type="torch.Tensor")
+        absent = FalseGuard("L['r'].b", "NONE_MATCH", "L['r'].b is None", "None", "T", facts=now)
+        assert only(absent).rule == "CD114"
+        kept = replace(fresh, instance_changed=False)
+        filled = sized("L['request'].a", "[4, 24]", "[4, 36]", kept)
+        by_caller = replace(filled, writers=(Location("app.py", 3, "main"),))
+        by_itself = replace(filled, writers=(Location("cache.py", 9, "Request.update"),))
+        assert only(by_caller).rule == "CD105"
+        assert only(by_itself).rule == "CD103"
 
     def test_attribute_that_became_a_tensor(self) -> None:
         """An attribute that was absent and now holds a tensor is a lazily created one."""
@@ -213,6 +230,37 @@ class TestFamilies:
         facts = GuardFacts(root="argument", holder_kind="dict")
         guard = value("L['self'].param_groups[0]['lr']", "0.1", "0.05", facts)
         assert (only(guard).rule, only(guard).kind) == ("CD116", "lr")
+
+    def test_number_taken_for_a_constant_again(self) -> None:
+        """A condition on one Python number is that number's, at the user's line and not torch's."""
+        place = "(fx/passes/_tensorify_python_scalars.py:429 in _tensorify_impl)"
+        guard = FalseGuard("", "SHAPE", "(1.0 + L['a']) == 1.9", None, "0.3", hint=place)
+        cause = only(guard, f"0/0: (1.0 + a) == 1.9  # {place}")
+        assert (cause.rule, cause.kind, cause.variable) == ("CD107", "number", "a")
+        assert (cause.expected, cause.actual) == ("(1.0 + a) == 1.9", "0.3")
+        assert cause.location is None or not cause.location.file.startswith("(")
+
+    def test_inference_mode_is_one_cause(self) -> None:
+        """All tensors lack the same dispatch keys, and the mode that records gradients is off too:
+        one thing was done. A single inference tensor, outside of the mode, is that tensor's."""
+        keys = "DispatchKeySet(CPU, BackendSelect, ADInplaceOrView)"
+        text = (
+            f"dispatch key set mismatch. expected {keys}, actual DispatchKeySet(CPU, BackendSelect)"
+        )
+        sources = ("L['x']", "L['self']._parameters['weight']")
+        guards = [
+            FalseGuard(source, "TENSOR_MATCH", f"tensor '{source}' {text}", user=FRAME)
+            for source in sources
+        ]
+        inside = GuardFacts(root="argument", inference_mode=True)
+        mode = FalseGuard("", "GLOBAL_STATE", "GLOBAL_STATE changed: grad_mode ")
+        (cause,) = causes_of(
+            recompile(entry(mode, *(replace(guard, facts=inside) for guard in guards)))
+        )
+        assert (cause.rule, cause.variable) == ("CD111", "inference_mode")
+        assert (cause.expected, cause.actual) == ("off", "on")
+        outside = only(replace(guards[0], facts=GuardFacts(root="argument")))
+        assert (outside.rule, outside.kind) == ("CD106", "inference")
 
 
 class TestConsequences:
@@ -335,6 +383,28 @@ class TestNearest:
         """A farther entry's conditions are no causes."""
         found = causes_of(recompile(entry(FLAG, PE), entry(X, compile_id="0/1")))
         assert [cause.rule for cause in found] == ["CD105"]
+
+    def test_one_act_on_many_tensors_is_near(self) -> None:
+        """A batch of other dtype and length has all its tensors changed alike: two acts. An entry
+        with three false guards of three acts is farther, although it has fewer guards."""
+        ids = [f"L['batch']['{name}']" for name in "abcd"]
+        facts = GuardFacts(root="argument")
+        whole = [
+            FalseGuard(
+                source,
+                "TENSOR_MATCH",
+                f"tensor '{source}' dtype mismatch. expected Long, actual Int",
+                "torch.int64",
+                "torch.int32",
+                FRAME,
+                facts=facts,
+            )
+            for source in ids
+        ]
+        other = [value(f"L['{name}']", "1", "2", facts) for name in ("k", "m", "n")]
+        longer = sized("L['past']", "[4, 8]", "[6, 8]", facts)
+        found = causes_of(recompile(entry(*other), entry(*whole, longer, compile_id="0/1")))
+        assert {cause.rule for cause in found} == {"CD105", "CD106"}
 
     def test_ties_go_to_the_most_recently_used(self) -> None:
         """Of equals the first listed entry shows what changed since the previous call."""

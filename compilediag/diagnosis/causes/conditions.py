@@ -75,7 +75,7 @@ def condition_of(
     guard = _read(false, printed)
     place = false.user or (own.location if own else None)
     expected = false.expected or guard.expected
-    if expected is not None and guard.check == "shape":
+    if expected is not None and (guard.check == "shape" or guard.aspect == "number"):
         expected = _LOCAL.sub(r"\1", expected)
     # For an attribute that came or went, the process shows the object it is read from.
     actual = guard.actual if guard.check == "attribute" else false.actual or guard.actual
@@ -86,10 +86,13 @@ def condition_of(
         user_line=own.user_line if own else None,
         explanation=(own.comment if own else None) or false.hint,
         actual=actual,
+        writers=false.writers,
     )
     if false.expected is not None and guard.check in ("identity", "value"):
         guard = replace(guard, expected=false.expected)
     decision = decide(guard, known)
+    if decision.kind == "inference_mode":
+        expected, actual = ("off", "on") if false.facts.inference_mode else ("on", "off")
     hint = false.hint or (own.hint if own else None)
     variable = _variable(guard, decision, false, hint)
     return Condition(false, guard, decision, variable, expected, actual, place, position)
@@ -114,7 +117,7 @@ def _read(false: FalseGuard, printed: Reason | None) -> Guard:
 def _variable(guard: Guard, decision: Decision, false: FalseGuard, hint: str | None) -> str:
     if guard.check == "aliasing" and guard.key:
         return _LOCAL.sub(r"\1", guard.key)
-    if decision.code == "CD111" and guard.check == "state":
+    if decision.code == "CD111" and (guard.check == "state" or decision.kind == "inference_mode"):
         return decision.kind or "global state"
     if decision.code == "CD112":
         return "backend"

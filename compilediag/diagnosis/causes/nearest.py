@@ -6,6 +6,7 @@ missing. Counting such consequences would hide the cause and choose the wrong en
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ _MEMBER_GONE = ("members", "missing", "attribute")
 _STRUCTURE = ("length", "keys", "members", "missing")
 _KEY_ASPECTS = ("autocast", "inference", "dispatch_keys")
 _KEY_COMPONENTS = ("autocast", "grad_mode", "inference")
+_NUMBERS = re.compile(r"[\d*]+")
 
 
 def independent(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
@@ -29,11 +31,33 @@ def independent(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
 
 
 def nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
-    """The entry with the fewest conditions; of equals the first, the most recently used. Entries
-    compiled for another instance only count when there is none of this instance."""
+    """The entry that the fewest acts would have made fit; of equals that with the fewest
+    conditions, then the first, the most recently used. Entries compiled for another instance only
+    count when there is none of this instance."""
     candidates = [entry for entry in entries if entry]
     own = [entry for entry in candidates if not _other_instance(entry)]
-    return min(own or candidates, key=len, default=())
+    return min(own or candidates, key=_distance, default=())
+
+
+def _distance(entry: Sequence[Condition]) -> tuple[int, int]:
+    return len({_act(condition) for condition in entry}), len(entry)
+
+
+def _act(condition: Condition) -> Hashable:
+    """What somebody did. A batch of another length or dtype changes all its tensors alike: that is
+    one thing done, however many guards it makes false."""
+    guard = condition.guard
+    if guard.check != "tensor":
+        return _identity(condition)
+    if guard.aspect == "size":
+        before, after = (
+            _NUMBERS.findall(text or "") for text in (condition.expected, condition.actual)
+        )
+        changed = {
+            pair for pair in zip(before, after, strict=False) if pair[0] not in ("*", pair[1])
+        }
+        return "size", frozenset(changed)
+    return guard.aspect, condition.expected, condition.actual
 
 
 def _other_instance(entry: Sequence[Condition]) -> bool:
@@ -47,6 +71,8 @@ class Invalidated:
 
     mode_changed: bool
     """The mode that sets the dispatch keys of tensors."""
+    inference_mode: bool
+    """Inference mode was entered or left, which switches the recording of gradients too."""
     objects: frozenset[Steps]
     """Paths that hold another object now, or nothing."""
     members: frozenset[Steps]
@@ -75,11 +101,14 @@ class Invalidated:
             if each.guard.aspect in ("rank", "type"):
                 ranks.add(_steps(path))
         mode = any(_sets_keys(each) for each in conditions)
-        return cls(mode, *map(frozenset, (objects, members, containers, ranks)))
+        inference = any(each.decision.kind == "inference_mode" for each in conditions)
+        return cls(mode, inference, *map(frozenset, (objects, members, containers, ranks)))
 
     def implies(self, condition: Condition) -> bool:
         """`condition` follows from what is gone."""
         guard, path = condition.guard, condition.guard.path
+        if condition.decision.code == "CD111":
+            return self.inference_mode and guard.aspect == "grad_mode"
         if self.mode_changed and guard.check == "tensor" and guard.aspect in _KEY_ASPECTS:
             return True
         if path is None:

@@ -17,7 +17,7 @@ from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import Location
 
-_BY_KIND = frozenset(("CD105", "CD110", "CD111", "CD118"))
+_BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))
 """Codes whose kinds have different fixes: each kind is a cause of its own."""
 
 _MAX_VALUES = 8

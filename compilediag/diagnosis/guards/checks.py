@@ -49,6 +49,7 @@ _NOT_READ = re.compile(
     r"(?P<error>KeyError|IndexError|null type dict|Not an? \w+) on\s+(?P<source>.*)", re.DOTALL
 )
 _ITERATOR = re.compile(r"___(?:tuple_iterator_len|list_reverseiterator_len|normalize_\w+_iter)\(")
+_NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?")
 _REMEMBERED = 8192
 """The same guards fail again and again."""
 
@@ -213,12 +214,21 @@ def _value(text: str) -> Guard | None:
     left, right = sides[0].strip(), sides[1].strip()
     path = path_of(left)
     if path is None:
-        return None
+        return _computed_number(text, left, right)
     if path.last is not None and path.last.kind == "call" and path.last.text == "item":
         holder = Path(path.root, path.scope, path.hops[:-2])
         check: Check = "value" if left.startswith("___as_tensor") else "tensor_item"
         return Guard(check, holder, expected=right)
     return Guard("value", path, expected=right)
+
+
+def _computed_number(text: str, left: str, right: str) -> Guard | None:
+    """`(1.0 + a) == 1.9`: the shape environment took a Python number for a constant again, after
+    it had been made symbolic (torch/fx/passes/_tensorify_python_scalars.py)."""
+    paths = tuple(dict.fromkeys(paths_in(left)))
+    if len(paths) != 1 or _NUMBER.fullmatch(right) is None:
+        return None
+    return Guard("value", paths[0], aspect="number", expected=text)
 
 
 def _tensor(text: str) -> Guard | None:

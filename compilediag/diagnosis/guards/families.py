@@ -52,6 +52,8 @@ class GuardContext:
     explanation: str | None = None
     """What torch printed behind a shape condition."""
     actual: str | None = None
+    writers: tuple[Location, ...] = ()
+    """Functions that write the guarded variable."""
 
 
 def decide(guard: Guard, known: GuardContext) -> Decision:
@@ -79,6 +81,8 @@ def _mode(guard: Guard, known: GuardContext) -> Found:
         return "CD111", guard.aspect
     if guard.check == "tensor" and guard.aspect == "functorch":
         return "CD111", "functorch"
+    if guard.aspect == "inference" and known.facts.inference_mode is not None:
+        return "CD111", "inference_mode"
     is_value = guard.check in ("value", "identity")
     if is_value and guard.path is not None and guard.path.member == "training":
         return "CD111", "train_eval"
@@ -158,7 +162,7 @@ def _tensor(guard: Guard, known: GuardContext) -> Found:
     path, owner = guard.path, owner_of(guard.path, known.facts)
     if path is not None and (path.registry == "_parameters" or path.member == "grad"):
         return "CD106", "parameter"
-    held = owner in ("attribute", "module")
+    held = owner in ("attribute", "module") and not _filled_outside(guard, known)
     if guard.check == "tensor":
         if held and guard.aspect in ("size", "rank"):
             return "CD103", "shape"
@@ -182,16 +186,17 @@ def _value(guard: Guard, known: GuardContext) -> Found:
     if path is not None and path.member == "grad":
         return "CD106", "grad"
     if check in ("none", "attribute") and _now_tensor(guard, known):
-        return "CD103", "created"
+        outside = check == "none" and _filled_outside(guard, known)
+        return ("CD114", None) if outside else ("CD103", "created")
     if check == "attribute":
         return "CD104", "attribute_set"
     if owner_of(path, known.facts) != "argument":
         # A buffer holds a tensor or None, and tensors are not guarded by value.
         if path is not None and path.registry == "_buffers":
             return "CD103", "created"
-        return ("CD103", "companion") if _counts_a_cache(guard) else ("CD104", None)
+        return ("CD103", "companion") if _counts_a_cache(guard) else ("CD104", guard.aspect)
     was_none = check in ("none", "not_none") or (by_value and guard.expected == "None")
-    return ("CD114", None) if was_none else ("CD107", "value")
+    return ("CD114", None) if was_none else ("CD107", guard.aspect or "value")
 
 
 def _container(guard: Guard, known: GuardContext) -> Found:
@@ -261,6 +266,16 @@ def _now_tensor(guard: Guard, known: GuardContext) -> bool:
     if now is None or (guard.check == "attribute" and guard.expected != "absent"):
         return False
     return now in _TENSORS and owner_of(guard.subject, facts) in ("attribute", "module")
+
+
+def _filled_outside(guard: Guard, known: GuardContext) -> bool:
+    """A field of an argument object that lives on, and that no method of its class writes: the
+    caller puts other tensors into it between the calls. A cache fills itself."""
+    path, facts = guard.path, known.facts
+    if path is None or path.root in ("self", "fn") or facts.holder_kind != "object":
+        return False
+    methods = f"{facts.holder_type}."
+    return bool(known.writers) and not any(w.function.startswith(methods) for w in known.writers)
 
 
 def _hops(guard: Guard) -> tuple[Hop, ...]:

@@ -34,8 +34,11 @@ def owner_of(path: Path | None, facts: GuardFacts) -> Owner:
 
 
 def _is_argument(path: Path, facts: GuardFacts) -> bool:
-    """An argument, or an element of an argument's containers: no attribute on the way, but those
-    of named tuples, slices, and the defaults and keywords of functions."""
+    """An argument, or a part of one: an element of its containers, or a field of an object that
+    is another one at every call. On the way to other arguments is no attribute, but those of named
+    tuples, slices, and the defaults and keywords of functions."""
+    if _is_field_of_fresh_object(path, facts):
+        return True
     for index, hop in enumerate(path.hops):
         if hop.kind == "call":
             return False
@@ -50,6 +53,13 @@ def _is_argument(path: Path, facts: GuardFacts) -> bool:
             continue
         return False
     return True
+
+
+def _is_field_of_fresh_object(path: Path, facts: GuardFacts) -> bool:
+    """Whoever makes the object for one call decides on its fields: they hold no state."""
+    if not facts.instance_changed or path.root in ("self", "fn"):
+        return False
+    return facts.holder_kind not in ("module", "optimizer", "class", "python_module", "callable")
 
 
 def _is_slice_part(name: str, root: str, facts: GuardFacts) -> bool:

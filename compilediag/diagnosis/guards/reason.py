@@ -19,7 +19,7 @@ _STACK = re.compile(r"\n[ \t-]*User stack trace:")
 _STACK_FRAME = re.compile(r"File \"(?P<file>[^\"\n]+)\", line (?P<line>\d+), in (?P<name>\S+)")
 _HINT = re.compile(r"\s\(HINT: (?P<hint>.*)\)\s*$", re.DOTALL)
 _COMMENT = re.compile(r"\s{2,}#(?=\s|$)")
-_PLACE = re.compile(r"#\s(?P<file>[^#\n]+?):(?P<line>\d+) in (?P<name>[^\s()]+)")
+_PLACE = re.compile(r"#\s\(?(?P<file>[^#\n]+?):(?P<line>\d+) in (?P<name>[^\s()]+)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,6 +251,11 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "warm up with and without gradients before the timed steps",
         "two graphs, bounded",
     ),
+    ("CD111", "inference_mode"): Wording(
+        "inference mode changed",
+        "warm up with and without torch.inference_mode() before the timed steps",
+        "two graphs, bounded",
+    ),
     ("CD111", "autocast"): Wording(
         "autocast changed",
         "enter autocast at one place for every call, best inside the compiled function",

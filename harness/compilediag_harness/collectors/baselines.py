@@ -27,6 +27,7 @@ class Baseline:
     root_types: dict[str, type]
     lines: dict[tuple[str, str], Location]
     """(source, kind of guard) to the user's line; kind "" is any guard of the source."""
+    inference_mode: bool | None
 
 
 class Baselines:
@@ -48,7 +49,8 @@ class Baselines:
             with contextlib.suppress(TypeError):  # integers, tuples... have no weak references
                 roots[name] = weakref.ref(value)
         root_types: dict[str, type] = {name: type(value) for name, value in values.items()}
-        baseline = Baseline(compile_id, roots, root_types, _lines(guards))
+        inference_mode = torch_guards.inference_mode()
+        baseline = Baseline(compile_id, roots, root_types, _lines(guards), inference_mode)
         self._by_code.setdefault(code, {})[compile_id] = baseline
         self._fresh.append(weakref.ref(code))
 
@@ -77,6 +79,11 @@ class Baselines:
         if baseline.root_types[name] is not type(value):
             return None
         return baseline.roots[name]() is not value
+
+    def inference_mode_changed(self, code: types.CodeType, compile_id: str) -> bool | None:
+        """Whether inference mode is on, where it is not as when the entry was compiled."""
+        baseline, now = self.of(code, compile_id), torch_guards.inference_mode()
+        return None if baseline is None or baseline.inference_mode == now else now
 
 
 def _lines(guards: Iterable[Any]) -> dict[tuple[str, str], Location]:

@@ -5,6 +5,8 @@ torch prints the first false guard of an entry; all of them must be true to avoi
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import functools
 import re
 import time
@@ -54,6 +56,7 @@ def false_guards(entry: Any, given: GuardValues) -> tuple[EntryDiff, bool]:
         if holds is None:
             unevaluated += 1
         elif not holds:
+            leaf = _with_number(leaf, scope, values)
             value = values.get(leaf.source, _MISSING)
             false.append(_describe(leaf, value, scope, compile_id, given))
     return EntryDiff(compile_id, tuple(false), checked, unevaluated), True
@@ -77,6 +80,36 @@ def _holds(
         return None if value is _MISSING else bool(leaf.check(value))
     except Exception:
         return None
+
+
+def _with_number(
+    leaf: torch_guards.Leaf, scope: dict[str, Any], values: dict[str, Any]
+) -> torch_guards.Leaf:
+    """A condition on one Python number, `(1.0 + L['a']) == 1.9`, as a leaf with its source."""
+    source = _only_source(expression_of(leaf.condition)) if leaf.kind == "SHAPE" else None
+    if source is None:
+        return leaf
+    with contextlib.suppress(Exception):
+        value = eval(_compiled(source), scope)
+        if type(value) in (int, float):
+            values[source] = value
+            return leaf._replace(source=source)
+    return leaf
+
+
+@functools.lru_cache(1024)
+def _only_source(condition: str) -> str | None:
+    """What a condition reads, where that is one path without calls."""
+    try:
+        tree = ast.parse(condition.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    if any(isinstance(node, ast.Call) for node in ast.walk(tree)):
+        return None
+    paths = [node for node in ast.walk(tree) if isinstance(node, (ast.Subscript, ast.Attribute))]
+    inner = {id(node.value) for node in paths}
+    found = {ast.unparse(node) for node in paths if id(node) not in inner}
+    return found.pop() if len(found) == 1 else None
 
 
 @functools.lru_cache(1024)
@@ -136,6 +169,9 @@ def _facts(
     value_now = given.f_locals.get(root) if root is not None else None
     changed = given.baselines.instance_changed(given.code, compile_id, root, value_now)
     facts = guard_facts.facts_of(leaf.source, value, scope, given.code, changed)
+    if leaf.kind == "TENSOR_MATCH":
+        mode = given.baselines.inference_mode_changed(given.code, compile_id)
+        return replace(facts, inference_mode=mode)
     if leaf.kind not in ("NO_HASATTR", "DICT_CONTAINS"):
         return facts
     return replace(facts, member_type=guard_facts.member_type(leaf.parts[0], value))
@@ -151,7 +187,7 @@ def _part_false(text: str, scope: dict[str, Any]) -> bool:
 def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str | None, str | None]:
     """(expected, actual) where the leaf's class decides them; the outside parses the rest from the
     text."""
-    if value is _MISSING or kind in ("SHAPE", "GLOBAL_STATE"):
+    if value is _MISSING or kind == "GLOBAL_STATE":
         return None, None
     if kind in ("DICT_LENGTH", "LENGTH_CHECK"):
         found = re.search(r"== (\d+)$", text)
@@ -168,8 +204,9 @@ def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str 
         return (absent, present) if text.startswith("not ") else (present, absent)
     actual = guard_facts.shown(value, tensor_type)
     found = _OBJECT_ID.match(text)
-    if found is not None:  # 2.7 guards True, False and None by their ids
-        return _SINGLETONS.get(int(found["id"])), actual
+    if found is not None:  # enum members; on 2.7 also True, False and None
+        held = int(found["id"])
+        return _SINGLETONS.get(held) or guard_facts.enum_member(type(value), held), actual
     return _CONSTANTS.get(kind), actual
 
 

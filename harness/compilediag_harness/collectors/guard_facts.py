@@ -196,15 +196,28 @@ def _closure_of(
     return None
 
 
+def enum_member(kind: type, object_id: int) -> str | None:
+    """The member of an enumeration with this `id`, as `shown` writes it."""
+    if not issubclass(kind, enum.Enum):
+        return None
+    return next((_enum_text(member) for member in kind if id(member) == object_id), None)
+
+
+def _enum_text(member: enum.Enum) -> str:
+    return f"{type(member).__name__}.{member.name}"
+
+
 def shown(value: Any, tensor_type: type) -> str:
     """A value as a person would compare it, bounded; user objects are named by type, their
     `__repr__` is never called."""
     if isinstance(value, tensor_type):
         return f"Tensor {list(value.shape)} {value.dtype}"
     if isinstance(value, enum.Enum):
-        return f"{type(value).__name__}.{value.name}"
+        return _enum_text(value)
     if type(value) in _SCALARS:
         return clip(repr(value), 120)
+    if type(value) is tuple and all(type(item) in _SCALARS for item in cast(Any, value)):
+        return clip(repr(value), 120)  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(value, (dict, list, tuple, set, frozenset)):
         return counted(cast(Sized, value))
     if isinstance(value, (type, types.FunctionType)):

@@ -12,7 +12,10 @@ from typing import Any
 
 from compilediag_harness.wire import Location
 
-_COMMENT = re.compile(r"#\s(?P<file>[^#\n]{1,1024}?):(?P<line>\d{1,9}) in (?P<function>\S{1,256})")
+# Behind shape conditions without a line of the user's the place stands in brackets.
+_COMMENT = re.compile(
+    r"#\s\(?(?P<file>[^#\n]{1,1024}?):(?P<line>\d{1,9}) in (?P<function>[^\s()]{1,256})"
+)
 
 
 @functools.lru_cache(maxsize=1)

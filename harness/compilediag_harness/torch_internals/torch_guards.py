@@ -148,9 +148,21 @@ def guard_kind(guard: Any) -> str:
 
 
 def dispatch_keys(tensor: Any) -> str | None:
-    """The dispatch key set of a tensor as guards print it."""
-    keys = getattr(loaded("torch._C"), "_dispatch_keys", None)
-    return None if keys is None else str(keys(tensor))
+    """The dispatch key set of a tensor as guards print it: what the thread includes is in it, what
+    it excludes is not (LocalState::apply in torch/csrc/dynamo/guards.cpp)."""
+    native = loaded("torch._C")
+    keys = getattr(native, "_dispatch_keys", None)
+    included = getattr(native, "_dispatch_tls_local_include_set", None)
+    excluded = getattr(native, "_dispatch_tls_local_exclude_set", None)
+    if keys is None or included is None or excluded is None:
+        return None
+    return str((keys(tensor) | included()) - excluded())
+
+
+def inference_mode() -> bool | None:
+    """Whether `torch.inference_mode` is on."""
+    enabled = getattr(loaded("torch"), "is_inference_mode_enabled", None)
+    return None if enabled is None else bool(enabled())
 
 
 # What follows is read below every `__torch_function__`: a subclass or a mode of the program's would

@@ -30,6 +30,9 @@ class GuardFacts:
     member_type: str | None = None
     """For a check that an object has an attribute or a container a key: the type of that member
     now, when it is there."""
+    inference_mode: bool | None = None
+    """Whether `torch.inference_mode` is on now, where it was not when the entry was compiled, or
+    the other way round; None where it is the same."""
 
 
 @dataclass(frozen=True, slots=True)

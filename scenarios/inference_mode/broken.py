@@ -1,0 +1,23 @@
+"""A model is warmed up under `torch.no_grad` and measured under `inference_mode`.
+
+Neither mode records gradients, and torch reports no change of a mode: it names the dispatch keys of
+the first tensor that lacks one. All tensors lack it, the parameters too.
+"""
+
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+
+
+@torch.compile(backend="eager")
+def predict(x):
+    return torch.relu(model[0](x)).sum()
+
+
+batch = torch.ones(3, 4)
+with torch.no_grad():
+    print(f"{predict(batch):.3f}")
+with torch.inference_mode():
+    print(f"{predict(batch):.3f}")
+    print(f"{predict(batch):.3f}")
