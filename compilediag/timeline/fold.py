@@ -11,7 +11,7 @@ from compilediag.timeline.compiles import CollectiveSchedule, compiles_of
 from compilediag.timeline.cudagraphs import cudagraphs_of
 from compilediag.timeline.fixed_shapes import fixed_shapes_of
 from compilediag.timeline.frames import frames_of, hazards_of, skipped_of
-from compilediag.timeline.invocations import invocations_of
+from compilediag.timeline.invocations import invocations_of, stance_calls_of
 from compilediag.timeline.memory import devices_of
 from compilediag.timeline.pipelines import loops_of
 from compilediag.timeline.process import ProcessEvents
@@ -35,6 +35,7 @@ from compilediag_harness.wire import (
     DeviceMemoryRead,
     DeviceStepsTimed,
     DisabledCallsEnded,
+    EagerStanceCalls,
     EnvironmentRead,
     Event,
     EvidenceLost,
@@ -112,6 +113,7 @@ def fold(
         tracked_left_out=sum(item.count for item in every(TrackedRunsLeftOut)),
         ablations=every(AblationWritten),
         invocations=made(CompiledCallsMade, invocations_of),
+        stance_calls=made(EagerStanceCalls, stance_calls_of),
         device_memory=made(DeviceMemoryRead, devices_of),
         cudagraphs=made(CudagraphsRan, cudagraphs_of),
         fixed_shapes=made(FixedShapeUsed, fixed_shapes_of),

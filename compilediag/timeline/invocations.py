@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from compilediag_harness.wire import CompiledCallsMade, Location
+from compilediag_harness.wire import CompiledCallsMade, EagerStanceCalls, Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,32 @@ Shape = tuple["str | None", "int | None", "int | None"]
 """Shapes, samples, elements."""
 
 OTHERS = Location("", 0, "other callables")
+
+
+@dataclass(frozen=True, slots=True)
+class StanceCalls:
+    """Calls of one callable under a stance that compiles nothing."""
+
+    process: int
+    function: Location
+    stance: str
+    """"force_eager" or "eager_on_recompile"."""
+    calls: int
+    set_at: Location | None
+    """The user's line that set the stance."""
+
+
+def stance_calls_of(process: int, batches: Iterable[EagerStanceCalls]) -> list[StanceCalls]:
+    """The calls of one process, added up by callable, stance and where it was set."""
+    sums: dict[tuple[Location, str, Location | None], int] = {}
+    for batch in batches:
+        columns = (batch.functions, batch.stances, batch.set_at)
+        for key, count in zip(zip(*columns, strict=False), batch.counts, strict=False):
+            sums[key] = sums.get(key, 0) + count
+    return [
+        StanceCalls(process, function, stance, calls, set_at)
+        for (function, stance, set_at), calls in sums.items()
+    ]
 
 
 @dataclass(slots=True)

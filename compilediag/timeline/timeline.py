@@ -17,7 +17,7 @@ from compilediag.timeline.counts import Counts, counts_of
 from compilediag.timeline.cudagraphs import CudagraphRun
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.frames import Frame, Hazards, SkippedFrame
-from compilediag.timeline.invocations import Invocations
+from compilediag.timeline.invocations import Invocations, StanceCalls
 from compilediag.timeline.memory import DeviceMemory
 from compilediag.timeline.pipelines import PipelineLoop
 from compilediag.timeline.steps import DeviceStep, DisabledCalls, Hook, PartialPhase, Step
@@ -99,6 +99,7 @@ class Timeline:
     """Runs that were not recorded one by one."""
     ablations: tuple[AblationWritten, ...] = ()
     invocations: tuple[Invocations, ...] = ()
+    stance_calls: tuple[StanceCalls, ...] = ()
     device_memory: tuple[DeviceMemory, ...] = ()
     fixed_shapes: tuple[FixedShapeRun, ...] = ()
     cudagraphs: tuple[CudagraphRun, ...] = ()

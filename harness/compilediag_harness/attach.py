@@ -29,6 +29,7 @@ from compilediag_harness.torch_internals import (
     torch_guards,
     torch_logs,
     torch_names,
+    torch_stances,
 )
 from compilediag_harness.user_api import checkpoints, pipeline, pipeline_log, tracker, tracker_log
 from compilediag_harness.wire import EnvironmentRead, ProcessEnded, TorchSeen
@@ -108,6 +109,7 @@ class Attachment:
 
     def _dynamo_imported(self) -> None:
         self._watch_starts()
+        self._keep(torch_stances.watch_stances())
         self._keep(torch_compiles.on_reset(self._reset))
         self._keep(torch_compiles.on_compile_request(self._compile_requested))
         self._report_torch()

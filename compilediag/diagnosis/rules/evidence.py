@@ -14,6 +14,7 @@ from compilediag.diagnosis.rules.breaks import sends_to_eager
 from compilediag.diagnosis.rules.make_finding import and_more, make_finding, plural, shorten
 from compilediag.timeline.compiles import Compile, FrameKey
 from compilediag.timeline.frames import SkippedFrame
+from compilediag.timeline.invocations import StanceCalls
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
@@ -210,6 +211,57 @@ def _ran_eager(
     )
 
 
+def find_eager_stances(timeline: Timeline) -> Iterable[Finding]:
+    """CD904: calls under a stance that compiles nothing. Dynamo offers no frame and reports nothing
+    then, so no other source shows that they ran eager."""
+    sums: dict[tuple[str, Location | None], list[StanceCalls]] = {}
+    for item in timeline.stance_calls:
+        sums.setdefault((item.stance, item.set_at), []).append(item)
+    every = sum(item.calls for item in timeline.invocations)
+    for (stance, set_at), items in sums.items():
+        calls = sum(item.calls for item in items)
+        outcome, fix = _STANCES[stance]
+        yield make_finding(
+            timeline,
+            "CD904",
+            f'{calls} of {max(every, calls)} calls under the stance "{stance}"',
+            fix,
+            caveat=outcome,
+            # A block that runs eager on purpose, such as a comparison, has an end.
+            severity=None
+            if stance in _last_stances(timeline) or stance != "force_eager"
+            else "info",
+            location=set_at or items[0].function,
+            count=calls,
+            evidence={
+                "stance": stance,
+                "calls": calls,
+                "functions": [item.function.function for item in items][:_SHOWN],
+            },
+        )
+
+
+def _last_stances(timeline: Timeline) -> set[object]:
+    """The stances in force when the processes ended."""
+    return {process.facts.get("stance") for process in timeline.processes}
+
+
+_STANCES = {
+    "force_eager": (
+        "they ran eager",
+        'set the stance back to "default" before the calls that are to run compiled',
+    ),
+    "eager_on_recompile": (
+        "a call that no compiled graph fits ran eager; torch does not report which",
+        (
+            'set "fail_on_recompile" instead: it raises at the first of those calls and names its '
+            "guard; warm up that case before the stance is set"
+        ),
+    ),
+}
+"""What a stance does with a call, and what to do about it."""
+
+
 def find_stored_profiles(timeline: Timeline) -> Iterable[Finding]:
     """CD905: sizes seen in an earlier run decided what became dynamic in this one."""
     uses = list(timeline.text_log.profile_uses) if timeline.text_log else []
@@ -249,6 +301,7 @@ RULES: tuple[Rule, ...] = (
     find_torn_evidence,
     find_disagreement,
     find_eager_frames,
+    find_eager_stances,
     find_stored_profiles,
 )
 

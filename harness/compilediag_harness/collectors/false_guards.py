@@ -56,9 +56,9 @@ def false_guards(entry: Any, given: GuardValues) -> tuple[EntryDiff, bool]:
         if holds is None:
             unevaluated += 1
         elif not holds:
-            leaf = _with_number(leaf, scope, values)
-            value = values.get(leaf.source, _MISSING)
-            false.append(_describe(leaf, value, scope, compile_id, given))
+            read = _with_number(leaf, scope, values)
+            value = values.get(read.source, _MISSING)
+            false.append(_describe(read, value, scope, compile_id, given))
     return EntryDiff(compile_id, tuple(false), checked, unevaluated), True
 
 
@@ -206,7 +206,7 @@ def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str 
     found = _OBJECT_ID.match(text)
     if found is not None:  # enum members; on 2.7 also True, False and None
         held = int(found["id"])
-        return _SINGLETONS.get(held) or guard_facts.enum_member(type(value), held), actual
+        return _SINGLETONS.get(held) or guard_facts.enum_member(value, held), actual
     return _CONSTANTS.get(kind), actual
 
 

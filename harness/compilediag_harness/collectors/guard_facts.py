@@ -196,11 +196,11 @@ def _closure_of(
     return None
 
 
-def enum_member(kind: type, object_id: int) -> str | None:
-    """The member of an enumeration with this `id`, as `shown` writes it."""
-    if not issubclass(kind, enum.Enum):
+def enum_member(value: Any, object_id: int) -> str | None:
+    """The member with this `id` of the enumeration that `value` is of, as `shown` writes it."""
+    if not isinstance(value, enum.Enum):
         return None
-    return next((_enum_text(member) for member in kind if id(member) == object_id), None)
+    return next((_enum_text(each) for each in type(value) if id(each) == object_id), None)
 
 
 def _enum_text(member: enum.Enum) -> str:

@@ -15,8 +15,13 @@ from compilediag_harness.base.session_sinks import BATCH_S, SessionSink, Session
 from compilediag_harness.collectors.shapes import ShapeReader, Shapes, elements, samples, to_text
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.source.source_locations import definition_of
-from compilediag_harness.torch_internals import torch_calls, torch_names, torch_open_calls
-from compilediag_harness.wire import CompiledCallsMade, Location
+from compilediag_harness.torch_internals import (
+    torch_calls,
+    torch_names,
+    torch_open_calls,
+    torch_stances,
+)
+from compilediag_harness.wire import CompiledCallsMade, EagerStanceCalls, Location
 
 MAX_RECORDED = 50_000
 """Calls of one process that are recorded one by one."""
@@ -52,6 +57,8 @@ class Invocations(SessionSink):
         super().discard()
         self._sums: dict[tuple[int, Shapes | None], list[int]] = {}
         self._padded: dict[int, int] = {}
+        self._eager: dict[tuple[int, str, Location | None], int] = {}
+        """Calls under a stance that compiles nothing, by callable, stance and where it was set."""
         self._order: list[tuple[int, float]] = []
 
     def called(self, key: int) -> None:
@@ -66,6 +73,10 @@ class Invocations(SessionSink):
                 self._add(index, shapes)
                 if shape_log.inside.depth:
                     self._padded[index] = self._padded.get(index, 0) + 1
+                stance = torch_stances.eager_stance()
+                if stance is not None:
+                    eager = (index, *stance)
+                    self._eager[eager] = self._eager.get(eager, 0) + 1
             if len(self._order) >= MAX_ROWS:
                 self.finish()
         except Exception as error:
@@ -78,8 +89,8 @@ class Invocations(SessionSink):
 
     def finish(self) -> None:
         with self.lock:
-            sums, order, padded = self._sums, self._order, self._padded
-            self._sums, self._order, self._padded = {}, [], {}
+            sums, order, padded, eager = self._sums, self._order, self._padded, self._eager
+            self._sums, self._order, self._padded, self._eager = {}, [], {}, {}
             locations, tensors = list(self._locations), list(self._tensors)
         now = self.written = self.session.now()
         if not sums:
@@ -103,6 +114,19 @@ class Invocations(SessionSink):
                 padded=tuple(padded.get(index, 0) for index in indices),
             )
         )
+        if eager:
+            others = Location("", 0, "other callables")
+            self.session.emit(
+                EagerStanceCalls(
+                    t=now,
+                    functions=tuple(
+                        others if index == OTHERS else locations[index] for index, _, _ in eager
+                    ),
+                    stances=tuple(stance for _, stance, _ in eager),
+                    counts=tuple(eager.values()),
+                    set_at=tuple(place for _, _, place in eager),
+                )
+            )
 
     def _add(self, index: int, shapes: Shapes | None) -> None:
         key = (index, shapes)

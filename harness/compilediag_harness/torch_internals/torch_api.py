@@ -9,18 +9,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 from compilediag_harness.torch_internals.dynamo_skip import leave_out_this_frame
-from compilediag_harness.torch_internals.torch_names import EVAL_FRAME, loaded, lookup
+from compilediag_harness.torch_internals.torch_names import loaded, lookup
 
 
 def config_flag(name: str) -> Any:
     """A flag of `torch._dynamo.config` in force now; None while Dynamo is not imported."""
     return getattr(loaded("torch._dynamo.config"), name, None)
-
-
-def stance() -> str | None:
-    """The stance of `torch.compiler.set_stance` in force now."""
-    known = lookup(loaded(EVAL_FRAME), "_stance.stance")
-    return known if isinstance(known, str) else None
 
 
 def without_torch_function() -> Callable[[], AbstractContextManager[Any]]:

@@ -39,6 +39,19 @@ class CompiledCallsMade(Event):
 
 
 @event
+class EagerStanceCalls(Event):
+    """Outermost calls of compiled callables under a stance of `torch.compiler.set_stance` that
+    compiles nothing, since the last such record; tuples are parallel."""
+
+    functions: tuple[Location, ...]
+    stances: tuple[str, ...]
+    """"force_eager": they ran eager; "eager_on_recompile": those that fit no cache entry did."""
+    counts: tuple[int, ...]
+    set_at: tuple[Location | None, ...] = ()
+    """The user's line that set the stance; None where it was set before we looked."""
+
+
+@event
 class DisabledCallsEnded(Event):
     """Calls of the program's functions behind `torch.compiler.disable`, added up since the last
     such record; tuples are parallel, in seconds. Where one calls another, both have its time."""
