@@ -62,7 +62,8 @@ CD119 unguarded-change error: hooks or methods changed after compile and no guar
     compiled result is stale
 CD150 armed-guard: a guard is already false: the next call will recompile
 CD151 variant-forecast: the combinations seen or possible will exceed the recompile limit
-CD152 recompile-limit-hit error: the limit was hit: eager from here, silently
+CD152 recompile-limit-hit error: the limit was hit: eager from here, silently, or an error under
+    fullgraph=True
 CD153 compiled-autograd: compiled autograd captured or compiled again
 CD154 constraint-violated error: a size declared dynamic became static
 CD190 unclassified: a recompile whose reason no rule knows

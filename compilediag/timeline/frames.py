@@ -34,6 +34,8 @@ class Frame:
     ran_eager: bool
     """Skipped, or over the limit: some call of it ran without guarded code."""
     eager_reason: str | None
+    raised_at_limit: bool = False
+    """With `fullgraph=True` torch raises at the limit: the call does not run at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ def _frame(
     guarded = [item for item in attempts if item.guarded]
     own = [row for item in guarded if (row := rows.get((item.epoch, item.compile_id))) is not None]
     at_limit = next((item for item in attempts if item.kind == "limit"), None)
-    eager = at_limit or (None if guarded else attempts[-1])
+    raised = at_limit is not None and "FailOnRecompileLimitHit" in (at_limit.fail_type or "")
+    eager = (None if raised else at_limit) or (None if guarded else attempts[-1])
     reason = None
     if eager is not None:
         reason = eager.fail_reason or eager.fail_type or "torch gave no reason"
@@ -90,6 +93,7 @@ def _frame(
         limit_hit_step=at_limit.step if at_limit else None,
         ran_eager=eager is not None,
         eager_reason=reason,
+        raised_at_limit=raised,
     )
 
 

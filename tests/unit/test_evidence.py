@@ -20,11 +20,13 @@ from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.evidence import (
     find_disagreement,
     find_eager_frames,
+    find_eager_stances,
     find_nothing_compiled,
     find_stored_profiles,
     find_torn_evidence,
 )
-from compilediag.timeline.timeline import SkippedFrame, Timeline
+from compilediag.timeline.invocations import Invocations, StanceCalls
+from compilediag.timeline.timeline import Process, SkippedFrame, Timeline
 from compilediag_harness.wire import EvidenceLost, FaultOccurred, Location, WarningSeen
 
 MODE = "non-infra torch dispatch mode present"
@@ -203,3 +205,26 @@ def test_a_fault_of_ours_is_lost_evidence() -> None:
     findings = list(find_torn_evidence(Timeline(faults=(fault,))))
     assert [finding.rule for finding in findings] == ["CD902"]
     assert "recompile analysis" in findings[0].title
+
+
+def test_calls_under_a_stance_that_compiles_nothing() -> None:
+    """They are never clean in silence; a block under force_eager that has ended is a note."""
+    where = Location("/home/u/serve.py", 9, "warm_up")
+    function = Location("/home/u/model.py", 3, "score")
+    calls = Invocations(0, function, 8, (), (), ())
+
+    def findings(stance: str, last: str) -> list[tuple[str, str, int, Location | None]]:
+        timeline = Timeline(
+            processes=(Process(0, None, None, {"stance": last}, None),),
+            invocations=(calls,),
+            stance_calls=(StanceCalls(0, function, stance, 5, where),),
+        )
+        found = find_eager_stances(timeline)
+        return [(item.title, item.severity, item.count, item.location) for item in found]
+
+    title = '5 of 8 calls under the stance "{}"'
+    assert findings("eager_on_recompile", "default") == [
+        (title.format("eager_on_recompile"), "warning", 5, where)
+    ]
+    assert findings("force_eager", "force_eager")[0][1] == "warning"
+    assert findings("force_eager", "default")[0][1] == "info"

@@ -171,6 +171,16 @@ def test_the_limit_was_hit() -> None:
     assert "CD107 python-scalar" in finding.fix.summary
 
 
+def test_the_limit_raised() -> None:
+    """With `fullgraph=True` no call runs eager: torch raises."""
+    timeline = run_of(at_limit(8))
+    frames = tuple(replace(frame, raised_at_limit=True) for frame in timeline.frames)
+    (finding,) = found(find_limit_hits, replace(timeline, frames=frames))
+    assert (
+        finding.title == "forward hit the recompile limit (8): raises (fullgraph=True) since step 8"
+    )
+
+
 def captures(*steps: int) -> list[Compile]:
     where = Location("<eval_with_key>.3", 4, "forward")
     return [

@@ -165,10 +165,11 @@ def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
         codes = tuple(dict.fromkeys(c.rule for r in recompiles for c in causes.of(r) if c.primary))
         named = ", ".join(f"{code} {info(code).slug}" for code in codes)
         limit = frame.limit or DEFAULT_LIMIT
+        after = "raises (fullgraph=True)" if frame.raised_at_limit else "eager"
         yield make_finding(
             timeline,
             "CD152",
-            f"{location.function} hit the recompile limit ({limit}): eager since "
+            f"{location.function} hit the recompile limit ({limit}): {after} since "
             + (f"step {frame.limit_hit_step}" if timeline.observes("steps") else "then"),
             f"remove what makes it recompile: {named}" if named else "remove its recompiles",
             caveat="raise torch._dynamo.config.recompile_limit only for a known, bounded set",
