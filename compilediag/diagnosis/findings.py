@@ -52,6 +52,8 @@ class Cause:
     """Belongs to the nearest cache entry and is first in the order of decision."""
     writers: tuple[Location, ...] = ()
     confidence: Confidence = "exact"
+    line_text: str | None = None
+    """The source text of `location`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import invocations, profiling
+from compilediag_harness.collectors import invocations, profiling, stances
 from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.steps import steps
@@ -109,7 +109,7 @@ class Attachment:
 
     def _dynamo_imported(self) -> None:
         self._watch_starts()
-        self._keep(torch_stances.watch_stances())
+        self._keep(torch_stances.on_stance_set(stances.stance_set))
         self._keep(torch_compiles.on_reset(self._reset))
         self._keep(torch_compiles.on_compile_request(self._compile_requested))
         self._report_torch()

@@ -31,6 +31,8 @@ class Condition:
     """The user's line, of the process or of the printed reason."""
     position: int
     """In guard order."""
+    line_text: str | None = None
+    """The source text of `place`."""
 
     @property
     def printed(self) -> bool:
@@ -95,7 +97,8 @@ def condition_of(
         expected, actual = ("off", "on") if false.facts.inference_mode else ("on", "off")
     hint = false.hint or (own.hint if own else None)
     variable = _variable(guard, decision, false, hint)
-    return Condition(false, guard, decision, variable, expected, actual, place, position)
+    text = false.line_text or (own.user_line if own else None)
+    return Condition(false, guard, decision, variable, expected, actual, place, position, text)
 
 
 def _read(false: FalseGuard, printed: Reason | None) -> Guard:

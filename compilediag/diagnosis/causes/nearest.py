@@ -6,10 +6,10 @@ missing. Counting such consequences would hide the cause and choose the wrong en
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
+from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.conditions import Condition
 from compilediag.diagnosis.guards.brackets import unquoted
 from compilediag.diagnosis.guards.source import Path
@@ -21,7 +21,6 @@ _MEMBER_GONE = ("members", "missing", "attribute")
 _STRUCTURE = ("length", "keys", "members", "missing")
 _KEY_ASPECTS = ("autocast", "inference", "dispatch_keys")
 _KEY_COMPONENTS = ("autocast", "grad_mode", "inference")
-_NUMBERS = re.compile(r"[\d*]+")
 
 
 def independent(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
@@ -49,14 +48,9 @@ def _act(condition: Condition) -> Hashable:
     guard = condition.guard
     if guard.check != "tensor":
         return _identity(condition)
-    if guard.aspect == "size":
-        before, after = (
-            _NUMBERS.findall(text or "") for text in (condition.expected, condition.actual)
-        )
-        changed = {
-            pair for pair in zip(before, after, strict=False) if pair[0] not in ("*", pair[1])
-        }
-        return "size", frozenset(changed)
+    changed = changed_dimensions(condition.expected, condition.actual)
+    if guard.aspect == "size" and changed:
+        return "size", frozenset(item[1:] for item in changed)
     return guard.aspect, condition.expected, condition.actual
 
 

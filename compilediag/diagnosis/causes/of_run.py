@@ -7,9 +7,10 @@ Rules, receipts, ranks and the pytest plugin read it; none of them works out a c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.findings import Cause, CauseId
 from compilediag.diagnosis.ownership import ownership_of
@@ -20,8 +21,14 @@ from compilediag_harness.wire import Location
 _BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))
 """Codes whose kinds have different fixes: each kind is a cause of its own."""
 
+_ONE_ACT = frozenset(("CD105", "CD106"))
+"""Codes of tensors: a batch of another length or dtype changes all its tensors alike."""
+
 _MAX_VALUES = 8
 """Distinct changes kept in the evidence."""
+
+_MAX_NAMED = 4
+"""Variables named in a sentence."""
 
 
 class BlamedCause(NamedTuple):
@@ -42,6 +49,8 @@ class Group:
     causes: tuple[Cause, ...]
     recompiles: tuple[Recompile, ...]
     location: Location
+    together: tuple[Group, ...] = ()
+    """Others of the same code that changed in the same recompiles and alike, by the same act."""
 
     @property
     def code(self) -> str:
@@ -61,9 +70,19 @@ class Group:
         return self.first.variable
 
     @property
+    def variables(self) -> tuple[str, ...]:
+        """Its variable, and those that changed with it."""
+        return tuple(dict.fromkeys(each.variable for each in (self, *self.together)))
+
+    @property
     def name(self) -> str:
-        """The variable for use in a sentence."""
-        return f"`{self.variable}`" if self.variable else "the value"
+        """The variable for use in a sentence, with those that changed with it."""
+        names = [f"`{variable}`" for variable in self.variables if variable]
+        if len(names) > _MAX_NAMED:
+            return f"{', '.join(names[:_MAX_NAMED])} and {len(names) - _MAX_NAMED} more"
+        return (
+            " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names) or "the value"
+        )
 
     @property
     def kind(self) -> str | None:
@@ -77,8 +96,12 @@ class Group:
     @property
     def cost_s(self) -> float | None:
         """Seconds of the recompiles this cause was primary for; None when it never was."""
-        pairs = zip(self.causes, self.recompiles, strict=True)
-        seconds = [recompile.seconds for cause, recompile in pairs if cause.primary]
+        seconds = [
+            recompile.seconds
+            for group in (self, *self.together)
+            for cause, recompile in zip(group.causes, group.recompiles, strict=True)
+            if cause.primary
+        ]
         return sum(seconds) if any(seconds) else None
 
     @property
@@ -163,4 +186,20 @@ def _grouped(
     for key, found in members.items():
         causes, again, places = zip(*found, strict=True)
         groups.setdefault(key.rule, []).append(Group(key, causes, again, places[0]))
-    return groups
+    return {code: _by_act(found) if code in _ONE_ACT else found for code, found in groups.items()}
+
+
+def _by_act(groups: Iterable[Group]) -> list[Group]:
+    """Groups that differ in nothing but the tensor as one, under the first."""
+    acts: dict[object, list[Group]] = {}
+    for group in groups:
+        changes = tuple(_change(cause) for cause in group.causes)
+        compiles = tuple(recompile.id for recompile in group.recompiles)
+        acts.setdefault((group.id.kind, group.planned, compiles, changes), []).append(group)
+    return [replace(first, together=tuple(others)) for first, *others in acts.values()]
+
+
+def _change(cause: Cause) -> object:
+    """What changed about a tensor, whichever of its dimensions it was."""
+    changed = changed_dimensions(cause.expected, cause.actual)
+    return frozenset(item[1:] for item in changed) or (cause.expected, cause.actual)

@@ -74,6 +74,7 @@ def _cause(condition: Condition, *, primary: bool) -> Cause:
         primary=primary,
         writers=false.writers,
         confidence=confidence,
+        line_text=condition.line_text,
     )
 
 

@@ -7,12 +7,14 @@ causes; "bool" and "number" are guards that expected such a value, None is every
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 
 from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Rule
+from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
-from compilediag.diagnosis.rules.sizes import with_sizes
+from compilediag.diagnosis.rules.sizes import with_sizes, wording_of_sizes
 
 _DISABLE_COST = (
     "costs a kernel each step; disabling the function instead costs a graph break per call site, "
@@ -30,8 +32,8 @@ _GROWN = Wording(
 )
 _ATTRIBUTE_CONTAINER = Wording(
     "attribute container",
-    "replace {name} by a preallocated tensor with a 0-dim counter, or change it outside of the "
-    "compiled region",
+    "return what {function} puts into {name} and collect it outside, or write it into a "
+    "preallocated tensor with a 0-dim counter",
 )
 _INSTANCE = Wording(
     "instances share code and differ",
@@ -41,7 +43,15 @@ _INSTANCE = Wording(
 _METADATA = Wording("tensor metadata changed", "pass {name} with one type and layout at every call")
 _OTHER_KEYS = Wording(
     "container argument with other keys",
-    "pass {name} always with the same keys in the same order, such as dict(sorted({d}.items()))",
+    "pass {name} with the same keys in the same order at every call: a neutral value for a key "
+    "that has none (a tensor of 2 rows or more), dict(sorted({d}.items())) for the order",
+)
+_BRANCH = re.compile(r"^(?:if|elif|while|assert)\b|\bif\b.*\belse\b|\b(?:and|or|not)\b")
+"""The line decides by what it reads."""
+_DECIDE = Wording(
+    "",
+    "decide on {name} before the compiled call, or compute both sides and choose with torch.where",
+    "a tensor in its place would break the graph: {function} branches on it",
 )
 _DEFAULT_DEVICE = Wording(
     "default device or function mode changed",
@@ -96,6 +106,13 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "keep the type of {name}: build one model per variant before compiling",
         "one compile per variant",
     ),
+    ("CD104", "foreign"): Wording(
+        "attribute of a package's object",
+        "keep a 0-dim buffer of your own, filled before the compiled call, and read that in "
+        "{function} instead of {name}",
+        "what is put in place of {name} itself its owner overwrites",
+    ),
+    ("CD104", "branch"): _DECIDE._replace(title="module attribute"),
     ("CD104", "number"): Wording(
         "module attribute",
         "make {name} a 0-dim buffer and change it in place (add_, fill_), or do not touch it in "
@@ -112,15 +129,6 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         fix="compile the container of the instances once, or make {name} a 0-dim buffer"
     ),
     ("CD117", None): _INSTANCE,
-    ("CD105", "marking"): Wording(
-        "dimension marked after the first call", "mark {name} before the first compiled call"
-    ),
-    ("CD105", None): Wording(
-        "tensor argument of another size",
-        "call torch._dynamo.mark_dynamic({x}, {dimension}) before the first call; or pad to a "
-        "fixed size (drop_last=True for a last batch)",
-        "dynamic graphs may run slower; CUDA graphs need the padding",
-    ),
     ("CD118", "zero_one"): Wording(
         "size 0 or 1 reached a dynamic graph",
         "pad {name} to at least 2, or call torch._dynamo.decorators.mark_unbacked({x}, dim) "
@@ -159,13 +167,19 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "give {name} one rank: unsqueeze or view it before the compiled call",
     ),
     ("CD106", "requires_grad"): Wording(
-        "tensor with another requires_grad", "call .detach() on {name} where no gradient is needed"
+        "tensor with another requires_grad",
+        "warm up {name} with and without requires_grad, or call .requires_grad_() on the input of "
+        "the first of stacked blocks: those after it need gradients",
+        "warming up keeps two graphs",
     ),
     ("CD106", "inference"): Wording(
         "inference tensor", "call .clone() on {name} outside of torch.inference_mode()", _COPY
     ),
     ("CD106", "parameter"): Wording(
-        "parameter changed", "freeze, cast or replace {name} before the first compiled call"
+        "parameter changed",
+        "freeze, cast or replace {name} before the first compiled call; where it alternates, warm "
+        "up both",
+        "warming up keeps two graphs",
     ),
     ("CD106", "sparse"): Wording(
         "sparse tensor",
@@ -189,7 +203,8 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ),
     ("CD114", None): Wording(
         "argument is None in some calls",
-        "pass a neutral tensor (ones or zeros) for {name} instead of None, or warm up both",
+        "warm up calls with and without {name}; or, where it is added or multiplied, pass zeros or "
+        "ones instead of None",
         "warming up keeps two graphs",
     ),
     ("CD107", "tensor_index"): Wording(
@@ -200,6 +215,7 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "warm up both values of {name}, or pass a bool tensor and use torch.where",
         "torch.where computes both sides",
     ),
+    ("CD107", "branch"): _DECIDE._replace(title="Python value as argument"),
     ("CD107", "number"): Wording(
         "Python number as argument",
         "pass {name} as a 0-dim tensor",
@@ -227,11 +243,19 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ),
     ("CD110", None): Wording(
         "another function or class was passed",
-        "create {name} once, outside of the loop, or pass tensors of coefficients instead",
+        "create {name} once, outside of the loop; choose between callables outside of {function}, "
+        "with one compiled function each",
     ),
     ("CD109", "environment"): Wording(
         "environment value changed", "read {name} once at import, outside of the region"
     ),
+    ("CD109", "foreign"): Wording(
+        "global variable of a package",
+        "keep what sets {name} (a context manager, a setting) the same at every call, or warm up "
+        "each value before the timed steps",
+        "one graph per value",
+    ),
+    ("CD109", "branch"): _DECIDE._replace(title="global variable"),
     ("CD109", "number"): Wording(
         "global variable",
         "pass {name} as a tensor argument, or make it a 0-dim tensor that is changed in place",
@@ -310,8 +334,25 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
 
 def wording_of(group: Group) -> Wording:
     """The wording of a group of causes."""
-    kinds = (_kind_of(group), *_value_kinds(group), None)
+    if group.code == "CD105":
+        return wording_of_sizes(group)
+    kinds = (*_kinds_of_line(group), _kind_of(group), *_value_kinds(group), None)
     return next(FIXES[group.code, kind] for kind in kinds if (group.code, kind) in FIXES)
+
+
+def _kinds_of_line(group: Group) -> Iterator[str]:
+    """Whether the user's line decides by the value: a tensor in its place would break the graph.
+    Whether the value is not the user's to change."""
+    if ownership_of(group.location.file) == "third_party" or _written_elsewhere(group):
+        yield "foreign"
+    if any(_BRANCH.search(cause.line_text or "") for cause in group.causes):
+        yield "branch"
+
+
+def _written_elsewhere(group: Group) -> bool:
+    """Only packages write the value: what is put in its place they overwrite."""
+    writers = [writer for cause in group.causes for writer in cause.writers]
+    return bool(writers) and all(ownership_of(w.file) != "user" for w in writers)
 
 
 def _kind_of(group: Group) -> str:
@@ -342,5 +383,5 @@ def _value_kinds(group: Group) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = tuple(
     RecompileRule(code, wording_of, with_sizes if code == "CD105" else None)
-    for code in dict.fromkeys(code for code, _ in FIXES)
+    for code in dict.fromkeys(("CD105", *(code for code, _ in FIXES)))
 )

@@ -7,7 +7,6 @@ would have cost alone.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, AnalysisRule
 from compilediag.diagnosis.causes.of_run import Group
-from compilediag.diagnosis.findings import Cause, Finding
+from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.timeline.timeline import Timeline
 
@@ -66,22 +65,7 @@ def _filled(text: str, group: Group) -> str:
         kind=kind,
         setting=kind.replace("_", " "),
         guard=group.first.guard,
-        dimension=_dimension(group.first),
     )
-
-
-def _dimension(cause: Cause) -> str:
-    """The dimension that torch named, else the first one that differs between the two sizes."""
-    named = re.search(r"at index (\d+)", cause.guard)
-    if named is not None:
-        return named[1]
-    before = re.findall(r"[\d*]+", cause.expected or "")
-    after = re.findall(r"[\d*]+", cause.actual or "")
-    if len(before) == len(after):
-        for index, (old, new) in enumerate(zip(before, after, strict=True)):
-            if old not in (new, "*"):
-                return str(index)
-    return "dim"
 
 
 def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
@@ -106,12 +90,13 @@ def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
             **pick(first, "kind", "expected", "actual"),
             "values": group.values,
             **pick(first, "guard", "source"),
+            **({"together": list(group.variables[1:])} if group.together else {}),
             "writers": [
                 pick(writer, "function", "file", "line")
                 for writer in dict.fromkeys(writer for cause in causes for writer in cause.writers)
             ],
         },
-        about=(group.id,),
+        about=(group.id, *(other.id for other in group.together)),
     )
 
 

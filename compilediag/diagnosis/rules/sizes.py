@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
+from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
+from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.rules.recompiles import Wording
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
@@ -21,6 +26,79 @@ _MAX_SIZES = 16
 """Sizes kept in the evidence: those seen most."""
 
 
+_PAD = "pad to a fixed size (drop_last=True for a last batch)"
+_RESUMED = "torch_dynamo_resume_in_"
+_TEMPORARY = "___"
+"""How Dynamo's own names begin: `___stack0`."""
+
+_MARKED = "dynamic graphs may run slower; CUDA graphs need the padding"
+
+
+def wording_of_sizes(group: Group) -> Wording:
+    """What to do about sizes that changed, from what the recompiles show.
+
+    A mark makes a dimension dynamic from the first call on, unless the graph makes the size a
+    constant (a loop over it, a number computed from it): torch has then compiled a second size
+    although it took the dimension for dynamic, and no mark helps. 0 and 1 are always constants.
+    """
+    if group.kind == "marking":
+        return Wording("dimension marked after the first call", "mark {name} before the first call")
+    title = f"tensor argument{'s' if group.together else ''} of another size"
+    if _inside(group):
+        return Wording(
+            title,
+            "pad what {function} computes it from, or remove the graph break before it: it is no "
+            "argument of yours that could be marked",
+        )
+    changed = [
+        item for cause in group.causes for item in changed_dimensions(cause.expected, cause.actual)
+    ]
+    times = Counter(item.dimension for item in changed)
+    fixed = [dimension for dimension, count in times.items() if count > 1]
+    if fixed:
+        return Wording(
+            title,
+            f"{_PAD}; or keep {_dimensions(fixed)} of {{name}} dynamic: no loop over it, no number "
+            "computed from it, no dynamic=False",
+            "a mark does not help: torch compiled a second size of it too",
+        )
+    # As `changed`, but a guard's text also names the dimension where its sizes are not shown.
+    dimensions = sorted(times) or [_named_dimension(group)]
+    marks = [
+        f"torch._dynamo.maybe_mark_dynamic({variable}, {dimension})"
+        for variable in group.variables
+        for dimension in dimensions
+    ]
+    if len(marks) > _MAX_MARKS:
+        marks = [*marks[:_MAX_MARKS], f"{len(marks) - _MAX_MARKS} more alike"]
+    small = any(item.before in ("0", "1") for item in changed)
+    least = ", which needs sizes of 2 or more (torch keeps 0 and 1)" if small else ""
+    return Wording(
+        title, f"call {', '.join(marks)} before the first call{least}; or {_PAD}", _MARKED
+    )
+
+
+_MAX_MARKS = 4
+"""Calls printed in a fix."""
+
+
+def _inside(group: Group) -> bool:
+    """The tensor is no argument of the user's: a temporary, or what lives across a graph break."""
+    return group.variable.startswith(_TEMPORARY) or group.recompiles[0].frame.function.startswith(
+        _RESUMED
+    )
+
+
+def _dimensions(dimensions: Sequence[int]) -> str:
+    named = " and ".join(map(str, sorted(dimensions)))
+    return f"dimension{'s' if len(dimensions) > 1 else ''} {named}"
+
+
+def _named_dimension(group: Group) -> str | int:
+    named = re.search(r"at index (\d+)", group.first.guard)
+    return named[1] if named is not None else "dim"
+
+
 def with_sizes(finding: Finding, timeline: Timeline) -> Finding:
     """CD105 with the sizes that were called, how often, and buckets for them where one size changes
     and was compiled more than once."""
@@ -30,9 +108,12 @@ def with_sizes(finding: Finding, timeline: Timeline) -> Finding:
     padded = padded_to(sizes) if finding.count > 1 else None
     if padded is None:
         return replace(finding, evidence={**finding.evidence, **_called(sizes)[1]})
-    base = finding.fix.summary.partition("; or pad to")[0]
-    fix = replace(finding.fix, summary=f"{base}; or pad to {padded.buckets}: compilediag plan")
-    return replace(finding, evidence={**finding.evidence, **padded.evidence}, fix=fix)
+    evidence = {**finding.evidence, **padded.evidence}
+    # Buckets of exactly the sizes that were called spare no compile.
+    if set(cast(list[int], evidence["buckets"])) == set(_called(sizes)[0]):
+        return replace(finding, evidence=evidence)
+    summary = finding.fix.summary.replace(_PAD, f"pad to {padded.buckets}: compilediag plan")
+    return replace(finding, evidence=evidence, fix=replace(finding.fix, summary=summary))
 
 
 def _sizes_of(finding: Finding, timeline: Timeline) -> VaryingSizes | None:

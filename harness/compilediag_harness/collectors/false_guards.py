@@ -138,16 +138,18 @@ def _describe(
         text = next((p for p in map(expression_of, parts) if _part_false(p, scope)), text)
     if expected is None:
         expected, actual = _compared(leaf.kind, text, value, given.baselines.tensor_type)
+    user = _user_line(leaf, compile_id, given, scope)
     return FalseGuard(
         source=clip(leaf.source, 2048),
         leaf=leaf.kind,
         text=clip(text, 2048),
         expected=expected,
         actual=actual,
-        user=_user_line(leaf, compile_id, given, scope),
+        user=user,
         hint=_hint(leaf.kind, parts[0]),
         facts=_facts(leaf, value, scope, compile_id, given),
         writers=_writers(leaf, value, scope, given),
+        line_text=None if user is None else source_locations.text_of(user),
     )
 
 

@@ -12,15 +12,11 @@ from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.base.session_sinks import BATCH_S, SessionSink, SessionSinks
+from compilediag_harness.collectors import stances
 from compilediag_harness.collectors.shapes import ShapeReader, Shapes, elements, samples, to_text
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.source.source_locations import definition_of
-from compilediag_harness.torch_internals import (
-    torch_calls,
-    torch_names,
-    torch_open_calls,
-    torch_stances,
-)
+from compilediag_harness.torch_internals import torch_calls, torch_names, torch_open_calls
 from compilediag_harness.wire import CompiledCallsMade, EagerStanceCalls, Location
 
 MAX_RECORDED = 50_000
@@ -73,7 +69,7 @@ class Invocations(SessionSink):
                 self._add(index, shapes)
                 if shape_log.inside.depth:
                     self._padded[index] = self._padded.get(index, 0) + 1
-                stance = torch_stances.eager_stance()
+                stance = stances.eager_stance()
                 if stance is not None:
                     eager = (index, *stance)
                     self._eager[eager] = self._eager.get(eager, 0) + 1

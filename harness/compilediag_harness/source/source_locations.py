@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import linecache
 import os
 import re
 import sys
@@ -10,7 +11,7 @@ import sysconfig
 from collections.abc import Iterable
 from typing import Any
 
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import Location, clip
 
 # Behind shape conditions without a line of the user's the place stands in brackets.
 _COMMENT = re.compile(
@@ -80,6 +81,12 @@ def location_in_comment(text: str) -> Location | None:
         return None
     found = comments[-1]
     return Location(found["file"].strip(), int(found["line"]), found["function"])
+
+
+def text_of(location: Location) -> str | None:
+    """The source text of a line, without its indentation; None where there is none."""
+    text = linecache.getline(location.file, location.line).strip()
+    return clip(text, 500) if text else None
 
 
 def with_full_path(location: Location, known: Iterable[str]) -> Location:

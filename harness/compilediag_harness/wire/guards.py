@@ -54,6 +54,8 @@ class FalseGuard:
     facts: GuardFacts = field(default_factory=GuardFacts)
     writers: tuple[Location, ...] = ()
     """Functions of the running program that write the guarded variable."""
+    line_text: str | None = None
+    """The source text of the line `user`."""
 
 
 @dataclass(frozen=True, slots=True)
