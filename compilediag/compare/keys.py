@@ -60,12 +60,14 @@ class FrameKey(Struct, frozen=True, order=True):
 
 
 def cause_key(cause: EventCause) -> CauseKey:
-    """The key of one false guard."""
+    """The key of one false guard. A mode of torch has no source: it is no line's, whichever frame
+    met it first."""
+    placed = bool(cause.source) or cause.rule != "CD111"
     return CauseKey(
         cause.rule or cause.family,
         portable_text(cause.variable),
-        portable_file(cause.file) if cause.file is not None else None,
-        function_key(cause.function) if cause.function is not None else None,
+        portable_file(cause.file) if placed and cause.file is not None else None,
+        function_key(cause.function) if placed and cause.function is not None else None,
     )
 
 

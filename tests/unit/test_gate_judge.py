@@ -11,6 +11,7 @@ from gate_receipts import again, branch, eager, first, receipt
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE, TORCH_FILE
 
+from compilediag.compare.gate.attribution import finding_of_cause
 from compilediag.compare.gate.expression import NAMES, parse_limits
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.judgement import Judgement
@@ -406,3 +407,12 @@ def test_recorded_receipts(file: Path) -> None:
     assert not below.passed
     if found.judged:
         assert [item.rule for item in below.failures] == list(NAMES)
+
+
+def test_a_cause_is_explained_by_the_finding_it_names() -> None:
+    """Tensors that changed alike are one finding, under the first of them."""
+    cause = ONE_CAUSE.compile.events[-1].causes[0]
+    last = ONE_CAUSE.findings[-1]
+    named = replace(cause, variable="another", finding=last.id)
+    assert finding_of_cause(ONE_CAUSE, named) == last
+    assert finding_of_cause(ONE_CAUSE, replace(named, finding=None)) is None

@@ -27,6 +27,7 @@ from built_receipt import (
 )
 from receipt_schema import json_schema
 
+from compilediag.compare.keys import CauseKey, cause_key
 from compilediag.diagnosis.diagnose import Diagnosis, diagnose
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.build import compiles
@@ -43,6 +44,7 @@ from compilediag_harness.wire import (
     EnvironmentRead,
     Event,
     EvidenceLost,
+    FalseGuard,
     GraphBroke,
     GuardFacts,
     ProcessEnded,
@@ -129,6 +131,16 @@ def test_events_and_causes() -> None:
     assert [(item.function, item.file, item.line) for item in cause.writers] == [
         ("add_hook.<locals>.setc", "model.py", 23)
     ]
+
+
+def test_a_mode_stands_at_the_line_of_its_finding() -> None:
+    """torch names no line for a global mode: its cause has the frame's, and a key without one."""
+    guard = FalseGuard("", "GLOBAL_STATE", "GLOBAL_STATE changed: grad_mode ")
+    asked = recompiled("0/1", 4.0, 3, guard)
+    changed = [asked if isinstance(event, Recompiled) else event for event in events()]
+    (cause,) = built(changed).compile.events[-1].causes
+    assert (cause.rule, cause.file, cause.line) == ("CD111", "model.py", 13)
+    assert cause_key(cause) == CauseKey("CD111", "grad_mode")
 
 
 def test_breaks_are_read() -> None:

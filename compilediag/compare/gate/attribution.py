@@ -8,8 +8,10 @@ from compilediag.receipt.schema.receipt import Receipt
 
 
 def finding_of_cause(receipt: Receipt, cause: EventCause) -> FindingRecord | None:
-    """The finding that is about a cause: rule and variable are the same, and the place if several
-    are."""
+    """The finding that is about a cause: the one it names; in a receipt that names none, that of
+    the same rule and variable, and of the same place if several are."""
+    if cause.finding is not None:
+        return next((item for item in receipt.findings if item.id == cause.finding), None)
     rule = cause.rule or cause.family
     same = [
         item

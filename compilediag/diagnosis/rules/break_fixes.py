@@ -50,7 +50,7 @@ _FIXES = {
         "under is_compiling() it runs no more once compiled",
     ),
     "CD212": BreakFix(
-        "draw with torch's generators and compute with tensors instead of numpy",
+        "draw with torch's generators instead of Python's or numpy's, and compute with tensors",
         "other random numbers for the same seed",
     ),
     "CD213": BreakFix("check before the compiled function, and raise there"),

@@ -125,7 +125,7 @@ def _events(
 
 def cause_record(found: BlamedCause, ids: FindingIds, places: PathShortener) -> EventCause:
     """The cause, with the id of the finding that reports it."""
-    cause, where = found.cause, found.cause.location
+    cause, where = found.cause, found.cause.location or found.place
     return EventCause(
         family=cause.family,
         source=cause.source,
@@ -133,9 +133,9 @@ def cause_record(found: BlamedCause, ids: FindingIds, places: PathShortener) -> 
         guard=places.shorten(cause.guard),
         expected=cause.expected,
         actual=cause.actual,
-        file=places.short(where.file) if where is not None else None,
-        line=where.line if where is not None else None,
-        function=where.function if where is not None else None,
+        file=places.short(where.file),
+        line=where.line,
+        function=where.function,
         primary=cause.primary,
         writers=tuple(
             Writer(function=item.function, file=places.short(item.file), line=item.line)
