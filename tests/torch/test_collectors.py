@@ -580,3 +580,16 @@ def test_nothing_of_torchs_logs_reaches_the_terminal_while_attached(capfd):
         function(torch.ones(2), 2)
     assert seen.of(GraphBroke)
     assert capfd.readouterr().err == ""
+
+
+def test_of_too_many_entries_those_used_last_are_examined(monkeypatch):
+    """Then it is not known whether a value is new: nothing is claimed about it."""
+    monkeypatch.setattr(recompiles, "_EXAMINED", 3)
+    with raised_limit(), observed() as seen:
+        function = compiled(scaled, dynamic=False)
+        for n in range(6):
+            function(torch.ones(2), f"{n:04}")
+    records = seen.of(Recompiled)
+    assert [len(item.entries) for item in records] == [1, 2, 3, 3, 3]
+    assert [item.entries[0].guards[0].novel for item in records] == [True, True, True, None, None]
+    assert [item.problem for item in records] == [None] * 5

@@ -28,6 +28,8 @@ _TENSOR = re.compile(
 )
 _ENTRIES, _ENTRIES_LATER = 8, 2
 """Cache entries recorded of a recompile; torch's default limit allows 8."""
+_EXAMINED = 1024
+"""Cache entries whose guards are evaluated at a recompile: of more, those used last."""
 _MANY_RECOMPILES = 512
 """Recompiles of a process after which fewer entries are recorded: by then each repeats others."""
 _REASON_CHARS = 2048
@@ -89,17 +91,15 @@ class RecompileCollector:
         most = _ENTRIES if self.calls <= _MANY_RECOMPILES else _ENTRIES_LATER
         checks = LeafChecks(frame.f_locals, started + _BUDGET_S, len(entries))
         examined: list[Examined] = []
-        for entry in entries:
-            examined.append(checks.of(entry))
-            if not examined[-1].finished:
-                break
-        finished = len(examined) == len(entries) and all(item.finished for item in examined[-1:])
         problem = None
-        if not finished and len(examined) <= most:
-            stopped = examined[-1].entry.compile_id
-            problem = f"stopped after {_BUDGET_S:g} s at entry {stopped}"
-        elif not finished:
-            examined.pop()  # the most recently used entries, without the one half looked at
+        for entry in entries[:_EXAMINED]:
+            found = checks.of(entry)
+            if not found.finished and len(examined) >= most:
+                break  # the nearest are chosen of those used last
+            examined.append(found)
+            if not found.finished:
+                problem = f"stopped after {_BUDGET_S:g} s at entry {entry.compile_id}"
+                break
         nearest = _nearest(examined, most)
         ids = {str(item.entry.compile_id) for item in nearest}
         kept = [
@@ -109,7 +109,8 @@ class RecompileCollector:
         ]
         printed = dict(map(_split, reversed(kept)))
         given = GuardValues(frame.f_code, frame.f_locals, self._baselines)
-        accepted = checks.accepted if finished else None
+        of_all = problem is None and len(examined) == len(entries)
+        accepted = checks.accepted if of_all else None
         diffs = [described(item, given, accepted) for item in nearest]
         return _Analysis(
             tuple(_with_printed(diff, printed.get(diff.compile_id)) for diff in diffs),
