@@ -68,13 +68,15 @@ class LeafChecks:
         values = self._values.setdefault(id(scope["G"]), {"L": self._locals, "G": scope["G"]})
         if time.monotonic() > self._deadline:
             return Examined(entry, (), scope, values, 0, 0, finished=False)
-        leaves = self._leaves_of(entry)
         false: list[torch_guards.Leaf] = []
+        seen: list[torch_guards.Leaf] = []
         failed: set[str] = set()
         unevaluated = 0
-        for checked, leaf in enumerate(leaves.all, start=1):
-            if not checked % 64 and time.monotonic() > self._deadline:
-                found = (tuple(false), scope, values, checked, unevaluated)
+        known = _kept.get(entry.guard_manager) if self._keeps else None
+        for leaf in torch_guards.leaves_of(entry) if known is None else known.all:
+            seen.append(leaf)
+            if not len(seen) % 64 and time.monotonic() > self._deadline:
+                found = (tuple(false), scope, values, len(seen), unevaluated)
                 return Examined(entry, *found, finished=False)
             source, _, check, _ = leaf
             value = values.get(source, MISSING)
@@ -93,20 +95,13 @@ class LeafChecks:
                 unevaluated += 1
             else:
                 false.append(leaf)
-        self.accepted |= leaves.subjects - failed
-        found = (tuple(false), scope, values, len(leaves.all), unevaluated)
+        if known is None:
+            known = _Leaves(tuple(seen), frozenset(leaf.subject for leaf in seen))
+            if self._keeps and len(seen) <= _KEPT_LEAVES:
+                _kept[entry.guard_manager] = known
+        self.accepted |= known.subjects - failed
+        found = (tuple(false), scope, values, len(seen), unevaluated)
         return Examined(entry, *found, finished=True)
-
-    def _leaves_of(self, entry: Any) -> _Leaves:
-        manager = entry.guard_manager
-        known = _kept.get(manager) if self._keeps else None
-        if known is not None:
-            return known
-        leaves = tuple(torch_guards.leaves_of(entry))
-        found = _Leaves(leaves, frozenset(leaf.subject for leaf in leaves))
-        if self._keeps and len(leaves) <= _KEPT_LEAVES:
-            _kept[manager] = found
-        return found
 
 
 def _evaluated(

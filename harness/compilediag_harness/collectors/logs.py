@@ -34,6 +34,8 @@ from compilediag_harness.wire import (
 ARTIFACTS = ("recompiles", "graph_breaks")
 _NOWHERE = logging.NullHandler()
 _BREAK = re.compile(r"^Graph break\b")
+_REPEATED_CHARS = 1024
+"""Kept of a break that was reported before: its first line has the place."""
 _REPEATED = "user stack suppressed due to duplicate graph break"
 
 OnRecord = Callable[[logging.LogRecord], None]
@@ -195,9 +197,8 @@ class LogCollector:
         if artifact_of(record.name) == "graph_breaks" and _BREAK.match(message):
             self.break_records += 1
             repeated = _REPEATED in message
-            session.emit(
-                GraphBroke(now, step, compile_id, session.epoch, clip(message), repeated=repeated)
-            )
+            text = clip(message, _REPEATED_CHARS) if repeated else clip(message)
+            session.emit(GraphBroke(now, step, compile_id, session.epoch, text, repeated=repeated))
         elif is_warning:
             session.emit(WarningSeen(now, step, compile_id, record.name, clip(message, 4096)))
 
