@@ -6,7 +6,7 @@ in the order in which they apply.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -31,6 +31,9 @@ class Absorption:
     """The symptom happened in no step of its own."""
     silent: bool = False
     """The symptom adds nothing: the cause does not name it."""
+    common: Callable[[Finding], Iterable[Hashable]] | None = None
+    """What a finding is about: a cause explains only symptoms that share some of it. Where a run
+    has thousands of both, no others are compared."""
 
 
 def absorb(found: list[Finding], absorption: Absorption) -> list[Finding]:
@@ -42,14 +45,31 @@ def absorb(found: list[Finding], absorption: Absorption) -> list[Finding]:
         for n, each in enumerate(found)
         if n not in symptoms and each.rule.startswith(absorption.cause)
     ]
+    candidates = _candidates(found, causes, absorption)
     kept = dict(enumerate(found))
     for n in sorted(symptoms):
-        cause = next((at for at in causes if absorption.explains(kept[at], found[n])), None)
+        cause = next(
+            (at for at in candidates(found[n]) if absorption.explains(kept[at], found[n])), None
+        )
         if cause is not None:
             kept[cause] = _with_symptom(kept[cause], kept.pop(n), absorption)
     unexplained = set[int]() if absorption.silent else symptoms & kept.keys()
     order = sorted(kept, key=lambda n: (n in unexplained, n))
     return [kept[n] for n in order]
+
+
+def _candidates(
+    found: Sequence[Finding], causes: Sequence[int], absorption: Absorption
+) -> Callable[[Finding], Sequence[int]]:
+    """The causes that may explain a symptom, in their order."""
+    common = absorption.common
+    if common is None:
+        return lambda symptom: causes
+    about: dict[Hashable, list[int]] = {}
+    for at in causes:
+        for part in common(found[at]):
+            about.setdefault(part, []).append(at)
+    return lambda symptom: sorted({at for part in common(symptom) for at in about.get(part, ())})
 
 
 def _is_symptom(finding: Finding, absorption: Absorption) -> bool:

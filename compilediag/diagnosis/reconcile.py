@@ -54,8 +54,16 @@ def reconcile(timeline: Timeline) -> Agreement:
 
 
 def _text_was_kept(timeline: Timeline) -> bool:
-    """A log that the program silenced half-way is no second opinion; CD902 reports the loss."""
-    return not any(loss.source in _TEXT_SOURCES for loss in timeline.lost)
+    """A log that the program silenced half-way is no second opinion; CD902 reports the loss. Nor is
+    one that was over its limit."""
+    over_limit = timeline.text_log is not None and timeline.text_log.over_limit
+    return not over_limit and not any(loss.source in _TEXT_SOURCES for loss in timeline.lost)
+
+
+def _limited(timeline: Timeline) -> set[int]:
+    """Processes whose journals were over their limits: of those, questions and warnings are left
+    out, and metrics rows are not."""
+    return {item.index for item in timeline.processes if item.journal_limit_bytes is not None}
 
 
 def _observes(process: Process, hook: str) -> bool:
@@ -83,7 +91,10 @@ def _numbers(timeline: Timeline) -> dict[str, int]:
     for process in timeline.processes:
         for name, value in (process.ended.counters if process.ended else {}).items():
             numbers[f"torch_{name}"] = numbers.get(f"torch_{name}", 0) + value
+    left_out = [item.entries_left_out for item in timeline.recompiles]
+    numbers["entries_left_out"] = sum(left_out)
     if timeline.text_log is not None:
+        numbers["text_lines_left_out"] = timeline.text_log.lines_left_out
         numbers["text_recompiling_lines"] = timeline.text_log.recompiling_lines
         numbers["text_limit_warnings"] = timeline.text_log.limit_warnings
         numbers["text_break_sites"] = len(timeline.text_log.break_sites)
@@ -92,7 +103,12 @@ def _numbers(timeline: Timeline) -> dict[str, int]:
 
 def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
     """Events against metrics, compile by compile."""
-    unasked = [item.compile_id for item in timeline.recompiles if not item.has_question]
+    limited = _limited(timeline)
+    unasked = [
+        item.compile_id
+        for item in timeline.recompiles
+        if not item.has_question and item.process not in limited
+    ]
     observed = any(_observes(process, "recompile_reasons") for process in timeline.processes)
     if unasked and observed:
         yield (
@@ -119,7 +135,7 @@ def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
             f"({_some(silent)})"
         )
     warnings, rows = numbers["limit_warnings"], numbers["limit_rows"]
-    if warnings and abs(warnings - rows) > numbers["unended_processes"]:
+    if warnings and not limited and abs(warnings - rows) > numbers["unended_processes"]:
         yield f"torch warned {warnings} times of the recompile limit, metrics have {rows} such rows"
 
 
@@ -128,6 +144,7 @@ def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
     counted = [(item, item.ended.counters) for item in timeline.processes if item.ended]
     if not counted:
         return
+    limited = _limited(timeline)
     finished = Counter(item.process for item in timeline.compiles if item.has_row)
     questions = Counter(item.process for item in timeline.recompiles if item.has_question)
     for process, counters in counted:
@@ -136,7 +153,7 @@ def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
         if expected_rows != rows:
             yield f"{_name(process)} counted {expected_rows} metrics rows, {rows} arrived"
         calls = counters.get("recompile_calls", asked)
-        if calls != asked:
+        if calls != asked and process.index not in limited:
             yield f"{_name(process)} counted {calls} questions why to recompile, {asked} arrived"
     reports = numbers.get("torch_break_records")
     if reports is not None and not numbers["unended_processes"]:

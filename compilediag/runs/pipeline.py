@@ -51,8 +51,17 @@ class Reported(NamedTuple):
     receipt: Receipt
 
 
-def diagnosis_of(events: RunEvents) -> Explained:
+Stage = Callable[[str], None]
+"""Takes what is done next, for whoever waits."""
+
+
+def unwatched(_: str) -> None:
+    """The `Stage` of work that nobody waits for."""
+
+
+def diagnosis_of(events: RunEvents, stage: Stage = unwatched) -> Explained:
     """The first two stages, for callers that need no receipt."""
+    stage("putting the events in order")
     timeline = fold(
         events.journals,
         events.text_log,
@@ -60,12 +69,18 @@ def diagnosis_of(events: RunEvents) -> Explained:
         events.train_log,
         events.counted_ranks,
     )
+    stage(f"explaining {timeline.counts.recompiles} recompiles")
     return Explained(timeline, diagnose(timeline))
 
 
-def receipt_of(events: RunEvents, run: RunMetadata | Callable[[Timeline], RunMetadata]) -> Reported:
+def receipt_of(
+    events: RunEvents,
+    run: RunMetadata | Callable[[Timeline], RunMetadata],
+    stage: Stage = unwatched,
+) -> Reported:
     """All stages. `run` is what the events do not say; it is a function where that is found by a
     comparison with the Timeline (tlparse's counts)."""
-    timeline, diagnosis = diagnosis_of(events)
+    timeline, diagnosis = diagnosis_of(events, stage)
+    stage("writing the receipt")
     metadata = run(timeline) if callable(run) else run
     return Reported(timeline, diagnosis, build(timeline, diagnosis, metadata))

@@ -59,6 +59,8 @@ class Recompile:
     produced: bool
     """It ended with guarded code: only then it counts as a recompile."""
     problem: str | None = None
+    entries_left_out: int = 0
+    """Live cache entries beyond those in `entries`, which have more false guards."""
     analysis_s: float = 0.0
     """Seconds of our own analysis just before `t`; not part of `seconds`."""
 

@@ -43,6 +43,7 @@ from compilediag_harness.wire import (
     FixedShapeUsed,
     HazardsChecked,
     HooksFound,
+    JournalLimited,
     PipelineWorked,
     ProcessEnded,
     ProcessStarted,
@@ -130,7 +131,9 @@ def fold(
 def _process(part: ProcessEvents) -> Process:
     facts = {name: fact for read in part.of(EnvironmentRead) for name, fact in read.facts.items()}
     started, ended = part.last(ProcessStarted), part.last(ProcessEnded)
-    return Process(part.index, started, part.last(TorchSeen), facts, ended)
+    limited = part.last(JournalLimited)
+    limit_bytes = limited.limit_bytes if limited is not None else None
+    return Process(part.index, started, part.last(TorchSeen), facts, ended, limit_bytes)
 
 
 def _schedules(process: int, events: Iterable[CollectivesPlanned]) -> list[CollectiveSchedule]:

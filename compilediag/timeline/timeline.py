@@ -54,6 +54,10 @@ class TextLog:
     """Lines about recompiles or breaks that the reader could not understand: never ignored."""
     torn: bool = False
     """The log ends in the middle of a line."""
+    lines_left_out: int = 0
+    """Lines in the middle of long messages that are not in the log: they were counted instead."""
+    over_limit: bool = False
+    """Messages of some process are not in the log: it cannot be held against the events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,9 @@ class Process:
     torch: TorchSeen | None
     facts: dict[str, object]
     ended: ProcessEnded | None
+    journal_limit_bytes: int | None = None
+    """Size of its journal above which only what counts are made of was recorded; None where it
+    stayed below."""
 
     @property
     def rank(self) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from compilediag.receipt.schema.compiles import Writer
@@ -76,15 +77,36 @@ def _writer(value: object) -> Writer:
 def events(finding: FindingRecord, receipt: Receipt) -> list[CompileEvent]:
     """The compiles that the finding explains, else those that it names, in time order."""
     compiles = receipt.compile.events
-    explained = [
-        item for item in compiles if any(cause.finding == finding.id for cause in item.causes)
-    ]
+    explained = _by_finding(_Same(compiles)).get(finding.id)
     if explained:
         return explained
     ids = frozenset(str(item) for item in _items(finding.evidence.get("compile_ids")))
     named = [item for item in compiles if item.compile_id in ids]
     # Ids of compiles repeat after a reset and in every process: keep those that the cause is of.
     return [item for item in named if any(explains(finding, c) for c in item.causes)] or named
+
+
+class _Same:
+    """Compiles as the key of a cache: equal to the very same ones only."""
+
+    def __init__(self, events: tuple[CompileEvent, ...]) -> None:
+        self.events = events
+
+    def __hash__(self) -> int:
+        return id(self.events)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.events is other.events
+
+
+@lru_cache(maxsize=4)
+def _by_finding(compiles: _Same) -> dict[str | None, list[CompileEvent]]:
+    """The compiles that each finding explains, by its id. A receipt may have thousands of both."""
+    found: dict[str | None, list[CompileEvent]] = {}
+    for item in compiles.events:
+        for name in dict.fromkeys(cause.finding for cause in item.causes):
+            found.setdefault(name, []).append(item)
+    return found
 
 
 def causes(finding: FindingRecord, receipt: Receipt) -> list[EventCause]:

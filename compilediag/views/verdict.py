@@ -130,13 +130,13 @@ def _log_tail(receipt: Receipt, options: RenderOptions) -> list[str]:
 def _body(receipt: Receipt, options: RenderOptions, room: int | None, suffix: str) -> list[str]:
     """The findings, as many as fit into `room` lines; then how to see the others."""
     chosen = main_findings(receipt) + ([] if room is not None else notes(receipt))
-    blocks = [finding_rows(number, item, receipt, options) for number, item in chosen]
     lines: list[str] = []
-    for shown, block in enumerate(blocks):
-        last = shown == len(blocks) - 1
+    for shown, (number, item) in enumerate(chosen):
+        block = finding_rows(number, item, receipt, options)
+        last = shown == len(chosen) - 1
         over = room is not None and len(lines) + len(block) + (0 if last else 1) > room
         if over and shown >= MIN_FINDINGS:
-            more = f"+{len(blocks) - shown} more: compilediag show --all{suffix}"
+            more = f"+{len(chosen) - shown} more: compilediag show --all{suffix}"
             return [*lines, options.styled(f"  {more}", "bold")]
         lines += block
     return lines

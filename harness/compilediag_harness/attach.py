@@ -190,6 +190,7 @@ class Attachment:
             session.records_dropped,
             host_memory.peak()[0],
             failure,
+            dict(session.records_left_out),
         )
 
     def uninstall(self) -> None:

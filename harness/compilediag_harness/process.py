@@ -64,6 +64,7 @@ class Attached:
 
         self.session = session = Session(self._sink, self.origin)
         session.text_log = os.path.join(self.run_dir, "torch_logs.txt")
+        session.records_left_out = self.journal.left_out
         try:
             self._follow_forks()
             from compilediag_harness import attach
@@ -77,8 +78,14 @@ class Attached:
             session.fault("attach.install", error)
 
     def _sink(self, event: Event) -> None:
-        if not self.journal.write(event) and self.session is not None:
-            self.session.records_dropped += 1
+        session, journal = self.session, self.journal
+        if not journal.write(event) and session is not None:
+            session.records_dropped += 1
+        if journal.left_out and not journal.limit_noted and session is not None:
+            journal.limit_noted = True
+            from compilediag_harness.wire import JournalLimited
+
+            session.emit(JournalLimited(session.now(), journal.limit_bytes))
 
     def _follow_forks(self) -> None:
         """Children that `multiprocessing` forks end by `os._exit`, after its own finalizers."""
@@ -133,6 +140,7 @@ class Attached:
             records_dropped=self.journal.dropped,
             host_peak_bytes=None,
             failure=self._failure,
+            records_left_out={},
         )
         self.journal.append("ProcessEnded", ended)
 

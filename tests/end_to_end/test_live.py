@@ -87,3 +87,24 @@ def test_a_terminal_that_wants_no_live_line(flag: str, tmp_path: Path) -> None:
     shown, code = on_a_terminal(tmp_path, rb"half a line", "-m", "compilediag", "run", flag, "x.py")
     assert code == 0
     assert b"\x1b" not in shown
+
+
+ASSEMBLING = """
+from compilediag.runs.supervised.assembly_progress import AssemblyProgress
+with AssemblyProgress(silent_s=0.0) as progress:
+    progress.stage("explaining 7 recompiles")
+    input()
+print("over")
+"""
+
+
+def test_a_receipt_that_takes_long_is_drawn_in_place_and_gone_at_its_end(tmp_path: Path) -> None:
+    """On a real pseudo-terminal, where the line is erased before the verdict comes."""
+    (tmp_path / "x.py").write_text(ASSEMBLING)
+    shown, code = on_a_terminal(tmp_path, b"explaining 7 recompiles", "x.py")
+    assert code == 0
+    drawn, erased, rest = shown.rpartition(b"\x1b[2K")
+    assert b"explaining 7 recompiles" in drawn
+    assert erased
+    assert rest.strip().endswith(b"over")
+    assert b"explaining" not in rest

@@ -16,6 +16,7 @@ import torch._dynamo.utils as dynamo_utils  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
+from compilediag_harness.collectors import false_guards, recompiles  # noqa: E402
 from compilediag_harness.steps import steps  # noqa: E402
 from compilediag_harness.torch_internals import torch_guards  # noqa: E402
 from compilediag_harness.wire import (  # noqa: E402
@@ -26,6 +27,7 @@ from compilediag_harness.wire import (  # noqa: E402
     HazardsChecked,
     Recompiled,
     UnguardedChanged,
+    encode,
 )
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
@@ -148,6 +150,133 @@ def test_rows_and_recompiles_match_torchs_metrics():
     asked = [row for row in seen.rows if row.recompile_reason and row.has_guarded_code]
     assert len(timeline.counted_recompiles) == len(asked) == 2
     assert {c.kind for c in timeline.compiles if not c.forward} <= {"backward"}
+
+
+@contextmanager
+def raised_limit(at=10_000):
+    """A program that allows a frame many cache entries."""
+    with torch._dynamo.config.patch(recompile_limit=at, accumulated_recompile_limit=at):
+        yield
+
+
+def scaled(x, name):
+    return x * len(name)
+
+
+def test_a_record_does_not_grow_with_the_cache_entries_of_its_frame():
+    """The nearest eight are recorded and the others counted, in the journal and in the text log:
+    twice as many recompiles are twice as many bytes."""
+    with raised_limit(), observed() as seen:
+        function = compiled(scaled, dynamic=False)
+        for n in range(33):
+            function(torch.ones(2), f"{n:04}")
+    records = seen.of(Recompiled)
+    assert [len(item.entries) for item in records] == [min(n, 8) for n in range(1, 33)]
+    assert [item.entries_left_out for item in records] == [max(0, n - 8) for n in range(1, 33)]
+    sizes = [len(encode(item)) for item in records]
+    assert max(sizes[16:]) <= 1.05 * max(sizes[8:16])
+
+
+def test_after_many_recompiles_fewer_entries_are_recorded(monkeypatch):
+    """Each repeats others by then; the nearest are still among them."""
+    monkeypatch.setattr(recompiles, "_MANY_RECOMPILES", 4)
+    with raised_limit(), observed() as seen:
+        function = compiled(scaled, dynamic=False)
+        for n in range(7):
+            function(torch.ones(2), f"{n:04}")
+    assert [len(item.entries) for item in seen.of(Recompiled)] == [1, 2, 3, 4, 2, 2]
+
+
+def test_the_nearest_entry_is_found_among_all():
+    """The oldest of twenty entries differs by one argument, the others by two."""
+
+    def both(x, first, second):
+        return x * len(first) * len(second)
+
+    with raised_limit(), observed() as seen:
+        function = compiled(both, dynamic=False)
+        function(torch.ones(2), "near", "old")
+        for n in range(20):
+            function(torch.ones(2), f"{n}", f"{n}")
+        function(torch.ones(2), "near", "new")
+    event = seen.of(Recompiled)[-1]
+    nearest = min(event.entries, key=lambda entry: len(entry.guards))
+    assert (nearest.compile_id, len(event.entries), event.entries_left_out) == ("0/0", 8, 13)
+    assert [(guard.source, guard.novel) for guard in nearest.guards] == [("L['second']", True)]
+    other = next(entry for entry in event.entries if entry is not nearest)
+    assert {guard.source: guard.novel for guard in other.guards} == {
+        "L['first']": False,  # the entry 0/0 accepts it
+        "L['second']": True,
+    }
+
+
+def test_a_flag_is_known_where_another_entry_was_compiled_with_it():
+    """A filled dict is new to both entries, the flag's value only to one of them."""
+    state = {}
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.flag = False
+
+        def forward(self, x):
+            return (x + 1 if self.flag else x) + len(state)
+
+    net = Net()
+    with observed() as seen:
+        function = compiled(net)
+        function(torch.ones(2))
+        net.flag = True
+        function(torch.ones(2))
+        state["seen"] = 1
+        function(torch.ones(2))
+    event = seen.of(Recompiled)[-1]
+    novel = {guard.source: guard.novel for entry in event.entries for guard in entry.guards}
+    flags = {known for source, known in novel.items() if source.endswith("flag")}
+    dicts = {known for source, known in novel.items() if "state" in source}
+    assert (flags, dicts) == ({False}, {True})
+
+
+def test_thousands_of_false_guards_are_counted_and_the_flag_among_them_is_kept(monkeypatch):
+    """All parameters changed alike, and one attribute changed too."""
+    monkeypatch.setattr(false_guards, "MAX_OF_A_KIND", 3)
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = torch.nn.ParameterList(torch.ones(2) for _ in range(12))
+            self.zeta = "off"
+
+        def forward(self, x):
+            for part in self.parts:
+                x = x + part
+            return x * len(self.zeta)
+
+    net = Net()
+    with observed() as seen:
+        function = compiled(net)
+        function(torch.ones(2))
+        net.requires_grad_(False)
+        net.zeta = "on"
+        function(torch.ones(2))
+    (entry,) = seen.of(Recompiled)[0].entries
+    kinds = [guard.leaf for guard in entry.guards]
+    assert kinds.count("TENSOR_MATCH") == 3
+    assert any(guard.source.endswith("zeta") for guard in entry.guards)
+    assert entry.left_out == 9
+
+
+def test_a_guarded_text_of_a_megabyte_is_cut():
+    """Its guard is one guard still: torch's printed text of it adds none."""
+    for text in ("a", " ", "# "):
+        with observed() as seen:
+            function = compiled(scaled, dynamic=False)
+            function(torch.ones(2), text * (1 << 20))
+            function(torch.ones(2), text * (1 << 20) + "z")
+        (event,) = seen.of(Recompiled)
+        assert [guard.leaf for guard in event.entries[0].guards] == ["EQUALS_MATCH"]
+        assert event.entries[0].guards[0].user.file == __file__
+        assert len(encode(event)) < 20_000
 
 
 def test_the_attempt_at_the_limit_is_no_recompile_and_the_frame_ran_eager():
@@ -451,3 +580,16 @@ def test_nothing_of_torchs_logs_reaches_the_terminal_while_attached(capfd):
         function(torch.ones(2), 2)
     assert seen.of(GraphBroke)
     assert capfd.readouterr().err == ""
+
+
+def test_of_too_many_entries_those_used_last_are_examined(monkeypatch):
+    """Then it is not known whether a value is new: nothing is claimed about it."""
+    monkeypatch.setattr(recompiles, "_EXAMINED", 3)
+    with raised_limit(), observed() as seen:
+        function = compiled(scaled, dynamic=False)
+        for n in range(6):
+            function(torch.ones(2), f"{n:04}")
+    records = seen.of(Recompiled)
+    assert [len(item.entries) for item in records] == [1, 2, 3, 3, 3]
+    assert [item.entries[0].guards[0].novel for item in records] == [True, True, True, None, None]
+    assert [item.problem for item in records] == [None] * 5

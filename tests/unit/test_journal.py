@@ -17,6 +17,7 @@ from compilediag_harness.base import journal as journal_module
 from compilediag_harness.base.journal import LINE_LIMIT, Journal
 from compilediag_harness.process import WIRE_VERSION
 from compilediag_harness.wire import (
+    DynamoReset,
     EntryDiff,
     FalseGuard,
     Location,
@@ -129,17 +130,29 @@ def test_an_unwritable_directory_drops_everything(tmp_path: Path) -> None:
 
 
 def test_over_the_limit_only_essential_kinds_are_written(tmp_path: Path) -> None:
-    """Above its limit a journal keeps what the counts of a receipt need, and counts the rest."""
+    """Above its limit a journal keeps what the counts of a receipt need; what it leaves out is
+    counted by kind, and is no loss."""
     journal = Journal(str(tmp_path), opening, limit_bytes=1000)
-    for step in range(50):
-        journal.write(span(step))
-    ended = ProcessEnded(1.0, {}, 0.0, journal.dropped, None)
+    assert all(journal.write(span(step)) for step in range(50))
+    left_out = dict(journal.left_out)
+    ended = ProcessEnded(1.0, {}, 0.0, journal.dropped, None, records_left_out=left_out)
     assert journal.write(ended)
     journal.close()
     found = read_journal(journal.path)
     assert found.events[-1] == ended
-    assert found.lost == {"gap": journal.dropped}
-    assert journal.dropped > 0
+    assert len(found.events) - 2 + left_out["SpanEnded"] == 50
+    assert (found.lost, journal.dropped) == ({}, 0)
+
+
+def test_beyond_the_reserve_an_essential_record_is_lost(tmp_path: Path, monkeypatch) -> None:
+    """A count that cannot be written is a loss, and shows as one."""
+    monkeypatch.setattr(journal_module, "RESERVE_BYTES", 500)
+    journal = Journal(str(tmp_path), opening, limit_bytes=1000)
+    written = [journal.write(DynamoReset(0.0, 0, epoch)) for epoch in range(50)]
+    journal.write(ProcessEnded(1.0, {}, 0.0, journal.dropped, None))
+    journal.close()
+    assert written.count(False) == journal.dropped > 0
+    assert read_journal(journal.path).lost == {"gap": journal.dropped}
 
 
 def test_a_giant_record_is_shortened(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from timelines import FILE, WHERE, at_limit, attempt, log, process, recompile, site, timeline
 
 from compilediag.diagnosis.reconcile import reconcile
+from compilediag.timeline.compiles import NO_QUESTION
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EvidenceLost, WarningSeen
 
@@ -92,6 +93,27 @@ def test_lost_rows_and_questions() -> None:
     found = differences(timeline(compiles, processes=(ended,)))
     assert "process 100 counted 70 metrics rows, 2 arrived" in found
     assert "process 100 counted 3 questions why to recompile, 1 arrived" in found
+
+
+def test_a_journal_over_its_limit_lacks_questions_and_no_counts() -> None:
+    """Each row has a reason of its own: the recompiles are counted, and nothing disagrees."""
+    again = recompile(problem=NO_QUESTION)
+    compiles = [attempt("0/0"), attempt("0/1", kind="recompile", cause=again)]
+    ended = process(counters={"metrics_rows": 2, "recompile_calls": 1})
+    run = timeline(compiles, processes=(ended,), text_log=log(1))
+    assert reconcile(run).agree is False
+    limited = replace(run, processes=(replace(ended, journal_limit_bytes=64 << 20),))
+    agreement = reconcile(limited)
+    assert (agreement.agree, agreement.differences) == (True, ())
+    assert agreement.numbers["recompiles"] == 1
+
+
+def test_a_text_log_over_its_limit_is_no_second_opinion() -> None:
+    """It lacks messages: the events and torch's metrics are compared without it."""
+    compiles = [attempt("0/0"), attempt("0/1", kind="recompile")]
+    run = timeline(compiles, text_log=log(0, over_limit=True))
+    agreement = reconcile(run)
+    assert (agreement.agree, agreement.sources["text_log"]) == (True, False)
 
 
 def test_breaks_by_site() -> None:

@@ -86,6 +86,18 @@ def test_both_encodings_of_reasons() -> None:
     assert all(item.reasons[0].startswith(f"0/{n}: ") for n, item in enumerate(asked))
 
 
+@pytest.mark.parametrize("entries", [8, 9, 40_000])
+def test_a_frame_of_many_cache_entries_is_no_loss(entries: int) -> None:
+    """torch writes a reason for each of them, megabytes at every recompile: the first are read."""
+    reasons = [f"0/{n}: mode == '{n}],' # [\n" for n in reversed(range(entries))]
+    payload = json.dumps(reasons, indent=0).encode()
+    metadata = b'{"artifact": {"name": "recompile_reasons"}, "frame_id": 0, "frame_compile_id": 1}'
+    (journal,) = trace_of([line(metadata, payload), line(b'{"str": ["a.py", 0]}')], "trace.log")
+    (asked,) = [item for item in journal.events if isinstance(item, Recompiled)]
+    assert journal.lost == {}
+    assert list(asked.reasons) == reasons[:8]
+
+
 def test_the_attempt_at_the_limit_has_its_frame() -> None:
     """Its row does not say what it is of; the compiles before it do."""
     last = recorded("recompile_limit").recompiles[-1]

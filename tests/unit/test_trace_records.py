@@ -130,7 +130,7 @@ def test_a_long_line_of_another_kind_is_no_loss(monkeypatch: pytest.MonkeyPatch)
 def test_a_long_payload_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a record that is used."""
     monkeypatch.setattr(scan, "PAYLOAD_LIMIT", 100)
-    long = line(b'{"artifact": {"name": "recompile_reasons"}}', b"x" * 500)
+    long = line(b'{"artifact": {"name": "dynamo_graph_break_reason"}}', b"x" * 500)
     assert scanned(*cut(long + STRING, 64))[1].counts == {"too_long": 1}
 
 

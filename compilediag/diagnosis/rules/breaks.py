@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import cast
+from operator import itemgetter
+from typing import TypeVar, cast
 
 from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.findings import Finding, Ownership, Rule, Severity
@@ -13,8 +14,11 @@ from compilediag.diagnosis.rules.break_fixes import break_fix
 from compilediag.diagnosis.rules.break_text import BreakReport, read_break
 from compilediag.diagnosis.rules.graph_break_registry import categories
 from compilediag.diagnosis.rules.make_finding import make_finding, pick, shorten
+from compilediag.timeline.compiles import FrameKey
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import Location
+
+Item = TypeVar("Item")
 
 RESUME_PREFIX = "torch_dynamo_resume_in_"
 
@@ -55,30 +59,58 @@ def find_breaks(timeline: Timeline) -> Iterable[Finding]:
 
 def read_sites(timeline: Timeline) -> tuple[Broken, ...]:
     """Every break site with its report and the frames in which torch met it."""
-    return tuple(_read(site, timeline) for site in timeline.breaks)
+    attempted = _Attempted.of(timeline)
+    return tuple(_read(site, attempted) for site in timeline.breaks)
 
 
-def _read(site: BreakSite, timeline: Timeline) -> Broken:
+@dataclass(frozen=True, slots=True)
+class _Attempted:
+    """Compiles and frames of a run by what a break has of them: it may have thousands of each."""
+
+    compiles: Mapping[str, Sequence[tuple[int, Compile]]]
+    """Forward compiles, numbered, by their ids; restarts under those of their compiles."""
+    frames: Mapping[FrameKey, tuple[int, Frame]]
+    """The same of frames."""
+    resumed: Mapping[tuple[str, str], Sequence[Frame]]
+    """By function and file."""
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> _Attempted:
+        compiles: dict[str, list[tuple[int, Compile]]] = {}
+        resumed: dict[tuple[str, str], list[Frame]] = {}
+        for at, item in enumerate(timeline.compiles):
+            if item.forward:
+                compiles.setdefault(_without_restart(item.compile_id), []).append((at, item))
+        for frame in timeline.frames:
+            where = frame.where
+            if where.function.startswith(RESUME_PREFIX):
+                resumed.setdefault((where.function, where.file), []).append(frame)
+        frames = {frame.key: (at, frame) for at, frame in enumerate(timeline.frames)}
+        return cls(compiles, frames, resumed)
+
+
+def _read(site: BreakSite, attempted: _Attempted) -> Broken:
     ids = {_without_restart(compile_id) for compile_id in site.compile_ids}
     report = read_break(site.text)
     files = {site.file, *(line.file for line in report.stack)} if report.stack else set[str]()
-    compiles = [
-        item
-        for item in timeline.compiles
-        if item.forward and _without_restart(item.compile_id) in ids and _in_stack(item, files)
-    ]
+    compiles = _in_order(
+        (at, item)
+        for compile_id in ids
+        for at, item in attempted.compiles.get(compile_id, ())
+        if _in_stack(item, files)
+    )
     if report.title.startswith("Graph break: ") or not report.title:
         # 2.7 logs the place of a skipped frame without the reason; its metrics row has it.
         report = _with_reason_of(compiles, site.text) or report
     keys = {item.key for item in compiles}
+    frames = _in_order(attempted.frames[key] for key in keys if key in attempted.frames)
     resumes = f"{RESUME_PREFIX}{site.function}_at_{site.line}", site.file
-    frames = timeline.frames
-    return Broken(
-        site,
-        report,
-        tuple(frame for frame in frames if frame.key in keys),
-        tuple(frame for frame in frames if (frame.where.function, frame.where.file) == resumes),
-    )
+    return Broken(site, report, tuple(frames), tuple(attempted.resumed.get(resumes, ())))
+
+
+def _in_order(items: Iterable[tuple[int, Item]]) -> list[Item]:
+    """Numbered items in the order of their numbers."""
+    return [item for _, item in sorted(items, key=itemgetter(0))]
 
 
 def _without_restart(compile_id: str) -> str:
@@ -195,15 +227,26 @@ def _sends_to_eager(cause: Finding, symptom: Finding) -> bool:
 
 def sends_to_eager(broken: Finding, eager: Finding) -> bool:
     """Whether a break is in a frame that ran eager for it."""
-    frames, location = broken.evidence.get("eager_frames"), eager.location
-    if location is None or not isinstance(frames, list):
-        return False
-    return [location.file, location.line] in cast(list[object], frames)
+    location = eager.location
+    return location is not None and (location.file, location.line) in _eager_frames(broken)
+
+
+def _eager_frames(broken: Finding) -> list[Hashable]:
+    frames = broken.evidence.get("eager_frames")
+    listed = cast("list[list[Hashable]]", frames) if isinstance(frames, list) else []
+    return [tuple(frame) for frame in listed]
+
+
+def eager_places(finding: Finding) -> Sequence[Hashable]:
+    """The frames that a break sends to eager; of a finding about such a frame, its place."""
+    if "eager_frames" in finding.evidence or finding.location is None:
+        return _eager_frames(finding)
+    return [(finding.location.file, finding.location.line)]
 
 
 RULES: tuple[Rule, ...] = (find_breaks,)
 
 ABSORBS = (
     # A break knows what became of its frame, and whether the user asked for it.
-    Absorption("CD904", "CD2", _sends_to_eager, keeps_severity=True),
+    Absorption("CD904", "CD2", _sends_to_eager, keeps_severity=True, common=eager_places),
 )

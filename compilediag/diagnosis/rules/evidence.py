@@ -10,7 +10,7 @@ from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.analysis import Analysis, analysis_rule
 from compilediag.diagnosis.findings import Finding, Ownership, Rule
 from compilediag.diagnosis.ownership import ownership_of
-from compilediag.diagnosis.rules.breaks import sends_to_eager
+from compilediag.diagnosis.rules.breaks import eager_places, sends_to_eager
 from compilediag.diagnosis.rules.make_finding import and_more, make_finding, plural, shorten
 from compilediag.timeline.compiles import Compile, FrameKey
 from compilediag.timeline.frames import SkippedFrame
@@ -319,5 +319,6 @@ ABSORBS = (
         lambda eager, broken: sends_to_eager(broken, eager),
         is_symptom=_is_consequence,
         silent=True,
+        common=eager_places,
     ),
 )

@@ -127,8 +127,15 @@ ABSORBS = (
         "CD1",
         _explains_late_recompile,
         is_symptom=lambda finding: finding.severity == "info",
+        common=compile_ids,
     ),
     # A guard that is armed again, of a cause that has recompiled already. A look that foresaw a
     # recompile is no step of it.
-    Absorption("CD150", "CD1", _is_same_cause, keeps_steps=True),
+    Absorption(
+        "CD150",
+        "CD1",
+        _is_same_cause,
+        keeps_steps=True,
+        common=lambda finding: (finding.variable,),
+    ),
 )

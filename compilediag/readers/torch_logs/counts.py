@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from compilediag.readers.lines import plain_text, split_lines
 from compilediag.timeline.timeline import TextLog
+from compilediag_harness.wire import LINES_LEFT_OUT, LOG_OVER_LIMIT
 
 LINE_LIMIT = 65_536
 """Longest line read, in bytes; the rest of a longer one is dropped."""
@@ -39,6 +40,7 @@ _STACK_LINE = re.compile(
 _TRACEBACK = "Traceback (most recent call last)"
 LIMIT = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
 _PROFILE = re.compile(r"get_code_state .{0,4096} hit (?:local|remote)\b")
+_LEFT_OUT = re.compile(re.escape(LINES_LEFT_OUT).replace(r"\{\}", r"(\d{1,9})") + "$")
 _LOOKS_LIKE_OURS = re.compile(
     r"Recompiling function |Graph [Bb]reak (?:\(user stack|in user code)"
     r"|torch\._dynamo hit config\."
@@ -68,6 +70,8 @@ def read_text_log(chunks: Iterable[bytes]) -> TextLog:
         log_lines=reader.log_lines,
         unknown_lines=reader.unknown,
         torn=torn,
+        lines_left_out=reader.left_out,
+        over_limit=reader.over_limit,
     )
 
 
@@ -89,6 +93,8 @@ class _Reader:
     limits: int = 0
     unknown: int = 0
     log_lines: int = 0
+    left_out: int = 0
+    over_limit: bool = False
     sites: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     profiles: list[str] = field(default_factory=list[str])
     _open: dict[str, _Message] = field(default_factory=dict[str, _Message])
@@ -101,7 +107,11 @@ class _Reader:
         self.log_lines += 1
         pid, key, text = prefix["pid"], prefix["key"], line[prefix.end() :]
         tag = prefix["tag"] or ""
-        if tag.startswith("__recompiles"):
+        if left_out := _LEFT_OUT.match(text):
+            self.left_out += int(left_out[1])
+        elif text == LOG_OVER_LIMIT:
+            self.over_limit = True
+        elif tag.startswith("__recompiles"):
             self._recompile_line(pid, key, text)
         elif tag == "__graph_breaks":
             self._break_line(pid, key, text)

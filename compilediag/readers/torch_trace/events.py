@@ -252,7 +252,12 @@ def _frame_key(key: Key) -> Key:
 
 def _reasons_in(payload: bytes) -> tuple[str, ...]:
     """One reason is bare text, several are a JSON list: torch's metadata says "json" of both."""
-    found = lenient_json.parse_list(payload) if payload.startswith(b"[") else None
+    found = None
+    if payload.startswith(b"["):
+        # A list has an item a line, one for each cache entry of the frame: there may be thousands.
+        items = payload.split(b"\n", REASONS_KEPT + 1)[1 : REASONS_KEPT + 1]
+        first = b"[" + b"\n".join(items).rstrip(b"\n],") + b"]"
+        found = lenient_json.parse_list(first) or lenient_json.parse_list(payload)
     if found is None:
         found = [payload.decode("utf-8", "replace")] if payload else []
     return tuple(

@@ -20,7 +20,11 @@ LINE_LIMIT = 8 << 20
 """Longest line of metadata in bytes. torch's own are 40 kB, of large graphs some MB."""
 
 PAYLOAD_LIMIT = 1 << 20
-"""Longest payload of a wanted record in bytes; torch's own are some kB."""
+"""Longest payload of a wanted record in bytes; torch's own are some kB, but for `HEADS`."""
+
+HEADS = re.compile(rb'artifact": \{"name": "recompile_reasons"')
+"""Records of which the beginning of the payload is enough: torch prints a reason for each cache
+entry of a frame, and the first few are used."""
 
 # The event is the first key of the object, and its quotation mark the first of the line. A line
 # that begins with anything but a tab begins a record, or is none of torch's.
@@ -91,26 +95,39 @@ class TraceScanner:
             return None
         head = _HEAD.match(line)
         hashed = _HASH.search(line, max(0, len(line) - 200))
-        if len(line) > LINE_LIMIT or (hashed is not None and len(payload) > PAYLOAD_LIMIT):
+        if len(line) > LINE_LIMIT:
             self.losses.add("too_long")
+            return None
+        may_cut = start is not None and HEADS.match(line, start.end()) is not None
+        whole = b"" if hashed is None else self._payload(payload, hashed[1], may_cut, last=last)
+        if whole is None:
             return None
         if head is None:
             self.losses.add("bad_prefix")
-            return None
-        payload = b"" if hashed is None else payload.replace(b"\n\t", b"\n")[1:]
-        if hashed is not None and _digest(payload) != hashed[1]:
-            if last:
-                self.losses.torn = True
-            else:
-                self.losses.add("bad_payload_hash")
             return None
         return TraceRecord(
             kind=head[4].decode("ascii", "replace"),
             at_s=_minute_s(head[1]) + float(head[2]),
             pid=int(head[3]),
             metadata=line[head.start(4) - 2 :],
-            payload=payload,
+            payload=whole,
         )
+
+    def _payload(self, raw: bytes, digest: bytes, may_cut: bool, *, last: bool) -> bytes | None:
+        """The payload as torch wrote it, or its beginning; None where it is lost."""
+        if len(raw) > PAYLOAD_LIMIT:
+            if may_cut:
+                return _unfolded(raw[:PAYLOAD_LIMIT])
+            self.losses.add("too_long")
+            return None
+        payload = _unfolded(raw)
+        if _digest(payload) == digest:
+            return payload
+        if last:
+            self.losses.torn = True
+        else:
+            self.losses.add("bad_payload_hash")
+        return None
 
 
 def _blocks(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
@@ -130,6 +147,11 @@ def _blocks(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
         del rest[len(rest) - len(newline) :]
     if rest:
         yield bytes(rest), bool(newline)
+
+
+def _unfolded(raw: bytes) -> bytes:
+    """Lines without the tab that each begins with."""
+    return raw.replace(b"\n\t", b"\n")[1:]
 
 
 def _digest(payload: bytes) -> bytes:

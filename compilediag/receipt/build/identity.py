@@ -72,6 +72,7 @@ def missing_evidence(timeline: Timeline) -> list[str]:
         for hook, loss in process.torch.lost.items()
     ]
     found += [f"{item.source}: {item.reason}" for item in timeline.lost]
+    found += _over_limits(timeline)
     if timeline.train_log is not None:
         found += [f"train_log: {note}" for note in timeline.train_log.notes]
     if (unlisted := unlisted_runs(timeline)) is not None:
@@ -83,6 +84,26 @@ def missing_evidence(timeline: Timeline) -> list[str]:
     if counted := len(timeline.counted_ranks):
         found.append(f"ranks: {counted} ranks are in the section of ranks, and in no other")
     return list(dict.fromkeys(found))
+
+
+def _over_limits(timeline: Timeline) -> list[str]:
+    """What was large enough to be left out, and is no loss: counts are made of the rest."""
+    found: list[str] = []
+    for process in timeline.processes:
+        if process.journal_limit_bytes is None:
+            continue
+        left_out = process.ended.records_left_out if process.ended is not None else {}
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
+        found.append(
+            f"journal: over {process.journal_limit_bytes >> 20} MiB; it has every compile and "
+            f"break, and not all steps, spans and reasons ({kinds or 'not counted'} left out)"
+        )
+    if timeline.text_log is not None and timeline.text_log.over_limit:
+        found.append(
+            "torch_logs.txt: over its limit and not compared; the counts are of the events and of "
+            "torch's metrics"
+        )
+    return found
 
 
 def header_of(timeline: Timeline, run: RunMetadata, version: str, redactor: Redactor) -> Header:

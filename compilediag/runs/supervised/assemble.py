@@ -15,7 +15,7 @@ from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.artifacts import run_artifacts
 from compilediag.runs.metadata import journal_facts, receipt_identity
-from compilediag.runs.pipeline import RunEvents, receipt_of
+from compilediag.runs.pipeline import RunEvents, Stage, receipt_of, unwatched
 from compilediag.runs.run_directory import (
     MAX_TEXT_LOG_BYTES,
     attach_faults,
@@ -62,8 +62,10 @@ def assemble(
     ended: ExitInfo,
     provenance: Provenance,
     telemetry: TelemetryReport | None = None,
+    stage: Stage = unwatched,
 ) -> Assembled:
     """The receipt of a run that has ended."""
+    stage(f"reading the {bytes_written(run.run_dir) >> 20} MiB that were recorded")
     journals = read_run(run.run_dir)
     logs = text_logs(run.run_dir)
     notes = notes_on_attachment(
@@ -77,6 +79,7 @@ def assemble(
     def metadata(timeline: Timeline) -> RunMetadata:
         extensions: dict[str, object] = {}
         if run.options.tlparse:
+            stage("waiting for tlparse")
             linked = link_reports(traces_in(run.run_dir), run.run_dir, timeline, run.secrets)
             extensions.update(linked.extensions)
             notes.extend(linked.notes)
@@ -88,7 +91,7 @@ def assemble(
 
     text_log = read_text_log(joined_logs(logs, MAX_TEXT_LOG_BYTES)) if logs else None
     timeline, _, receipt = receipt_of(
-        RunEvents(events, _user_roots(run.target), text_log), metadata
+        RunEvents(events, _user_roots(run.target), text_log), metadata, stage
     )
     return Assembled(receipt, tuple(notes), timeline)
 

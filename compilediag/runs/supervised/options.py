@@ -42,6 +42,8 @@ class Options:
     """Where progress is shown, on a terminal; None: nowhere."""
     telemetry: TelemetrySettings | None = None
     """Where metrics of the run are sent while it goes on."""
+    quiet: bool = False
+    """Nothing is shown while the receipt is made."""
     label: str = ""
     """What progress says first, for one run of several."""
 

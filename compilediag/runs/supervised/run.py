@@ -12,6 +12,7 @@ from compilediag.errors import EXIT_INTERNAL, OutputUnwritable, UsageError
 from compilediag.runs.run_directory import ARTIFACTS, TRACES, make_run_dir, save_receipt
 from compilediag.runs.supervised import telemetry
 from compilediag.runs.supervised.assemble import assemble
+from compilediag.runs.supervised.assembly_progress import AssemblyProgress
 from compilediag.runs.supervised.child import ExitInfo, start, supervise
 from compilediag.runs.supervised.child_env import child_environment
 from compilediag.runs.supervised.depyf_run import decompile
@@ -114,7 +115,9 @@ def _conclude(
     """The receipt; a fault of ours costs the receipt, never the target's exit code."""
     code, run_dir = ended.exit_code, run.run_dir
     try:
-        receipt, more, timeline = assemble(run, ended, provenance.result(), report)
+        with AssemblyProgress(silent=run.options.quiet) as progress:
+            found = provenance.result()
+            receipt, more, timeline = assemble(run, ended, found, report, progress.stage)
         try:
             path = save_receipt(receipt, run_dir, latest=run.options.output is None)
         except OutputUnwritable as error:

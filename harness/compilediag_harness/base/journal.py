@@ -5,7 +5,8 @@ sequence counts from 0, the JSON is `wire.encode(event)`. Each line is one `os.w
 opened with O_APPEND, so a killed process leaves whole lines and no buffer is lost.
 
 Invariant: nothing here raises, blocks on a lock, or prints. A record that cannot be written is
-counted, and its sequence number is missing from the file: the reader counts the gaps.
+counted, and its sequence number is missing from the file: the reader counts the gaps. A record that
+is left out because the file is large enough is counted too, and leaves no gap.
 
 This module is loaded in every Python child, also in those that never import torch: it imports
 nothing that the interpreter has not loaded already.
@@ -31,7 +32,7 @@ LINE_LIMIT = 1 << 20
 DEFAULT_LIMIT_BYTES = 64 << 20
 """Size of a journal above which only essential kinds are written."""
 
-RESERVE_BYTES = 8 << 20
+RESERVE_BYTES = 32 << 20
 """What essential kinds may use above the limit."""
 
 ESSENTIAL = frozenset(
@@ -42,6 +43,9 @@ ESSENTIAL = frozenset(
         "ProcessEnded",
         "Compiled",
         "DynamoReset",
+        "GraphBroke",
+        "FrameSkipped",
+        "JournalLimited",
         "EvidenceLost",
         "FaultOccurred",
     }
@@ -67,7 +71,9 @@ class Journal:
     ) -> None:
         self._run_dir = run_dir
         self._opening = opening
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
+        self.left_out: dict[str, int] = {}
+        """Records above the limit that are not essential, by kind: they are not written."""
         self._begin()
 
     def _begin(self) -> None:
@@ -76,8 +82,11 @@ class Journal:
         self._torn = False
         self._warned = False
         self._sequence = count()
+        self.left_out.clear()
+        self.limit_noted = False
+        """`left_out` is not empty, and a record says so."""
         self.dropped = 0
-        """Records of this process that were not written."""
+        """Records of this process that should have been written, and were not."""
         self.bytes_written = 0
         self._fd = -1
         name = f"journal-{self._pid}-{os.urandom(4).hex()}.jsonl"
@@ -94,7 +103,8 @@ class Journal:
         return os.getpid() != self._pid
 
     def write(self, event: Event) -> bool:
-        """Appends one event; False when it was dropped. Meant as `Session`'s sink."""
+        """Appends one event, or leaves it out; False when it was dropped. Meant as `Session`'s
+        sink."""
         from compilediag_harness.wire import encode  # not in every child: see above
 
         try:
@@ -107,10 +117,13 @@ class Journal:
         return self.append(type(event).__name__, payload)
 
     def append(self, kind: str, payload: bytes) -> bool:
-        """Appends one encoded record; False when it was dropped."""
+        """Appends one encoded record, or leaves it out; False when it was dropped."""
         if self.silent:  # a forked child: its own file, the parent's stays untouched
             self.close()
             self._begin()
+        if self._fd >= 0 and kind not in ESSENTIAL and self.bytes_written >= self.limit_bytes:
+            self.left_out[kind] = self.left_out.get(kind, 0) + 1
+            return True
         # `count` is atomic where a lock could be held across a fork or by a signal handler.
         body = b"%d %s\n" % (next(self._sequence), payload)
         if self._fd < 0 or len(body) > LINE_LIMIT or not self._room(kind):
@@ -120,11 +133,8 @@ class Journal:
         return self._put(b"\n" + line if self._torn else line)
 
     def _room(self, kind: str) -> bool:
-        if self.bytes_written < self._limit_bytes:
-            return True
-        if kind == "ProcessEnded":
-            return True
-        return kind in ESSENTIAL and self.bytes_written < self._limit_bytes + RESERVE_BYTES
+        over = self.bytes_written - self.limit_bytes
+        return over < RESERVE_BYTES or kind == "ProcessEnded"
 
     def _put(self, line: bytes) -> bool:
         try:

@@ -36,6 +36,8 @@ class Session:
         self.collector_s = 0.0
         """Seconds our own code has spent, as far as it was measured."""
         self.records_dropped = 0
+        self.records_left_out: dict[str, int] = {}
+        """By kind, those that the sink counts and does not write."""
         self.text_log: str | None = None
         """File for torch's compile logs; None where nothing is kept (`watch()`)."""
         self.failure: str | None = None

@@ -7,8 +7,16 @@ from typing import Any
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.torch_internals import torch_compiles
-from compilediag_harness.wire import Compiled, CompileStarted, DynamoReset, Location, clip
+from compilediag_harness.wire import (
+    Compiled,
+    CompileStarted,
+    DynamoReset,
+    Location,
+    clip,
+    clip_middle,
+)
 
+_REASON_CHARS = 2048
 _CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
 
 
@@ -68,7 +76,7 @@ class CompileCollector:
             graph_ops=_field(metrics, "graph_op_count"),
             guards=_field(metrics, "guard_count"),
             cache_size=_field(metrics, "cache_size"),
-            recompile_reason=_text(metrics, "recompile_reason"),
+            recompile_reason=_reason(metrics),
             fail_type=_text(metrics, "fail_type"),
             fail_reason=_text(metrics, "fail_reason"),
             restart_reasons=tuple(
@@ -89,6 +97,12 @@ def _field(metrics: Any, name: str) -> Any:
 def _text(metrics: Any, name: str) -> str | None:
     value = _field(metrics, name)
     return None if value is None else clip(str(value))
+
+
+def _reason(metrics: Any) -> str | None:
+    """The printed reason, with the comment that ends it."""
+    value = _field(metrics, "recompile_reason")
+    return None if value is None else clip_middle(str(value), _REASON_CHARS)
 
 
 def _cache_count(metrics: Any, outcome: str) -> int | None:

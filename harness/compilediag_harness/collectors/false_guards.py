@@ -1,4 +1,4 @@
-"""Evaluates the guards of one cache entry against live values and lists every false one.
+"""Describes the false guards of a cache entry: what each expected, what it found, and where.
 
 torch prints the first false guard of an entry; all of them must be true to avoid the recompile.
 """
@@ -9,90 +9,82 @@ import ast
 import contextlib
 import functools
 import re
-import time
 import types
-from collections.abc import Sized
+from collections import Counter
+from collections.abc import Iterable, Set, Sized
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from compilediag_harness.collectors import guard_facts, tensor_checks, writers
 from compilediag_harness.collectors.baselines import Baselines
+from compilediag_harness.collectors.leaf_checks import MISSING, Examined
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location, clip
 
-_COMMENT_START = re.compile(r"\s{2,}#\s")
+MAX_GUARDS, MAX_OF_A_KIND = 128, 32
+"""False guards described of one entry, and of one kind of leaf: where thousands of tensors changed
+alike, the one flag that changed too is still among them."""
+
+_COMMENT_START = re.compile(r"(?<!\s)\s{2,}#\s")
+_COMMENT_CHARS = 4096
+"""Where to look for the comment that ends a guard text, in characters from its end."""
 _OBJECT_ID = re.compile(r"___check_obj_id\((?P<source>.*), (?P<id>\d+)\)")
 _CONSTANTS = {"TRUE_MATCH": "True", "FALSE_MATCH": "False", "NONE_MATCH": "None"}
 _SINGLETONS = {id(True): "True", id(False): "False", id(None): "None"}
-_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
 class GuardValues:
-    """The live values that the guards of a code object's cache entries are evaluated against."""
+    """Whose guards they are: the code object and the locals of its call."""
 
     code: types.CodeType
     f_locals: dict[str, Any]
     baselines: Baselines
-    deadline: float
-    """`time.monotonic()` after which the walk stops."""
 
 
-def false_guards(entry: Any, given: GuardValues) -> tuple[EntryDiff, bool]:
-    """Every false leaf guard and shape condition of `entry`, in guard order. And whether all were
-    evaluated: False where the deadline came first."""
-    scope = torch_guards.scope_of(entry, given.f_locals)
-    compile_id = str(entry.compile_id)
-    # Sources that were evaluated already: many leaves share one.
-    values: dict[str, Any] = {"L": given.f_locals, "G": scope["G"]}
-    false: list[FalseGuard] = []
-    checked = unevaluated = 0
-    for leaf in torch_guards.leaves_of(entry):
-        checked += 1
-        if not checked % 64 and time.monotonic() > given.deadline:
-            return EntryDiff(compile_id, tuple(false), checked, unevaluated), False
-        holds = _holds(leaf, entry, scope, values)
-        if holds is None:
-            unevaluated += 1
-        elif not holds:
-            read = _with_number(leaf, scope, values)
-            value = values.get(read.source, _MISSING)
-            false.append(_describe(read, value, scope, compile_id, given))
-    return EntryDiff(compile_id, tuple(false), checked, unevaluated), True
+def described(
+    examined: Examined, given: GuardValues, accepted: Set[str] | None = None
+) -> EntryDiff:
+    """The false guards of one cache entry. `accepted`: the subjects whose present value another
+    entry accepts; None where that is not known."""
+    compile_id = str(examined.entry.compile_id)
+    chosen = _chosen(examined.false)
+    return EntryDiff(
+        compile_id,
+        tuple(
+            replace(
+                _describe(leaf, examined, compile_id, given),
+                novel=None if accepted is None else leaf.subject not in accepted,
+            )
+            for leaf in chosen
+        ),
+        examined.checked,
+        examined.unevaluated,
+        left_out=len(examined.false) - len(chosen),
+    )
 
 
-def _holds(
-    leaf: torch_guards.Leaf, entry: Any, scope: dict[str, Any], values: dict[str, Any]
-) -> bool | None:
-    """Whether a leaf is true now; None when it cannot be evaluated (a missing argument, an object
-    whose attribute access fails)."""
-    try:
-        if leaf.check is None:
-            names = dict(getattr(entry.guard_manager, "global_scope", None) or {})
-            # torch evaluates the same text in the same scopes to find its reason.
-            result = eval(_compiled(leaf.condition), names, scope)
-            return result if isinstance(result, bool) else None
-        if leaf.source not in values:
-            values[leaf.source] = _MISSING  # until the source could be evaluated
-            values[leaf.source] = eval(_compiled(leaf.source), scope)
-        value = values[leaf.source]
-        return None if value is _MISSING else bool(leaf.check(value))
-    except Exception:
-        return None
+def _chosen(leaves: Iterable[torch_guards.Leaf]) -> list[torch_guards.Leaf]:
+    """Those that are described, in guard order."""
+    of_kind: Counter[str] = Counter()
+    chosen: list[torch_guards.Leaf] = []
+    for leaf in leaves:
+        of_kind[leaf.kind] += 1
+        if of_kind[leaf.kind] <= MAX_OF_A_KIND and len(chosen) < MAX_GUARDS:
+            chosen.append(leaf)
+    return chosen
 
 
-def _with_number(
-    leaf: torch_guards.Leaf, scope: dict[str, Any], values: dict[str, Any]
-) -> torch_guards.Leaf:
+def _with_number(leaf: torch_guards.Leaf, examined: Examined) -> torch_guards.Leaf:
     """A condition on one Python number, `(1.0 + L['a']) == 1.9`, as a leaf with its source."""
     source = _only_source(expression_of(leaf.condition)) if leaf.kind == "SHAPE" else None
     if source is None:
         return leaf
     with contextlib.suppress(Exception):
-        value = eval(_compiled(source), scope)
+        value = eval(source, dict(examined.scope))
         if type(value) in (int, float):
-            values[source] = value
+            examined.values[source] = value
             return leaf._replace(source=source)
     return leaf
 
@@ -112,20 +104,16 @@ def _only_source(condition: str) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-@functools.lru_cache(1024)
-def _compiled(text: str) -> types.CodeType:
-    """Cache entries of a frame, and frames of a program, are guarded on the same sources."""
-    return compile(text.lstrip(" \t"), "<guard>", "eval")  # as `eval` reads a text
-
-
 def expression_of(text: str) -> str:
     """A guard text without its trailing comments and padding."""
     return _COMMENT_START.split(text, maxsplit=1)[0].strip()
 
 
 def _describe(
-    leaf: torch_guards.Leaf, value: Any, scope: dict[str, Any], compile_id: str, given: GuardValues
+    leaf: torch_guards.Leaf, examined: Examined, compile_id: str, given: GuardValues
 ) -> FalseGuard:
+    leaf = _with_number(leaf, examined)
+    scope, value = examined.scope, examined.values.get(leaf.source, MISSING)
     parts = leaf.parts or [""]  # read once: torch makes them anew each time
     text, expected, actual = expression_of(parts[0]), None, None
     if leaf.kind == "TENSOR_MATCH":
@@ -165,7 +153,7 @@ def _writers(
 def _facts(
     leaf: torch_guards.Leaf, value: Any, scope: dict[str, Any], compile_id: str, given: GuardValues
 ) -> GuardFacts:
-    if value is _MISSING:
+    if value is MISSING:
         return GuardFacts()
     root = guard_facts.root_name(leaf.source)
     value_now = given.f_locals.get(root) if root is not None else None
@@ -189,7 +177,7 @@ def _part_false(text: str, scope: dict[str, Any]) -> bool:
 def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str | None, str | None]:
     """(expected, actual) where the leaf's class decides them; the outside parses the rest from the
     text."""
-    if value is _MISSING or kind == "GLOBAL_STATE":
+    if value is MISSING or kind == "GLOBAL_STATE":
         return None, None
     if kind in ("DICT_LENGTH", "LENGTH_CHECK"):
         found = re.search(r"== (\d+)$", text)
@@ -220,7 +208,8 @@ def _user_line(
     baseline = given.baselines.of(given.code, compile_id)
     lines = baseline.lines if baseline else {}
     known = lines.get((leaf.source, leaf.kind)) or lines.get((leaf.source, ""))
-    named = source_locations.location_in_comment(leaf.parts[0]) if leaf.parts else None
+    text = leaf.parts[0] if leaf.parts else ""
+    named = source_locations.location_in_comment(text[-_COMMENT_CHARS:])
     if named is not None:
         files = [given.code.co_filename, *(line.file for line in lines.values())]
         named = source_locations.with_full_path(named, files)

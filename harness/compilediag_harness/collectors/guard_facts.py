@@ -8,6 +8,7 @@ import functools
 import gc
 import re
 import types
+import weakref
 from collections.abc import Mapping, Sized
 from typing import Any, NamedTuple, cast
 
@@ -189,10 +190,26 @@ def _closure_of(
     name = root_name(source)
     if name is None or name not in code.co_freevars:
         return None
-    # Nothing leads from a code object to its functions but the garbage collector.
-    for function in gc.get_referrers(code):
-        if isinstance(function, types.FunctionType) and function.__code__ is code:
-            return function, code.co_freevars.index(name)
+    function = _function_of(code)
+    return None if function is None else (function, code.co_freevars.index(name))
+
+
+_functions: weakref.WeakKeyDictionary[types.CodeType, weakref.ref[types.FunctionType]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _function_of(code: types.CodeType) -> types.FunctionType | None:
+    """A function that runs this code. Nothing leads from a code object to its functions but the
+    garbage collector, which goes through the whole heap: once is enough."""
+    known = _functions.get(code)
+    function = known() if known is not None else None
+    if function is not None and function.__code__ is code:
+        return function
+    for found in gc.get_referrers(code):
+        if isinstance(found, types.FunctionType) and found.__code__ is code:
+            _functions[code] = weakref.ref(found)
+            return found
     return None
 
 

@@ -12,7 +12,8 @@ import types
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.baselines import Baselines
-from compilediag_harness.collectors.false_guards import GuardValues, false_guards
+from compilediag_harness.collectors.false_guards import GuardValues, described
+from compilediag_harness.collectors.leaf_checks import LeafChecks
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import FalseGuard, HazardsChecked
@@ -55,16 +56,16 @@ class HazardCollector:
             return False
         f_locals = {name: v for name, ref in baseline.roots.items() if (v := ref()) is not None}
         # A guard on a local that is not at hand cannot be evaluated: `unevaluated` counts it.
-        given = GuardValues(code, f_locals, self._baselines, deadline)
-        diff, finished = false_guards(entries[0], given)
-        if diff.checked == 0:
+        examined = LeafChecks(f_locals, deadline).of(entries[0])
+        if examined.checked == 0:
             return False  # a dead entry, as at the end of the process: nothing can be concluded
+        diff = described(examined, GuardValues(code, f_locals, self._baselines))
         armed = tuple(guard for guard in diff.guards if _will_fail(guard))
         session.emit(
             HazardsChecked(
                 *(session.now(), step, where, armed, diff.checked, diff.unevaluated),
                 seconds=time.monotonic() - started,
-                skipped=None if finished else over,
+                skipped=None if examined.finished else over,
             )
         )
         return bool(armed)

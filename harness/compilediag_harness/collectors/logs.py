@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 from collections.abc import Callable
 
@@ -21,6 +20,7 @@ from compilediag_harness.collectors.artifact_loggers import (
     silenced,
 )
 from compilediag_harness.collectors.skipped_frames import SkippedFrameFilter, parse_skipped_frame
+from compilediag_harness.collectors.text_log import TextLogFile
 from compilediag_harness.torch_internals import torch_compiles, torch_logs, torch_names
 from compilediag_harness.wire import (
     EvidenceLost,
@@ -34,38 +34,12 @@ from compilediag_harness.wire import (
 ARTIFACTS = ("recompiles", "graph_breaks")
 _NOWHERE = logging.NullHandler()
 _BREAK = re.compile(r"^Graph break\b")
+_REPEATED_CHARS = 1024
+"""Kept of a break that was reported before: its first line has the place."""
 _REPEATED = "user stack suppressed due to duplicate graph break"
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 
 OnRecord = Callable[[logging.LogRecord], None]
 OnFault = Callable[[str, BaseException], None]
-
-
-class _TextFile:
-    """torch_logs.txt, to which every process of a run appends. Opened at the first message; a file
-    that cannot be written is given up, silently."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._descriptor: int | None = None
-        self._failed = False
-
-    def write(self, text: str) -> None:
-        """Appends one message and a line end in one write, so that processes do not mix."""
-        if self._failed:
-            return
-        try:
-            if self._descriptor is None:
-                self._descriptor = os.open(self._path, _APPEND, 0o600)
-            os.write(self._descriptor, (text + "\n").encode("utf-8", "backslashreplace"))
-        except OSError:
-            self._failed = True
-
-    def close(self) -> None:
-        """Closes the file; a later message opens it again."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
 
 
 class _Copy(logging.Handler):
@@ -101,7 +75,7 @@ class LogCollector:
     def __init__(self, session: Session, text_file: str | None) -> None:
         self._session = session
         self._handler = _Copy(self._received, session.fault)
-        self._file = _TextFile(text_file) if text_file else None
+        self._file = TextLogFile(text_file) if text_file else None
         self._watched: list[logging.Logger] = []
         self._filtered: list[logging.Handler] = []
         self._artifacts = ArtifactLoggers()
@@ -217,16 +191,14 @@ class LogCollector:
         # The module whose level we lowered: of it only what a plain run would log is kept.
         is_warning = record.levelno >= logging.WARNING
         if self._file is not None and (is_warning or record.name != torch_names.CONVERT_FRAME):
-            formatter = torch_logs.torch_formatter() or logging.Formatter()
-            self._file.write(formatter.format(record))
+            self._file.write(record, torch_logs.torch_formatter() or logging.Formatter())
         message, session = record.getMessage(), self._session
         now, step, compile_id = session.now(), session.step, torch_compiles.current_compile_id()
         if artifact_of(record.name) == "graph_breaks" and _BREAK.match(message):
             self.break_records += 1
             repeated = _REPEATED in message
-            session.emit(
-                GraphBroke(now, step, compile_id, session.epoch, clip(message), repeated=repeated)
-            )
+            text = clip(message, _REPEATED_CHARS) if repeated else clip(message)
+            session.emit(GraphBroke(now, step, compile_id, session.epoch, text, repeated=repeated))
         elif is_warning:
             session.emit(WarningSeen(now, step, compile_id, record.name, clip(message, 4096)))
 

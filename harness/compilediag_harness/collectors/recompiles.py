@@ -1,27 +1,49 @@
-"""Every guard that was false at a recompile."""
+"""The guards that were false at a recompile: of the nearest cache entries, all of them."""
 
 from __future__ import annotations
 
+import heapq
 import re
 import time
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.baselines import Baselines
-from compilediag_harness.collectors.false_guards import GuardValues, expression_of, false_guards
+from compilediag_harness.collectors.false_guards import (
+    GuardValues,
+    described,
+    expression_of,
+)
+from compilediag_harness.collectors.leaf_checks import Examined, LeafChecks
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_compiles
-from compilediag_harness.wire import EntryDiff, FalseGuard, Location, Recompiled, clip
+from compilediag_harness.wire import EntryDiff, FalseGuard, Location, Recompiled, clip, clip_middle
 
 _PREFIX = re.compile(r"^(!?\d+(?:/\d+)+(?:_\d+)?): ?")
 # The messages that torch makes in C++ for a tensor guard: one mismatch, or another type.
 _TENSOR = re.compile(
     r"^(?:tensor '(?P<a>.*)' [\w ]+ mismatch|expected type of '(?P<b>.*)' to be )", re.DOTALL
 )
-_MAX_ENTRIES = 64
-"""Cache entries analysed per recompile: the default limits allow 8 to 256."""
+_ENTRIES, _ENTRIES_LATER = 8, 2
+"""Cache entries recorded of a recompile; torch's default limit allows 8."""
+_EXAMINED = 1024
+"""Cache entries whose guards are evaluated at a recompile: of more, those used last."""
+_MANY_RECOMPILES = 512
+"""Recompiles of a process after which fewer entries are recorded: by then each repeats others."""
+_REASON_CHARS = 2048
+"""Longest printed reason that is read and kept, its comment and stack at the end included."""
+_COMPARED_CHARS = 512
+"""A guard's text and torch's printed one are each cut somewhere beyond this."""
 _BUDGET_S = 2.0
 """Longest analysis of one recompile; torch itself takes seconds for models of that size."""
+
+
+class _Analysis(NamedTuple):
+    entries: tuple[EntryDiff, ...] = ()
+    problem: str | None = None
+    reasons: tuple[str, ...] = ()
 
 
 class RecompileCollector:
@@ -38,12 +60,11 @@ class RecompileCollector:
         """torch has its reasons, and compiles next; never raises."""
         started = time.monotonic()
         self.calls += 1
-        problem: str | None = None
-        diffs: tuple[EntryDiff, ...] = ()
         try:
-            diffs, problem = self._analyse(entries, frame, reasons, started)
+            found = self._analyse(entries, frame, reasons, started)
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
+            printed = tuple(clip_middle(reason, _REASON_CHARS) for reason in reasons[:1])
+            found = _Analysis((), f"{type(error).__name__}: {error}", printed)
             self._session.fault("recompile analysis", error)
         spent = time.monotonic() - started
         compile_id = torch_compiles.current_compile_id()
@@ -56,32 +77,60 @@ class RecompileCollector:
                 compile_id=compile_id,
                 epoch=self._session.epoch,
                 frame=source_locations.location_of(frame.f_code),
-                reasons=tuple(clip(reason) for reason in reasons),
-                entries=diffs,
+                reasons=found.reasons,
+                entries=found.entries,
                 analysis_s=spent,
-                problem=clip(problem, 500) if problem else None,
+                problem=clip(found.problem, 500) if found.problem else None,
+                entries_left_out=len(entries) - len(found.entries),
             )
         )
 
     def _analyse(
         self, entries: list[Any], frame: Any, reasons: list[str], started: float
-    ) -> tuple[tuple[EntryDiff, ...], str | None]:
-        # torch prints "0/1: reason", with the compile id of the entry that the reason is about.
-        prefixes = [(_PREFIX.match(reason), reason) for reason in reasons]
-        printed = {found[1]: reason[found.end() :] for found, reason in prefixes if found}
-        given = GuardValues(frame.f_code, frame.f_locals, self._baselines, started + _BUDGET_S)
-        diffs: list[EntryDiff] = []
+    ) -> _Analysis:
+        most = _ENTRIES if self.calls <= _MANY_RECOMPILES else _ENTRIES_LATER
+        checks = LeafChecks(frame.f_locals, started + _BUDGET_S, len(entries))
+        examined: list[Examined] = []
         problem = None
-        for entry in entries[:_MAX_ENTRIES]:
-            compile_id = str(entry.compile_id)
-            diff, finished = false_guards(entry, given)
-            diffs.append(_with_printed(diff, printed.get(compile_id)))
-            if not finished:
-                problem = f"stopped after {_BUDGET_S:g} s at entry {compile_id}"
+        for entry in entries[:_EXAMINED]:
+            found = checks.of(entry)
+            if not found.finished and len(examined) >= most:
+                break  # the nearest are chosen of those used last
+            examined.append(found)
+            if not found.finished:
+                problem = f"stopped after {_BUDGET_S:g} s at entry {entry.compile_id}"
                 break
-        if len(entries) > _MAX_ENTRIES:
-            problem = f"only the first {_MAX_ENTRIES} of {len(entries)} entries were analysed"
-        return tuple(diffs), problem
+        nearest = _nearest(examined, most)
+        ids = {str(item.entry.compile_id) for item in nearest}
+        kept = [
+            clip_middle(reason, _REASON_CHARS)
+            for at, reason in enumerate(reasons)
+            if not at or _split(reason)[0] in ids
+        ]
+        printed = dict(map(_split, reversed(kept)))
+        given = GuardValues(frame.f_code, frame.f_locals, self._baselines)
+        of_all = problem is None and len(examined) == len(entries)
+        accepted = checks.accepted if of_all else None
+        diffs = [described(item, given, accepted) for item in nearest]
+        return _Analysis(
+            tuple(_with_printed(diff, printed.get(diff.compile_id)) for diff in diffs),
+            problem,
+            tuple(kept),
+        )
+
+
+def _nearest(examined: Sequence[Examined], most: int) -> list[Examined]:
+    """The entries with the fewest false guards, of equals those used last, in torch's order."""
+    # An entry without a false leaf fails by something that has no leaf: one guard at least.
+    distances = ((max(1, len(item.false)), at) for at, item in enumerate(examined))
+    return [examined[at] for at in sorted(at for _, at in heapq.nsmallest(most, distances))]
+
+
+def _split(reason: str) -> tuple[str, str]:
+    """A printed reason as the compile id of the entry that it is about, and the rest: torch prints
+    "0/1: reason"."""
+    found = _PREFIX.match(reason)
+    return (found[1], reason[found.end() :]) if found else ("", reason)
 
 
 def _with_printed(diff: EntryDiff, printed: str | None) -> EntryDiff:
@@ -96,12 +145,13 @@ def _with_printed(diff: EntryDiff, printed: str | None) -> EntryDiff:
     guard = FalseGuard(
         source="", leaf="PRINTED", text=clip(expression, 2048), user=_printed_line(printed, head)
     )
-    return EntryDiff(diff.compile_id, (guard, *diff.guards), diff.checked, diff.unevaluated)
+    return replace(diff, guards=(guard, *diff.guards))
 
 
 def _same(expression: str, guard: FalseGuard) -> bool:
     """Whether the printed expression (without torch's `L[...]`) is this guard."""
-    if strip_local_scope(guard.text) == expression:
+    text = strip_local_scope(guard.text)
+    if text[:_COMPARED_CHARS] == expression[:_COMPARED_CHARS]:
         return True
     tensor = _TENSOR.match(expression)
     if tensor is None:

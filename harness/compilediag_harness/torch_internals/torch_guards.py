@@ -97,6 +97,12 @@ class Leaf(NamedTuple):
     """Text of a shape condition, which has no `check`."""
 
     @property
+    def subject(self) -> str:
+        """What the leaf is about: its source, of a global mode its kind, of a shape condition its
+        text."""
+        return self.condition or (self.kind if self.source in ("L", "G") else self.source)
+
+    @property
     def parts(self) -> list[str]:
         """Texts of the guard, with the trailing comments. torch makes them anew each time."""
         return [self.condition] if self.check is None else self.check.verbose_code_parts()

@@ -56,17 +56,22 @@ class FalseGuard:
     """Functions of the running program that write the guarded variable."""
     line_text: str | None = None
     """The source text of the line `user`."""
+    novel: bool | None = None
+    """No cache entry of the frame accepts the present value; False: one does, so that the value was
+    compiled for before. None where that was not determined."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryDiff:
-    """All false guards of one cache entry, in guard order."""
+    """The false guards of one cache entry, in guard order."""
 
     compile_id: str
     guards: tuple[FalseGuard, ...]
     checked: int = 0
     unevaluated: int = 0
     """Leaf guards that could not be evaluated from Python."""
+    left_out: int = 0
+    """False guards beyond those in `guards`."""
 
 
 @event
@@ -77,12 +82,16 @@ class Recompiled(StepEvent):
     epoch: int
     frame: Location
     reasons: tuple[str, ...]
-    """torch's printed reasons, one per cache entry, most recently used entry first."""
+    """torch's printed reasons, one per cache entry: of the most recently used entry, and of those
+    in `entries`."""
     entries: tuple[EntryDiff, ...]
-    """All false guards of every live entry, in torch's order; empty when that was impossible."""
+    """The live entries with the fewest false guards, in torch's order, which is the most recently
+    used first; empty when that was impossible."""
     analysis_s: float
     problem: str | None = None
     """Why the entries could not be analysed, if so."""
+    entries_left_out: int = 0
+    """Live entries beyond those in `entries`."""
 
 
 @event

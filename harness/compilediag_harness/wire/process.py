@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Any
 
 from compilediag_harness.wire.event import Event, StepEvent, event
@@ -55,6 +56,15 @@ class ProcessEnded(Event):
     host_peak_bytes: int | None
     failure: str | None = None
     """Text of the exception that ends the process, if one was seen."""
+    records_left_out: dict[str, int] = field(default_factory=dict[str, int])
+    """By kind of event, records that are not written because the journal is over its limit."""
+
+
+@event
+class JournalLimited(Event):
+    """The journal is over its limit: from now on it has what counts are made of, and no more."""
+
+    limit_bytes: int
 
 
 @event

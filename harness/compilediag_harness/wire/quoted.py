@@ -10,6 +10,12 @@ from dataclasses import dataclass
 TEXT_LIMIT = 16_384
 """Longest text of the target kept in one field, in characters."""
 
+LINES_LEFT_OUT = "    … {} lines left out"
+"""Stands in torch_logs.txt for the lines in the middle of a long message."""
+
+LOG_OVER_LIMIT = "    … the log of this process is over its limit"
+"""The last line of a process in torch_logs.txt that had more to write."""
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -25,3 +31,11 @@ def clip(text: str, limit: int = TEXT_LIMIT) -> str:
     if len(text) <= limit:
         return text
     return f"{text[:limit]}… [{len(text) - limit} more characters]"
+
+
+def clip_middle(text: str, limit: int) -> str:
+    """`text`, cut to `limit` characters of its beginning and its end, with the same note."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}… [{len(text) - 2 * half} more characters] …{text[-half:]}"

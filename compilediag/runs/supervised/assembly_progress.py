@@ -1,0 +1,93 @@
+"""What is shown while the receipt of a large run is made: nothing in the first two seconds.
+
+On a terminal it is drawn in place and gone at the end; elsewhere it is a line every ten seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import TextIO
+
+SILENT_S = 2.0
+LINE_EVERY_S = 10.0
+_DRAW_EVERY_S = 0.1
+_STOP_TIMEOUT_S = 1.0
+
+
+class AssemblyProgress:
+    """A context around the work, which calls `stage` with what it does next.
+
+    A thread draws, so that work that takes long shows as such.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        silent: bool = False,
+        silent_s: float = SILENT_S,
+        line_every_s: float = LINE_EVERY_S,
+    ) -> None:
+        """`stream`: stderr by default; `silent`: nothing is shown."""
+        self._stream = stream or sys.stderr
+        self._silent_s = silent_s
+        self._line_every_s = line_every_s
+        self._started = time.monotonic()
+        self._stage = "reading what was recorded"
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        if not silent:
+            self._thread = threading.Thread(
+                target=self._run, name="compilediag-assembly", daemon=True
+            )
+
+    def stage(self, text: str) -> None:
+        """What is done from now on."""
+        self._stage = text
+
+    def __enter__(self) -> AssemblyProgress:
+        if self._thread is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join(_STOP_TIMEOUT_S)  # a terminal may take no output
+
+    def _run(self) -> None:
+        # A fault of ours costs the display, nothing else.
+        with contextlib.suppress(Exception):
+            if self._over.wait(self._silent_s):
+                return
+            if not self._stream.isatty() or os.environ.get("TERM") == "dumb":
+                self._print()
+            elif os.tcgetpgrp(self._stream.fileno()) == os.getpgrp():
+                self._draw()  # a job in the background must not touch the terminal
+
+    def _print(self) -> None:
+        while True:
+            line = f"compilediag: {self._stage}, {time.monotonic() - self._started:.0f} s\n"
+            os.write(self._stream.fileno(), line.encode("ascii", "replace"))
+            if self._over.wait(self._line_every_s):
+                return
+
+    def _draw(self) -> None:
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=Console(file=self._stream), transient=True) as shown:
+            task = shown.add_task("", start=True)
+            while not self._over.wait(_DRAW_EVERY_S):
+                shown.update(task, description=f"compilediag: {self._stage}")

@@ -1,0 +1,131 @@
+"""Which leaf guards of a frame's cache entries are false now, looked at for all entries at once.
+
+A frame with a raised recompile limit has thousands of entries: every source is evaluated once for
+all of them, and the leaves of an entry are read from torch once.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import types
+import weakref
+from typing import Any, NamedTuple
+
+from compilediag_harness.torch_internals import torch_guards
+
+MISSING = object()
+"""The value of a source that could not be evaluated."""
+
+_FEW_ENTRIES = 8
+"""torch's default recompile limit. The leaves of more entries than that are kept..."""
+
+_KEPT_LEAVES = 256
+"""... where an entry has at most so many: torch makes a Python object of each that is read."""
+
+
+class _Leaves(NamedTuple):
+    all: tuple[torch_guards.Leaf, ...]
+    subjects: frozenset[str]
+
+
+_kept: weakref.WeakKeyDictionary[Any, _Leaves] = weakref.WeakKeyDictionary()
+"""By torch's guard manager, which goes with its cache entry."""
+
+
+class Examined(NamedTuple):
+    """The false leaves of one cache entry, in guard order."""
+
+    entry: Any
+    false: tuple[torch_guards.Leaf, ...]
+    scope: dict[str, Any]
+    """The names its guards are written in."""
+    values: dict[str, Any]
+    """The live value of each source, `MISSING` where it could not be evaluated."""
+    checked: int
+    unevaluated: int
+    finished: bool
+    """False: the deadline came before all leaves were checked."""
+
+
+class LeafChecks:
+    """Checks cache entries of one frame against its live values."""
+
+    def __init__(self, f_locals: dict[str, Any], deadline: float, entries: int = 1) -> None:
+        """`deadline`: `time.monotonic()` after which nothing more is checked; `entries`: how many
+        there are to check."""
+        self._locals = f_locals
+        self._deadline = deadline
+        self._keeps = entries > _FEW_ENTRIES
+        self._values: dict[int, dict[str, Any]] = {}
+        """Of the sources evaluated so far, by the identity of the globals they are read from."""
+        self.accepted: set[str] = set()
+        """Subjects whose present value some entry accepts with all its leaves on them."""
+
+    def of(self, entry: Any) -> Examined:
+        """Every false leaf of an entry."""
+        scope = torch_guards.scope_of(entry, self._locals)
+        values = self._values.setdefault(id(scope["G"]), {"L": self._locals, "G": scope["G"]})
+        if time.monotonic() > self._deadline:
+            return Examined(entry, (), scope, values, 0, 0, finished=False)
+        false: list[torch_guards.Leaf] = []
+        seen: list[torch_guards.Leaf] = []
+        failed: set[str] = set()
+        unevaluated = 0
+        known = _kept.get(entry.guard_manager) if self._keeps else None
+        for leaf in torch_guards.leaves_of(entry) if known is None else known.all:
+            seen.append(leaf)
+            if not len(seen) % 64 and time.monotonic() > self._deadline:
+                found = (tuple(false), scope, values, len(seen), unevaluated)
+                return Examined(entry, *found, finished=False)
+            source, _, check, _ = leaf
+            value = values.get(source, MISSING)
+            if check is not None and value is not MISSING:
+                # Almost every guard of thousands of entries goes this way.
+                try:
+                    holds = bool(check(value))
+                except Exception:
+                    holds = None
+            else:
+                holds = _evaluated(leaf, entry, scope, values)
+            if holds:
+                continue
+            failed.add(leaf.subject)
+            if holds is None:
+                unevaluated += 1
+            else:
+                false.append(leaf)
+        if known is None:
+            known = _Leaves(tuple(seen), frozenset(leaf.subject for leaf in seen))
+            if self._keeps and len(seen) <= _KEPT_LEAVES:
+                _kept[entry.guard_manager] = known
+        self.accepted |= known.subjects - failed
+        found = (tuple(false), scope, values, len(seen), unevaluated)
+        return Examined(entry, *found, finished=True)
+
+
+def _evaluated(
+    leaf: torch_guards.Leaf, entry: Any, scope: dict[str, Any], values: dict[str, Any]
+) -> bool | None:
+    """Whether a leaf is true now, whose source was not evaluated before or could not be, or which
+    is a shape condition; None when it cannot be evaluated (a missing argument, an object whose
+    attribute access fails)."""
+    try:
+        if leaf.check is None:
+            names = dict(getattr(entry.guard_manager, "global_scope", None) or {})
+            # torch evaluates the same text in the same scopes to find its reason.
+            result = eval(_compiled(leaf.condition), names, scope)
+            return result if isinstance(result, bool) else None
+        if leaf.source in values:
+            return None
+        values[leaf.source] = MISSING  # until the source could be evaluated
+        value = values[leaf.source] = eval(_compiled(leaf.source), scope)
+        return bool(leaf.check(value))
+    except Exception:
+        return None
+
+
+@functools.lru_cache(8192)
+def _compiled(text: str) -> types.CodeType:
+    """Cache entries of a frame, and frames of a program, are guarded on the same sources."""
+    return compile(text.lstrip(" \t"), "<guard>", "eval")  # as `eval` reads a text
