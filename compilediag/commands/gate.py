@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from compilediag.commands.subcommand import argument, flag, option, subcommand
 from compilediag.commands.terminal import write, write_stderr
 from compilediag.compare.gate.ab import MIN_ROUNDS, ROUNDS
 from compilediag.compare.gate.baseline_file import find_lock, read_lock
+from compilediag.compare.gate.code import CodeComparison, compare_code
 from compilediag.compare.gate.expression import Limit, parse_limits
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
 
@@ -41,6 +43,9 @@ class GateOptions:
     )
     strict: bool = flag("--strict-improvement", "Fail for what is better, too.")
     own_code_only: bool = flag("--own-code-only", "Judge only what your own code does.")
+    any_code: bool = flag(
+        "--any-code", "Judge receipts of other code than what is checked out, too."
+    )
     update: bool = flag("--update", "Record the receipts in the baseline.")
     reason: str | None = option("--reason TEXT", "With --update: why what is new is all right.")
     formats: tuple[str, ...] = option(
@@ -121,6 +126,8 @@ class Lane:
     receipt: Receipt
     where: str | None
     """As it was given; None: the latest run."""
+    code: CodeComparison
+    """The code of the receipt against the one that is checked out."""
 
 
 def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
@@ -138,7 +145,7 @@ def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
     found: dict[str, Lane] = {}
     for where in options.receipts or (None,):
         _, receipt = load(where)
-        lane = Lane(name or receipt.header.lane.name, receipt, where)
+        lane = Lane(name or receipt.header.lane.name, receipt, where, _code(receipt, options))
         other = found.setdefault(lane.name, lane)
         if other is not lane:
             raise UsageError(
@@ -146,6 +153,18 @@ def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
                 "after the other, or name lanes apart with `compilediag run --name`"
             )
     return tuple(found.values())
+
+
+def _code(receipt: Receipt, options: GateOptions) -> CodeComparison:
+    """The receipt's code against the one here; with --any-code a notice alone."""
+    from compilediag.runs.checkout import working_tree
+
+    ran = receipt.header.provenance
+    here = working_tree(ran, os.getcwd(), os.environ, baseline_path(options))
+    found = compare_code(ran, here)
+    if not options.any_code:
+        return found
+    return CodeComparison(notices=(*found.notices, *found.reasons))
 
 
 def baseline_path(options: GateOptions) -> str | None:
@@ -183,6 +202,7 @@ def _judge(options: GateOptions) -> list[int]:
             strict=options.strict,
             own_code_only=options.own_code_only,
             lane=lane.name,
+            code=lane.code,
         )
         for lane in lanes
     ]
@@ -199,6 +219,8 @@ def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
     pairs = list(zip(judgements, lanes, strict=True))
     for judgement, lane in pairs:
         suffix = suffix_for(lane.where)
+        if lane.code.reasons:
+            return _rerun(lane.receipt)
         found = next((item.finding for item in judgement.failures if item.finding), None)
         if judgement.judged and found:
             return f"compilediag explain {found.removeprefix('F')}{suffix}"
@@ -208,6 +230,13 @@ def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
     if better:
         return f"compilediag gate --update{suffix_for(better[0].where)}"
     return f"compilediag show{suffix_for(lanes[0].where)}"
+
+
+def _rerun(receipt: Receipt) -> str:
+    """The command that makes a receipt of the code as it is now."""
+    run = receipt.header.run
+    words = "TARGET" if run.redactions.count else shlex.join(run.argv_redacted)
+    return f"compilediag run {words or 'TARGET'}"
 
 
 def _measure(a: str, b: str, options: GateOptions) -> int:

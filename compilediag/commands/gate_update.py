@@ -27,7 +27,7 @@ def update(lanes: Sequence[Lane], path: str | None, reason: str | None) -> None:
     file = path if path is not None else os.path.join(os.getcwd(), LOCK_NAME)
     lock = read_lock(file) if os.path.lexists(file) else Baseline()
     made = [
-        recorded(lane.receipt, lock.lane(lane.name), reason=reason, lane=lane.name)
+        recorded(lane.receipt, lock.lane(lane.name), reason=reason, lane=lane.name, code=lane.code)
         for lane in lanes
     ]
     for item in made:

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from compilediag.compare.gate.code import CodeComparison
 from compilediag.compare.gate.inconclusive import inconclusive_reasons
 from compilediag.compare.run_baseline import (
     Allowed,
@@ -39,6 +40,7 @@ def recorded(
     *,
     reason: str | None = None,
     lane: str | None = None,
+    code: CodeComparison | None = None,
 ) -> Recorded:
     """The receipt as the new baseline of its lane. `reason` is for everything that has none yet;
     fields of newer versions stay where they were."""
@@ -60,7 +62,10 @@ def recorded(
     added = [item for item in new.allowed if (type(item), item.key) not in known]
     return Recorded(
         lane=new,
-        inconclusive=tuple(inconclusive_reasons(receipt)),
+        inconclusive=(
+            *(code.reasons if code is not None else ()),
+            *inconclusive_reasons(receipt),
+        ),
         newly_allowed=tuple(describe(item) for item in added),
         without_reason=tuple(describe(item) for item in new.allowed if item.reason is None),
     )

@@ -55,6 +55,9 @@ class ProcessEnded(Event):
     host_peak_bytes: int | None
     failure: str | None = None
     """Text of the exception that ends the process, if one was seen."""
+    sources: tuple[str, ...] | None = None
+    """Files of every module it has imported, those of torch, the standard library and installed
+    packages left out; None: not recorded, or too many."""
 
 
 @event
