@@ -14,8 +14,10 @@ from compilediag.commands.receipts import load, suffix_for
 from compilediag.commands.subcommand import argument, flag, option, subcommand
 from compilediag.commands.terminal import write, write_stderr
 from compilediag.compare.gate.ab import MIN_ROUNDS, ROUNDS
+from compilediag.compare.gate.baseline import Baseline, read
 from compilediag.compare.gate.baseline_file import find_lock, read_lock
 from compilediag.compare.gate.code import CodeComparison, compare_code
+from compilediag.compare.gate.enlarged import enlarged
 from compilediag.compare.gate.expression import Limit, parse_limits
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
 
@@ -34,6 +36,9 @@ class GateOptions:
     baseline: str | None = option(
         "--baseline FILE", "The baseline; default: compilediag.lock.json, if there."
     )
+    base: str | None = option(
+        "--base REF", "Show what the baseline allows and that of this branch or commit does not."
+    )
     lane: str | None = option("--lane NAME", "Lane of the baseline; default: the receipt's own.")
     limits: tuple[Limit, ...] = option(
         "--fail-on EXPR",
@@ -48,6 +53,13 @@ class GateOptions:
     )
     update: bool = flag("--update", "Record the receipts in the baseline.")
     reason: str | None = option("--reason TEXT", "With --update: why what is new is all right.")
+    reasons: tuple[tuple[str, str], ...] = option(
+        "--reason-for ITEM TEXT",
+        "With --update: the same for one item; ITEM is a part of its name.",
+        default=(),
+        nargs=2,
+        multiple=True,
+    )
     formats: tuple[str, ...] = option(
         "--format NAME[=FILE]",
         "terminal, github, gitlab, sarif, junit, md, json.",
@@ -71,13 +83,15 @@ class GateOptions:
             "--own-code-only": self.own_code_only,
             "--format": self.formats,
             "--ab": self.ab,
+            "--base": self.base,
         }
         used = [name for name, value in judging.items() if value]
         if self.update and used:
             raise UsageError(f"--update records and does not judge: leave {used[0]} away")
-        if self.reason is not None and not self.update:
+        if (self.reason is not None or self.reasons) and not self.update:
             raise UsageError("--reason goes with --update: it says why the baseline may change")
-        if self.reason is not None and not self.reason.strip():
+        given = [*([] if self.reason is None else [self.reason]), *(t for _, t in self.reasons)]
+        if not all(text.strip() for text in given):
             raise UsageError("--reason is empty: say in words why what is new is all right")
         if self.rounds is not None and self.ab is None:
             raise UsageError("--rounds goes with --ab")
@@ -105,9 +119,10 @@ def command(options: GateOptions) -> int:
     """
     options.refuse_contradictions()
     if options.update:
-        from compilediag.commands.gate_update import update
+        from compilediag.commands.gate_update import Reasons, update
 
-        update(lanes_of(options), baseline_path(options), (options.reason or "").strip() or None)
+        reasons = Reasons((options.reason or "").strip() or None, options.reasons)
+        update(lanes_of(options), baseline_path(options), reasons)
         return EXIT_OK
     codes: list[int] = []
     if options.ab is None or options.receipts or options.baseline or options.limits:
@@ -192,6 +207,7 @@ def _judge(options: GateOptions) -> list[int]:
             "`compilediag gate --fail-on 'recompiles>0'`"
         )
     baseline = read_lock(path) if path is not None else None
+    base = _base(options.base, path) if options.base is not None else None
     lanes = lanes_of(options)
     judgements = [
         judge(
@@ -203,6 +219,7 @@ def _judge(options: GateOptions) -> list[int]:
             own_code_only=options.own_code_only,
             lane=lane.name,
             code=lane.code,
+            enlarged=_enlarged(lane.name, baseline, base, options.base),
         )
         for lane in lanes
     ]
@@ -212,6 +229,25 @@ def _judge(options: GateOptions) -> list[int]:
     return [
         EXIT_OK if item.passed else EXIT_GATE if item.judged else EXIT_USAGE for item in judgements
     ]
+
+
+def _base(ref: str, path: str | None) -> Baseline:
+    """The baseline as a branch or commit has it; an empty one where it has none."""
+    from compilediag.runs.checkout import file_at
+
+    if path is None:
+        raise UsageError("--base compares the baseline: there is no compilediag.lock.json")
+    text = file_at(ref, path)
+    return Baseline() if text is None else read(text, f"{ref}:{shown_path(path)}")
+
+
+def _enlarged(
+    lane: str, baseline: Baseline | None, base: Baseline | None, ref: str | None
+) -> tuple[str, ...]:
+    now = baseline.lane(lane) if baseline is not None else None
+    if base is None or now is None:
+        return ()
+    return enlarged(base.lane(lane), now, ref or "")
 
 
 def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:

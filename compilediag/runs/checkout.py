@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from compilediag.compare.gate.code import CHANGED, NO_FILE, WorkingTree, is_code
+from compilediag.errors import UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.receipt.provenance_variables import provenance_from
 from compilediag.receipt.schema.identity import Provenance
@@ -140,3 +141,25 @@ def _commit(ran: Provenance, root: str | None, variables: Mapping[str, str]) -> 
     head = git(root or "", "rev-parse", "HEAD") if wanted else None
     here = head.strip() if head is not None else None
     return (named or here) if ran.source == "environment" else (here or named)
+
+
+def file_at(ref: str, path: str) -> str | None:
+    """A file of the repository as a branch, tag or commit has it; None where it has none.
+
+    Raises:
+        UsageError: there is no repository, or it does not have the commit.
+    """
+    root = root_of(os.path.dirname(os.path.abspath(path)))
+    if root is None:
+        raise UsageError(f"{path} lies in no git repository: {ref} cannot be looked up")
+    named = not ref.startswith("-")  # or it would be an option of git
+    commit = git(root, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}") if named else None
+    if commit is None or not is_commit(commit.strip()):
+        raise UsageError(
+            f"git has no {ref!r} here (a shallow clone has only its own commit): fetch it first, "
+            "such as `git fetch --depth=1 origin main`, and name it FETCH_HEAD or origin/main"
+        )
+    name = _relative(path, root)
+    if not git(root, "ls-tree", "--name-only", commit.strip(), "--", name):
+        return None
+    return git(root, "show", f"{commit.strip()}:{name}")

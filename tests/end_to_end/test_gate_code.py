@@ -183,3 +183,23 @@ def test_a_commit_is_no_option_of_git(copied: Path, capsys: Any) -> None:
     write_receipt(replace(made, header=replace(made.header, provenance=code)), "hostile.json")
     assert gate(capsys, "hostile.json")[0] == 2
     assert not list(copied.rglob("written"))
+
+
+def test_what_a_change_allows_itself_is_shown(copied: Path, capsys: Any) -> None:
+    """`--base` compares the baseline with that of the base branch, whatever is fetched."""
+    git(copied, "add", ".")
+    git(copied, "commit", "--quiet", "--message", "Baseline")
+    git(copied, "switch", "--quiet", "--create", "change")
+    text = PROGRAM.replace("range(3)", "range(3, 6)").replace("ones(3)", "ones(_)")
+    Path("train.py").write_text(text, encoding="utf-8")
+    run(copied / "examples", "train.py")
+    assert gate(capsys, "--update", "--reason", "three sizes")[0] == 0
+    code, printed = gate(capsys, "--base", "main")
+    assert code == 0
+    assert "this change itself allows 1 thing that main does not: CD105 x 0 → 1" in printed
+    assert "(reason: three sizes)" in printed
+    assert "this change itself" in gate(capsys, "--base", "main", "--format", "md")[1]
+    assert "this change itself" not in gate(capsys)[1]
+    code, printed = gate(capsys, "--base", "origin/main")
+    assert code == 2
+    assert "git has no 'origin/main' here" in printed

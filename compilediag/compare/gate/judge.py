@@ -41,13 +41,14 @@ def judge(
     own_code_only: bool = False,
     lane: str | None = None,
     code: CodeComparison | None = None,
+    enlarged: Sequence[str] = (),
 ) -> Judgement:
     """Judges a receipt.
 
     `baseline_name` is the file of the baseline: with it and no `baseline` the receipt's lane is
     absent there, which is an error and no pass. `lane` is the name to judge the receipt under, its
     own by default. `code` is the receipt's code against the one that is checked out; None: it is
-    not compared.
+    not compared. `enlarged` says what the change allows itself.
     """
     name = lane or receipt.header.lane.name
     whole = run_baseline(receipt, name)
@@ -79,6 +80,7 @@ def judge(
         improvements=found.improvements,
         known=tuple(_ordered(found.known)),
         notices=(
+            *enlarged,
             *(code.notices if code is not None else ()),
             *_notices(receipt, usable, found, own_code_only=own_code_only),
         ),
