@@ -20,6 +20,7 @@ from compilediag.compare.gate.code import CodeComparison, compare_code
 from compilediag.compare.gate.enlarged import enlarged
 from compilediag.compare.gate.expression import Limit, parse_limits
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
+from compilediag.receipt.contradictions import refuse_contradictions
 
 if TYPE_CHECKING:
     from compilediag.compare.gate.judgement import Judgement
@@ -150,6 +151,7 @@ def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
 
     Raises:
         UsageError: two receipts would be one lane.
+        ReceiptContradictory: a receipt contradicts itself.
         ReceiptNotFound, ReceiptUnreadable: as `load`.
     """
     name = options.lane
@@ -159,7 +161,8 @@ def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
         raise UsageError("--lane is empty: say the lane's name")
     found: dict[str, Lane] = {}
     for where in options.receipts or (None,):
-        _, receipt = load(where)
+        file, receipt = load(where)
+        refuse_contradictions(receipt, file)
         lane = Lane(name or receipt.header.lane.name, receipt, where, _code(receipt, options))
         other = found.setdefault(lane.name, lane)
         if other is not lane:

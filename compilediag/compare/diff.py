@@ -19,6 +19,7 @@ from compilediag.compare.moves import Moved, Place, moved, place_text
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt.lane import lane_fields
+from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.tracked import TrackedRecord
@@ -172,7 +173,7 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
     changes = changes_between(runs[0].lane, runs[1].lane)
     causes = [(change.kind, _cause(*runs, key, change)) for key, change in changes.causes.items()]
     breaks = [(change.kind, _break(*runs, key, change)) for key, change in changes.breaks.items()]
-    findings = Counter(_finding_names(before, relocated.places)), Counter(_finding_names(after, {}))
+    back = {now: was for was, now in relocated.places.items()}
     return Comparison(
         before_id=before.receipt_id,
         after_id=after.receipt_id,
@@ -186,8 +187,8 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
         breaks_gone=tuple(item for kind, item in breaks if kind == "gone"),
         breaks_same=tuple(item for kind, item in breaks if kind not in ("new", "gone")),
         frames=tuple(_frames(*runs, changes)),
-        findings_new=tuple((findings[1] - findings[0]).elements()),
-        findings_gone=tuple((findings[0] - findings[1]).elements()),
+        findings_new=_new_findings(before, after, relocated.places),
+        findings_gone=_new_findings(after, before, back),
         lane_not_recorded=not_recorded,
         moves=tuple(
             FieldChange(move.group, place_text(move.before), place_text(move.after))
@@ -313,16 +314,32 @@ def _relocated(run: RunBaseline, found: Moved) -> RunBaseline:
     )
 
 
-def _finding_names(receipt: Receipt, places: Mapping[Place, Place]) -> list[str]:
-    names: list[str] = []
-    for item in receipt.findings:
-        about = item.variable or ""
-        if item.location is not None and not about:
-            place = portable_file(item.location.file), function_key(item.location.function)
-            file, function = places.get(place, place)
-            about = f"{function} in {file}"
-        names.append(f"{item.rule} {about}".strip())
-    return names
+def _new_findings(
+    earlier: Receipt, later: Receipt, places: Mapping[Place, Place]
+) -> tuple[str, ...]:
+    """Findings of the later receipt that the earlier one has less often, in their order; `places`:
+    where those of the earlier one are in the later."""
+    left = Counter(_finding_key(item, places) for item in earlier.findings)
+    found: list[str] = []
+    for item in later.findings:
+        key = _finding_key(item, {})
+        left[key] -= 1
+        if left[key] < 0:
+            found.append(_finding_name(item))
+    return tuple(found)
+
+
+def _finding_key(item: FindingRecord, places: Mapping[Place, Place]) -> tuple[str, ...]:
+    if item.variable or item.location is None:
+        return item.rule, item.variable or ""
+    place = portable_file(item.location.file), function_key(item.location.function)
+    return (item.rule, *places.get(place, place))
+
+
+def _finding_name(item: FindingRecord) -> str:
+    where = item.location
+    about = item.variable or (f"{where.function} in {where.file}" if where is not None else "")
+    return f"{item.rule} {about}".strip()
 
 
 def _numbers(before: Receipt, after: Receipt) -> tuple[NumberChange, ...]:

@@ -92,6 +92,8 @@ def _conclusion(section: CadenceSection, options: RenderOptions) -> tuple[str, s
         return "bad", f"{names} {verb} torch compile again: {recompiles}, {total}"
     if any(item.compile_s is None for item in costs):
         return "warn", "which group the compiles belong to could not be determined"
+    if any(item.problem is not None for item in section.variants):
+        return "warn", "no group makes torch compile again, as far as the variants went"
     return "good", "no group makes torch compile again: what they cost is the metric itself"
 
 
