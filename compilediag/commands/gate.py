@@ -163,7 +163,9 @@ def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
     for where in options.receipts or (None,):
         file, receipt = load(where)
         refuse_contradictions(receipt, file)
-        lane = Lane(name or receipt.header.lane.name, receipt, where, _code(receipt, options))
+        lane = Lane(
+            name or receipt.header.lane.name, receipt, where, _code(receipt, where, options)
+        )
         other = found.setdefault(lane.name, lane)
         if other is not lane:
             raise UsageError(
@@ -173,16 +175,21 @@ def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
     return tuple(found.values())
 
 
-def _code(receipt: Receipt, options: GateOptions) -> CodeComparison:
-    """The receipt's code against the one here; with --any-code a notice alone."""
+def _code(receipt: Receipt, where: str | None, options: GateOptions) -> CodeComparison:
+    """The receipt's code against the one here; with --any-code a notice alone.
+
+    The latest run, which nobody has named, must be known to be of this code: a hook passes on no
+    old evidence.
+    """
     from compilediag.runs.checkout import working_tree
 
     ran = receipt.header.provenance
     here = working_tree(ran, os.getcwd(), os.environ, baseline_path(options))
     found = compare_code(ran, here)
-    if not options.any_code:
-        return found
-    return CodeComparison(notices=(*found.notices, *found.reasons))
+    reasons = found.reasons or (found.notices if where is None else ())
+    if options.any_code:
+        return CodeComparison(notices=(*found.notices, *found.reasons))
+    return CodeComparison(reasons, () if reasons else found.notices)
 
 
 def baseline_path(options: GateOptions) -> str | None:

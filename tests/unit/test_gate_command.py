@@ -295,3 +295,16 @@ def test_the_base_needs_a_baseline_and_a_repository_that_has_it(capsys: Any) -> 
     recorded(CLEAN)
     assert gate(saved(CLEAN), "--base", "--output=x") == 2
     assert "git has no '--output=x' here" in capsys.readouterr().err
+
+
+def test_the_latest_run_must_be_of_this_code(capsys: Any) -> None:
+    """A receipt without commit and digests is judged where it is named; nobody named the latest."""
+    run = Path(".compilediag", "20261122T100000Z-train-1")
+    write_receipt(CLEAN, run / "receipt.json")
+    (run.parent / "latest").symlink_to(run.name)
+    limits = ("--fail-on", "recompiles>0")
+    assert gate(*limits) == 2
+    assert "the receipt does not record which code it is of" in capsys.readouterr().out
+    assert gate(*limits, "--any-code") == 0
+    assert gate(str(run), *limits) == 0
+    assert "! the receipt does not record" in capsys.readouterr().out
