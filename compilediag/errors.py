@@ -32,6 +32,10 @@ class ReceiptTooNew(ReceiptUnreadable):
     """The receipt was written by a newer major version."""
 
 
+class ReceiptContradictory(ReceiptUnreadable):
+    """A receipt says what cannot all be true; nothing is concluded from it."""
+
+
 class OutputUnwritable(UsageError):
     """The output directory cannot be created or written."""
 

@@ -39,7 +39,7 @@ from compilediag.runs.offline.many_ranks import (
     receipt_of_many,
 )
 from compilediag.runs.offline.sources import LoadedSources
-from compilediag.runs.run_directory import make_run_dir
+from compilediag.runs.run_directory import make_run_dir, named_run
 from compilediag.runs.supervised.reports import link_reports
 from compilediag.timeline.fold import fold
 
@@ -123,7 +123,8 @@ def command(options: AnalyzeOptions) -> None:
 def _receipt_options(options: ReadOptions) -> ReceiptOptions:
     """What the receipts are to contain; makes their folder."""
     folder = make_run_dir(options.output, "analyze", now=time.time(), pid=os.getpid())
-    lane = options.name or os.path.basename(os.path.abspath(options.paths[0])) or "analyze"
+    folder_name = os.path.basename(os.path.abspath(options.paths[0]))
+    lane = options.name or named_run(folder_name) or folder_name or "analyze"
     return options_here(lane, options.world_size, folder, options.warmup)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,9 +14,13 @@ from compilediag.commands.receipts import load, suffix_for
 from compilediag.commands.subcommand import argument, flag, option, subcommand
 from compilediag.commands.terminal import write, write_stderr
 from compilediag.compare.gate.ab import MIN_ROUNDS, ROUNDS
+from compilediag.compare.gate.baseline import Baseline, read
 from compilediag.compare.gate.baseline_file import find_lock, read_lock
+from compilediag.compare.gate.code import CodeComparison, compare_code
+from compilediag.compare.gate.enlarged import enlarged
 from compilediag.compare.gate.expression import Limit, parse_limits
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
+from compilediag.receipt.contradictions import refuse_contradictions
 
 if TYPE_CHECKING:
     from compilediag.compare.gate.judgement import Judgement
@@ -32,6 +37,9 @@ class GateOptions:
     baseline: str | None = option(
         "--baseline FILE", "The baseline; default: compilediag.lock.json, if there."
     )
+    base: str | None = option(
+        "--base REF", "Show what the baseline allows and that of this branch or commit does not."
+    )
     lane: str | None = option("--lane NAME", "Lane of the baseline; default: the receipt's own.")
     limits: tuple[Limit, ...] = option(
         "--fail-on EXPR",
@@ -41,8 +49,18 @@ class GateOptions:
     )
     strict: bool = flag("--strict-improvement", "Fail for what is better, too.")
     own_code_only: bool = flag("--own-code-only", "Judge only what your own code does.")
+    any_code: bool = flag(
+        "--any-code", "Judge receipts of other code than what is checked out, too."
+    )
     update: bool = flag("--update", "Record the receipts in the baseline.")
     reason: str | None = option("--reason TEXT", "With --update: why what is new is all right.")
+    reasons: tuple[tuple[str, str], ...] = option(
+        "--reason-for ITEM TEXT",
+        "With --update: the same for one item; ITEM is a part of its name.",
+        default=(),
+        nargs=2,
+        multiple=True,
+    )
     formats: tuple[str, ...] = option(
         "--format NAME[=FILE]",
         "terminal, github, gitlab, sarif, junit, md, json.",
@@ -66,13 +84,15 @@ class GateOptions:
             "--own-code-only": self.own_code_only,
             "--format": self.formats,
             "--ab": self.ab,
+            "--base": self.base,
         }
         used = [name for name, value in judging.items() if value]
         if self.update and used:
             raise UsageError(f"--update records and does not judge: leave {used[0]} away")
-        if self.reason is not None and not self.update:
+        if (self.reason is not None or self.reasons) and not self.update:
             raise UsageError("--reason goes with --update: it says why the baseline may change")
-        if self.reason is not None and not self.reason.strip():
+        given = [*([] if self.reason is None else [self.reason]), *(t for _, t in self.reasons)]
+        if not all(text.strip() for text in given):
             raise UsageError("--reason is empty: say in words why what is new is all right")
         if self.rounds is not None and self.ab is None:
             raise UsageError("--rounds goes with --ab")
@@ -100,9 +120,10 @@ def command(options: GateOptions) -> int:
     """
     options.refuse_contradictions()
     if options.update:
-        from compilediag.commands.gate_update import update
+        from compilediag.commands.gate_update import Reasons, update
 
-        update(lanes_of(options), baseline_path(options), (options.reason or "").strip() or None)
+        reasons = Reasons((options.reason or "").strip() or None, options.reasons)
+        update(lanes_of(options), baseline_path(options), reasons)
         return EXIT_OK
     codes: list[int] = []
     if options.ab is None or options.receipts or options.baseline or options.limits:
@@ -121,6 +142,8 @@ class Lane:
     receipt: Receipt
     where: str | None
     """As it was given; None: the latest run."""
+    code: CodeComparison
+    """The code of the receipt against the one that is checked out."""
 
 
 def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
@@ -128,6 +151,7 @@ def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
 
     Raises:
         UsageError: two receipts would be one lane.
+        ReceiptContradictory: a receipt contradicts itself.
         ReceiptNotFound, ReceiptUnreadable: as `load`.
     """
     name = options.lane
@@ -137,8 +161,11 @@ def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
         raise UsageError("--lane is empty: say the lane's name")
     found: dict[str, Lane] = {}
     for where in options.receipts or (None,):
-        _, receipt = load(where)
-        lane = Lane(name or receipt.header.lane.name, receipt, where)
+        file, receipt = load(where)
+        refuse_contradictions(receipt, file)
+        lane = Lane(
+            name or receipt.header.lane.name, receipt, where, _code(receipt, where, options)
+        )
         other = found.setdefault(lane.name, lane)
         if other is not lane:
             raise UsageError(
@@ -146,6 +173,23 @@ def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
                 "after the other, or name lanes apart with `compilediag run --name`"
             )
     return tuple(found.values())
+
+
+def _code(receipt: Receipt, where: str | None, options: GateOptions) -> CodeComparison:
+    """The receipt's code against the one here; with --any-code a notice alone.
+
+    The latest run, which nobody has named, must be known to be of this code: a hook passes on no
+    old evidence.
+    """
+    from compilediag.runs.checkout import working_tree
+
+    ran = receipt.header.provenance
+    here = working_tree(ran, os.getcwd(), os.environ, baseline_path(options))
+    found = compare_code(ran, here)
+    reasons = found.reasons or (found.notices if where is None else ())
+    if options.any_code:
+        return CodeComparison(notices=(*found.notices, *found.reasons))
+    return CodeComparison(reasons, () if reasons else found.notices)
 
 
 def baseline_path(options: GateOptions) -> str | None:
@@ -173,6 +217,7 @@ def _judge(options: GateOptions) -> list[int]:
             "`compilediag gate --fail-on 'recompiles>0'`"
         )
     baseline = read_lock(path) if path is not None else None
+    base = _base(options.base, path) if options.base is not None else None
     lanes = lanes_of(options)
     judgements = [
         judge(
@@ -183,6 +228,8 @@ def _judge(options: GateOptions) -> list[int]:
             strict=options.strict,
             own_code_only=options.own_code_only,
             lane=lane.name,
+            code=lane.code,
+            enlarged=_enlarged(lane.name, baseline, base, options.base),
         )
         for lane in lanes
     ]
@@ -194,11 +241,32 @@ def _judge(options: GateOptions) -> list[int]:
     ]
 
 
+def _base(ref: str, path: str | None) -> Baseline:
+    """The baseline as a branch or commit has it; an empty one where it has none."""
+    from compilediag.runs.checkout import file_at
+
+    if path is None:
+        raise UsageError("--base compares the baseline: there is no compilediag.lock.json")
+    text = file_at(ref, path)
+    return Baseline() if text is None else read(text, f"{ref}:{shown_path(path)}")
+
+
+def _enlarged(
+    lane: str, baseline: Baseline | None, base: Baseline | None, ref: str | None
+) -> tuple[str, ...]:
+    now = baseline.lane(lane) if baseline is not None else None
+    if base is None or now is None:
+        return ()
+    return enlarged(base.lane(lane), now, ref or "")
+
+
 def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
     """The command that helps most now."""
     pairs = list(zip(judgements, lanes, strict=True))
     for judgement, lane in pairs:
         suffix = suffix_for(lane.where)
+        if lane.code.reasons:
+            return _rerun(lane.receipt)
         found = next((item.finding for item in judgement.failures if item.finding), None)
         if judgement.judged and found:
             return f"compilediag explain {found.removeprefix('F')}{suffix}"
@@ -208,6 +276,13 @@ def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
     if better:
         return f"compilediag gate --update{suffix_for(better[0].where)}"
     return f"compilediag show{suffix_for(lanes[0].where)}"
+
+
+def _rerun(receipt: Receipt) -> str:
+    """The command that makes a receipt of the code as it is now."""
+    run = receipt.header.run
+    words = "TARGET" if run.redactions.count else shlex.join(run.argv_redacted)
+    return f"compilediag run {words or 'TARGET'}"
 
 
 def _measure(a: str, b: str, options: GateOptions) -> int:

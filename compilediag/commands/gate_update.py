@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from compilediag.commands.gate import Lane, shown_path
 from compilediag.commands.terminal import render_options, write
@@ -17,7 +18,15 @@ from compilediag.errors import UsageError
 _NAMED = 5
 
 
-def update(lanes: Sequence[Lane], path: str | None, reason: str | None) -> None:
+class Reasons(NamedTuple):
+    """Why what is new may be there."""
+
+    of_all: str | None = None
+    of_items: Sequence[tuple[str, str]] = ()
+    """A part of an item's name, and the reason for that item."""
+
+
+def update(lanes: Sequence[Lane], path: str | None, reasons: Reasons) -> None:
     """Writes the lanes into the baseline's file, which is made where there is none.
 
     Raises:
@@ -27,11 +36,25 @@ def update(lanes: Sequence[Lane], path: str | None, reason: str | None) -> None:
     file = path if path is not None else os.path.join(os.getcwd(), LOCK_NAME)
     lock = read_lock(file) if os.path.lexists(file) else Baseline()
     made = [
-        recorded(lane.receipt, lock.lane(lane.name), reason=reason, lane=lane.name)
+        recorded(
+            lane.receipt,
+            lock.lane(lane.name),
+            reason=reasons.of_all,
+            reasons=reasons.of_items,
+            lane=lane.name,
+            code=lane.code,
+        )
         for lane in lanes
     ]
     for item in made:
-        _refuse(item, file, reason)
+        _refuse(item, file)
+    used = {name for item in made for name in item.explained}
+    for name, _ in reasons.of_items:
+        if name not in used:
+            raise UsageError(
+                f"--reason-for {name!r} names nothing that the runs would allow; they allow: "
+                f"{_names([each for item in made for each in item.allowed])} (nothing was written)"
+            )
     written = write_lock(file, lock.with_lanes(item.lane for item in made))
     lines = [_sentence(item) for item in made]
     name = shown_path(file)
@@ -46,19 +69,23 @@ def update(lanes: Sequence[Lane], path: str | None, reason: str | None) -> None:
     write("\n".join(screen.text(line, 1000) for line in (head, *lines, "", following)) + "\n")
 
 
-def _refuse(made: Recorded, file: str, reason: str | None) -> None:
+def _names(items: Sequence[str]) -> str:
+    more = len(items) - _NAMED
+    shown = ", ".join(items[:_NAMED]) or "nothing"
+    return shown + (f" and {more} more" if more > 0 else "")
+
+
+def _refuse(made: Recorded, file: str) -> None:
     lane = made.lane.name
     if made.inconclusive:
         raise UsageError(
             f"the run of lane {lane!r} is not recorded, because {'; '.join(made.inconclusive)}; "
             "run it again"
         )
-    if made.newly_allowed and reason is None:
-        more = len(made.newly_allowed) - _NAMED
-        names = ", ".join(made.newly_allowed[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    if made.unexplained:
         raise UsageError(
-            f"{shown_path(file)} would newly allow in lane {lane!r}: {names}; say why they are "
-            'all right: --reason "TEXT" (nothing was written)'
+            f"{shown_path(file)} would newly allow in lane {lane!r}: {_names(made.unexplained)}; "
+            'say why they are all right: --reason "TEXT" (nothing was written)'
         )
 
 

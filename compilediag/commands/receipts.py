@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from compilediag.commands.terminal import write_message
 from compilediag.errors import UsageError
 from compilediag.receipt.file import read_receipt
-from compilediag.receipt.locate import find_receipt
+from compilediag.receipt.locate import find_receipt, newer_unfinished
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION
 from compilediag.receipt.versions import is_newer
 
@@ -27,6 +27,8 @@ def load(where: str | None) -> tuple[str, Receipt]:
         ReceiptUnreadable: the file is no receipt, or of a newer major version.
     """
     path = find_receipt(where)
+    if where is None and (note := newer_unfinished(path)):
+        write_message(f"note: this is not the newest run. {note}")
     receipt = read_receipt(path)
     if is_newer(receipt):
         write_message(

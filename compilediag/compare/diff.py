@@ -7,16 +7,19 @@ one, are not comparable.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from compilediag.compare.changes import Change, CountChange, RunChanges, changes_between
-from compilediag.compare.keys import BreakKey, CauseKey
+from compilediag.compare.keys import BreakKey, CauseKey, function_key, portable_file
+from compilediag.compare.moves import Moved, Place, moved, place_text
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt.lane import lane_fields
+from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.tracked import TrackedRecord
@@ -137,6 +140,8 @@ class Comparison(Struct, frozen=True):
     numbers: tuple[NumberChange, ...] = ()
     tracked_lanes: tuple[FieldChange, ...] = ()
     """Configurations of tracked runs that differ: their measurements are not compared."""
+    moves: tuple[FieldChange, ...] = ()
+    """Items that are the same at another place; by place, "forward of model.py"."""
     lane_not_recorded: tuple[FieldChange, ...] = field(default=(), name="lane_not_told")
     """Fields of the lane that the version of the older receipt did not have."""
 
@@ -163,10 +168,12 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
         raise LanesNotComparable(f"The receipts are of different lanes: {named}.")
     _check_budgets(before, after)
     runs = run_baseline(before), run_baseline(after)
+    relocated = moved(runs[0].lane, runs[1].lane)
+    runs = _relocated(runs[0], relocated), runs[1]
     changes = changes_between(runs[0].lane, runs[1].lane)
     causes = [(change.kind, _cause(*runs, key, change)) for key, change in changes.causes.items()]
     breaks = [(change.kind, _break(*runs, key, change)) for key, change in changes.breaks.items()]
-    findings = Counter(_finding_names(before)), Counter(_finding_names(after))
+    back = {now: was for was, now in relocated.places.items()}
     return Comparison(
         before_id=before.receipt_id,
         after_id=after.receipt_id,
@@ -180,9 +187,13 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
         breaks_gone=tuple(item for kind, item in breaks if kind == "gone"),
         breaks_same=tuple(item for kind, item in breaks if kind not in ("new", "gone")),
         frames=tuple(_frames(*runs, changes)),
-        findings_new=tuple((findings[1] - findings[0]).elements()),
-        findings_gone=tuple((findings[0] - findings[1]).elements()),
+        findings_new=_new_findings(before, after, relocated.places),
+        findings_gone=_new_findings(after, before, back),
         lane_not_recorded=not_recorded,
+        moves=tuple(
+            FieldChange(move.group, place_text(move.before), place_text(move.after))
+            for move in relocated.moves
+        ),
         environment=_field_changes(before.environment, after.environment, "environment"),
         provenance=_field_changes(before.header.provenance, after.header.provenance, "provenance"),
         checks=_field_changes(before.checks, after.checks, "checks"),
@@ -291,13 +302,44 @@ def _frames(before: RunBaseline, after: RunBaseline, changes: RunChanges) -> Ite
             )
 
 
-def _finding_names(receipt: Receipt) -> list[str]:
-    names: list[str] = []
-    for item in receipt.findings:
-        where = item.location
-        about = item.variable or (f"{where.function} in {where.file}" if where is not None else "")
-        names.append(f"{item.rule} {about}".strip())
-    return names
+def _relocated(run: RunBaseline, found: Moved) -> RunBaseline:
+    """The earlier run with its items where the later one has them."""
+    now = {move.before: move.after for move in found.moves}
+    return replace(
+        run,
+        lane=found.lane,
+        causes={now.get(key, key): item for key, item in run.causes.items()},
+        breaks={now.get(key, key): item for key, item in run.breaks.items()},
+        frames={now.get(key, key): item for key, item in run.frames.items()},
+    )
+
+
+def _new_findings(
+    earlier: Receipt, later: Receipt, places: Mapping[Place, Place]
+) -> tuple[str, ...]:
+    """Findings of the later receipt that the earlier one has less often, in their order; `places`:
+    where those of the earlier one are in the later."""
+    left = Counter(_finding_key(item, places) for item in earlier.findings)
+    found: list[str] = []
+    for item in later.findings:
+        key = _finding_key(item, {})
+        left[key] -= 1
+        if left[key] < 0:
+            found.append(_finding_name(item))
+    return tuple(found)
+
+
+def _finding_key(item: FindingRecord, places: Mapping[Place, Place]) -> tuple[str, ...]:
+    if item.variable or item.location is None:
+        return item.rule, item.variable or ""
+    place = portable_file(item.location.file), function_key(item.location.function)
+    return (item.rule, *places.get(place, place))
+
+
+def _finding_name(item: FindingRecord) -> str:
+    where = item.location
+    about = item.variable or (f"{where.function} in {where.file}" if where is not None else "")
+    return f"{item.rule} {about}".strip()
 
 
 def _numbers(before: Receipt, after: Receipt) -> tuple[NumberChange, ...]:

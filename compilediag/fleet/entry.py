@@ -65,6 +65,7 @@ class Problem(NamedTuple):
 KINDS = {
     "newer": "written by a newer compilediag",
     "damaged": "damaged or half-written",
+    "contradictory": "contradicting itself",
     "foreign": "other JSON",
     "unreadable": "cannot be read",
     "copy": "copied from a receipt that is counted",

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import msgspec
 
 from compilediag._version import __version__
-from compilediag.fleet.entry import Entry, Lane, Problem
+from compilediag.fleet.entry import KINDS, Entry, Lane, Problem
 from compilediag.fleet.measures import MEASURES
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION
 
@@ -59,7 +59,8 @@ class NotAnIndex(Exception):
 def user_version() -> int:
     """Of the indexes of this version: a checksum of what a row depends on."""
     kept = (*Row._fields, *Entry._fields, *Lane._fields, *Problem._fields)
-    parts = (__version__, SCHEMA_VERSION, *kept, *(measure.name for measure in MEASURES))
+    measures = (measure.name for measure in MEASURES)
+    parts = (__version__, SCHEMA_VERSION, *kept, *KINDS, *measures)
     return zlib.crc32(",".join(parts).encode()) & 0x7FFFFFFF
 
 

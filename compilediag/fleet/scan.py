@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
 from compilediag.fleet.entry import Entry, Problem, entry_of
 from compilediag.readers.storage import BATCH_FILES, file_system, listing, storage_errors
+from compilediag.receipt.contradictions import contradictions
 from compilediag.receipt.file import LARGEST_BYTES, receipt_from
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
 from compilediag.receipt.schema.receipt import SCHEMA
@@ -153,6 +154,8 @@ def read_content(content: bytes, path: str, name: str) -> Entry | Problem:
         kind = "damaged" if ours or SCHEMA.encode() in content else "foreign"
         kind = "newer" if isinstance(error, ReceiptTooNew) else kind
         return Problem(path, kind, str(error).removeprefix(f"{name} ").rstrip("."))
+    if found := contradictions(receipt):
+        return Problem(path, "contradictory", "; ".join(found))
     return entry_of(receipt, path, *_time(receipt.header.created_at_utc))
 
 

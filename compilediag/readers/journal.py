@@ -24,6 +24,9 @@ from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 LINE_LIMIT = 1 << 20
 """Longest line in bytes; `compilediag_harness.base.journal` writes none that is longer."""
 
+JOURNAL_START = "journal-"
+"""How the names of journals begin."""
+
 RECORD_LIMIT = 2_000_000
 """Most records read from one file."""
 

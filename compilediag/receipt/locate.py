@@ -39,7 +39,27 @@ def find_receipt(argument: AnyPath | None = None, cwd: AnyPath | None = None) ->
         return str(path / RECEIPT_NAME)
     if (path / RUNS_FOLDER / LATEST).exists() or (path / LATEST).exists():
         return _latest_in(path if (path / RUNS_FOLDER).is_dir() else path.parent)
-    raise ReceiptNotFound(f"There is no {RECEIPT_NAME} in {os.fspath(argument)}.")
+    raise ReceiptNotFound(
+        unfinished(path) or f"There is no {RECEIPT_NAME} in {os.fspath(argument)}."
+    )
+
+
+def unfinished(run: Path) -> str | None:
+    """A sentence for the folder of a run whose journals have no receipt beside them; else None."""
+    if (run / RECEIPT_NAME).exists() or next(run.glob("journal-*"), None) is None:
+        return None
+    return (
+        f"The run in {run} has no {RECEIPT_NAME}: it still goes on, or compilediag was killed "
+        f"before it wrote one. `compilediag analyze {run}` makes one from what the run recorded."
+    )
+
+
+def newer_unfinished(receipt: AnyPath) -> str | None:
+    """The same for a run that began after the one with this receipt, beside it; the newest."""
+    run = Path(receipt).resolve().parent
+    # Names begin with the time at which the run started.
+    newer = sorted(each for each in run.parent.glob("[0-9]*Z-*") if each.name > run.name)
+    return next(filter(None, map(unfinished, reversed(newer))), None)
 
 
 def receipt_in(folder: str, rank: int | None = None) -> str:
@@ -51,6 +71,9 @@ def _latest_in(folder: Path) -> str:
     runs = folder / RUNS_FOLDER
     run = latest_run(runs)
     if run is None:
+        newest = sorted(runs.glob("[0-9]*Z-*"))
+        if newest and (why := unfinished(newest[-1])):
+            raise ReceiptNotFound(why)
         raise ReceiptNotFound(
             f"There is no run below {runs}: start one with `compilediag run SCRIPT`, "
             "or name a receipt."

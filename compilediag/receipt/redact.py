@@ -52,7 +52,7 @@ EXEMPT = frozenset(
 )
 """Keys whose values are digests and ids of our own: high-entropy on purpose, never secrets."""
 
-NAMES = frozenset({"file", "uri", "function", "how", "source", "variable"})
+NAMES = frozenset({"file", "uri", "function", "how", "source", "variable", "folder"})
 """Keys whose values are names and paths: randomness there is no sign of a secret."""
 
 SHOWN_VALUES = frozenset({"expected", "actual", "value", "before", "after"})

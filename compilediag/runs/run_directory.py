@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
@@ -20,6 +21,8 @@ ARTIFACTS = "artifacts"
 TRACES, REPORTS, DEPYF = "torch_trace", "tlparse", "depyf"
 """Folders of the artifacts: torch's traces, tlparse's reports, decompiled frames."""
 TEXT_LOG_PREFIX = "torch_logs"
+
+_RUN_FOLDER = re.compile(r"\d{8}T\d{6}Z-(.{1,200}?)-\d{1,10}(?:-\d{1,4})?")
 
 MAX_TEXT_LOG_BYTES = 256 << 20
 MAX_FAULTS = 16
@@ -79,6 +82,12 @@ def _fresh_dir(name: str) -> str:
             os.mkdir(path)
             return path
     raise AssertionError("count() does not end")
+
+
+def named_run(folder_name: str) -> str | None:
+    """The name of the run in a folder's name that `make_run_dir` made; None for any other."""
+    found = _RUN_FOLDER.fullmatch(folder_name)
+    return found[1] if found is not None else None
 
 
 def save_receipt(receipt: Receipt, run_dir: str, *, latest: bool) -> str:

@@ -92,6 +92,8 @@ def _conclusion(section: CadenceSection, options: RenderOptions) -> tuple[str, s
         return "bad", f"{names} {verb} torch compile again: {recompiles}, {total}"
     if any(item.compile_s is None for item in costs):
         return "warn", "which group the compiles belong to could not be determined"
+    if any(item.problem is not None for item in section.variants):
+        return "warn", "no group makes torch compile again, as far as the variants went"
     return "good", "no group makes torch compile again: what they cost is the metric itself"
 
 
@@ -191,10 +193,25 @@ def _remarks_of(item: Attribution, options: RenderOptions) -> Iterable[str]:
         yield f"{code}{options.text(cause.variable, 60)}{place}"
     if item.between_s is not None:
         yield f"{_signed(item.between_s)} in every step that does not fire"
-    if item.fires_from in ("step times", "compiles"):
+    if work := _work(item):
+        yield work
+    if item.fires_from in ("step times", "counts", "compiles"):
         yield f"its steps were found from the {item.fires_from}"
     if item.problem is not None:
         yield options.text(item.problem)
+
+
+def _work(item: Attribution) -> str:
+    """What each later firing does more often than a quiet step: true on any machine."""
+    counts = ((item.extra_reads, "tensor read"), (item.extra_calls, "compiled call"))
+    parts = [
+        f"{number:+,} {noun}{'s' if abs(number) != 1 else ''}" for number, noun in counts if number
+    ]
+    if not parts:
+        return ""
+    unresolved = item.recurring is not None and item.recurring.metric_s is None
+    doubt = " (its seconds are within the noise)" if unresolved else ""
+    return f"each firing: {', '.join(parts)}{doubt}"
 
 
 def _slower(item: Attribution, section: CadenceSection) -> Iterable[str]:
@@ -213,15 +230,20 @@ def _collision_remark(section: CadenceSection, options: RenderOptions) -> list[s
     if found is None:
         return []
     parts: list[str] = []
-    for value, when in (
-        (found.extra_first_hit_s, "the first time"),
-        (found.extra_recurring_s, "each later time"),
+    unknown: list[str] = []
+    for name, value, when in (
+        ("first_hit", found.extra_first_hit_s, "the first time"),
+        ("recurring", found.extra_recurring_s, "each later time"),
     ):
         if value is not None:
             parts.append(f"{seconds(abs(value))} {'more' if value > 0 else 'less'} {when}")
+        elif any(getattr(item, name) is None for item in (found, *section.attribution)):
+            unknown.append(when)
     if found.extra_recompiles:
         more = "more" if found.extra_recompiles > 0 else "fewer"
         parts.append(f"{count(abs(found.extra_recompiles), 'recompile')} {more}")
+    if unknown:
+        parts.append(f"not known {' and '.join(unknown)}, because a part of the sum is not")
     costs = ", ".join(parts) or "nothing beyond the noise"
     groups = "both groups" if len(found.groups) == 2 else f"all {len(found.groups)} groups"
     line = f"collision: {groups} in one step cost, against their sum: {costs}"

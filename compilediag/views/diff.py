@@ -68,7 +68,7 @@ def _summary(found: Comparison, options: RenderOptions) -> list[str]:
 def _other_changes(found: Comparison) -> str:
     if found.changed:
         return "other things changed"
-    beside = found.provenance or found.environment or found.tracked_lanes
+    beside = found.moves or found.provenance or found.environment or found.tracked_lanes
     return "only code, environment or tracked lanes differ" if beside else "nothing changed"
 
 
@@ -91,6 +91,7 @@ def _lists(found: Comparison, options: RenderOptions) -> list[tuple[str, list[st
         ("graph breaks that are new", _drawn(_break, found.breaks_new, options)),
         ("graph breaks that are gone", _drawn(_break, found.breaks_gone, options)),
         ("frames", _drawn(_frame, found.frames, options)),
+        ("moved, and the same otherwise", _drawn(_move, found.moves, options)),
         ("findings that are new", [options.text(text) for text in found.findings_new]),
         ("findings that are gone", [options.text(text) for text in found.findings_gone]),
         ("checks", _drawn(_field, found.checks, options)),
@@ -146,6 +147,10 @@ def _frame(item: FrameChange, options: RenderOptions) -> str:
     if item.eager_before != item.eager_after:
         sentence += ", runs eager now" if item.eager_after else ", no longer runs eager"
     return f"{where}: {sentence}"
+
+
+def _move(item: FieldChange, options: RenderOptions) -> str:
+    return f"{options.text(item.path)}: {options.change(item.before, item.after, 120)}"
 
 
 def _field(item: FieldChange, options: RenderOptions) -> str:

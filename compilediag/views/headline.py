@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
 
 MAX_REASON_CHARS = 160
+MAX_RANKS = 8
 MIN_WHOLE = 100
 """Rates from this size on are shown as whole numbers."""
 
@@ -42,7 +43,8 @@ def headline(receipt: Receipt) -> Headline:
     if receipt.verdict == "blind":
         return Headline("blind", _blind(receipt), counts)
     if receipt.verdict == "clean":
-        return Headline("good", _clean(receipt), counts)
+        whole = receipt.status == "complete"
+        return Headline("good" if whole else "warn", _clean(receipt), counts)
     if receipt.verdict is None:
         return Headline("blind", f"no verdict; {_other_problems(receipt)}", counts)
     errors = any(item.severity == "error" for item in receipt.findings)
@@ -61,10 +63,41 @@ def _counts(receipt: Receipt) -> tuple[str, ...]:
     ]
     if seen.recompile_limit_hits:
         counts.append(count(seen.recompile_limit_hits, "recompile limit hit"))
-    ranks = receipt.ranks
-    if ranks is not None and ranks.told is not None and ranks.totals is not None:
-        counts.append(f"of {ranks.told:,} of {ranks.totals.ranks:,} ranks")
+    if several_ranks(receipt):
+        counts.append(_ranks(receipt))
     return tuple(counts)
+
+
+def several_ranks(receipt: Receipt) -> bool:
+    """Whether the run was one of several ranks, however many of them the receipt has."""
+    ranks, size = receipt.ranks, receipt.header.run.world_size
+    expected = ranks.expected if ranks is not None else None
+    return (expected or size or 1) > 1 or (ranks is not None and len(ranks.rows) > 1)
+
+
+def _ranks(receipt: Receipt) -> str:
+    """Which ranks the counts are of: "2 ranks", "1 of 2 ranks: 1", "rank 1 of 2"."""
+    ranks, run = receipt.ranks, receipt.header.run
+    if ranks is None:
+        return f"rank {run.rank} of {run.world_size:,}"
+    present = ranks.totals.ranks if ranks.totals is not None else len(ranks.rows)
+    expected = ranks.expected or present
+    if ranks.told is not None:
+        return f"of {ranks.told:,} of {present:,} ranks"
+    if present == 1 and expected > 1:
+        return f"rank {ranks.rows[0].rank if ranks.rows else run.rank} of {expected:,}"
+    return count(present, "rank") if present >= expected else f"{present:,} of {expected:,} ranks"
+
+
+def _on_ranks(receipt: Receipt) -> str:
+    """`on rank 1 of 2` behind a blank where some of several ranks recompiled and others did not."""
+    rows = receipt.ranks.rows if receipt.ranks is not None else ()
+    guilty = [row.rank for row in rows if row.recompiles]
+    if not guilty or len(guilty) == len(rows):
+        return ""
+    shown = ", ".join(str(rank) for rank in guilty[:MAX_RANKS])
+    more = f" and {len(guilty) - MAX_RANKS} more" if len(guilty) > MAX_RANKS else ""
+    return f" on rank{'s' if len(guilty) > 1 else ''} {shown}{more} of {len(rows):,}"
 
 
 def _in_steps(receipt: Receipt) -> str:
@@ -77,7 +110,7 @@ def _found(receipt: Receipt) -> str:
     seen = receipt.compile
     if not seen.recompiles or _all_in_warmups(receipt):
         return _other_problems(receipt)
-    sentence = count(seen.recompiles, "recompile") + _in_steps(receipt)
+    sentence = count(seen.recompiles, "recompile") + _in_steps(receipt) + _on_ranks(receipt)
     cost_s = seen.time_s.recompile
     if cost_s is None:
         return f"{sentence} (their cost was not measured)"
@@ -126,7 +159,9 @@ def _clean(receipt: Receipt) -> str:
         compiled += " each" if len(frames) > 1 else ""
     else:
         compiled = f"{count(receipt.compile.compiles, 'compile')} seen"
-    return f"clean: {compiled}, {_recompiles(receipt)}{_in_steps(receipt)}"
+    # What came after the end of the record was not seen, so nothing is said of it.
+    sign = "clean" if receipt.status == "complete" else "nothing found in a run that is not whole"
+    return f"{sign}: {compiled}, {_recompiles(receipt)}{_in_steps(receipt)}"
 
 
 def _blind(receipt: Receipt) -> str:

@@ -15,6 +15,7 @@ from compilediag.views.headline import (
     ending,
     headline,
     reasons,
+    several_ranks,
     trainer_figures,
     trainer_notes,
 )
@@ -164,4 +165,6 @@ def _next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
         commands.insert(0, f"explain {chosen[0][0]}{suffix}")
     if receipt.compile.recompiles:
         commands[-1] = "show --timeline" + suffix
+    if receipt.ranks is not None and several_ranks(receipt):
+        commands.append("show --ranks" + suffix)
     return options.next_commands(commands)

@@ -18,6 +18,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import invocations, profiling, stances
 from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.shapes import shape_log
+from compilediag_harness.source import source_locations
 from compilediag_harness.steps import steps
 from compilediag_harness.torch_internals import (
     environment,
@@ -178,9 +179,11 @@ class Attachment:
                     action()
             except Exception as error:
                 session.fault(f"finish: {what}", error)
-        session.emit(self.progress(failure))
+        session.emit(self.progress(failure, _imported_files(session)))
 
-    def progress(self, failure: str | None = None) -> ProcessEnded:
+    def progress(
+        self, failure: str | None = None, sources: tuple[str, ...] | None = None
+    ) -> ProcessEnded:
         """The record of the end of the process, as of now."""
         session = self.session
         return ProcessEnded(
@@ -191,6 +194,7 @@ class Attachment:
             host_memory.peak()[0],
             failure,
             dict(session.records_left_out),
+            sources,
         )
 
     def uninstall(self) -> None:
@@ -205,6 +209,14 @@ class Attachment:
             subject.sinks.uninstall(session)
         invocations.uninstall(session)
         profiling.uninstall(session)
+
+
+def _imported_files(session: Session) -> tuple[str, ...] | None:
+    try:
+        return source_locations.imported_files()
+    except Exception as error:
+        session.fault("finish: imported files", error)
+        return None
 
 
 _attachments: dict[int, Attachment] = {}

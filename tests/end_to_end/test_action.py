@@ -106,11 +106,14 @@ def test_a_program_that_fails_is_red_before_the_gate(workspace: Path) -> None:
 
 
 def test_limits_judge_receipts_of_earlier_steps(workspace: Path) -> None:
-    """Receipts can be named, one a line, and limits need no baseline."""
-    result = act(workspace, receipts="receipt.json\n", fail_on="recompiles>0")
+    """Receipts can be named, one a line, and limits need no baseline; of other code than what is
+    here only where that is wanted."""
+    refused = act(workspace, receipts="receipt.json\n", fail_on="recompiles>1000")
+    assert (refused.code, "the receipt is of other code" in refused.log) == (2, True)
+    result = act(workspace, receipts="receipt.json\n", fail_on="recompiles>0", any_code="true")
     assert (result.code, result.steps) == (3, ("Gate",))
     assert result.outputs == {"passed": "false", "receipt": "receipt.json"}
-    passed = act(workspace, receipts="receipt.json", fail_on="recompiles>1000")
+    passed = act(workspace, receipts="receipt.json", fail_on="recompiles>1000", any_code="true")
     assert (passed.code, passed.outputs["passed"]) == (0, "true")
 
 
@@ -137,7 +140,8 @@ HOSTILE = ("$(touch hacked)", "`touch hacked`", '"; touch hacked; "', "a\nb=$(to
 
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize(
-    "name", ["receipts", "baseline", "lane", "fail_on", "strict_improvement", "sarif_file", "run"]
+    "name",
+    ["receipts", "baseline", "lane", "fail_on", "strict_improvement", "sarif_file", "run", "base"],
 )
 def test_inputs_are_data(workspace: Path, name: str, text: str) -> None:
     """No input is run as a part of a script, nor adds an output of its own."""
@@ -171,7 +175,8 @@ def test_install(workspace: Path, given: dict[str, str], package: str) -> None:
     temporary.mkdir()
     env = environment()
     env["PATH"] = f"{tools}:{env['PATH']}"
-    given = {"receipts": "receipt.json", "fail-on": "recompiles>1000", **given}
+    more = {"receipts": "receipt.json", "fail-on": "recompiles>1000", "any-code": "true"}
+    given = {**more, **given}
     result = run_action(ACTION, given, workspace, temporary, env)
     assert (result.code, result.steps) == (0, ("Install compilediag", "Gate"))
     assert told.read_text(encoding="utf-8").splitlines() == ["-m", "pip", "install", package]

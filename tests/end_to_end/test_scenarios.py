@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from packaging.version import Version
 from scenario_cases import (
@@ -32,6 +33,8 @@ from scenario_cases import (
 )
 
 from compilediag.diagnosis.codes import REGISTER
+from compilediag.receipt.contradictions import contradictions
+from compilediag.receipt.schema.receipt import Receipt
 
 RUN_LIMIT_S = 900
 """A case takes seconds; the demo compiles with inductor and may take a minute on a busy machine."""
@@ -157,6 +160,7 @@ def test_program_gives_the_expected_receipt(item: Case, runner: Runner) -> None:
         if receipt["compile"][key] != value
     ]
     wrong += differences(item.findings, receipt["findings"])
+    wrong += contradictions(msgspec.convert(receipt, Receipt))
     if exit_code != item.exit_code:
         wrong.append(f"exit code: expected {item.exit_code}, found {exit_code}")
     for key, value in (("verdict", item.verdict), ("status", item.status)):

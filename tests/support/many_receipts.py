@@ -35,8 +35,33 @@ def plain(number: int, change: Change = lambda raw: None) -> dict[str, Any]:
     raw["header"]["created_at_utc"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", moment)
     raw["header"]["provenance"]["git_commit"] = commit(number)
     change(raw)
+    _list_what_is_counted(raw["compile"])
     msgspec.convert(raw, Receipt)
     return raw
+
+
+def _list_what_is_counted(part: dict[str, Any]) -> None:
+    """As many compiles, breaks and frames as the counts say: a receipt must not contradict
+    itself."""
+    events, frames, breaks = part["events"], part["frames_detail"], part["breaks"]
+    again = [item for item in events if item["kind"] == "recompile"]
+    first = [item for item in events if item["kind"] == "first"]
+    part["events"] = [*first, *_repeated(again or first, part["recompiles"], kind="recompile")]
+    part["compiles"] = len(part["events"])
+    part["graphs"] = sum(bool(item["graph_ops"]) for item in part["events"])
+    part["breaks"] = [
+        {**item, "line": number}
+        for number, item in enumerate(_repeated(breaks, part["graph_breaks"]), 1)
+    ]
+    part["frames"] = max(part["frames"], part["eager_fallbacks"], part["recompile_limit_hits"])
+    part["frames_detail"] = [
+        {**item, "ran_eager": number < part["eager_fallbacks"]}
+        for number, item in enumerate(_repeated(frames, part["frames"]))
+    ]
+
+
+def _repeated(items: list[Any], count: int, **more: Any) -> list[Any]:
+    return [{**items[index % len(items)], **more} for index in range(count)]
 
 
 def content(number: int, change: Change = lambda raw: None) -> bytes:

@@ -17,6 +17,7 @@ from compilediag.diagnosis.cadence.groups import ProbeGroup
 from compilediag.diagnosis.cadence.plan import Plan, Variant
 from compilediag.diagnosis.cadence.samples import StepSample, VariantEvidence, evidence_of
 from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.invocations import Invocations
 from compilediag.timeline.syncs import SyncSite
 from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
 from compilediag_harness.wire import Location
@@ -315,3 +316,119 @@ def test_evidence_is_that_of_the_lead_process() -> None:
     assert sample.phases == pytest.approx(
         {"forward": 0.4, "backward": 0.2, "optimizer": 0.1, "rest": 0.1}
     )
+
+
+def test_an_unknown_collision_is_unknown() -> None:
+    """The variant of one group gave nothing: what all cost beyond the sum cannot be said, neither
+    in seconds nor in recompiles."""
+    both = variant(dict.fromkeys(FIRES, 9e-3), [FIRST, again(6)], fires={"a": FIRES, "b": FIRES})
+    runs = {
+        Variant("control"): variant(None, [FIRST], seed=1),
+        Variant("alone", (A,)): variant(dict.fromkeys(FIRES, 5e-3), [FIRST], fires={"a": FIRES}),
+        Variant("collision", (A, B)): both,
+    }
+    found = conclude(PLAN, (A, B), runs).collision
+    assert found is not None
+    extras = (found.extra_first_hit_s, found.extra_recurring_s, found.extra_recompiles)
+    assert extras == (None, None, None)
+    runs[Variant("alone", (B,))] = variant(dict.fromkeys(FIRES, 1e-3), [FIRST], fires={"b": FIRES})
+    known = conclude(PLAN, (A, B), runs).collision
+    assert known is not None
+    assert known.extra_recompiles == 1
+    assert known.extra_recurring_s == pytest.approx(3e-3, rel=0.2)
+
+
+def test_a_first_compile_is_not_averaged_into_the_later_firings() -> None:
+    """A frame that is compiled at the third firing is compiled once; a recompile there recurs."""
+    late = attempt("5/0", step=FIRES[2], seconds=0.7)
+    steps = variant(dict.fromkeys(FIRES, 5e-3), [FIRST, late])
+    cost = attribute(steps, variant(None, [FIRST], seed=1), FIRES, 3)
+    assert cost.first_hit is not None
+    assert cost.recurring is not None
+    assert (cost.first_hit.compile_s, cost.recurring.compile_s) == (0.7, 0.0)
+    steps = variant(dict.fromkeys(FIRES, 5e-3), [FIRST, again(FIRES[2])])
+    cost = attribute(steps, variant(None, [FIRST], seed=1), FIRES, 3)
+    assert cost.recurring is not None
+    assert cost.recurring.compile_s == pytest.approx(0.5 / (len(FIRES) - 1))
+
+
+def test_a_firing_in_two_steps_counts_once_and_costs_both() -> None:
+    """Work before and after `optimizer.step()`, which ends a step."""
+    ends = tuple(step + 1 for step in FIRES)
+    group = CadenceGroup(0, "a", 7, 6, 4, FIRES, 0, ends)
+    extra = {**dict.fromkeys(FIRES, 5e-3), **dict.fromkeys(ends, 3e-3)}
+    split = replace(variant(extra), groups=(group,))
+    cost = attribute(split, variant(None, [FIRST], seed=1), FIRES, 3)
+    assert cost.after_warmup == len(FIRES)
+    assert cost.recurring is not None
+    assert cost.recurring.metric_s == pytest.approx(8e-3, rel=0.1)
+    assert cost.recurring.by_phase["forward"] == pytest.approx(8e-3, rel=0.1)
+    assert cost.quiet_s == pytest.approx(10e-3, rel=0.05)
+
+
+def counted(base: VariantEvidence, fires: Sequence[int], **more: int) -> VariantEvidence:
+    """Two calls and one read in every step, and `more` in those that fire."""
+    usual = {"reads": 1, "calls": 2}
+    samples = tuple(
+        replace(
+            item,
+            **{n: v + (more.get(n, 0) if item.number in fires else 0) for n, v in usual.items()},
+        )
+        for item in base.samples
+    )
+    return replace(base, samples=samples)
+
+
+def test_counted_work_attributes_where_seconds_cannot() -> None:
+    """The noise is larger than the metric; the counts have none."""
+    noisy = counted(variant(dict.fromkeys(FIRES, 1e-4), noise=5e-3), FIRES, reads=12, calls=1)
+    cost = attribute(noisy, counted(variant(seed=1, noise=5e-3), ()), FIRES, 3)
+    assert cost.recurring is not None
+    assert cost.recurring.metric_s is None
+    assert cost.work == {"reads": 12, "calls": 1}
+    same = attribute(counted(variant(), ()), None, FIRES, 3)
+    assert same.work == {"reads": 0, "calls": 0}
+    assert attribute(variant(), None, FIRES, 3).work == {}
+
+
+def test_counts_that_differ_each_time_attribute_nothing() -> None:
+    """Another number of reads at every firing is no figure of the group."""
+    steps = counted(variant(), ())
+    samples = tuple(
+        replace(item, calls=item.number) if item.number in FIRES else item for item in steps.samples
+    )
+    cost = attribute(replace(steps, samples=samples), None, FIRES, 3)
+    assert cost.work == {"reads": 0}
+
+
+def test_the_steps_of_a_template_are_found_in_its_counts() -> None:
+    """No rhythm stands out of the noise, and nothing compiles: one more compiled call does."""
+    template = ProbeGroup("t", "argument", "--every {n}")
+    places = range(7, 60, 7)
+    control = counted(variant(seed=1, noise=5e-3), ())
+    runs = {
+        Variant("control"): control,
+        Variant("alone", (template,)): counted(variant(noise=5e-3), places, calls=1),
+    }
+    (found,) = conclude(PLAN, (template,), runs).groups
+    assert found.fires_from == "counts"
+    assert found.cost is not None
+    assert found.cost.fires == tuple(places)
+    assert found.cost.work["calls"] == 1
+    runs[Variant("control")] = counted(variant(seed=1, noise=5e-3), places, calls=1)
+    (nobodys,) = conclude(PLAN, (template,), runs).groups
+    assert nobodys.fires_from is None
+
+
+def test_calls_are_counted_by_step() -> None:
+    """From the times of the calls, as far as all were recorded, in steps that were sampled."""
+    steps = tuple(
+        Step(0, number, number + 1.0, 1.0, None, None, None, 0.0, unsampled=number == 1)
+        for number in range(5)
+    )
+    where = Location("app.py", 1, "f")
+    whole = Invocations(0, where, 4, (), (0.1, 0.2, 2.5, 3.5), (None,) * 4)
+    cut = Invocations(0, where, 9, (), (0.3, 3.2), (None,) * 2)
+    seen = evidence_of(Timeline(steps=steps, invocations=(whole, cut)))
+    assert [item.calls for item in seen.samples] == [3, None, 1, None, None]
+    assert [item.calls for item in evidence_of(Timeline(steps=steps)).samples] == [None] * 5

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from compilediag.readers.journal import decode_line
-from compilediag.timeline.cadence import groups_of
+from compilediag.timeline.cadence import CadenceGroup, groups_of
 from compilediag.timeline.process import assign_steps
 from compilediag_harness.base.session import Session
 from compilediag_harness.user_api import cadence as module
@@ -158,3 +158,35 @@ def test_a_doctored_batch_breaks_nothing() -> None:
     declared = CadenceDeclared(0.0, 0, "entropy", 2, 0, 2)
     (group,) = groups_of(0, [declared, CadenceFired(1.0, ("entropy",), (0, 9), (0.1,), (1, 2))])
     assert group.fires == (1,)
+
+
+def group_of(*rows: tuple[int, int]) -> CadenceGroup:
+    """A group by (step, the program's number) of its firings."""
+    steps, numbers = zip(*rows, strict=True)
+    declared = CadenceDeclared(0.0, 0, "entropy", 2, 0, 2)
+    batch = CadenceFired(1.0, ("entropy",), (0,) * len(rows), (0.1,) * len(rows), steps, numbers)
+    (group,) = groups_of(0, [declared, batch])
+    return group
+
+
+def test_one_number_in_two_steps_is_one_firing() -> None:
+    """`due` was called before and after `optimizer.step()`, which ended a step."""
+    group = group_of((3, 4), (4, 4), (7, 8), (8, 8))
+    assert (group.fires, group.ends) == ((3, 7), (4, 8))
+    assert group.steps == (3, 4, 7, 8)
+
+
+def test_a_number_that_comes_again_is_another_firing() -> None:
+    """The program counts anew in every epoch; neighbours with numbers of their own are two."""
+    assert group_of((3, 4), (9, 4)).fires == (3, 9)
+    assert group_of((3, 4), (4, 5)).fires == (3, 4)
+    assert group_of((3, 4), (4, 4), (4, 5)).steps == (3, 4)
+    assert group_of((3, 4), (3, 4)).steps == (3,)
+
+
+def test_older_journals_have_no_numbers() -> None:
+    """Each step is a firing, as it was."""
+    declared = CadenceDeclared(0.0, 0, "entropy", 2, 0, 2)
+    batch = CadenceFired(1.0, ("entropy",), (0, 0), (0.1, 0.2), (3, 4))
+    (group,) = groups_of(0, [declared, batch])
+    assert group.steps == group.fires == (3, 4)

@@ -268,3 +268,43 @@ def test_a_break_at_a_line_of_its_own(capsys: Any) -> None:
     printed = capsys.readouterr().out
     assert "app.py:14" in printed
     assert "torch.where" in printed
+
+
+def test_a_reason_for_one_item(capsys: Any) -> None:
+    """Each item gets its own; a name that no item has is refused, and nothing is written."""
+    both = saved(receipt(first(), again("n"), again("m", 2, 2)))
+    assert gate(both, "--update", "--reason-for", "CD107 n", "warm-up") == 2
+    assert "would newly allow in lane 'train': CD107 m" in capsys.readouterr().err
+    named = ("--reason-for", "CD107 n", "warm-up", "--reason-for", "CD107 m", "two sizes")
+    assert gate(both, "--update", *named, "--reason-for", "CD999", "x") == 2
+    assert "--reason-for 'CD999' names nothing" in capsys.readouterr().err
+    assert not Path(LOCK_NAME).exists()
+    assert gate(both, "--update", *named) == 0
+    items = json.loads(Path(LOCK_NAME).read_text())["lanes"]["train"]["causes"]
+    assert {item["variable"]: item["reason"] for item in items} == {
+        "n": "warm-up",
+        "m": "two sizes",
+    }
+    assert gate(both, "--reason-for", "n", "x") == 2
+
+
+def test_the_base_needs_a_baseline_and_a_repository_that_has_it(capsys: Any) -> None:
+    """Sentences that say what is missing; a name like an option of git is none."""
+    assert gate(saved(CLEAN), "--fail-on", "recompiles>0", "--base", "main") == 2
+    assert "there is no compilediag.lock.json" in capsys.readouterr().err
+    recorded(CLEAN)
+    assert gate(saved(CLEAN), "--base", "--output=x") == 2
+    assert "git has no '--output=x' here" in capsys.readouterr().err
+
+
+def test_the_latest_run_must_be_of_this_code(capsys: Any) -> None:
+    """A receipt without commit and digests is judged where it is named; nobody named the latest."""
+    run = Path(".compilediag", "20261122T100000Z-train-1")
+    write_receipt(CLEAN, run / "receipt.json")
+    (run.parent / "latest").symlink_to(run.name)
+    limits = ("--fail-on", "recompiles>0")
+    assert gate(*limits) == 2
+    assert "the receipt does not record which code it is of" in capsys.readouterr().out
+    assert gate(*limits, "--any-code") == 0
+    assert gate(str(run), *limits) == 0
+    assert "! the receipt does not record" in capsys.readouterr().out

@@ -15,6 +15,7 @@ from timelines import PACKAGE_FILE, TORCH_FILE
 
 from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, read, text_of
 from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_lock
+from compilediag.compare.gate.enlarged import enlarged
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.update import recorded
 from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey, portable_file
@@ -311,3 +312,33 @@ def test_writing_replaces_the_file_behind_a_link(tmp_path: Path) -> None:
     assert read_lock(real) == lock
     assert not write_lock(link, lock)
     assert [path.name for path in real.parent.iterdir()] == ["x.json"]
+
+
+def test_a_baseline_that_a_change_enlarges_is_shown_as_such() -> None:
+    """Items with their reasons, more of one, a lane; nothing for one that is smaller or moved."""
+    base = recorded(RUN, None, reason="by design").lane
+    more = recorded(
+        receipt(first(), again("n"), again("m", 2, 2), eager()), base, reason="why"
+    ).lane
+    (sentence,) = enlarged(base, more, "origin/main")
+    assert sentence == (
+        "this change itself allows 1 thing that origin/main does not: CD107 m 0 → 1 (reason: why)"
+    )
+    (smaller,) = enlarged(more, base, "main")
+    assert smaller.endswith("graph break in forward of app.py 0 → 1 (reason: by design)")
+    assert enlarged(base, base, "main") == ()
+    assert "adds the lane 'train'" in enlarged(None, base, "main")[0]
+    counts = replace(base, counts={**base.counts, "frames": base.counts["frames"] + 1})
+    assert "frames 2 → 3" in enlarged(base, counts, "main")[0]
+    assert judge(RUN, baseline=base, enlarged=[sentence]).notices[0] == sentence
+
+
+def test_a_reason_for_each_item() -> None:
+    """A part of the name chooses; what it does not choose keeps its own, or gets that of all."""
+    made = recorded(RUN, None, reasons=[("CD107 n", "warm-up"), ("runs eager", "no compiler")])
+    assert made.unexplained == ("graph break in forward of app.py",)
+    assert made.explained == {"CD107 n", "runs eager"}
+    every = recorded(RUN, made.lane, reason="by design", reasons=[("CD107", "measured")])
+    assert [item.reason for item in every.lane.allowed] == ["measured", "by design", "no compiler"]
+    assert every.unexplained == ()
+    assert recorded(RUN, None, reason="x", reasons=[("CD108", "y")]).explained == frozenset()

@@ -64,9 +64,9 @@ def acting(text: str) -> list[str]:
         ("show", "--json", "hostile.json"),
         ("diff", "--json", "hostile.json", "hostile.json"),
         ("plan", "--json", "hostile.json"),
-        ("gate", "hostile.json", "--fail-on", "recompiles>900", "--format", "json"),
-        ("gate", "hostile.json", "--fail-on", "recompiles>900", "--format", "sarif"),
-        ("gate", "hostile.json", "--fail-on", "recompiles>900", "--format", "gitlab"),
+        ("gate", "hostile.json", "--any-code", "--fail-on", "recompiles>900", "--format", "json"),
+        ("gate", "hostile.json", "--any-code", "--fail-on", "recompiles>900", "--format", "sarif"),
+        ("gate", "hostile.json", "--any-code", "--fail-on", "recompiles>900", "--format", "gitlab"),
     ],
     ids=" ".join,
 )
@@ -107,7 +107,7 @@ def test_json_of_many_receipts_is_printable_ascii(
         ("explain", "1", "hostile.json"),
         ("explain", "CD103"),
         ("explain", "--list"),
-        ("gate", "hostile.json", "--fail-on", "recompiles>900"),
+        ("gate", "hostile.json", "--any-code", "--fail-on", "recompiles>900"),
     ],
     ids=" ".join,
 )

@@ -12,8 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from compilediag.compare.changes import CountChange, RunChanges, changes_between
-from compilediag.compare.gate.entries import frame_item, improvement, item_of, plural
+from compilediag.compare.gate.entries import describe, frame_item, improvement, item_of, plural
 from compilediag.compare.gate.judgement import BaselineResult, Item, Kind
+from compilediag.compare.moves import Moved, moved, place_text
 from compilediag.compare.run_baseline import (
     Allowed,
     KnownBreak,
@@ -25,12 +26,16 @@ from compilediag.compare.run_baseline import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 
+_MAX_MOVES = 5
+
 
 def compare_with_baseline(
     receipt: Receipt, run: RunBaseline, whole: RunBaseline, baseline: LaneBaseline
 ) -> BaselineResult:
     """Compares item by item. `run` is what is judged; `whole` is everything that happened, which
     decides what is gone."""
+    relocated = moved(baseline, whole.lane)
+    baseline = relocated.lane
     changes = changes_between(baseline, run.lane)
     worse, known = _present(receipt, run, changes)
     everything = changes if whole is run else changes_between(baseline, whole.lane)
@@ -43,7 +48,7 @@ def compare_with_baseline(
         and _is_judged(change.before.key.file, run)
     ]
     more = _frames(run, changes)
-    notices = list(more.notices)
+    notices = [*_moves(relocated), *more.notices]
     if more.items and any(item.kind in ("break", "fallback") for item in worse):
         # A graph break splits a function into several frames: these are its consequence.
         names = ", ".join(dict.fromkeys(f"{item.function}" for item in more.items))
@@ -58,6 +63,20 @@ def compare_with_baseline(
         grown, shrunk = _counts(changes.counts, worse, better, more)
         worse, better = [*worse, *grown], [*better, *shrunk]
     return BaselineResult(tuple(worse), tuple(better), tuple(known), tuple(notices))
+
+
+def _moves(relocated: Moved) -> Iterable[str]:
+    """What is allowed where it is now, because it was allowed where it was."""
+    named = [
+        (describe(item), move)
+        for item in relocated.lane.allowed
+        for move in relocated.moves
+        if move.after == item.key and move.group != "frames"
+    ]
+    for text, move in named[:_MAX_MOVES]:
+        yield f"moved from {place_text(move.before)}, and known there: {text}"
+    if (more := len(named) - _MAX_MOVES) > 0:
+        yield f"{plural(more, 'more item')} moved, and known where they were"
 
 
 def _present(

@@ -172,6 +172,15 @@ def improvement(known: Allowed, after: int) -> Item:
     )
 
 
+def describe(item: Allowed) -> str:
+    """An item in a sentence."""
+    if isinstance(item, KnownCause):
+        return f"{item.key.rule} {item.key.variable}"
+    if isinstance(item, KnownBreak):
+        return f"graph break in {item.key.function} of {item.key.file}"
+    return f"{item.key.function} of {item.key.file} runs eager"
+
+
 def plural(count: int, noun: str) -> str:
     """The count with its noun: "1 recompile", "2 recompiles"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

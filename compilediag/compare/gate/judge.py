@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from compilediag.compare.changes import CountChange
+from compilediag.compare.gate.code import CodeComparison
 from compilediag.compare.gate.compare_baseline import compare_with_baseline
 from compilediag.compare.gate.expression import Limit
 from compilediag.compare.gate.inconclusive import (
@@ -39,17 +40,24 @@ def judge(
     strict: bool = False,
     own_code_only: bool = False,
     lane: str | None = None,
+    code: CodeComparison | None = None,
+    enlarged: Sequence[str] = (),
 ) -> Judgement:
     """Judges a receipt.
 
     `baseline_name` is the file of the baseline: with it and no `baseline` the receipt's lane is
     absent there, which is an error and no pass. `lane` is the name to judge the receipt under, its
-    own by default.
+    own by default. `code` is the receipt's code against the one that is checked out; None: it is
+    not compared. `enlarged` says what the change allows itself.
     """
     name = lane or receipt.header.lane.name
     whole = run_baseline(receipt, name)
     run = run_baseline(receipt, name, own_code_only=True) if own_code_only else whole
-    reasons = [*inconclusive_reasons(receipt), *unmeasured(receipt, run, limits)]
+    reasons = [
+        *(code.reasons if code is not None else ()),
+        *inconclusive_reasons(receipt),
+        *unmeasured(receipt, run, limits),
+    ]
     if baseline is not None:
         reasons += lane_mismatches(receipt, baseline)
         reasons += _recordings_not_measured(receipt, whole, baseline)
@@ -71,7 +79,11 @@ def judge(
         failures=(*(Item("not_judged", "not_judged", why) for why in reasons), *failures),
         improvements=found.improvements,
         known=tuple(_ordered(found.known)),
-        notices=tuple(_notices(receipt, usable, found, own_code_only=own_code_only)),
+        notices=(
+            *enlarged,
+            *(code.notices if code is not None else ()),
+            *_notices(receipt, usable, found, own_code_only=own_code_only),
+        ),
         strict=strict,
     )
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from compilediag.compare.gate.code import CodeComparison
+from compilediag.compare.gate.entries import describe
 from compilediag.compare.gate.inconclusive import inconclusive_reasons
+from compilediag.compare.moves import moved
 from compilediag.compare.run_baseline import (
-    Allowed,
     KnownBreak,
     KnownCause,
     KnownFallback,
@@ -28,9 +30,15 @@ class Recorded(NamedTuple):
     inconclusive: tuple[str, ...]
     """Why the run must not be recorded: blind, torn, killed; empty where it may be."""
     newly_allowed: tuple[str, ...]
-    """Causes, breaks and fallbacks that the baseline did not have: they need a reason."""
+    """Causes, breaks and fallbacks that the baseline did not have."""
+    unexplained: tuple[str, ...]
+    """Those of them that have no reason: they need one."""
     without_reason: tuple[str, ...]
     """What is allowed and still has no reason."""
+    allowed: tuple[str, ...] = ()
+    """Everything that is allowed now."""
+    explained: frozenset[str] = frozenset()
+    """The names in `reasons` that an item has."""
 
 
 def recorded(
@@ -38,18 +46,22 @@ def recorded(
     baseline: LaneBaseline | None,
     *,
     reason: str | None = None,
+    reasons: Sequence[tuple[str, str]] = (),
     lane: str | None = None,
+    code: CodeComparison | None = None,
 ) -> Recorded:
-    """The receipt as the new baseline of its lane. `reason` is for everything that has none yet;
-    fields of newer versions stay where they were."""
+    """The receipt as the new baseline of its lane. `reason` is for everything that has none yet,
+    `reasons` are for the items with a name in their description, whatever they had; fields of newer
+    versions stay where they were."""
     now = run_baseline(receipt, lane).lane
     old = baseline if baseline is not None else LaneBaseline(now.name, {}, {})
+    old = moved(old, now).lane
     frames = {item.key: item for item in old.frames}
     new = replace(
         now,
-        causes=_merged(now.causes, old.causes, reason),
-        breaks=_merged(now.breaks, old.breaks, reason),
-        fallbacks=_merged(now.fallbacks, old.fallbacks, reason),
+        causes=_merged(now.causes, old.causes, reason, reasons),
+        breaks=_merged(now.breaks, old.breaks, reason, reasons),
+        fallbacks=_merged(now.fallbacks, old.fallbacks, reason, reasons),
         frames=tuple(
             replace(item, unknown=frames.get(item.key, item).unknown) for item in now.frames
         ),
@@ -60,26 +72,31 @@ def recorded(
     added = [item for item in new.allowed if (type(item), item.key) not in known]
     return Recorded(
         lane=new,
-        inconclusive=tuple(inconclusive_reasons(receipt)),
+        inconclusive=(
+            *(code.reasons if code is not None else ()),
+            *inconclusive_reasons(receipt),
+        ),
         newly_allowed=tuple(describe(item) for item in added),
+        unexplained=tuple(describe(item) for item in added if item.reason is None),
         without_reason=tuple(describe(item) for item in new.allowed if item.reason is None),
+        allowed=tuple(describe(item) for item in new.allowed),
+        explained=frozenset(
+            name for name, _ in reasons if any(name in describe(item) for item in new.allowed)
+        ),
     )
 
 
-def describe(item: Allowed) -> str:
-    """An item in a sentence."""
-    if isinstance(item, KnownCause):
-        return f"{item.key.rule} {item.key.variable}"
-    if isinstance(item, KnownBreak):
-        return f"graph break in {item.key.function} of {item.key.file}"
-    return f"{item.key.function} of {item.key.file} runs eager"
-
-
-def _merged(now: Iterable[Item], old: Iterable[Item], reason: str | None) -> tuple[Item, ...]:
+def _merged(
+    now: Iterable[Item],
+    old: Iterable[Item],
+    reason: str | None,
+    reasons: Sequence[tuple[str, str]],
+) -> tuple[Item, ...]:
     """What is there now, with the reasons and the unknown fields of the old items."""
     known = {item.key: item for item in old}
     merged: list[Item] = []
     for item in now:
         kept = known.get(item.key, item)
-        merged.append(replace(item, reason=kept.reason or reason, unknown=kept.unknown))
+        own = next((text.strip() for name, text in reasons if name in describe(item)), None)
+        merged.append(replace(item, reason=own or kept.reason or reason, unknown=kept.unknown))
     return tuple(merged)

@@ -7,10 +7,11 @@ reported as a cost.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, median
 
 from compilediag.diagnosis.cadence.extra_compiles import extra_compiles
 from compilediag.diagnosis.cadence.noise import Baseline, baseline_of
@@ -19,6 +20,13 @@ from compilediag.timeline.timeline import Compile
 
 MIN_REACH = 4
 """Steps before and after a firing that are near, beside those up to the next one."""
+
+
+WORK = ("reads", "calls")
+"""Fields of a step that are counts."""
+
+MIN_AGREEING = 0.75
+"""Share of the steps that must have one count for it to be the usual one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,9 @@ class Cost:
     """Median of the quiet steps it is compared with."""
     extra: tuple[Compile, ...] = ()
     """The compiles that the control did not make."""
+    work: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What every later firing does more often than a quiet step, by `WORK`: counted, so that no
+    noise of the machine changes it. A kind that is not the same each time is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,7 @@ def attribute(
     """The cost of what fires in the steps `fires` of `variant`."""
     finished = {sample.number for sample in variant.samples}
     fires = [step for step in fires if step in finished]
+    variant = _one_step_a_firing(variant, fires)
     extra = extra_compiles(variant.compiles, control.compiles) if control is not None else ()
     usual = _usual(variant, fires, warmup)
     counted = [step for step in fires if step >= warmup]
@@ -85,6 +97,8 @@ def attribute(
         compile_s = dict.fromkeys(fires, 0.0)
         for item in extra:
             since = max((step for step in fires if step <= item.step), default=fires[0])
+            if item.recompile is None:
+                since = fires[0]  # a frame is compiled for the first time once, whenever that is
             compile_s[since] += item.seconds
         first = _first_hit(fires[0], compile_s[fires[0]], usual, warmup)
         if later:
@@ -100,7 +114,92 @@ def attribute(
         by_phase=_summed_phases(counted, usual),
         quiet_s=usual.work.median if usual is not None else None,
         extra=extra,
+        work=_extra_work(variant, fires, warmup),
     )
+
+
+def _one_step_a_firing(variant: VariantEvidence, fires: Sequence[int]) -> VariantEvidence:
+    """The evidence with what one firing did in two steps in the first of them, each of its steps
+    beyond the usual one; the others are no steps of their own."""
+    rests = {step: rest for step in fires if (rest := variant.rest_of(step) - set(fires))}
+    if not rests:
+        return variant
+    later = frozenset(step for rest in rests.values() for step in rest)
+    by_number = {sample.number: sample for sample in variant.samples}
+    quiet = [s for s in variant.samples if not s.compile_s and s.number not in later | set(fires)]
+    usual = _usual_sample(quiet or variant.samples)
+    samples = tuple(
+        _joined(
+            sample, [by_number[n] for n in rests.get(sample.number, ()) if n in by_number], usual
+        )
+        for sample in variant.samples
+        if sample.number not in later
+    )
+    return replace(variant, samples=samples)
+
+
+def _usual_sample(samples: Sequence[StepSample]) -> StepSample:
+    """The medians of steps, part by part."""
+    names = dict.fromkeys(name for sample in samples for name in sample.phases)
+    synced = [sample.sync_s for sample in samples if sample.sync_s is not None]
+    return StepSample(
+        number=-1,
+        wall_s=median(sample.work_s for sample in samples),
+        compile_s=0.0,
+        analysis_s=0.0,
+        sync_s=median(synced) if synced else None,
+        phases={
+            name: median(s.phases[name] for s in samples if name in s.phases) for name in names
+        },
+        **{name: usual_count(samples, name) for name in WORK},
+    )
+
+
+def _joined(sample: StepSample, rest: Sequence[StepSample], usual: StepSample) -> StepSample:
+    """One step with what its firing did in later ones beyond the usual."""
+    for more in rest:
+        sync_s = None
+        if None not in (sample.sync_s, more.sync_s, usual.sync_s):
+            sync_s = (sample.sync_s or 0.0) + (more.sync_s or 0.0) - (usual.sync_s or 0.0)
+        counts: dict[str, int | None] = {}
+        for name in WORK:
+            found = [getattr(item, name) for item in (sample, more, usual)]
+            counts[name] = None if None in found else found[0] + found[1] - found[2]
+        sample = replace(
+            sample,
+            wall_s=sample.wall_s + more.wall_s - usual.wall_s,
+            compile_s=sample.compile_s + more.compile_s,
+            analysis_s=sample.analysis_s + more.analysis_s,
+            sync_s=sync_s,
+            phases={
+                name: seconds + more.phases.get(name, 0.0) - usual.phases.get(name, 0.0)
+                for name, seconds in sample.phases.items()
+            },
+            **counts,
+        )
+    return sample
+
+
+def _extra_work(variant: VariantEvidence, fires: Sequence[int], warmup: int) -> dict[str, int]:
+    """The counts of a later firing beyond those of a quiet step, where both are always the same."""
+    later = frozenset(step for step in fires[1:] if step >= warmup)
+    fired = [sample for sample in variant.samples if sample.number in later]
+    quiet = quiet_samples(variant, fires, warmup)
+    found: dict[str, int] = {}
+    for name in WORK:
+        usual, now = usual_count(quiet, name), usual_count(fired, name)
+        if usual is not None and now is not None:
+            found[name] = now - usual
+    return found
+
+
+def usual_count(samples: Sequence[StepSample], name: str) -> int | None:
+    """The count that most of the counted steps have; None where too few agree."""
+    counts = Counter(value for s in samples if (value := getattr(s, name)) is not None)
+    if not counts:
+        return None
+    value, times = counts.most_common(1)[0]
+    return value if times >= max(2, MIN_AGREEING * counts.total()) else None
 
 
 def quiet_samples(variant: VariantEvidence, fires: Iterable[int], warmup: int) -> list[StepSample]:

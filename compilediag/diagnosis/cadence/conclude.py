@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from compilediag.diagnosis.cadence.attribution import Cost, attribute, quiet_samples
+from compilediag.diagnosis.cadence.attribution import (
+    WORK,
+    Cost,
+    attribute,
+    quiet_samples,
+    usual_count,
+)
 from compilediag.diagnosis.cadence.collision import Collision, collide
 from compilediag.diagnosis.cadence.extra_compiles import extra_compiles
 from compilediag.diagnosis.cadence.groups import ProbeGroup
@@ -15,7 +21,7 @@ from compilediag.diagnosis.cadence.periods import find_offset, find_periods
 from compilediag.diagnosis.cadence.plan import MIN_FIRES, Plan, Variant
 from compilediag.diagnosis.cadence.samples import VariantEvidence
 
-FiresFrom = Literal["told", "step times", "compiles"]
+FiresFrom = Literal["told", "step times", "counts", "compiles"]
 Runs = Mapping[Variant, VariantEvidence]
 
 
@@ -92,7 +98,7 @@ def _between(plan: Plan, group: ProbeGroup, fires: Sequence[int], runs: Runs) ->
     off: list[Baseline] = []
     for variant, evidence in runs.items():
         is_on = variant.kind == "configured" or group in variant.on
-        recorded = {step for item in evidence.groups for step in evidence.fires_of(item.name)}
+        recorded = {step for item in evidence.groups for step in item.steps}
         quiet = quiet_samples(evidence, recorded.union(fires if is_on else ()), plan.warmup)
         found = baseline_of([(sample.number, sample.work_s) for sample in quiet], plan.steps)
         if found is not None:
@@ -120,7 +126,8 @@ def fires_of(
     """The steps in which a group fired, and how they are known.
 
     The period is always known. Where it begins is recorded for a group of the code; for a template
-    it is found: in the step times, else from the first compile the control has not.
+    it is found: in the step times; else in what each step does, which is counted and has no noise;
+    else from the first compile the control has not.
     """
     recorded = evidence.fires_of(group.name)
     if recorded:
@@ -132,11 +139,37 @@ def fires_of(
     first = _rhythm_begins(plan, evidence)
     if first is not None and (control is None or _rhythm_begins(plan, control) != first):
         return tuple(range(first, end, plan.every)), "step times"
+    counted = _counted_fires(plan, evidence, control)
+    if counted:
+        return counted, "counts"
     extra = extra_compiles(evidence.compiles, control.compiles) if control is not None else ()
     compiled = next((item.step for item in extra if item.step >= plan.warmup), None)
     if compiled is None:
         return (), None
     return tuple(range(compiled, end, plan.every)), "compiles"
+
+
+def _counted_fires(
+    plan: Plan, evidence: VariantEvidence, control: VariantEvidence | None
+) -> tuple[int, ...]:
+    """The steps after warm-up that call or read more often than the others, where these are just
+    the ones of a rhythm of the plan's period, and the control has no such steps."""
+    for name in WORK:
+        busy = _busier(plan, evidence, name)
+        if len(busy) < MIN_FIRES or (control is not None and _busier(plan, control, name)):
+            continue
+        last = evidence.after(plan.warmup)[-1].number
+        if busy == tuple(range(busy[0], last + 1, plan.every)):
+            return busy
+    return ()
+
+
+def _busier(plan: Plan, evidence: VariantEvidence, name: str) -> tuple[int, ...]:
+    counts = [(item.number, getattr(item, name)) for item in evidence.after(plan.warmup)]
+    usual = usual_count(evidence.after(plan.warmup), name)
+    if usual is None:
+        return ()
+    return tuple(number for number, count in counts if count is not None and count > usual)
 
 
 def _rhythm_begins(plan: Plan, evidence: VariantEvidence) -> int | None:
@@ -159,7 +192,10 @@ def _collision(
         if result.fires_from not in (None, "told") and result.cost is not None:
             steps.update(result.cost.fires)
     together = attribute(evidence, control, sorted(steps), plan.warmup)
-    return collide(together, [result.cost for result in results if result.cost is not None])
+    known = [result.cost for result in results if result.cost is not None]
+    if len(known) < len(results):
+        return Collision(together, None, None, None)  # the sum lacks a part
+    return collide(together, known)
 
 
 def _periods(plan: Plan, runs: Runs) -> tuple[Period, ...]:

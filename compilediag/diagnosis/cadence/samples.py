@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compilediag.timeline.cadence import CadenceGroup
@@ -26,6 +28,10 @@ class StepSample:
     """Inside reads of tensors that make the host wait; None: not measured in this step."""
     phases: Mapping[str, float]
     """The measured ones, and "rest"; compiling is in them, our analysis is not."""
+    reads: int | None = None
+    """Of tensors that make the host wait; None: not counted in this step."""
+    calls: int | None = None
+    """Of compiled callables from eager code; None: not recorded one by one."""
 
     @property
     def work_s(self) -> float:
@@ -51,9 +57,13 @@ class VariantEvidence:
         found = next((group for group in self.groups if group.name == name), None)
         return tuple(step for step in found.fires if step in finished) if found else ()
 
+    def rest_of(self, step: int) -> frozenset[int]:
+        """The steps after `step` in which the firing that began there went on."""
+        return frozenset(later for group in self.groups for later in group.rest_of(step))
+
     def without_syncs(self) -> VariantEvidence:
         """The same where synchronisations were not measured, or not all of them."""
-        samples = tuple(replace(sample, sync_s=None) for sample in self.samples)
+        samples = tuple(replace(sample, sync_s=None, reads=None) for sample in self.samples)
         return replace(self, samples=samples)
 
     @property
@@ -69,15 +79,36 @@ def evidence_of(timeline: Timeline) -> VariantEvidence:
         if item.process == process:
             analysis_s[item.step] = analysis_s.get(item.step, 0.0) + item.analysis_s
     reads = {item.step: item for item in timeline.syncs if item.process == process}
+    steps = [item for item in timeline.steps if item.process == process]
+    calls = _calls(timeline, steps)
     return VariantEvidence(
         samples=tuple(
-            _sample(step, analysis_s.get(step.number, 0.0), reads.get(step.number))
-            for step in timeline.steps
-            if step.process == process and math.isfinite(step.wall_s)
+            replace(
+                _sample(step, analysis_s.get(step.number, 0.0), reads.get(step.number)),
+                calls=calls.get(step.number),
+            )
+            for step in steps
+            if math.isfinite(step.wall_s)
         ),
         compiles=tuple(item for item in timeline.compiles if item.process == process),
         groups=tuple(group for group in timeline.cadences if group.process == process),
     )
+
+
+def _calls(timeline: Timeline, steps: Sequence[Step]) -> dict[int, int]:
+    """Calls of compiled callables in each step in which all were recorded one by one."""
+    made = [item for item in timeline.invocations if item.process == timeline.lead]
+    if not made:
+        return {}
+    ordered = sorted(steps, key=lambda step: step.end)
+    ends = [step.end for step in ordered]
+    known_s = min((item.at[-1] for item in made if len(item.at) < item.calls), default=math.inf)
+    counted = Counter(bisect_left(ends, at) for item in made for at in item.at)
+    return {
+        step.number: counted[index]
+        for index, step in enumerate(ordered)
+        if step.end < known_s and not step.unsampled
+    }
 
 
 def _sample(step: Step, analysis_s: float, reads: SyncSample | None) -> StepSample:
@@ -98,5 +129,8 @@ def _sample(step: Step, analysis_s: float, reads: SyncSample | None) -> StepSamp
         compile_s=step.compile_s,
         analysis_s=analysis_s + sum(noting_s.values()),
         sync_s=reads.seconds if reads is not None else None,
+        reads=None
+        if reads is None or not reads.complete
+        else sum(site.count for site in reads.sites),
         phases=phases,
     )

@@ -43,13 +43,15 @@ def find_cadence_recompiles(timeline: Timeline) -> Iterable[Finding]:
         return
     evidence = evidence_of(timeline)
     # The first step compiles anyway.
-    fires = {g.name: [step for step in g.fires if step > 0] for g in evidence.groups}
-    fires = {name: steps for name, steps in fires.items() if steps}
-    if fires and _belong(compiled, {s for steps in fires.values() for s in steps}, evidence):
+    busy = {step for group in evidence.groups for step in group.steps if step > 0}
+    if busy and _belong(compiled, busy, evidence):
         for group in evidence.groups:
-            hits = [step for step in fires.get(group.name, ()) if step in compiled]
-            if hits and _is_compilation(hits, evidence):
-                firings = len(fires[group.name])
+            fires = [step for step in group.fires if step > 0]
+            parts = {step: (step, *group.rest_of(step)) for step in fires}
+            hits = [step for step in fires if not compiled.isdisjoint(parts[step])]
+            at = {step for hit in hits for step in parts[hit]}
+            if hits and _is_compilation(at, evidence):
+                firings = len(fires)
                 yield make_finding(
                     timeline,
                     "CD304",
@@ -63,7 +65,7 @@ def find_cadence_recompiles(timeline: Timeline) -> Iterable[Finding]:
                     evidence={
                         "every": group.every,
                         "firings": firings,
-                        "compile_s": _compile_s(hits, evidence),
+                        "compile_s": _compile_s(at, evidence),
                     },
                 )
         return
@@ -103,7 +105,7 @@ def _is_compilation(steps: Collection[int], evidence: VariantEvidence) -> bool:
 
 
 def _quiet(evidence: VariantEvidence) -> list[StepSample]:
-    fires = {step for group in evidence.groups for step in group.fires}
+    fires = {step for group in evidence.groups for step in group.steps}
     busy = fires.union(evidence.compiled_steps)
     return [sample for sample in evidence.samples if sample.number not in busy]
 

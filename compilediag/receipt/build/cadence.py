@@ -177,6 +177,8 @@ def _attribution(
         recurring_s=cost.recurring.total_s if cost.recurring is not None else None,
         between_s=result.between_s,
         recompiles=None if cost.compile_s is None else recompiles_among(cost.extra),
+        extra_reads=cost.work.get("reads"),
+        extra_calls=cost.work.get("calls"),
         causes=_causes(cost.extra, run.receipt if run is not None else None),
         fires_from=result.fires_from,
         problem=result.problem,

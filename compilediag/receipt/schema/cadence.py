@@ -103,6 +103,8 @@ class Attribution(Record, frozen=True, kw_only=True):
     between_s: float | None = None
     quiet_s: float | None = None
     recompiles: int | None = None
+    extra_reads: int | None = None
+    extra_calls: int | None = None
     causes: tuple[CadenceCause, ...] = ()
     fires_from: str | None = None
     problem: str | None = None

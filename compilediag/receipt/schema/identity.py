@@ -46,6 +46,8 @@ class Provenance(Record, frozen=True, kw_only=True):
     git_message_short: str | None = None
     source: str | None = None
     source_sha256: dict[str, str] = field(default_factory=dict[str, str])
+    imports_complete: bool | None = None
+    folder: str | None = None
 
 
 class NumericsFlags(Record, frozen=True, kw_only=True):

@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.selection import has_room
 from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Source
+from compilediag.readers.journal import JOURNAL_START, Journal
 from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.build.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt, Status
@@ -29,7 +30,7 @@ from compilediag.runs.offline.rank_choice import (
 )
 from compilediag.runs.offline.sources import LoadedSources, rank_of
 from compilediag.runs.pipeline import RunEvents, receipt_of
-from compilediag_harness.wire import EvidenceLost
+from compilediag_harness.wire import EvidenceLost, ProcessEnded
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -151,7 +152,8 @@ def _metadata(
     lost = sum_losses((journal.records_lost, *closed))
     if log is not None and log.counts.get("unread"):
         lost["train_log_unread"] = log.counts["unread"]
-    status: Status = "partial" if lost or journal.torn_tail else "complete"
+    reported = _ending_of(loaded.journals)
+    status: Status = "partial" if lost or journal.torn_tail else reported.status
     ending = None if log is None else log.ending
     left_out = [item.path for item in loaded.sources if item.kind == FOREIGN]
     kinds = (TRACE, TEXT, RUN, TRAIN)
@@ -159,7 +161,7 @@ def _metadata(
         *receipt_identity(time.time()),
         status=status if ending is None else cast(Status, ending.status),
         exit_code=None if ending is None else ending.exit_code,
-        failure_reason=None if ending is None else ending.reason,
+        failure_reason=reported.reason if ending is None else ending.reason,
         log_tail=None if log is None or ending is None else log.tail,
         warmup=loaded.warmup,
         lane_name=name,
@@ -174,3 +176,26 @@ def _metadata(
             }
         },
     )
+
+
+class _Ending(NamedTuple):
+    status: Status = "complete"
+    reason: str | None = None
+
+
+def _ending_of(journals: Sequence[Journal]) -> _Ending:
+    """How a run that compilediag attached to ended, by the processes that no other one started; of
+    a trace nothing is known."""
+    written = [item for item in journals if item.name.startswith(JOURNAL_START)]
+    pids = {item.started.pid for item in written if item.started is not None}
+    first = [
+        item for item in written if item.started is None or item.started.parent_pid not in pids
+    ]
+    ends = [next((e for e in item.events if isinstance(e, ProcessEnded)), None) for item in first]
+    if None in ends:
+        return _Ending("partial", "a process left no end: it was killed, or it still goes on")
+    failures = [item.failure for item in ends if item is not None and item.failure]
+    if not failures:
+        return _Ending()
+    interrupted = failures[0].startswith("KeyboardInterrupt")
+    return _Ending("interrupted" if interrupted else "failed", failures[0].partition("\n")[0])

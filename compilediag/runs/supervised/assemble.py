@@ -14,6 +14,7 @@ from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.artifacts import run_artifacts
+from compilediag.runs.checkout import with_sources
 from compilediag.runs.metadata import journal_facts, receipt_identity
 from compilediag.runs.pipeline import RunEvents, Stage, receipt_of, unwatched
 from compilediag.runs.run_directory import (
@@ -87,7 +88,8 @@ def assemble(
             extensions["telemetry"] = telemetry.extension
             notes.extend(telemetry.notes)
         known = _metadata(run, ended, journals, logs)
-        return replace(known, provenance=provenance, extensions=extensions)
+        code = with_sources(provenance, timeline, os.getcwd(), run.started_unix)
+        return replace(known, provenance=code, extensions=extensions)
 
     text_log = read_text_log(joined_logs(logs, MAX_TEXT_LOG_BYTES)) if logs else None
     timeline, _, receipt = receipt_of(

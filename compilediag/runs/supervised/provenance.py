@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 from collections.abc import Mapping
 
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 from compilediag.receipt.provenance_variables import provenance_from
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.runs.artifacts import DIGEST_LIMIT_BYTES, sha256_of
+from compilediag.runs.git import git
 
 GIT_TIMEOUT_S = 5.0
 
@@ -39,14 +39,14 @@ def read_provenance(
     folder: str, digests: Mapping[str, str], variables: Mapping[str, str]
 ) -> Provenance:
     """The commit at `folder`; where there is no repository, what the environment contains."""
-    head = _git(folder, "log", "-1", "--format=%H%n%s")
+    head = _line(folder, "log", "-1", "--format=%H%n%s")
     if head is None:
         return replace(provenance_from(variables), source_sha256=dict(digests))
     commit, _, message = head.partition("\n")
-    status = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    status = _line(folder, "status", "--porcelain", "--untracked-files=no")
     return Provenance(
         git_commit=commit,
-        git_branch=_git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
+        git_branch=_line(folder, "rev-parse", "--abbrev-ref", "HEAD"),
         git_dirty=None if status is None else bool(status),
         git_message_short=message[:200],
         source="git",
@@ -54,23 +54,9 @@ def read_provenance(
     )
 
 
-def _git(folder: str, *arguments: str) -> str | None:
-    """The output of one call; None when git is missing, slow, or finds no repository."""
-    # Without it `git status` may take the index lock of the user's repository.
-    quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
-    try:
-        done = subprocess.run(
-            ["git", *arguments],
-            cwd=folder or None,
-            env=quiet,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=GIT_TIMEOUT_S / 3,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None
-    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else None
+def _line(folder: str, *arguments: str) -> str | None:
+    found = git(folder, *arguments, timeout_s=GIT_TIMEOUT_S / 3)
+    return None if found is None else found.encode("utf-8", "replace").decode("utf-8").strip()
 
 
 def digest_script(path: str | None) -> dict[str, str]:

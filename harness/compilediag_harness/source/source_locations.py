@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import sysconfig
+import types
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,6 +18,11 @@ from compilediag_harness.wire import Location, clip
 _COMMENT = re.compile(
     r"#\s\(?(?P<file>[^#\n]{1,1024}?):(?P<line>\d{1,9}) in (?P<function>[^\s()]{1,256})"
 )
+
+_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
+
+MAX_IMPORTED_CHARS = 256 * 1024
+"""Of the paths of `imported_files` together: a quarter of what a line of a journal may hold."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -46,6 +52,22 @@ def is_library(file: str) -> bool:
 def is_torch(file: str) -> bool:
     """Whether a file belongs to torch, which must be imported."""
     return file.startswith(_library_prefixes()[:1])
+
+
+def imported_files() -> tuple[str, ...] | None:
+    """Files of the modules that were imported, sorted: those of torch, the standard library and
+    installed packages left out. None where they are too many for one record."""
+    found: set[str] = set()
+    for module in list(sys.modules.values()):
+        if not isinstance(module, types.ModuleType):
+            continue
+        # A module that is loaded on its first use must not be loaded by our look at it.
+        file = object.__getattribute__(module, "__dict__").get("__file__")
+        if isinstance(file, str) and not is_library(file) and not _INSTALLED.search(file):
+            found.add(file)
+    if sum(map(len, found)) > MAX_IMPORTED_CHARS:
+        return None
+    return tuple(sorted(found))
 
 
 def location_of(code: Any) -> Location:

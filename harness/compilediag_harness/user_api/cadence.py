@@ -60,7 +60,7 @@ class Cadence:
             self._was_asked = True
             _asked(to_name(self.name), int(step))
         if due:
-            _fired(to_name(self.name))
+            _fired(to_name(self.name), int(step))
         return due
 
     def __repr__(self) -> str:
@@ -136,7 +136,7 @@ class _Firings(SessionSink):
 
     def discard(self) -> None:
         super().discard()
-        self._rows: list[tuple[str, float, int]] = []
+        self._rows: list[tuple[str, float, int, int]] = []
 
     def declare(self, name: str, group: Cadence) -> None:
         """Reports a group, unless it was reported as it is."""
@@ -154,9 +154,9 @@ class _Firings(SessionSink):
             session = self.session
             session.emit(CadenceAsked(session.at(at), session.step, name, step))
 
-    def add(self, name: str, at: float) -> None:
+    def add(self, name: str, at: float, number: int) -> None:
         with self.lock:
-            self._rows.append((name, at, self.session.step))
+            self._rows.append((name, at, self.session.step, number))
             if not self.due(at, len(self._rows)):
                 return
             self.written = at
@@ -168,15 +168,16 @@ class _Firings(SessionSink):
         if not rows:
             return
         session = self.session
-        names = tuple(dict.fromkeys(name for name, _, _ in rows))
+        names = tuple(dict.fromkeys(name for name, *_ in rows))
         index = {name: position for position, name in enumerate(names)}
         session.emit(
             CadenceFired(
                 t=session.at(rows[-1][1]),
                 names=names,
-                name=tuple(index[name] for name, _, _ in rows),
-                at=tuple(session.at(at) for _, at, _ in rows),
-                steps=tuple(step for _, _, step in rows),
+                name=tuple(index[name] for name, *_ in rows),
+                at=tuple(session.at(at) for _, at, _, _ in rows),
+                steps=tuple(step for _, _, step, _ in rows),
+                numbers=tuple(number for *_, number in rows),
             )
         )
 
@@ -190,10 +191,10 @@ def _asked(name: str, step: int) -> None:
         sink.asked(name, step, at)
 
 
-def _fired(name: str) -> None:
+def _fired(name: str, number: int) -> None:
     at = _monotonic()
     for sink in sinks.all:
-        sink.add(name, at)
+        sink.add(name, at, number)
 
 
 def install(session: Session, torch_module: Any) -> None:

@@ -58,6 +58,9 @@ class ProcessEnded(Event):
     """Text of the exception that ends the process, if one was seen."""
     records_left_out: dict[str, int] = field(default_factory=dict[str, int])
     """By kind of event, records that are not written because the journal is over its limit."""
+    sources: tuple[str, ...] | None = None
+    """Files of every module it has imported, those of torch, the standard library and installed
+    packages left out; None: not recorded, or too many."""
 
 
 @event

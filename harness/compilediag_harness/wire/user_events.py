@@ -40,6 +40,8 @@ class CadenceFired(Event):
     at: tuple[float, ...]
     """When, in seconds."""
     steps: tuple[int, ...]
+    numbers: tuple[int, ...] = ()
+    """The program's own numbers of the steps, as `due` was given them."""
 
 
 @event

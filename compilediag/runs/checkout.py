@@ -1,0 +1,165 @@
+"""The user's source files around a run: their digests at its end, and the same files later."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from compilediag.compare.gate.code import CHANGED, NO_FILE, WorkingTree, is_code
+from compilediag.errors import UsageError
+from compilediag.receipt.locate import RUNS_FOLDER
+from compilediag.receipt.provenance_variables import provenance_from
+from compilediag.receipt.schema.identity import Provenance
+from compilediag.runs.artifacts import DIGEST_LIMIT_BYTES, sha256_of
+from compilediag.runs.git import git, is_commit, names, root_of, without_ignored
+from compilediag.timeline.timeline import Process, Timeline
+
+MAX_SOURCES = 2_000
+"""Files with a digest in one receipt."""
+LOOK_UP_S = 30.0
+"""Longest comparison of a working tree with a commit."""
+
+
+def with_sources(
+    provenance: Provenance, timeline: Timeline, folder: str, started_unix: float
+) -> Provenance:
+    """The provenance of a run that has ended in `folder`, with the digests of its source files.
+
+    The digests that it has already were made before the run and stay.
+    """
+    root = root_of(folder) if provenance.source == "git" else None
+    sources = _sources_of(timeline)
+    kept = _below(sources, folder) if root is None else without_ignored(root, _below(sources, root))
+    digests = {
+        _relative(path, folder): _digest(path, started_unix if path.endswith(".py") else None)
+        for path in kept[:MAX_SOURCES]
+    }
+    for path in _with_changes(root) if root is not None else ():
+        if is_code(path) and len(digests) < 2 * MAX_SOURCES:
+            digests.setdefault(_relative(path, folder), _digest(path))
+    found = {name: digest for name, digest in digests.items() if digest is not None}
+    return replace(
+        provenance,
+        source_sha256={**found, **provenance.source_sha256},
+        imports_complete=_all_recorded(timeline.processes) and len(kept) <= MAX_SOURCES,
+        folder=_relative(folder, root) if root is not None else None,
+    )
+
+
+def _all_recorded(processes: Iterable[Process]) -> bool:
+    """Whether every process with torch has recorded what it imported."""
+    ended = [process.ended for process in processes if process.torch is not None]
+    return bool(ended) and all(item is not None and item.sources is not None for item in ended)
+
+
+def _sources_of(timeline: Timeline) -> list[str]:
+    """Real paths of what the processes imported and compiled, and of the files among their
+    arguments: a configuration is code too."""
+    found = {frame.where.file for frame in timeline.frames}
+    for process in timeline.processes:
+        started, ended = process.started, process.ended
+        if started is not None:
+            words = (part for word in started.argv for part in (word, word.rpartition("=")[2]))
+            found.update(os.path.join(started.cwd, word) for word in words if word)
+        if ended is not None and ended.sources is not None:
+            here = started.cwd if started is not None else ""
+            found.update(os.path.join(here, file) for file in ended.sources)
+    return sorted({os.path.realpath(file) for file in found if file and os.path.isfile(file)})
+
+
+def _below(files: Iterable[str], folder: str) -> list[str]:
+    """The files below a folder that are neither installed packages nor ours."""
+    start = os.path.join(os.path.realpath(folder), "")
+    apart = {"site-packages", "dist-packages", RUNS_FOLDER, ".git"}
+    return [
+        file
+        for file in files
+        if file.startswith(start) and apart.isdisjoint(Path(file[len(start) :]).parts)
+    ]
+
+
+def _with_changes(root: str) -> list[str]:
+    """Paths of the tracked files that differ from the last commit."""
+    found = git(root, "diff", "--name-only", "-z", "--no-renames", "HEAD")
+    return [os.path.join(root, name) for name in names(found or "")]
+
+
+def _relative(path: str, folder: str | None) -> str:
+    found = os.path.relpath(os.path.realpath(path), os.path.realpath(folder or "."))
+    return Path(found).as_posix()
+
+
+def _digest(path: str, newest_unix: float | None = None) -> str | None:
+    """The digest of a file; of one that changed since `newest_unix`, that it did. None: it cannot
+    be read, or is too large."""
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        if newest_unix is not None and status.st_mtime > newest_unix:
+            return CHANGED
+        if status.st_size > DIGEST_LIMIT_BYTES:
+            return None
+        with open(path, "rb") as file:
+            return sha256_of(file)
+    except FileNotFoundError:
+        return NO_FILE
+    except OSError:
+        return None
+
+
+def working_tree(
+    ran: Provenance, folder: str, variables: Mapping[str, str], baseline: str | None = None
+) -> WorkingTree:
+    """The code at `folder`, as far as it concerns a receipt of the code that `ran`; `baseline` is
+    the path of a baseline."""
+    root = root_of(folder)
+    base = folder
+    if root is not None and ran.folder is not None:
+        base = os.path.normpath(os.path.join(root, ran.folder))
+    digests = {path: _digest(os.path.join(base, path)) for path in ran.source_sha256}
+    changed: list[str] | None = None
+    if root is not None and ran.git_commit is not None and is_commit(ran.git_commit):
+        here = base if os.path.isdir(base) else root
+        # Also the folder itself: files elsewhere in a large repository are another program's.
+        options = ("--name-only", "-z", "--no-renames", "--relative")
+        found = git(here, "diff", *options, ran.git_commit, "--", ".", timeout_s=LOOK_UP_S)
+        if found is not None:
+            changed = names(found)
+    lock = None if baseline is None else _relative(baseline, base)
+    return WorkingTree(_commit(ran, root, variables), digests, changed, lock)
+
+
+def _commit(ran: Provenance, root: str | None, variables: Mapping[str, str]) -> str | None:
+    """The commit that is here, from the source that named the receipt's."""
+    named = provenance_from(variables).git_commit
+    wanted = root is not None and ran.git_commit is not None
+    head = git(root or "", "rev-parse", "HEAD") if wanted else None
+    here = head.strip() if head is not None else None
+    return (named or here) if ran.source == "environment" else (here or named)
+
+
+def file_at(ref: str, path: str) -> str | None:
+    """A file of the repository as a branch, tag or commit has it; None where it has none.
+
+    Raises:
+        UsageError: there is no repository, or it does not have the commit.
+    """
+    root = root_of(os.path.dirname(os.path.abspath(path)))
+    if root is None:
+        raise UsageError(f"{path} lies in no git repository: {ref} cannot be looked up")
+    named = not ref.startswith("-")  # or it would be an option of git
+    commit = git(root, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}") if named else None
+    if commit is None or not is_commit(commit.strip()):
+        raise UsageError(
+            f"git has no {ref!r} here (a shallow clone has only its own commit): fetch it first, "
+            "such as `git fetch --depth=1 origin main`, and name it FETCH_HEAD or origin/main"
+        )
+    name = _relative(path, root)
+    if not git(root, "ls-tree", "--name-only", commit.strip(), "--", name):
+        return None
+    return git(root, "show", f"{commit.strip()}:{name}")

@@ -1,0 +1,130 @@
+"""What moved is no new fault: files and functions that have another name, and their old place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gate_receipts import again, branch, eager, first, place, receipt
+from msgspec.structs import replace
+from timelines import attempt, false_guard, recompile
+
+from compilediag.compare.diff import compare
+from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.update import recorded
+from compilediag.compare.moves import moved
+from compilediag.compare.run_baseline import LaneBaseline, run_baseline
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.timeline.timeline import Compile
+from compilediag.views.diff import render_comparison
+from compilediag.views.style import RenderOptions
+
+OLD, NEW = "/home/user/app.py", "/home/user/models/app.py"
+
+
+def again_in(file: str, variable: str = "n", function: str = "forward", number: int = 0) -> Compile:
+    """A recompile because of a variable that is used in a file."""
+    user = place(function, 12, file)
+    guard = false_guard(f"L['{variable}']", f"L['{variable}'] == 2", user=user)
+    name = f"{number}/1"
+    cause = recompile(name, step=1, seconds=0.5, guards=[guard])
+    return attempt(
+        name, kind="recompile", step=1, seconds=0.5, cause=cause, where=place(function, 10, file)
+    )
+
+
+def run_in(file: str, function: str = "forward", variable: str = "n") -> Receipt:
+    """One frame with a recompile, a graph break and an eager function, all in one file."""
+    start = attempt("0/0", where=place(function, 10, file))
+    helper = eager()
+    helper = attempt(
+        "5/0",
+        kind="failed",
+        where=place("helper", 40, file),
+        graph_ops=None,
+        fail_type="Unsupported",
+        fail_reason="Attempted to call a skipped function",
+    )
+    return receipt(
+        start,
+        again_in(file, variable, function),
+        helper,
+        breaks=[branch(function=function, file=file)],
+    )
+
+
+def allowed(made: Receipt) -> LaneBaseline:
+    return recorded(made, None, reason="known").lane
+
+
+def test_a_moved_file_passes_with_its_reasons() -> None:
+    """All three items are known at their new place; nothing is better; the move is a notice."""
+    lane = allowed(run_in(OLD))
+    judged = judge(run_in(NEW), baseline=lane)
+    assert (judged.passed, judged.improvements) == (True, ())
+    assert [item.reason for item in judged.known] == ["known"] * 3
+    assert sum(text.startswith("moved from") for text in judged.notices) == 3
+    again = recorded(run_in(NEW), lane)
+    assert (again.newly_allowed, again.without_reason) == ((), ())
+
+
+def test_a_renamed_function_passes() -> None:
+    """The cause and the break are the same in a function of another name."""
+    lane = allowed(run_in(OLD))
+    judged = judge(run_in(OLD, function="encode"), baseline=lane)
+    assert (judged.failures, judged.improvements) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        run_in(NEW, variable="m"),
+        receipt(first(), again_in(NEW)),
+        run_in(NEW, function="encode", variable="m"),
+    ],
+)
+def test_what_is_not_the_same_is_new(now: Receipt) -> None:
+    """Another variable; and the same one in a new file while the old place is still there."""
+    judged = judge(now, baseline=allowed(run_in(OLD)))
+    assert "cause" in {item.kind for item in judged.failures}
+    assert "cause" in {item.kind for item in judged.improvements}
+
+
+def test_two_that_could_be_meant_are_no_move() -> None:
+    """One cause is gone, and two files have one like it now."""
+    before = run_baseline(receipt(first(number=7, function="main"), again_in(OLD))).lane
+    both = again_in(NEW), again_in("/home/user/b/app.py", number=3)
+    after = run_baseline(receipt(first(number=7, function="main"), *both)).lane
+    assert len(after.causes) == 2
+    assert not [move for move in moved(before, after).moves if move.group == "causes"]
+
+
+def test_a_move_within_own_code_is_found_in_the_whole_run() -> None:
+    """`--own-code-only` judges a part, and what is left out of it is not gone."""
+    judged = judge(run_in(NEW), baseline=allowed(run_in(OLD)), own_code_only=True)
+    assert (judged.failures, judged.improvements) == ((), ())
+
+
+def test_diff_shows_a_move_as_one() -> None:
+    """Neither new nor gone, in causes, breaks, frames and findings."""
+    found = compare(run_in(OLD), run_in(NEW))
+    assert not found.changed
+    assert (found.causes_new, found.breaks_new, found.findings_new, found.frames) == ((),) * 4
+    assert {move.path for move in found.moves} == {"causes", "breaks", "frames", "fallbacks"}
+    text = render_comparison(found, RenderOptions(width=200))
+    assert "moved, and the same otherwise" in text
+    assert "causes: forward of app.py → forward of models/app.py" in text
+
+
+def test_more_of_it_at_the_new_place_fails() -> None:
+    """A move allows as much as there was, and no more."""
+    lane = allowed(run_in(OLD))
+    fewer = replace(lane, breaks=(replace(lane.breaks[0], count=0),))
+    judged: Any = judge(run_in(NEW), baseline=fewer)
+    assert [item.kind for item in judged.failures] == ["break"]
+
+
+def test_nothing_moves_between_equal_runs() -> None:
+    """The baseline is the same object."""
+    lane = run_baseline(receipt(first(), again("n"))).lane
+    assert moved(lane, lane).lane is lane
