@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from compilediag.runs.supervised.signals import SignalInbox
 
 if TYPE_CHECKING:
     import psutil
+
+STDERR = 2
 
 FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 """Sent to us alone by schedulers and closing terminals: passed on to the child alone."""
@@ -45,15 +48,23 @@ class ExitInfo:
         return 128 - self.returncode if self.returncode < 0 else self.returncode
 
 
-def start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], environment: Mapping[str, str], *, stdout_to_stderr: bool = False
+) -> subprocess.Popen[bytes]:
     """Starts the target.
 
     Raises:
         UsageError: the operating system refuses to start it.
     """
+    stdout = None
+    if stdout_to_stderr:
+        closed = sys.stderr is None  # pyright: ignore[reportUnnecessaryComparison] - `2>&-`
+        stdout = subprocess.DEVNULL if closed else STDERR
     try:
         # Descriptors the shell passed on, such as /dev/fd/63 of `<(...)`, stay open.
-        return subprocess.Popen(list(command), env=dict(environment), close_fds=False)
+        return subprocess.Popen(
+            list(command), env=dict(environment), close_fds=False, stdout=stdout
+        )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{command[0]} cannot be started: {reason}") from error

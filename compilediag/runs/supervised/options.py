@@ -40,6 +40,8 @@ class Options:
     """What an hour of a device costs; None: no cost is estimated."""
     live: LiveMode | None = "title"
     """Where progress is shown, on a terminal; None: nowhere."""
+    stdout_to_stderr: bool = False
+    """The target's stdout goes where its stderr goes: ours is for the receipt alone."""
     telemetry: TelemetrySettings | None = None
     """Where metrics of the run are sent while it goes on."""
     label: str = ""

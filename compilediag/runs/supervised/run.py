@@ -12,7 +12,7 @@ from compilediag.errors import EXIT_INTERNAL, OutputUnwritable, UsageError
 from compilediag.runs.run_directory import ARTIFACTS, TRACES, make_run_dir, save_receipt
 from compilediag.runs.supervised import telemetry
 from compilediag.runs.supervised.assemble import assemble
-from compilediag.runs.supervised.child import ExitInfo, start, supervise
+from compilediag.runs.supervised.child import STDERR, ExitInfo, start, supervise
 from compilediag.runs.supervised.child_env import child_environment
 from compilediag.runs.supervised.depyf_run import decompile
 from compilediag.runs.supervised.live_tail import LiveView, can_draw
@@ -22,8 +22,6 @@ from compilediag.runs.supervised.signals import SignalInbox
 from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.telemetry.exporter import TelemetryReport
-
-STDERR = 2
 
 
 def run(
@@ -71,7 +69,7 @@ def _run_child(
     digests = digest_script(script)  # before the target can change it
     started = time.monotonic()
     try:
-        child = start(run.target.command, environment)
+        child = start(run.target.command, environment, stdout_to_stderr=options.stdout_to_stderr)
     except UsageError:
         _remove_empty(run.run_dir)
         raise
