@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -68,10 +68,11 @@ def _new_file(key: str, value: str) -> str:
 
 def _live(key: str, value: str | bool) -> LiveMode | None:
     if value in (True, False):
-        return "title" if value else None
-    if value == "title" or value == "lines":  # noqa: PLR1714 - pyright narrows these
-        return value
-    raise UsageError(f"{key} must be true, false, 'title' or 'lines', not {value!r}")
+        return "both" if value else None
+    for mode in get_args(LiveMode):
+        if value == mode:
+            return mode
+    raise UsageError(f"{key} must be true, false, 'title', 'lines' or 'both', not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class RunOptions:
     )
     grace_s: float = option(
         "--grace S",
-        f"Seconds from Ctrl-C to the end by force; default: {GRACE_S:g}.",
+        f"Seconds from a second Ctrl-C to the end by force; default: {GRACE_S:g}.",
         default=GRACE_S,
         type=float,
         toml=_NUMBER,
@@ -139,12 +140,12 @@ class RunOptions:
     json_file: str | None = option(f"{JSON_FILE_FLAG} FILE", "", hidden=True, check=_new_file)
     live: LiveMode | None = flag(  # noqa: RUF009 - it is dataclasses.field
         "--live/--no-live",
-        "Progress in the title of the terminal while it runs.",
-        default="title",
+        "On a terminal: progress in its title, and a line for each recompile.",
+        default="both",
         toml=(bool, str),
         check=_live,
     )
-    live_lines: bool = flag("--live-lines", "Progress as lines of text instead.")
+    live_lines: bool = flag("--live-lines", "The lines without the title.")
     otlp: str | None = option(
         "--otlp URL|env",
         "Report to an OpenTelemetry collector; env: as its own variables say.",

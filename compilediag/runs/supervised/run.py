@@ -12,10 +12,11 @@ from compilediag.errors import EXIT_INTERNAL, OutputUnwritable, UsageError
 from compilediag.runs.run_directory import ARTIFACTS, TRACES, make_run_dir, save_receipt
 from compilediag.runs.supervised import telemetry
 from compilediag.runs.supervised.assemble import assemble
-from compilediag.runs.supervised.child import STDERR, ExitInfo, start, supervise
+from compilediag.runs.supervised.child import PASSED_ON, STDERR, ExitInfo, start, supervise
 from compilediag.runs.supervised.child_env import child_environment
 from compilediag.runs.supervised.depyf_run import decompile
-from compilediag.runs.supervised.live_tail import LiveView, can_draw
+from compilediag.runs.supervised.group_witness import GroupWitness
+from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, drawn
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.provenance import ProvenanceProbe, digest_script
 from compilediag.runs.supervised.signals import SignalInbox
@@ -45,13 +46,14 @@ def run(
     running = SupervisedRun(tuple(words), target, options, variables, run_dir, started_unix)
     # Signals stay messages until the receipt is written: an impatient Ctrl-C must not lose it.
     with SignalInbox() as inbox:
-        ended, provenance, report = _run_child(running, inbox)
+        with GroupWitness(PASSED_ON) as witness:
+            ended, provenance, report = _run_child(running, inbox, witness)
         notes = decompile(running, ended, inbox) if options.depyf else ()
         return _conclude(running, ended, provenance, report, notes)
 
 
 def _run_child(
-    run: SupervisedRun, inbox: SignalInbox
+    run: SupervisedRun, inbox: SignalInbox, witness: GroupWitness
 ) -> tuple[ExitInfo, ProvenanceProbe, TelemetryReport | None]:
     options, script = run.options, run.target.script
     artifacts = os.path.join(run.run_dir, ARTIFACTS)
@@ -79,7 +81,14 @@ def _run_child(
     exporter = telemetry.begin(run)
     try:
         ended = supervise(
-            child, inbox, started=started, grace_s=options.grace_s, timeout_s=options.timeout_s
+            child,
+            inbox,
+            witness,
+            started=started,
+            grace_s=options.grace_s,
+            timeout_s=options.timeout_s,
+            run_dir=run.run_dir,
+            say=live.say if live is not None else lambda text: None,
         )
     finally:
         if live is not None:
@@ -89,9 +98,17 @@ def _run_child(
 
 def _live(run: SupervisedRun) -> LiveView | None:
     mode = run.options.live
-    if mode is None or not can_draw(STDERR, run.variables, mode):
+    mode = drawn(STDERR, run.variables, mode) if mode is not None else None
+    if mode is None:
         return None
-    view = LiveView(run.run_dir, STDERR, mode, label=run.options.label)
+    view = LiveView(
+        run.run_dir,
+        STDERR,
+        mode,
+        label=run.options.label,
+        secrets=run.secrets,
+        escapes=run.variables.get("TERM", "") not in WITHOUT_ESCAPES,
+    )
     view.start()
     return view
 
