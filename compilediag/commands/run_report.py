@@ -49,7 +49,8 @@ def _report(outcome: Outcome, options: RunOptions) -> None:
         if options.json_file is not None:
             _write_json_file(receipt, options.json_file)
         if not printed and not options.quiet:
-            suffix = suffix_for(options.output) if outcome.receipt_path else ""
+            place = outcome.run_dir if outcome.moved else options.output
+            suffix = suffix_for(place) if outcome.receipt_path else ""
             write_stderr(_screen(receipt, suffix))
     if not options.quiet or outcome.receipt_path is None:
         for note in outcome.notes:

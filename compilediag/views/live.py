@@ -110,10 +110,11 @@ class Progress:
 
     def _ended(self, event: Compiled) -> tuple[Event, ...]:
         first = self._first.setdefault(event.compile_id.partition("/")[0], event)
+        before = () if first is event else (first,)
         asked = self._asked.pop(event.compile_id, None)
         if asked is not None:
-            return (first, asked, event)
-        return (first, event) if event.forward and event.recompile_reason else ()
+            return (*before, asked, event)
+        return (*before, event) if event.forward and event.recompile_reason else ()
 
     def line(self, now: float) -> str:
         """Step, rate, what is compiling and why, and what compiling has cost so far."""

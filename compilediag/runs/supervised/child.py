@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from compilediag.errors import UsageError
 from compilediag.runs.supervised.group_witness import GroupWitness
 from compilediag.runs.supervised.interrupts import Interrupts
+from compilediag.runs.supervised.kept_files import LOOK_EVERY_S, KeptFiles
 from compilediag.runs.supervised.kill_schedule import KillSchedule
 from compilediag.runs.supervised.process_tree import ProcessTree
 from compilediag.runs.supervised.signals import SignalInbox
@@ -84,6 +85,7 @@ def supervise(
     grace_s: float,
     timeout_s: float | None = None,
     run_dir: str | None = None,
+    kept: KeptFiles | None = None,
     say: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ExitInfo:
@@ -97,6 +99,7 @@ def supervise(
         grace_s: seconds from the second Ctrl-C, or the time limit, to SIGKILL.
         timeout_s: the time limit.
         run_dir: with the journals, which say whether Ctrl-C was lost.
+        kept: the files that the target must not take away.
         say: shows the user a sentence.
         clock: seconds, monotonic.
     """
@@ -105,8 +108,13 @@ def supervise(
     interrupts = Interrupts(schedule, tree, run_dir, say)
     limit_at = None if timeout_s is None else started + timeout_s
     timed_out = False
+    keep_at = None if kept is None else clock()
     while child.poll() is None:
-        received = inbox.wait(_time_left(clock(), limit_at, schedule.next_at, interrupts.look_at))
+        if kept is not None and keep_at is not None and clock() >= keep_at:
+            kept.look()
+            keep_at = clock() + LOOK_EVERY_S
+        wakes_at = (limit_at, schedule.next_at, interrupts.look_at, keep_at)
+        received = inbox.wait(_time_left(clock(), *wakes_at))
         passed_on = PASSED_ON.intersection(received)
         if passed_on:
             _pass_on(passed_on, child, witness)

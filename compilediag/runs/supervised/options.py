@@ -55,6 +55,7 @@ class Outcome:
     exit_code: int
     """For the shell: the target's own, 128 + signal when killed, 70 after a fault of ours."""
     run_dir: str
+    """Where its files are: another directory than that requested where the target removed it."""
     receipt: Receipt | None
     """None when it could not be made; `notes` say why."""
     receipt_path: str | None
@@ -63,3 +64,5 @@ class Outcome:
     """Sentences for the user, beside the verdict."""
     timeline: Timeline | None = None
     """What the receipt was made from; None when there is none."""
+    moved: bool = False
+    """The files are not where they were requested to be."""
