@@ -16,7 +16,12 @@ import click
 
 from compilediag._version import __version__
 from compilediag.commands.subcommand import Group
-from compilediag.commands.terminal import abandon_stdout, write, write_message
+from compilediag.commands.terminal import (
+    abandon_stdout,
+    reserve_standard_descriptors,
+    write,
+    write_message,
+)
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, CompilediagError
 from compilediag.views.text import clean
 
@@ -101,6 +106,7 @@ def group() -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; prints every error, raises none."""
+    reserve_standard_descriptors()
     try:
         code = _dispatch(list(sys.argv[1:] if args is None else args))
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] - `>&-`

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -31,6 +31,9 @@ from compilediag.runs.supervised.price_file import VARIABLE, read_prices
 
 PROBE_FLAG = "--cadence-probe"
 """The one option of ours that is also accepted after TARGET."""
+
+JSON_FILE_FLAG = "--json-file"
+"""What --json=FILE is parsed as: an option of click has a value always, or never."""
 
 _NUMBER = (int, float)
 
@@ -55,12 +58,21 @@ def _warmup(key: str, value: str | int) -> int | None:
     raise UsageError(f"{key} must be a number of steps or auto, not {value!r}")
 
 
+def _new_file(key: str, value: str) -> str:
+    """Looked at before the target starts: what cannot be written costs no run."""
+    folder = os.path.dirname(os.path.abspath(value))
+    if not value or os.path.isdir(value) or not os.path.isdir(folder):
+        raise UsageError(f"--json={value} names no file in a folder that is there")
+    return value
+
+
 def _live(key: str, value: str | bool) -> LiveMode | None:
     if value in (True, False):
-        return "title" if value else None
-    if value == "title" or value == "lines":  # noqa: PLR1714 - pyright narrows these
-        return value
-    raise UsageError(f"{key} must be true, false, 'title' or 'lines', not {value!r}")
+        return "both" if value else None
+    for mode in get_args(LiveMode):
+        if value == mode:
+            return mode
+    raise UsageError(f"{key} must be true, false, 'title', 'lines' or 'both', not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +107,7 @@ class RunOptions:
     )
     grace_s: float = option(
         "--grace S",
-        f"Seconds from Ctrl-C to the end by force; default: {GRACE_S:g}.",
+        f"Seconds from a second Ctrl-C to the end by force; default: {GRACE_S:g}.",
         default=GRACE_S,
         type=float,
         toml=_NUMBER,
@@ -120,15 +132,20 @@ class RunOptions:
         "--prices FILE", "Price table (TOML), for an estimate of what it cost.", toml=str
     )
     quiet: bool = flag("--quiet", "Print no verdict.", toml=bool)
-    as_json: bool = flag("--json", "Print the receipt instead.", toml=bool)
+    as_json: bool = flag(
+        "--json",
+        "Print the receipt instead; --json=FILE writes it to a file.",
+        toml=bool,
+    )
+    json_file: str | None = option(f"{JSON_FILE_FLAG} FILE", "", hidden=True, check=_new_file)
     live: LiveMode | None = flag(  # noqa: RUF009 - it is dataclasses.field
         "--live/--no-live",
-        "Progress in the title of the terminal while it runs.",
-        default="title",
+        "On a terminal: progress in its title, and a line for each recompile.",
+        default="both",
         toml=(bool, str),
         check=_live,
     )
-    live_lines: bool = flag("--live-lines", "Progress as lines of text instead.")
+    live_lines: bool = flag("--live-lines", "The lines without the title.")
     otlp: str | None = option(
         "--otlp URL|env",
         "Report to an OpenTelemetry collector; env: as its own variables say.",
@@ -222,6 +239,7 @@ def supervised_options(options: RunOptions) -> Options:
     values["live"] = "lines" if options.live_lines else options.live
     if options.quiet:
         values["live"] = None
+    values["stdout_to_stderr"] = options.as_json
     # Read before the target starts: a table that is wrong costs no run.
     if price_file := options.price_file or os.environ.get(VARIABLE):
         values["prices"] = read_prices(price_file)
@@ -236,10 +254,10 @@ class TargetCommand(Command):
     """A command whose last argument is TARGET with its own arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        typed = list(args)  # click empties `args`
-        rest = super().parse_args(ctx, args)
-        target: tuple[str, ...] = ctx.params.get("target") or ()
-        before = typed[: len(typed) - len(target)]
+        typed = list(args)
+        rest = super().parse_args(ctx, [_with_json_file(word) for word in typed])
+        before = typed[: len(typed) - len(ctx.params.get("target") or ())]
+        target = tuple(typed[len(before) :])
         probe = self.name == "probe" or ctx.params.get("cadence_probe")
         if target[:1] == ("--",):
             target = target[1:]
@@ -247,6 +265,10 @@ class TargetCommand(Command):
             target, probe = tuple(word for word in target if word != PROBE_FLAG), True
         ctx.params.update(target=target, cadence_probe=bool(probe))
         return rest
+
+
+def _with_json_file(word: str) -> str:
+    return word.replace("--json=", f"{JSON_FILE_FLAG}=", 1) if word.startswith("--json=") else word
 
 
 def target_command(

@@ -2,51 +2,86 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 import msgspec
 
 from compilediag.commands.options import RunOptions
 from compilediag.commands.receipts import suffix_for, verdict
-from compilediag.commands.terminal import render_options, write_json, write_message, write_stderr
-from compilediag.errors import EXIT_GATE, EXIT_INTERNAL, OutputUnwritable
+from compilediag.commands.terminal import (
+    abandon_stdout,
+    json_text,
+    render_options,
+    write_json,
+    write_message,
+    write_stderr,
+)
+from compilediag.errors import EXIT_GATE, OutputUnwritable
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Outcome
+from compilediag_harness.base import atomic_write
 
 
 def finish(outcome: Outcome, options: RunOptions) -> int:
     """Prints the verdict and returns the exit code: that of a target that failed comes first, then
     that of the limits. What cannot be judged does not pass; 2 would say that nothing was started.
+    What becomes of our own output changes no exit code.
     """
-    unprinted = _report(outcome, options)
-    code = outcome.exit_code or unprinted
+    if outcome.receipt is not None and outcome.receipt.status == "interrupted":
+        # One more Ctrl-C of somebody impatient must not replace the target's exit code.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _report(outcome, options)
     if outcome.receipt is None or not options.limits:
-        return code
+        return outcome.exit_code
     from compilediag.compare.gate.judge import judge
 
     failures = judge(outcome.receipt, limits=options.limits).failures
     for item in failures:
         if item.kind in ("limit", "not_judged"):
             write_message(f"the gate failed: {item.message}")
-    return code or (EXIT_GATE if failures else 0)
+    return outcome.exit_code or (EXIT_GATE if failures else 0)
 
 
-def _report(outcome: Outcome, options: RunOptions) -> int:
-    """The verdict goes to stderr: stdout is the target's, byte for byte, but for --json."""
-    code = 0
-    if outcome.receipt is not None and options.as_json:
-        try:
-            write_json(msgspec.to_builtins(outcome.receipt))
-        except OutputUnwritable as error:
-            write_message(str(error))
-            code = EXIT_INTERNAL
-    elif outcome.receipt is not None and not options.quiet:
-        suffix = suffix_for(options.output) if outcome.receipt_path else ""
-        write_stderr(_screen(outcome.receipt, suffix))
-    if not options.quiet or outcome.receipt_path is None:
+def _report(outcome: Outcome, options: RunOptions) -> None:
+    """The verdict goes to stderr, and so it does where --json cannot be printed: stdout is the
+    target's, byte for byte, or that of --json."""
+    receipt = outcome.receipt
+    if receipt is not None:
+        printed = options.as_json and _printed(receipt)
+        if options.json_file is not None:
+            _write_json_file(receipt, options.json_file)
+        if not printed and not options.quiet:
+            place = outcome.run_dir if outcome.moved else options.output
+            suffix = suffix_for(place) if outcome.receipt_path else ""
+            write_stderr(_screen(receipt, suffix))
+    if not options.quiet or outcome.receipt_path is None or outcome.moved:
         for note in outcome.notes:
             write_message(note)
-    return code
+
+
+def _printed(receipt: Receipt) -> bool:
+    try:
+        write_json(msgspec.to_builtins(receipt))
+    except OutputUnwritable as error:
+        write_message(str(error))
+        return False
+    except BrokenPipeError:  # `| head -1`: the reader has what it wanted
+        abandon_stdout()
+    return True
+
+
+def _write_json_file(receipt: Receipt, path: str) -> None:
+    content = json_text(msgspec.to_builtins(receipt)).encode("ascii")
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):  # a pipe, `--json=>(jq .)`
+            with open(path, "wb") as stream:
+                stream.write(content)
+        else:
+            atomic_write.write(path, [content])
+    except OSError as error:
+        write_message(f"--json={path} cannot be written: {error.strerror or error}")
 
 
 def _screen(receipt: Receipt, suffix: str) -> str:

@@ -24,6 +24,16 @@ MESSAGE_LIMIT = 2000
 _SIGNS = "✗✓→·…▁█"
 
 
+def reserve_standard_descriptors() -> None:
+    """Where the shell closed one of the first three descriptors (`2>&-`), no file or pipe of ours
+    gets its number. Programs that we start find it closed, as they would without us."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, and is not inherited
+
+
 def render_options(stream: TextIO | None = None) -> RenderOptions:
     """How views may draw on a stream, stdout by default: width, colour, ASCII only or not."""
     from compilediag.views.style import RenderOptions  # help and errors need none

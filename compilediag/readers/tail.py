@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from compilediag.readers.journal import LINE_LIMIT, BadLine, decode_line, journal_names
-from compilediag.readers.storage import open_regular
+from compilediag.readers.storage import open_regular, size_of
 from compilediag_harness.wire import Event
 
 READ_BYTES = 1 << 20
@@ -56,8 +56,10 @@ class _Position:
 class JournalTail:
     """The journals of one run directory, read further in each poll. No file stays open."""
 
-    def __init__(self, run_dir: str, max_files: int) -> None:
+    def __init__(self, run_dir: str, max_files: int, *, from_end: bool = False) -> None:
+        """`from_end`: what the journals of the first poll hold by then is left out."""
         self._run_dir = run_dir
+        self._from_end = from_end
         self._max_files = max_files
         self._positions: dict[str, _Position] = {}
         self.files_left_out = 0
@@ -69,7 +71,8 @@ class JournalTail:
         names = journal_names(self._run_dir)
         for name in names:
             if len(self._positions) < self._max_files:
-                self._positions.setdefault(name, _Position())
+                self._positions.setdefault(name, _Position(self._begin(name)))
+        self._from_end = False
         self.files_left_out = max(0, len(names) - self._max_files)
         return {name: self._read(name, max_bytes) for name in self._positions}
 
@@ -78,6 +81,14 @@ class JournalTail:
         """Records that are damaged or missing in what was read so far. Threads write side by side:
         a record still being written counts until it is there."""
         return sum(position.lost for position in self._positions.values())
+
+    def _begin(self, name: str) -> int:
+        if not self._from_end:
+            return 0
+        try:
+            return size_of(os.path.join(self._run_dir, name))
+        except OSError:
+            return 0
 
     def _read(self, name: str, max_bytes: int) -> list[Event]:
         file = open_regular(os.path.join(self._run_dir, name))

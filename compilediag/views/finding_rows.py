@@ -40,7 +40,7 @@ def _what(
     prefix = f"{number:>3}  {rule} "
     room = options.width - len(prefix) - (len(cost) + 2 if cost else 0)
     title = options.text(title_of(finding), _TEXT_CHARS)
-    detail = _detail(finding, receipt, options)
+    detail = detail_of(finding, receipt, options)
     joined = f"{title}: {detail}" if detail else title
     styled = f"{options.styled(f'{number:>3}', 'bold')}  "
     styled += options.styled(rule, _SEVERITY.get(finding.severity, "bold")) + " "
@@ -57,7 +57,7 @@ def title_of(finding: FindingRecord) -> str:
     return finding.title or finding.slug.replace("-", " ")
 
 
-def _detail(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
+def detail_of(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
     """The variable and how it changed: `pos.pe  [1, 16] → [8, 16]`."""
     variable = finding.variable
     name = options.text(variable, _TEXT_CHARS) if variable else ""
@@ -86,6 +86,18 @@ def place(finding: FindingRecord, options: RenderOptions) -> str:
         return ""
     function = f" in {options.text(location.function, 60)}" if location.function else ""
     return options.place(location.file, location.line) + function
+
+
+def finding_line(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
+    """What the first two lines of the screen say, as one, while the program runs."""
+    what = options.text(title_of(finding), _TEXT_CHARS)
+    detail = detail_of(finding, receipt, options)
+    parts = [f"{what}: {detail}" if detail else what, place(finding, options)]
+    parts += [
+        f"written by {writer(item, options)}" for item in lookups.writers(finding, receipt)[:1]
+    ]
+    parts += [seconds(finding.cost_s)] if finding.cost_s is not None else []
+    return " · ".join(part for part in parts if part)
 
 
 def writer(item: Writer, options: RenderOptions, *, whole: bool = False) -> str:

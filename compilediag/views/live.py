@@ -1,7 +1,8 @@
-"""The live line: where the run is, what is compiling and why.
+"""What is shown while a program runs: where it is, in the title of the terminal, which no program's
+output is drawn on; and a line for each recompile, recompile limit, and long compile.
 
-It is shown in the title of the terminal, which no program's output is drawn on: the child has the
-screen to itself, and only the child can know where its cursor is. Pure: events in, text out.
+A line begins with a carriage return and clears what it is written over, a progress bar that is
+drawn again below it. Pure: events in, text out.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ SAVE_TITLE = "\x1b[22;2t"
 RESTORE_TITLE = "\x1b[23;2t"
 """The terminal keeps a stack of titles; where it keeps none, the next prompt sets its own."""
 
-LONG_COMPILE_S = 1.0
+LONG_COMPILE_S = 10.0
 TITLE_COLUMNS = 120
+LINE_LIMIT = 500
+"""Characters of one line."""
+CLEAR_LINE = "\r\x1b[K"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,12 @@ class Progress:
     _recompiles: int | None = 0
     """None where `_compiles` has events that are not counted yet."""
     _open: dict[str, _Open] = field(default_factory=dict[str, _Open])
+    _asked: dict[str, Recompiled] = field(default_factory=dict[str, Recompiled])
+    """What torch asked before the compiles in progress."""
+    _frames: dict[str, Location] = field(default_factory=dict[str, Location])
+    """By compile id, for the backward that is compiled later."""
+    _first: dict[str, Compiled] = field(default_factory=dict[str, Compiled])
+    """The first compile of each frame, which has the limit in force."""
 
     @property
     def recompiles(self) -> int:
@@ -63,33 +73,48 @@ class Progress:
             self._recompiles = fold([self._compiles]).counts.recompiles
         return self._recompiles
 
-    def apply(self, event: Event, now: float) -> str | None:
-        """Takes one event in; gives a sentence where it is news by itself (a recompile)."""
+    def apply(self, event: Event, now: float) -> tuple[Event, ...]:
+        """Takes one event in; gives the events of a recompile that has ended, or of a frame that
+        was given up at the recompile limit, after those of its first compile."""
         if isinstance(event, StepsEnded):
             self.steps = event.first + len(event.ends)
             wall = sum(event.every_wall())
             self.rate = len(event.ends) / wall if wall > 0 else None
         elif isinstance(event, CompileStarted):
-            self._open[event.compile_id] = _Open(now, event.compile_id)
+            if event.frame is not None:
+                self._frames[event.compile_id] = event.frame
+            frame = self._frames.get(event.compile_id)
+            self._open[event.compile_id] = _Open(now, event.compile_id, frame)
         elif isinstance(event, Recompiled):
             self._compiles.append(replace(event, entries=()))
-            return self._again(event, now)
+            self._asked[event.compile_id] = event
+            self._again(event, now)
         elif isinstance(event, Compiled):
             self._open.pop(event.compile_id, None)
             self.compile_s += event.seconds
             self._compiles.append(event)
             self._recompiles = None
+            return self._ended(event)
         elif isinstance(event, GraphBroke | TorchSeen):
             self._compiles.append(event)
         elif isinstance(event, DynamoReset):
-            self._open.clear()
-        return None
+            for known in (self._open, self._asked, self._frames, self._first):
+                known.clear()
+        return ()
 
-    def _again(self, event: Recompiled, now: float) -> str:
+    def _again(self, event: Recompiled, now: float) -> None:
         since = self._open[event.compile_id].since if event.compile_id in self._open else now
         why = _why(event)
+        self._frames[event.compile_id] = event.frame
         self._open[event.compile_id] = _Open(since, event.compile_id, event.frame, why)
-        return f"step {event.step}: {_place(event.frame)} compiles again: {why}"
+
+    def _ended(self, event: Compiled) -> tuple[Event, ...]:
+        first = self._first.setdefault(event.compile_id.partition("/")[0], event)
+        before = () if first is event else (first,)
+        asked = self._asked.pop(event.compile_id, None)
+        if asked is not None:
+            return (*before, asked, event)
+        return (*before, event) if event.forward and event.recompile_reason else ()
 
     def line(self, now: float) -> str:
         """Step, rate, what is compiling and why, and what compiling has cost so far."""
@@ -105,12 +130,14 @@ class Progress:
             parts.append(f"compiles cost {self.compile_s:.1f} s")
         return " · ".join(parts)
 
-    def long_compile(self, now: float) -> str | None:
-        """The compile that has gone on for over a second, if there is one."""
-        for item in self._open.values():
-            if now - item.since >= LONG_COMPILE_S:
-                return item.compile_id
-        return None
+    def long_compiles(self, now: float) -> list[tuple[str, int, str]]:
+        """Compile id, how many times ten seconds, and a sentence, for each compile that has gone on
+        for so long."""
+        return [
+            (item.compile_id, int((now - item.since) // LONG_COMPILE_S), _compiling(item, now))
+            for item in self._open.values()
+            if now - item.since >= LONG_COMPILE_S
+        ]
 
 
 def _compiling(item: _Open, now: float) -> str:
@@ -145,6 +172,12 @@ def status(processes: Sequence[Progress], now: float, elapsed_s: float, label: s
     total = f" · {len(processes)} processes" if len(processes) > 1 else ""
     line = f"{begin}{elapsed_s:.0f} s · {lead.line(now)}{total}"
     return truncate(clean(line, limit=400), TITLE_COLUMNS)
+
+
+def screen_line(text: str, *, plain: bool = False) -> str:
+    """A whole line above whatever bar is drawn next; `plain`: for terminals without escapes."""
+    start = "\r" if plain else CLEAR_LINE
+    return f"{start}compilediag · {clean(text, limit=LINE_LIMIT)}\n"
 
 
 def title(text: str) -> str:

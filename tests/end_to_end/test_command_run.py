@@ -29,14 +29,6 @@ def test_the_verdict_goes_to_stderr(tmp_path: Path) -> None:
     assert "blind" in done.stderr.lower()
 
 
-def test_json_prints_the_receipt_after_the_targets_output(tmp_path: Path) -> None:
-    """The last thing on stdout is the receipt as it was written."""
-    (tmp_path / "x.py").write_text("print('mine')")
-    done = run("--json", "--output", "out", "x.py", folder=tmp_path)
-    assert done.stdout == "mine\n" + (tmp_path / "out/receipt.json").read_text()
-    assert json.loads((tmp_path / "out/receipt.json").read_text())["status"] == "complete"
-
-
 @pytest.mark.parametrize("words", [("--json",), ("--quiet", "--json")])
 def test_json_is_printable_whatever_the_encoding(words: tuple[str, ...], tmp_path: Path) -> None:
     """Arguments that stdout cannot encode, or that act on a terminal, are escaped, and the exit

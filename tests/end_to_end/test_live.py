@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -34,6 +37,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 def on_a_terminal(folder: Path, wait_for: bytes, *words: str) -> tuple[bytes, int]:
     """Runs Python on a terminal of its own; sends a newline when `wait_for` was shown."""
     master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     child = subprocess.Popen(
         [sys.executable, "-c", IN_THE_TERMINAL, *words],
         stdin=slave,
@@ -58,6 +62,79 @@ def on_a_terminal(folder: Path, wait_for: bytes, *words: str) -> tuple[bytes, in
             os.write(master, b"\n")
     os.close(master)
     return shown, child.wait()
+
+
+BAR = """
+import sys
+import torch
+from tqdm import tqdm
+torch._dynamo.config.recompile_limit = 3
+f = torch.compile(lambda x, scale: x * scale, backend="eager", dynamic=False)
+for step in tqdm(range(40), mininterval=0, file=sys.stderr):
+    f(torch.ones(2), float(step // 10))
+    if step == 38:
+        sys.stdin.readline()
+"""
+
+TOKENS = re.compile(r"\x1b\[K|\r|\n|\x1b\[A|[^\r\n\x1b]+")
+
+
+def screen_of(shown: bytes) -> list[str]:
+    """The rows of a terminal after it was sent this, without its title."""
+    text = re.sub(rb"\x1b\]2;[^\x07\x1b]*\x07|\x1b\[2[23];2t", b"", shown).decode()
+    rows, row, column = [""], 0, 0
+    assert "".join(TOKENS.findall(text)) == text, "no other escape is understood here"
+    for token in TOKENS.findall(text):
+        if token == "\n":
+            row += 1
+            rows += [""] * (row == len(rows))
+        elif token == "\x1b[A":
+            row -= 1
+        elif token == "\x1b[K":
+            rows[row] = rows[row][:column]
+        elif token != "\r":
+            padded = rows[row].ljust(column)
+            rows[row] = padded[:column] + token + padded[column + len(token) :]
+            column += len(token)
+        column = 0 if token == "\r" else column
+    return [item.rstrip() for item in rows]
+
+
+@pytest.mark.parametrize("flag", ["--live", "--live-lines"])
+def test_lines_stand_above_a_progress_bar(flag: str, tmp_path: Path) -> None:
+    """Two recompiles and the limit, in the words of the verdict, each a whole row; the bar is whole
+    below them, and no part of it is left between them."""
+    (tmp_path / "x.py").write_text(BAR)
+    shown, code = on_a_terminal(
+        tmp_path, b"hit the recompile limit [(]", "-m", "compilediag", "run", flag, "x.py"
+    )
+    assert code == 0
+    rows = screen_of(shown)
+    lines = [row for row in rows if "compilediag ·" in row]
+    assert len(lines) == 3
+    change = "compilediag · step {}: recompile: Python number as argument: scale  {} → {} · x.py:6 "
+    assert lines[0].startswith(change.format(10, "0.0", "1.0"))
+    assert lines[1].startswith(change.format(20, "1.0", "2.0"))
+    assert lines[2].startswith("compilediag · step 30: ")
+    assert "hit the recompile limit (3): eager since step 30" in lines[2]
+    (bar,) = [row for row in rows if "| 40/40 [" in row]
+    assert bar.startswith("100%|")
+    assert rows.index(bar) > rows.index(lines[1])
+    assert (b"\x1b]2;" in shown) == (flag == "--live")
+
+
+def test_nothing_is_shown_where_stderr_is_piped(tmp_path: Path) -> None:
+    """Not even with --live-lines."""
+    (tmp_path / "x.py").write_text(BAR)
+    done = subprocess.run(
+        [sys.executable, "-m", "compilediag", "run", "--live-lines", "x.py"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=True,
+    )
+    assert b"compilediag \xc2\xb7" not in done.stderr
+    assert b"\x1b[K" not in done.stderr
 
 
 def test_a_terminal_shows_the_line_and_is_left_as_it_was(tmp_path: Path) -> None:

@@ -118,10 +118,10 @@ def limit_from_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules[supervisor_run.__module__]
     original = module.supervise
 
-    def supervise(child: Any, inbox: Any, *, started: float, **more: Any) -> ExitInfo:
+    def supervise(child: Any, inbox: Any, witness: Any, *, started: float, **more: Any) -> ExitInfo:
         while not Path("ready").exists() and child.poll() is None:
             time.sleep(0.01)
-        return original(child, inbox, started=time.monotonic(), **more)
+        return original(child, inbox, witness, started=time.monotonic(), **more)
 
     monkeypatch.setattr(module, "supervise", supervise)
 
@@ -180,8 +180,7 @@ def test_ctrl_c_ends_a_target_that_swallows_it() -> None:
         start_new_session=True,
     )
     assert runner.stdout is not None
-    assert runner.stdout.readline() == b"ready\n"
-    for _ in range(20):
+    while runner.stdout.readline() == b"ready\n":  # it has swallowed the one before
         os.killpg(runner.pid, signal.SIGINT)
     runner.communicate()
     assert runner.returncode in (143, 137)  # KILL follows TERM where the target gets no time to end
@@ -189,7 +188,7 @@ def test_ctrl_c_ends_a_target_that_swallows_it() -> None:
     told = json.loads(path.read_text())
     assert told["status"] == "interrupted"
     assert told["failure"]["reason"].startswith(
-        "Ctrl-C; the target did not react and was sent SIGINT and SIGTERM"
+        "Ctrl-C twice; the target had not ended and was sent SIGTERM"
     )
 
 
@@ -441,10 +440,8 @@ def test_a_full_disk_leaves_the_targets_run_intact() -> None:
         print("done")
     """
     done = subprocess.run(command("run", "--json", script(code)), capture_output=True, check=False)
-    assert done.returncode == 0
-    out, _, rest = done.stdout.partition(b"\n")
-    assert out == b"done"
-    told = json.loads(rest)
+    assert (done.returncode, done.stderr) == (0, b"done\n")
+    told = json.loads(done.stdout)
     assert told["status"] == "partial"
     assert told["verdict"] == "blind"
 

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from compilediag.errors import UsageError
 from compilediag.readers.journal import Journal
-from compilediag.runs.supervised.child import ExitInfo, start, supervise
+from compilediag.runs.supervised.child import PASSED_ON, ExitInfo, start, supervise
+from compilediag.runs.supervised.group_witness import GroupWitness
 from compilediag.runs.supervised.signals import SignalInbox
 from compilediag_harness.wire import ProcessEnded, ProcessStarted
 
@@ -32,12 +34,14 @@ def test_supervising_by_an_injected_clock() -> None:
         [sys.executable, "-c", f"{code}\nwhile True: signal.pause()"], stdout=subprocess.PIPE
     )
     assert child.stdout is not None
-    with child.stdout, SignalInbox() as inbox:
+    with child.stdout, SignalInbox() as inbox, GroupWitness(PASSED_ON) as witness:
         child.stdout.readline()
-        os.kill(os.getpid(), signal.SIGINT)
-        ended = supervise(child, inbox, started=0.0, grace_s=3.0, clock=lambda: next(moments))
-    assert (ended.returncode, ended.exit_code, ended.interrupted) == (-9, 137, True)
-    assert ended.sent == (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+        inbox.wait = Mock(side_effect=[[signal.SIGINT], [signal.SIGINT], *[[]] * 2000])
+        ended = supervise(
+            child, inbox, witness, started=0.0, grace_s=3.0, clock=lambda: next(moments)
+        )
+    assert (ended.returncode, ended.exit_code, ended.interrupts) == (-9, 137, 2)
+    assert ended.sent == (signal.SIGTERM, signal.SIGKILL)
 
 
 def test_a_program_the_system_refuses_is_a_usage_error(tmp_path: Path) -> None:

@@ -147,20 +147,26 @@ def test_a_name_is_harmless_in_a_path(tmp_path: Path, monkeypatch) -> None:
 # --- the timetable ---------------------------------------------------------------------------
 
 
-def test_ctrl_c_escalates_by_the_clock() -> None:
-    """INT, TERM and KILL in thirds of the grace; more Ctrl-C change nothing."""
+def test_a_second_ctrl_c_escalates_by_the_clock() -> None:
+    """TERM and KILL in thirds of the grace; more Ctrl-C change nothing."""
     plan = KillSchedule(grace_s=4.5)
     assert (plan.due(0.0), plan.next_at) == ([], None)
-    plan.interrupt(100.0)
-    assert plan.due(101.0) == []
-    assert plan.next_at == 101.5
-    assert plan.due(101.5) == [signal.SIGINT]
-    plan.interrupt(102.0)
+    plan.force(100.0)
+    assert plan.due(102.9) == []
+    assert plan.next_at == 103.0
+    plan.force(102.0)
     assert plan.due(103.0) == [signal.SIGTERM]
     assert plan.due(104.4) == []
     assert plan.due(104.5) == [signal.SIGKILL]
     assert (plan.due(999.0), plan.next_at) == ([], None)
-    assert plan.sent == [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+    assert plan.sent == [signal.SIGTERM, signal.SIGKILL]
+
+
+def test_a_lost_ctrl_c_is_sent_again_within_the_grace() -> None:
+    """INT first, then TERM, then KILL: each only where the program is still seen in its loop."""
+    plan = KillSchedule(grace_s=4.5)
+    sent = [plan.again(100.0, at) for at in (101.5, 102.9, 103.1, 104.6)]
+    assert sent == [signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
 
 
 def test_the_default_grace_ends_a_child_within_five_seconds() -> None:
@@ -173,8 +179,8 @@ def test_the_default_grace_ends_a_child_within_five_seconds() -> None:
 def test_a_late_look_gets_everything_that_is_due() -> None:
     """A supervisor that slept through two stages sends both."""
     plan = KillSchedule(grace_s=3.0)
-    plan.interrupt(0.0)
-    assert plan.due(2.5) == [signal.SIGINT, signal.SIGTERM]
+    plan.force(0.0)
+    assert plan.due(3.5) == [signal.SIGTERM, signal.SIGKILL]
 
 
 def test_a_time_limit_terms_and_kills() -> None:
@@ -300,7 +306,7 @@ def test_a_handled_exception_is_no_failure() -> None:
     [
         (ended(-11), "killed", "killed by SIGSEGV (signal 11)"),
         (ended(137), "failed", "exit code 137, which a shell uses for SIGKILL (signal 9)"),
-        (ended(0, interrupted=True), "interrupted", "Ctrl-C"),
+        (ended(0, interrupts=1), "interrupted", "Ctrl-C"),
         (ended(-2), "interrupted", "SIGINT (signal 2)"),
     ],
 )

@@ -93,7 +93,7 @@ def assemble(
 
     text_log = read_text_log(joined_logs(logs, MAX_TEXT_LOG_BYTES)) if logs else None
     timeline, _, receipt = receipt_of(
-        RunEvents(events, _user_roots(run.target), text_log), metadata, stage
+        RunEvents(events, _user_roots(run.target, run.folder), text_log), metadata, stage
     )
     return Assembled(receipt, tuple(notes), timeline)
 
@@ -154,10 +154,10 @@ def _tool_versions() -> dict[str, str]:
     return versions
 
 
-def _user_roots(target: Target) -> tuple[str, ...]:
-    roots = [os.getcwd()]
+def _user_roots(target: Target, folder: str) -> tuple[str, ...]:
+    roots = [folder]
     if target.script:
-        script = os.path.abspath(target.script)
+        script = os.path.normpath(os.path.join(folder, target.script))
         roots.append(script if os.path.isdir(script) else os.path.dirname(script))
     return tuple(dict.fromkeys(root for root in roots if root != os.sep))
 

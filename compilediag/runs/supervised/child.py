@@ -7,22 +7,29 @@ directory and the process group, so Ctrl-C reaches it as it would without us.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from compilediag.errors import UsageError
+from compilediag.runs.supervised.group_witness import GroupWitness
+from compilediag.runs.supervised.interrupts import Interrupts
+from compilediag.runs.supervised.kept_files import LOOK_EVERY_S, KeptFiles
 from compilediag.runs.supervised.kill_schedule import KillSchedule
+from compilediag.runs.supervised.process_tree import ProcessTree
 from compilediag.runs.supervised.signals import SignalInbox
 
-if TYPE_CHECKING:
-    import psutil
+STDERR = 2
 
-FORWARDED = (signal.SIGTERM, signal.SIGHUP)
-"""Sent to us alone by schedulers and closing terminals: passed on to the child alone."""
+PASSED_ON = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+"""Each of them reaches the target once: from the terminal or whoever sent it to our whole process
+group, or else from us."""
+FROM_TERMINALS = frozenset({signal.SIGINT, signal.SIGQUIT})
+"""Taken to have reached the group, where that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +40,10 @@ class ExitInfo:
     returncode: int
     """As `subprocess` gives it: negative for a signal."""
     wall_s: float
-    interrupted: bool = False
-    """Ctrl-C came while it ran."""
+    interrupts: int = 0
+    """How often Ctrl-C came while it ran."""
+    interrupt_lost: bool = False
+    """torch was seen to lose it."""
     timed_out: bool = False
     sent: tuple[signal.Signals, ...] = ()
     """What had to be sent to end it."""
@@ -45,15 +54,23 @@ class ExitInfo:
         return 128 - self.returncode if self.returncode < 0 else self.returncode
 
 
-def start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], environment: Mapping[str, str], *, stdout_to_stderr: bool = False
+) -> subprocess.Popen[bytes]:
     """Starts the target.
 
     Raises:
         UsageError: the operating system refuses to start it.
     """
+    stdout = None
+    if stdout_to_stderr:
+        closed = sys.stderr is None  # pyright: ignore[reportUnnecessaryComparison] - `2>&-`
+        stdout = subprocess.DEVNULL if closed else STDERR
     try:
         # Descriptors the shell passed on, such as /dev/fd/63 of `<(...)`, stay open.
-        return subprocess.Popen(list(command), env=dict(environment), close_fds=False)
+        return subprocess.Popen(
+            list(command), env=dict(environment), close_fds=False, stdout=stdout
+        )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{command[0]} cannot be started: {reason}") from error
@@ -62,26 +79,49 @@ def start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.
 def supervise(
     child: subprocess.Popen[bytes],
     inbox: SignalInbox,
+    witness: GroupWitness,
     *,
     started: float,
     grace_s: float,
     timeout_s: float | None = None,
+    run_dir: str | None = None,
+    kept: KeptFiles | None = None,
+    say: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ExitInfo:
-    """Waits for the child; passes signals on; ends it and all its children when it must."""
+    """Waits for the child; passes signals on; ends it and all its children when it must.
+
+    Args:
+        child: the target.
+        inbox: the signals that this process gets.
+        witness: which of them the whole process group was sent.
+        started: when the target was started, by the clock.
+        grace_s: seconds from the second Ctrl-C, or the time limit, to SIGKILL.
+        timeout_s: the time limit.
+        run_dir: with the journals, which say whether Ctrl-C was lost.
+        kept: the files that the target must not take away.
+        say: shows the user a sentence.
+        clock: seconds, monotonic.
+    """
     schedule = KillSchedule(grace_s)
     tree = ProcessTree(child.pid)
+    interrupts = Interrupts(schedule, tree, run_dir, say)
     limit_at = None if timeout_s is None else started + timeout_s
-    interrupted = timed_out = False
+    timed_out = False
+    keep_at = None if kept is None else clock()
     while child.poll() is None:
-        for signum in inbox.wait(_time_left(clock(), limit_at, schedule.next_at)):
+        if kept is not None and keep_at is not None and clock() >= keep_at:
+            kept.look()
+            keep_at = clock() + LOOK_EVERY_S
+        wakes_at = (limit_at, schedule.next_at, interrupts.look_at, keep_at)
+        received = inbox.wait(_time_left(clock(), *wakes_at))
+        passed_on = PASSED_ON.intersection(received)
+        if passed_on:
+            _pass_on(passed_on, child, witness)
+        for signum in received:
             if signum == signal.SIGINT:
-                interrupted = True
-                tree.record()
-                schedule.interrupt(clock())
-            elif signum in FORWARDED:
-                with contextlib.suppress(OSError):  # gone already
-                    child.send_signal(signum)
+                interrupts.received(clock())
+        interrupts.look(clock())
         if limit_at is not None and clock() >= limit_at and not timed_out:
             timed_out, limit_at = True, None
             schedule.expire(clock())
@@ -93,46 +133,27 @@ def supervise(
         pid=child.pid,
         returncode=child.returncode,
         wall_s=clock() - started,
-        interrupted=interrupted,
+        interrupts=interrupts.count,
+        interrupt_lost=interrupts.lost,
         timed_out=timed_out,
-        sent=tuple(schedule.sent),
+        sent=tuple(dict.fromkeys([*interrupts.sent, *schedule.sent])),
     )
+
+
+def _pass_on(
+    signals: frozenset[signal.Signals], child: subprocess.Popen[bytes], witness: GroupWitness
+) -> None:
+    """Sends the child what it has not received as a member of our process group."""
+    group = witness.take()
+    if group is None:
+        group = FROM_TERMINALS
+    with contextlib.suppress(OSError):  # gone already
+        if os.getpgid(child.pid) != os.getpgrp():
+            group = frozenset[signal.Signals]()
+        for signum in signals - group:
+            child.send_signal(signum)
 
 
 def _time_left(now: float, *moments: float | None) -> float | None:
     known = [moment for moment in moments if moment is not None]
     return max(min(known) - now, 0.0) if known else None
-
-
-class ProcessTree:
-    """A process and its recorded descendants; psutil keeps apart a new process with an old pid."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._recorded: dict[int, psutil.Process] = {}
-
-    def record(self) -> None:
-        """Records the present descendants: those of a dead parent cannot be found later."""
-        import psutil
-
-        with contextlib.suppress(psutil.Error):
-            root = self._recorded.setdefault(self._pid, psutil.Process(self._pid))
-            for process in root.children(recursive=True):
-                self._recorded.setdefault(process.pid, process)
-
-    def finish(self, timeout_s: float) -> None:
-        """Waits for those that outlived the root, which were sent signals too; then kills them."""
-        import psutil
-
-        _, alive = psutil.wait_procs(list(self._recorded.values()), timeout=timeout_s)
-        if alive:
-            self.send(signal.SIGKILL)
-
-    def send(self, signum: int) -> None:
-        """Sends a signal to all that are alive, the root first."""
-        import psutil
-
-        self.record()
-        for process in list(self._recorded.values()):
-            with contextlib.suppress(psutil.Error, OSError):
-                process.send_signal(signum)  # raises where the pid is another process's now

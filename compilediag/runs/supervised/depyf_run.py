@@ -21,7 +21,7 @@ def decompile(run: SupervisedRun, ended: ExitInfo, inbox: SignalInbox) -> tuple[
 
     Returns notes for the user. Whatever goes wrong costs these files alone.
     """
-    if ended.interrupted or run.target.kind == "stdin":
+    if ended.interrupts or run.target.kind == "stdin":
         return ("depyf: the target is not run a second time",)
     into = os.path.join(run.run_dir, ARTIFACTS, DEPYF)
     try:

@@ -66,7 +66,7 @@ def exit_status_of(
 def _status(ended: ExitInfo) -> Status:
     if ended.returncode < 0 and ended.timed_out:
         return "killed"
-    if ended.interrupted or ended.timed_out or ended.returncode == -signal.SIGINT:
+    if ended.interrupts or ended.timed_out or ended.returncode == -signal.SIGINT:
         return "interrupted"
     if ended.returncode < 0:
         return "killed"
@@ -77,9 +77,11 @@ def _forced(ended: ExitInfo, timeout_s: float | None) -> str | None:
     sent = " and ".join(signum.name for signum in ended.sent)
     if ended.timed_out:
         return f"the time limit of {timeout_s:g} s was reached; ended with {sent}"
-    if not ended.interrupted:
+    if not ended.interrupts:
         return None
-    return f"Ctrl-C; the target did not react and was sent {sent}" if sent else "Ctrl-C"
+    if ended.interrupt_lost:
+        return f"Ctrl-C, which torch lost in a compiled call; the target was sent {sent}"
+    return f"Ctrl-C twice; the target had not ended and was sent {sent}" if sent else "Ctrl-C"
 
 
 def _signalled(returncode: int) -> str | None:

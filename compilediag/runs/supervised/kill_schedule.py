@@ -20,15 +20,18 @@ class KillSchedule:
     begun: bool = False
     sent: list[signal.Signals] = field(default_factory=list[signal.Signals])
 
-    def interrupt(self, now: float) -> None:
-        """Ctrl-C: the terminal has sent it to the child already. torch can swallow that (a
-        KeyboardInterrupt inside a Python guard is lost), so INT again, then TERM, then KILL."""
-        third = self.grace_s / 3
+    def force(self, now: float) -> None:
+        """The second Ctrl-C: TERM after two thirds of the grace, KILL after all of it."""
         self._begin(
-            (now + third, signal.SIGINT),
-            (now + 2 * third, signal.SIGTERM),
-            (now + self.grace_s, signal.SIGKILL),
+            (now + self.grace_s * 2 / 3, signal.SIGTERM), (now + self.grace_s, signal.SIGKILL)
         )
+
+    def again(self, since: float, now: float) -> signal.Signals:
+        """What a process is sent that has lost the Ctrl-C of `since`, in the same thirds."""
+        share = (now - since) / self.grace_s
+        if share < 2 / 3:
+            return signal.SIGINT
+        return signal.SIGTERM if share < 1 else signal.SIGKILL
 
     def expire(self, now: float) -> None:
         """The time limit was reached: TERM at once, KILL after the grace."""

@@ -1,4 +1,4 @@
-"""Follows the journals of a running target and shows the live line; costs the target nothing.
+"""Follows the journals of a running target and shows its progress; costs the target nothing.
 
 Runs in a thread of the parent, so that a stopped terminal (Ctrl-S) never keeps the parent from its
 signals. It reads files that the target writes anyway.
@@ -8,29 +8,38 @@ from __future__ import annotations
 
 import contextlib
 import os
+import termios
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 
 from compilediag.readers.tail import JournalTail
+from compilediag.runs.supervised.live_news import sentences_on
 from compilediag.runs.supervised.options import LiveMode
-from compilediag.views.live import RESTORE_TITLE, SAVE_TITLE, Progress, status, title
-from compilediag.views.text import clean
+from compilediag.views.live import RESTORE_TITLE, SAVE_TITLE, Progress, screen_line, status, title
+from compilediag_harness.wire import Event
 
 PERIOD_S = 0.25
 STOP_TIMEOUT_S = 1.0
 MAX_FILES = 64
 """Most processes that are followed."""
+MAX_LINES = 8
+"""Most lines a look; the others are counted."""
 
-PLAIN_TERMINALS = frozenset({"", "dumb", "linux", "emacs", "unknown"})
-"""Values of TERM that have no title."""
+WITHOUT_ESCAPES = frozenset({"", "dumb", "emacs", "unknown"})
+"""Values of TERM that stand for terminals without escape sequences: nothing is shown by itself."""
+WITHOUT_TITLE = WITHOUT_ESCAPES | {"linux"}
 
 
-def can_draw(fd: int, variables: Mapping[str, str], mode: LiveMode) -> bool:
-    """Whether `fd` is a terminal that can show the live line."""
+def drawn(fd: int, variables: Mapping[str, str], mode: LiveMode) -> LiveMode | None:
+    """The part of `mode` that can be shown on `fd`; None: nothing, as where it is no terminal."""
     if not os.isatty(fd):
-        return False
-    return mode == "lines" or variables.get("TERM", "") not in PLAIN_TERMINALS
+        return None
+    terminal = variables.get("TERM", "")
+    if mode == "lines" or terminal not in WITHOUT_TITLE:
+        return mode
+    return "lines" if mode == "both" and terminal not in WITHOUT_ESCAPES else None
 
 
 class LiveView:
@@ -40,24 +49,31 @@ class LiveView:
         self,
         run_dir: str,
         fd: int,
-        mode: LiveMode = "title",
+        mode: LiveMode = "both",
         clock: Callable[[], float] = time.monotonic,
         label: str = "",
+        secrets: Sequence[str] = (),
+        *,
+        escapes: bool = True,
     ) -> None:
         self._label = label
+        self._secrets = tuple(secrets)
+        self._escapes = escapes
         self._journals = JournalTail(run_dir, MAX_FILES)
         self._processes: dict[str, Progress] = {}
         self._fd = fd
-        self._mode = mode
+        self._titled, self._lined = mode != "lines", mode != "title"
         self._clock = clock
         self._started = clock()
         self._shown = ""
-        self._long_compile: str | None = None
+        self._long: dict[tuple[str, str], int] = {}
+        self._waiting: deque[str] = deque(maxlen=100)
+        """Lines that are not written yet."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="compilediag-live", daemon=True)
 
     def start(self) -> None:
-        if self._mode == "title":
+        if self._titled:
             self._write(SAVE_TITLE)
         self._thread.start()
 
@@ -65,40 +81,61 @@ class LiveView:
         """Ends the thread; does not wait for a terminal that takes no output."""
         self._over.set()
         self._thread.join(STOP_TIMEOUT_S)
-        if self._mode == "title" and not self._thread.is_alive():
+        if self._titled and not self._thread.is_alive():
             self._write(RESTORE_TITLE)
 
+    def say(self, text: str) -> None:
+        """A sentence to the user, from any thread: it is written by ours."""
+        if self._lined:
+            self._waiting.append(text)
+
     def _run(self) -> None:
-        # A fault of ours costs the live line, nothing else.
+        # A fault of ours costs the live view, nothing else.
         with contextlib.suppress(Exception):
             while not self._over.wait(PERIOD_S):
                 self.draw()
+            self.draw()
 
-    def poll(self, now: float) -> list[str]:
-        """Reads what the journals have added; returns the news, one sentence a recompile."""
-        news: list[str] = []
+    def poll(self, now: float) -> list[tuple[Event, ...]]:
+        """Reads what the journals have added; the events of each recompile that has ended."""
+        news: list[tuple[Event, ...]] = []
         for name, events in self._journals.poll().items():
             progress = self._processes.setdefault(name, Progress())
-            news += [item for event in events if (item := progress.apply(event, now)) is not None]
+            news += [found for event in events if (found := progress.apply(event, now))]
         return news
 
     def draw(self) -> None:
         """Polls the journals once, and updates the terminal."""
         now = self._clock()
         news = self.poll(now)
-        processes = list(self._processes.values())
-        line = status(processes, now, now - self._started, self._label)
-        if self._mode == "title":
+        if self._lined:
+            self._note_recompiles(news)
+            self._note_long_compiles(now)
+            self._write_lines()
+        if self._titled:
+            processes = list(self._processes.values())
+            line = status(processes, now, now - self._started, self._label)
             if line != self._shown:
                 self._write(title(line))
                 self._shown = line
-            return
-        for item in news:
-            self._write(f"compilediag · {clean(item)}\n")
-        long = next((item for p in processes if (item := p.long_compile(now))), None)
-        if long is not None and long != self._long_compile:
-            self._write(f"{line}\n")
-        self._long_compile = long
+
+    def _note_recompiles(self, news: Sequence[tuple[Event, ...]]) -> None:
+        for events in news[:MAX_LINES]:
+            self._waiting.extend(sentences_on(events, self._secrets))
+        if len(news) > MAX_LINES:
+            self._waiting.append(f"{len(news) - MAX_LINES} more recompiles")
+
+    def _note_long_compiles(self, now: float) -> None:
+        for name, progress in self._processes.items():
+            for compile_id, tens, sentence in progress.long_compiles(now):
+                if tens > self._long.get((name, compile_id), 0):
+                    self._waiting.append(sentence)
+                self._long[name, compile_id] = tens
+
+    def _write_lines(self) -> None:
+        """Waits while a program draws the whole screen or edits a line of input."""
+        while self._waiting and _takes_lines(self._fd):
+            self._write(screen_line(self._waiting.popleft(), plain=not self._escapes))
 
     def _write(self, text: str) -> None:
         """One write, so that it cannot come between the bytes of another one; only while we are in
@@ -106,3 +143,10 @@ class LiveView:
         with contextlib.suppress(OSError):
             if os.tcgetpgrp(self._fd) == os.getpgrp():
                 os.write(self._fd, text.encode("utf-8", "replace"))
+
+
+def _takes_lines(fd: int) -> bool:
+    try:
+        return bool(termios.tcgetattr(fd)[3] & termios.ICANON)
+    except (termios.error, OSError):
+        return False

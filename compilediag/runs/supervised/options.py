@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from compilediag.runs.telemetry.settings import TelemetrySettings
     from compilediag.timeline.timeline import Timeline
 
-LiveMode = Literal["title", "lines"]
+LiveMode = Literal["title", "lines", "both"]
 
 GRACE_S = 4.5
-"""Seconds between Ctrl-C and the end by force, for a child that does not react."""
+"""Seconds between the second Ctrl-C, or the time limit, and the end by force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,10 @@ class Options:
     """SIGUSR1 and SIGUSR2 begin and end a window of torch.profiler in the target."""
     prices: PriceTable | None = None
     """What an hour of a device costs; None: no cost is estimated."""
-    live: LiveMode | None = "title"
-    """Where progress is shown, on a terminal; None: nowhere."""
+    live: LiveMode | None = "both"
+    """How progress is shown, on a terminal; None: not at all."""
+    stdout_to_stderr: bool = False
+    """The target's stdout goes where its stderr goes: ours is for the receipt alone."""
     telemetry: TelemetrySettings | None = None
     """Where metrics of the run are sent while it goes on."""
     quiet: bool = False
@@ -55,6 +57,7 @@ class Outcome:
     exit_code: int
     """For the shell: the target's own, 128 + signal when killed, 70 after a fault of ours."""
     run_dir: str
+    """Where its files are: another directory than that requested where the target removed it."""
     receipt: Receipt | None
     """None when it could not be made; `notes` say why."""
     receipt_path: str | None
@@ -63,3 +66,5 @@ class Outcome:
     """Sentences for the user, beside the verdict."""
     timeline: Timeline | None = None
     """What the receipt was made from; None when there is none."""
+    moved: bool = False
+    """The files are not where they were requested to be."""

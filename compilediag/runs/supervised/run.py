@@ -7,16 +7,20 @@ import os
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from compilediag.errors import EXIT_INTERNAL, OutputUnwritable, UsageError
+from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.runs.run_directory import ARTIFACTS, TRACES, make_run_dir, save_receipt
 from compilediag.runs.supervised import telemetry
 from compilediag.runs.supervised.assemble import assemble
 from compilediag.runs.supervised.assembly_progress import AssemblyProgress
-from compilediag.runs.supervised.child import ExitInfo, start, supervise
+from compilediag.runs.supervised.child import PASSED_ON, STDERR, ExitInfo, start, supervise
 from compilediag.runs.supervised.child_env import child_environment
 from compilediag.runs.supervised.depyf_run import decompile
-from compilediag.runs.supervised.live_tail import LiveView, can_draw
+from compilediag.runs.supervised.group_witness import GroupWitness
+from compilediag.runs.supervised.kept_files import KeptFiles
+from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, drawn
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.provenance import ProvenanceProbe, digest_script
 from compilediag.runs.supervised.signals import SignalInbox
@@ -24,7 +28,7 @@ from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.telemetry.exporter import TelemetryReport
 
-STDERR = 2
+REMOVED = "the directory of the run, {}, or a file in it was removed while the program ran"
 
 
 def run(
@@ -45,16 +49,22 @@ def run(
     started_unix = time.time()
     name = options.name or target.name
     run_dir = make_run_dir(options.output, name, now=started_unix, pid=os.getpid())
-    running = SupervisedRun(tuple(words), target, options, variables, run_dir, started_unix)
+    running = SupervisedRun(
+        tuple(words), target, options, variables, run_dir, started_unix, os.getcwd()
+    )
+    kept = KeptFiles(run_dir)
     # Signals stay messages until the receipt is written: an impatient Ctrl-C must not lose it.
-    with SignalInbox() as inbox:
-        ended, provenance, report = _run_child(running, inbox)
+    with SignalInbox() as inbox, contextlib.closing(kept):
+        with GroupWitness(PASSED_ON) as witness:
+            ended, provenance, report = _run_child(running, inbox, witness, kept)
         notes = decompile(running, ended, inbox) if options.depyf else ()
-        return _conclude(running, ended, provenance, report, notes)
+        moved, lost = _moved(running, kept)
+        outcome = _conclude(moved, ended, provenance, report, (*lost, *notes))
+        return replace(outcome, moved=moved.run_dir != run_dir)
 
 
 def _run_child(
-    run: SupervisedRun, inbox: SignalInbox
+    run: SupervisedRun, inbox: SignalInbox, witness: GroupWitness, kept: KeptFiles
 ) -> tuple[ExitInfo, ProvenanceProbe, TelemetryReport | None]:
     options, script = run.options, run.target.script
     artifacts = os.path.join(run.run_dir, ARTIFACTS)
@@ -72,7 +82,7 @@ def _run_child(
     digests = digest_script(script)  # before the target can change it
     started = time.monotonic()
     try:
-        child = start(run.target.command, environment)
+        child = start(run.target.command, environment, stdout_to_stderr=options.stdout_to_stderr)
     except UsageError:
         _remove_empty(run.run_dir)
         raise
@@ -82,7 +92,15 @@ def _run_child(
     exporter = telemetry.begin(run)
     try:
         ended = supervise(
-            child, inbox, started=started, grace_s=options.grace_s, timeout_s=options.timeout_s
+            child,
+            inbox,
+            witness,
+            started=started,
+            grace_s=options.grace_s,
+            timeout_s=options.timeout_s,
+            run_dir=run.run_dir,
+            kept=kept,
+            say=live.say if live is not None else lambda text: None,
         )
     finally:
         if live is not None:
@@ -92,9 +110,17 @@ def _run_child(
 
 def _live(run: SupervisedRun) -> LiveView | None:
     mode = run.options.live
-    if mode is None or not can_draw(STDERR, run.variables, mode):
+    mode = drawn(STDERR, run.variables, mode) if mode is not None else None
+    if mode is None:
         return None
-    view = LiveView(run.run_dir, STDERR, mode, label=run.options.label)
+    view = LiveView(
+        run.run_dir,
+        STDERR,
+        mode,
+        label=run.options.label,
+        secrets=run.secrets,
+        escapes=run.variables.get("TERM", "") not in WITHOUT_ESCAPES,
+    )
     view.start()
     return view
 
@@ -103,6 +129,22 @@ def _remove_empty(run_dir: str) -> None:
     with contextlib.suppress(OSError):
         for folder, _, _ in os.walk(run_dir, topdown=False):
             os.rmdir(folder)
+
+
+def _moved(run: SupervisedRun, kept: KeptFiles) -> tuple[SupervisedRun, tuple[str, ...]]:
+    """The run with a directory that has its files, and a note where that is another one."""
+    kept.look()
+    if kept.in_place:
+        return run, ()
+    try:
+        folder = kept.rescue(run.lane_name, run.started_unix)
+    except OSError as error:
+        return run, (f"what was recorded is lost: {REMOVED.format(run.run_dir)}; {error}",)
+    note = (
+        f"{REMOVED.format(run.run_dir)}; its journals, kept open, and the receipt are in "
+        f"{folder}; processes that started after that are not in it"
+    )
+    return replace(run, run_dir=folder), (note,)
 
 
 def _conclude(
@@ -119,7 +161,8 @@ def _conclude(
             found = provenance.result()
             receipt, more, timeline = assemble(run, ended, found, report, progress.stage)
         try:
-            path = save_receipt(receipt, run_dir, latest=run.options.output is None)
+            latest = os.path.basename(os.path.dirname(run_dir)) == RUNS_FOLDER
+            path = save_receipt(receipt, run_dir, latest=latest and run.options.output is None)
         except OutputUnwritable as error:
             notes = (f"{error} The target's run is not affected.",)
             return Outcome(code, run_dir, receipt, None, notes, timeline)

@@ -22,6 +22,8 @@ class SupervisedRun:
     """The environment of the target, before ours is added."""
     run_dir: str
     started_unix: float
+    folder: str
+    """The working directory, which the target may remove."""
 
     @property
     def lane_name(self) -> str:

@@ -46,7 +46,7 @@ def end(
     """Exports the last metrics, in a bounded time."""
     if not isinstance(exporter, Exporter):
         return exporter
-    complete = ended.returncode == 0 and not (ended.interrupted or ended.timed_out)
+    complete = ended.returncode == 0 and not (ended.interrupts or ended.timed_out)
     report = exporter.stop(RunEnd(ended.exit_code, ended.wall_s, complete))
     counts = experiment_counts(run_dir)
     notes = [note for item in counts.items() if (note := experiment_note(*item)) is not None]

@@ -92,7 +92,7 @@ class Journal:
         name = f"journal-{self._pid}-{os.urandom(4).hex()}.jsonl"
         self.path = os.path.join(self._run_dir, name)
         try:
-            self._fd = _moved_up(os.open(self.path, _FLAGS, 0o600))
+            self._fd = moved_up(os.open(self.path, _FLAGS, 0o600))
         except OSError as error:
             self._drop(error)
         self.append("ProcessStarted", self._opening())
@@ -156,7 +156,7 @@ class Journal:
             if error.errno != errno.EBADF:
                 raise
         # The program closed every descriptor it found, as daemons do.
-        self._fd = _moved_up(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
+        self._fd = moved_up(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC))
         return os.write(self._fd, line)
 
     def _drop(self, error: Exception | None) -> None:
@@ -184,7 +184,7 @@ class Journal:
         self._fd = -1
 
 
-def _moved_up(fd: int) -> int:
+def moved_up(fd: int) -> int:
     """The descriptor moved to a high number, or as it is where the limits forbid that."""
     try:
         high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH_FD)

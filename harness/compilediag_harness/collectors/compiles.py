@@ -32,8 +32,10 @@ class CompileCollector:
         """A compile began (live view only: nothing is counted from it)."""
         session = self._session
         session.compiled_in_step = True
+        code = torch_compiles.code_being_compiled()
+        frame = Location(code.co_filename, code.co_firstlineno, code.co_name) if code else None
         session.emit(
-            CompileStarted(session.now(), session.step, trigger, compile_id, session.epoch)
+            CompileStarted(session.now(), session.step, trigger, compile_id, session.epoch, frame)
         )
 
     def row(self, metrics: Any) -> None:

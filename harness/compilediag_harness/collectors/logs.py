@@ -32,7 +32,6 @@ from compilediag_harness.wire import (
 )
 
 ARTIFACTS = ("recompiles", "graph_breaks")
-_NOWHERE = logging.NullHandler()
 _BREAK = re.compile(r"^Graph break\b")
 _REPEATED_CHARS = 1024
 """Kept of a break that was reported before: its first line has the place."""
@@ -58,15 +57,28 @@ class _Copy(logging.Handler):
             self._fault("torch's log", error)
 
 
-class _DropOurs(logging.Filter):
-    """On torch's own handlers: drops the artifacts that only we enabled."""
+class _OnlyForUs(logging.Filter):
+    """On the loggers of the artifacts that only we enabled: their records reach our handlers, and
+    no other one, wherever the program or pytest has put it."""
 
-    def __init__(self, artifacts: frozenset[str]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._artifacts = artifacts
+        self.artifacts: frozenset[str] = frozenset()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return artifact_of(record.name) not in self._artifacts
+        if artifact_of(record.name) not in self.artifacts:
+            return True
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger is not None:
+            for handler in logger.handlers:
+                if isinstance(handler, _Copy):  # of every session: a test may be watched in a run
+                    handler.handle(record)
+            logger = logger.parent if logger.propagate else None
+        return False
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
 
 
 class LogCollector:
@@ -77,10 +89,10 @@ class LogCollector:
         self._handler = _Copy(self._received, session.fault)
         self._file = TextLogFile(text_file) if text_file else None
         self._watched: list[logging.Logger] = []
-        self._filtered: list[logging.Handler] = []
+        self._only_for_us = _OnlyForUs()
         self._artifacts = ArtifactLoggers()
         self._lost: set[str] = set()
-        self._skipped_frames = False
+        self._skipped_frames = self._follows_new_loggers = False
         self._undo = contextlib.ExitStack()
         self.break_records = 0
 
@@ -96,11 +108,17 @@ class LogCollector:
         for name in ours:
             state.enable_artifact(name)
             self._undo.callback(self._disable, name)
+        self._only_for_us.artifacts = ours
         for qualified in registry.get_log_qnames():
-            self._watch(logging.getLogger(qualified), ours)
+            self._watch(logging.getLogger(qualified))
         # A logger's level follows torch's log state only when torch configures it.
         for qualified in registry.get_artifact_log_qnames():
-            torch_logs.configure_artifact(logging.getLogger(qualified))
+            logger = logging.getLogger(qualified)
+            torch_logs.configure_artifact(logger)
+            self._divert(logger)
+        if not self._follows_new_loggers:
+            self._follows_new_loggers = True
+            self._undo.callback(torch_logs.on_artifact_logger(self._divert))
         if torch_logs.guard_lines_need_logger():
             self._collect_guard_lines()
         self._watch_skipped_frames()
@@ -117,17 +135,15 @@ class LogCollector:
         logger = logging.getLogger(torch_names.GUARDS_LOG)
         if logger.isEnabledFor(logging.DEBUG):
             return
-        self._undo.callback(setattr, logger, "propagate", logger.propagate)
         self._undo.callback(logger.setLevel, logger.level)
-        self._undo.callback(logger.removeHandler, _NOWHERE)
-        logger.addHandler(_NOWHERE)
-        logger.propagate = False
+        self._undo.callback(logger.removeFilter, _nothing)
+        logger.addFilter(_nothing)
         logger.setLevel(logging.DEBUG)
 
     def disarm(self) -> None:
         """Takes our handlers, filters and artifacts away."""
         self._undo.close()
-        self._watched, self._filtered, self._skipped_frames = [], [], False
+        self._watched, self._skipped_frames, self._follows_new_loggers = [], False, False
         if self._file is not None:
             self._file.close()
 
@@ -148,13 +164,12 @@ class LogCollector:
             if silent:
                 self._lose(artifact, silenced(silent))
 
-    def _watch(self, logger: logging.Logger, ours: frozenset[str]) -> None:
-        for handler in logger.handlers:
-            if handler is not self._handler and handler not in self._filtered:
-                own = _DropOurs(ours)
-                handler.addFilter(own)
-                self._filtered.append(handler)
-                self._undo.callback(handler.removeFilter, own)
+    def _divert(self, logger: logging.Logger) -> None:
+        if artifact_of(logger.name) in ARTIFACTS and self._only_for_us not in logger.filters:
+            logger.addFilter(self._only_for_us)
+            self._undo.callback(logger.removeFilter, self._only_for_us)
+
+    def _watch(self, logger: logging.Logger) -> None:
         if self._handler not in logger.handlers:
             logger.addHandler(self._handler)
             self._undo.callback(logger.removeHandler, self._handler)

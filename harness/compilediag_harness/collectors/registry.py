@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -11,6 +12,7 @@ from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.compiles import CompileCollector
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
 from compilediag_harness.collectors.hazards import HazardCollector
+from compilediag_harness.collectors.interrupts import InterruptWatch
 from compilediag_harness.collectors.logs import LogCollector
 from compilediag_harness.collectors.memory import DeviceMemory
 from compilediag_harness.collectors.recompiles import RecompileCollector
@@ -37,6 +39,7 @@ class CollectorSet:
         self._hazards: HazardCollector | None = None
         self._unguarded: UnguardedCollector | None = None
         self._syncs: SyncCollector | None = None
+        self._interrupts: InterruptWatch | None = None
         self._totals_at_start: dict[str, int] = {}
         self._next_log_check = 0.0
 
@@ -52,6 +55,9 @@ class CollectorSet:
         self._unguarded = UnguardedCollector(session, torch.nn.Module)
         self._syncs = SyncCollector(session, torch)
         self._logs = LogCollector(session, session.text_log)
+        if session.text_log is not None:  # of a run, which passes Ctrl-C on
+            folder = os.path.dirname(os.path.abspath(torch.__file__))
+            self._interrupts = InterruptWatch(session, folder)
         self._logs.arm()
 
     def steps_installed(self) -> None:
@@ -113,6 +119,8 @@ class CollectorSet:
             self._syncs.step_ended(step, compiled)
         # A silenced logger stays silenced: looking now and then finds it as well.
         now = time.monotonic()
+        if self._interrupts is not None:
+            self._interrupts.look()
         if self._logs is not None and (compiled or now > self._next_log_check):
             self._next_log_check = now + _LOG_CHECK_EVERY_S
             self._logs.check()
@@ -165,6 +173,8 @@ class CollectorSet:
             torch_compiles.forget_metrics_rows(self.compiles.row)
         if self._logs is not None:
             self._logs.disarm()
+        if self._interrupts is not None:
+            self._interrupts.uninstall()
         if self._syncs is not None:
             self._syncs.uninstall()
         if self.cudagraphs is not None:

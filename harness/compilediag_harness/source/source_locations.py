@@ -58,7 +58,8 @@ def imported_files() -> tuple[str, ...] | None:
     """Files of the modules that were imported, sorted: those of torch, the standard library and
     installed packages left out. None where they are too many for one record."""
     found: set[str] = set()
-    for module in list(sys.modules.values()):
+    modules: list[object] = list(sys.modules.values())  # a program may put anything there
+    for module in modules:
         if not isinstance(module, types.ModuleType):
             continue
         # A module that is loaded on its first use must not be loaded by our look at it.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import functools
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -81,6 +83,21 @@ def on_compile_start(callback: Callable[[str, str], None]) -> Remover | None:
             handler.remove_start_callback(started)
 
     return remove
+
+
+def code_being_compiled() -> types.CodeType | None:
+    """The code that `convert_frame` compiles, while a callback of the begin of a compile runs."""
+    # It is a local variable `code` of `_compile`, some calls above the callback.
+    caller: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    for _ in range(16):
+        if caller is None:
+            return None
+        if caller.f_code.co_filename.endswith("convert_frame.py"):
+            code = caller.f_locals.get("code")
+            if isinstance(code, types.CodeType):
+                return code
+        caller = caller.f_back
+    return None
 
 
 def compile_callbacks() -> Any | None:

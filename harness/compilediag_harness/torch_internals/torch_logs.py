@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.torch_internals.torch_names import LOGGING, Remover, call_after, loaded
+from compilediag_harness.torch_internals.torch_names import (
+    LOGGING,
+    Remover,
+    call_after,
+    loaded,
+    replace_with,
+)
 
 
 def log_internals() -> tuple[Any, Any] | None:
@@ -49,6 +56,21 @@ def configure_artifact(logger: Any) -> None:
     configure = getattr(loaded(LOGGING), "configure_artifact_log", None)
     if configure is not None:
         configure(logger)
+
+
+def on_artifact_logger(callback: Callable[[Any], None]) -> Remover:
+    """Calls `callback(logger)` after torch made an artifact logger, or configured it anew."""
+    internal = loaded(LOGGING)
+    original = getattr(internal, "configure_artifact_log", None)
+    if original is None:
+        return lambda: None
+
+    @functools.wraps(original)
+    def configure(log: Any) -> None:
+        original(log)
+        callback(log)
+
+    return replace_with(internal, "configure_artifact_log", configure)
 
 
 def guard_lines_need_logger() -> bool:

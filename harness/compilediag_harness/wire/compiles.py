@@ -13,6 +13,8 @@ class CompileStarted(StepEvent):
     trigger: str
     compile_id: str
     epoch: int
+    frame: Location | None = None
+    """None where torch does not have it at that moment, as for a lazy backward."""
 
 
 @event

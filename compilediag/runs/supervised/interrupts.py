@@ -1,0 +1,93 @@
+"""What follows a Ctrl-C: the target takes its time, but where torch has lost the interrupt, and
+after a second one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+
+from compilediag.runs.supervised.kill_schedule import KillSchedule
+from compilediag.runs.supervised.lost_interrupts import POLL_S, LostInterrupts, Sighting
+from compilediag.runs.supervised.process_tree import ProcessTree
+
+PATIENT_S = 2.0
+"""Seconds after which the user is told what is being waited for."""
+
+WAITING = (
+    "Ctrl-C has reached the program, which may take its time to end; a second one ends it by force "
+    "within {grace:g} s (--grace)"
+)
+FORCED = "the second Ctrl-C: SIGTERM in {term:.1f} s, SIGKILL in {grace:g} s, if it has not ended"
+LOST = "torch has lost the Ctrl-C in a compiled call: {signal} is sent to process {pid}"
+GOES_ON = (
+    "the program goes on in its loop: it handles Ctrl-C by itself, or torch has lost it in a "
+    "compiled call; the next one is passed on as if it were the first"
+)
+
+
+class Interrupts:
+    """The Ctrl-C of one run."""
+
+    def __init__(
+        self,
+        schedule: KillSchedule,
+        tree: ProcessTree,
+        run_dir: str | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._schedule = schedule
+        self._tree = tree
+        self._run_dir = run_dir
+        self._say = say
+        self._journals: LostInterrupts | None = None
+        self._first_at: float | None = None
+        """When the Ctrl-C came that the target is given its time for."""
+        self._said = False
+        self._acted_at = float("-inf")
+        self.count = 0
+        self.lost = False
+        self.sent: list[signal.Signals] = []
+        """What was sent to processes that had lost it."""
+        self.look_at: float | None = None
+        """When to look next; None: only at a signal."""
+
+    def received(self, now: float) -> None:
+        """A Ctrl-C came; the target has received it by now."""
+        self.count += 1
+        if self._first_at is None:
+            self._first_at = self.look_at = now
+            if self._journals is None and self._run_dir is not None:
+                self._journals = LostInterrupts(self._run_dir)
+        elif not self._schedule.begun:
+            grace = self._schedule.grace_s
+            self._say(FORCED.format(term=grace * 2 / 3, grace=grace))
+            self._tree.record()
+            self._schedule.force(now)
+
+    def look(self, now: float) -> None:
+        """Whether a process is seen to have lost the Ctrl-C."""
+        if self.look_at is None or now < self.look_at:
+            return
+        self.look_at = None if self._schedule.begun else now + POLL_S
+        for sighting in self._journals.poll() if self._journals is not None else ():
+            if sighting.at > self._acted_at and not self._schedule.begun:
+                self._seen(sighting, now)
+        if self._first_at is not None and not self._said and now - self._first_at >= PATIENT_S:
+            self._said = True
+            self._say(WAITING.format(grace=self._schedule.grace_s))
+
+    def _seen(self, sighting: Sighting, now: float) -> None:
+        if not sighting.certain:
+            if self._first_at is not None:
+                self._say(GOES_ON)
+            self._first_at, self._said = None, True
+            return
+        signum = self._schedule.again(self._first_at or now, now)
+        self._say(LOST.format(signal=signum.name, pid=sighting.pid))
+        with contextlib.suppress(OSError):
+            os.kill(sighting.pid, signum)
+        # What was seen before it arrives is of the Ctrl-C before.
+        self._acted_at, self.lost, self._said = now, True, True
+        self.sent.append(signum)

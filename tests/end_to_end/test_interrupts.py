@@ -1,0 +1,330 @@
+"""Ctrl-C: it reaches the target once, the target takes its time, and what torch loses is seen."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SAVE = """
+def save():
+    with open("checkpoint", "w") as file:
+        for part in range(20):
+            file.write("x")
+            file.flush()
+            time.sleep(0.1)
+    print("saved", flush=True)
+
+def wait():
+    print("ready", flush=True)
+    while True:
+        time.sleep(0.01)
+"""
+
+IN_EXCEPT = """
+try:
+    wait()
+except KeyboardInterrupt:
+    save()
+    sys.exit(7)
+"""
+IN_FINALLY = """
+try:
+    wait()
+finally:
+    save()
+"""
+AT_EXIT = """
+atexit.register(save)
+wait()
+"""
+IN_HANDLER = """
+def handler(*_):
+    save()
+    sys.exit(9)
+signal.signal(signal.SIGINT, handler)
+signal.signal(signal.SIGTERM, handler)
+wait()
+"""
+COUNTING = """
+received = []
+signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+print("ready", flush=True)
+while not received:
+    time.sleep(0.01)
+time.sleep(1)
+print(len(received), flush=True)
+"""
+
+
+def written(body: str) -> str:
+    imports = "import atexit, os, signal, sys, time\n"
+    Path("x.py").write_text(imports + SAVE + textwrap.dedent(body))
+    return "x.py"
+
+
+def started(*words: str) -> subprocess.Popen[bytes]:
+    """Python in a process group of its own; returns when it has printed "ready"."""
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def run(*words: str) -> subprocess.Popen[bytes]:
+    return started("-m", "compilediag", "run", "--quiet", "-o", "out", *words)
+
+
+def send(process: subprocess.Popen[bytes], signum: int, *, group: bool) -> None:
+    """To the whole group, as a terminal does it, or to the supervisor alone."""
+    (os.killpg if group else os.kill)(process.pid, signum)
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
+    out, _ = process.communicate()
+    code = process.returncode
+    return (128 - code if code < 0 else code), out
+
+
+def receipt() -> Any:
+    return json.loads(Path("out/receipt.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("group", [True, False], ids=["group", "alone"])
+@pytest.mark.parametrize(
+    ("body", "signum"),
+    [
+        (IN_EXCEPT, signal.SIGINT),
+        (IN_FINALLY, signal.SIGINT),
+        (AT_EXIT, signal.SIGINT),
+        (IN_HANDLER, signal.SIGINT),
+        (IN_HANDLER, signal.SIGTERM),
+    ],
+    ids=["except", "finally", "atexit", "handler", "SIGTERM"],
+)
+def test_a_save_is_never_cut_short(body: str, signum: int, group: bool) -> None:
+    """A save that takes many times the grace is whole, and the exit code is that without us."""
+    plain = started(written(body))
+    send(plain, signum, group=group)
+    expected = ended(plain)
+    assert expected[1] == b"saved\n"
+    Path("checkpoint").unlink()
+    ours = run("--grace", "0.2", written(body))
+    send(ours, signum, group=group)
+    assert ended(ours) == expected
+    assert Path("checkpoint").read_text() == "x" * 20
+    if signum == signal.SIGINT:
+        assert (receipt()["status"], receipt()["failure"]["reason"]) == ("interrupted", "Ctrl-C")
+
+
+@pytest.mark.parametrize("group", [True, False], ids=["group", "alone"])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
+def test_a_signal_reaches_the_target_once(signum: int, group: bool) -> None:
+    """Whoever it was sent to: not twice, and not never."""
+    ours = run(written(COUNTING))
+    send(ours, signum, group=group)
+    assert ended(ours) == (0, b"1\n")
+
+
+RAISED = """
+import torch
+received = 0
+print("ready", flush=True)
+until = None
+while until is None or time.monotonic() < until:
+    try:
+        time.sleep(0.01)
+    except KeyboardInterrupt:
+        received += 1
+        until = time.monotonic() + 1
+print(received, flush=True)
+"""
+
+
+def test_with_torch_it_is_raised_once() -> None:
+    """Where it came is written down then, which has no part in what Python does with it."""
+    ours = run(written(RAISED))
+    send(ours, signal.SIGINT, group=True)
+    assert ended(ours) == (0, b"1\n")
+
+
+FORKED = """
+import torch
+child = os.fork()
+if not child:
+    if sys.argv[1] == "ignore":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    print("ready", flush=True)
+    time.sleep(1)
+    os._exit(3)
+try:
+    os.waitpid(child, 0)
+except KeyboardInterrupt:
+    pass
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("action", ["ignore", "default"])
+def test_a_forked_child_ends_as_without_us(action: str) -> None:
+    """By the interrupt, or not: its action is what it was."""
+    plain = started(written(FORKED), action)
+    send(plain, signal.SIGINT, group=True)
+    expected = ended(plain)
+    ours = run(written(FORKED), action)
+    send(ours, signal.SIGINT, group=True)
+    assert ended(ours) == expected
+
+
+def test_a_target_in_another_group_receives_it_too() -> None:
+    """The terminal does not reach a target that left our group: it is passed on."""
+    ours = run(written("os.setpgid(0, 0)" + COUNTING))
+    send(ours, signal.SIGINT, group=True)
+    assert ended(ours) == (0, b"1\n")
+
+
+IGNORING = """
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+print("ready", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+"""
+
+
+def test_one_interrupt_of_a_target_that_ignores_it_changes_nothing() -> None:
+    """It goes on, as without us, and ends by itself."""
+    ours = run("--grace", "0.1", written(IGNORING))
+    send(ours, signal.SIGINT, group=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        ours.wait(1)
+    Path("go").touch()
+    assert ended(ours)[0] == 0
+
+
+def test_a_second_interrupt_ends_it_by_force() -> None:
+    """SIGTERM when the grace is nearly over; the receipt has the reason."""
+    ours = run("--grace", "0.1", written(IGNORING))
+    send(ours, signal.SIGINT, group=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        ours.wait(1)
+    send(ours, signal.SIGINT, group=True)
+    assert ended(ours)[0] in (143, 137)  # KILL follows at once
+    reason = receipt()["failure"]["reason"]
+    assert reason.startswith("Ctrl-C twice; the target had not ended and was sent SIGTERM")
+
+
+# --- lost by torch ---------------------------------------------------------------------------
+
+LOSES = """
+import torch
+class Name(str):
+    calls = 0
+    def __str__(self):  # what a guard on a constant calls
+        Name.calls += 1
+        if Name.calls == 20:
+            print("ready", flush=True)
+        end = time.perf_counter() + 0.05
+        while time.perf_counter() < end:
+            pass
+        return "a"
+called = torch.compile(lambda x, name: x + len(name), backend="eager", dynamic=False)
+x, name = torch.ones(2), Name("a")
+def train():
+    for step in range(1 << 62):
+        called(x, name)
+train()
+"""
+
+
+def test_an_interrupt_that_torch_loses_ends_the_target_all_the_same() -> None:
+    """All of the time is spent in a guard, where it is cleared: seen inside, sent again, and the
+    reason says so."""
+    ours = run("--grace", "3", written(LOSES))
+    send(ours, signal.SIGINT, group=True)
+    assert ended(ours)[0] in (130, 143, 137)
+    reason = receipt()["failure"]["reason"]
+    assert reason.startswith("Ctrl-C, which torch lost in a compiled call; the target was sent SIG")
+
+
+WATCHING = """
+import types
+from compilediag_harness.base.session import Session
+from compilediag_harness.collectors import interrupts
+interrupts.LOOK_EVERY_S = interrupts.LOST_AFTER_S = 0.0
+events = []
+atexit.register(lambda: print({event.certain for event in events}))
+watch = interrupts.InterruptWatch(Session(events.append), os.path.abspath("torch"))
+guards = types.ModuleType("guards")
+code = '''
+import signal
+def lost():
+    try:
+        signal.raise_signal(signal.SIGINT)
+        for _ in range(9):
+            pass
+    except KeyboardInterrupt:
+        pass
+def raised():
+    signal.raise_signal(signal.SIGINT)
+    for _ in range(9):
+        pass
+'''
+exec(compile(code, os.path.abspath("torch/_dynamo/guards.py"), "exec"), vars(guards))
+def loop(call=lambda: None, steps=5):
+    for step in range(steps):
+        if step == 1:
+            call()
+        watch.look()
+def handling_loop(call):
+    for step in range(5):
+        try:
+            if step == 1:
+                call()
+        except KeyboardInterrupt:
+            pass
+        watch.look()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "seen"),
+    [
+        ("loop(guards.lost)", {True}),
+        ("with open('x.py'):\n    loop(guards.lost)", {True}),
+        ("handling_loop(guards.lost)", {False}),
+        ("handling_loop(guards.raised)", {False}),
+        ("try:\n    loop(guards.lost)\nexcept KeyboardInterrupt:\n    pass", {False}),
+        ("try:\n    loop(guards.raised)\nexcept KeyboardInterrupt:\n    loop()", set()),
+        ("try:\n    loop(guards.raised)\nexcept KeyboardInterrupt:\n    pass\nloop()", set()),
+        ("try:\n    loop(guards.raised)\nfinally:\n    loop()", set()),
+        ("signal.signal(2, lambda *_: None)\nloop(guards.lost)", set()),
+        ("try:\n    signal.raise_signal(2)\nexcept BaseException:\n    loop()", set()),
+    ],
+)  # fmt: skip
+def test_an_interrupt_counts_as_lost_only_where_nothing_could_have_caught_it(
+    body: str, seen: set[bool]
+) -> None:
+    """Not while it is handled, not in other calls than it came in; where a handler is around, it is
+    not certain; and never where the program has an action of its own."""
+    script = written(f"{WATCHING}\n{body}\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.stdout == f"{seen}\n", done.stderr

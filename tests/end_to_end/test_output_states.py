@@ -1,0 +1,127 @@
+"""Whatever becomes of our own output, the exit code is the target's, and the receipt is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TARGET = """
+import sys
+print("mine")
+sys.stdout.flush()
+sys.exit(int(sys.argv[1]))
+"""
+
+STATES = {
+    "terminal": "",
+    "stderr closed": "2>&-",
+    "stdout closed": ">&-",
+    "both closed": ">&- 2>&-",
+    "all closed": "<&- >&- 2>&-",
+    "stdout full": ">/dev/full",
+    "both full": ">/dev/full 2>&1",
+    "stderr full": "2>/dev/full",
+    "reader of stdout gone": "2>/dev/null | true",
+    "reader of both gone": "2>&1 | true",
+    "ASCII": "",
+}
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def in_shell(words: list[str], state: str, folder: Path) -> int:
+    """The exit code of a command whose streams are as a shell sets them."""
+    line = f"{shlex.join(words)} {STATES[state]}; exit ${{PIPESTATUS[0]}}"
+    environ = {**os.environ, **(ASCII if state == "ASCII" else {})}
+    return subprocess.run(
+        ["bash", "-c", line], cwd=folder, env=environ, capture_output=True, check=False
+    ).returncode
+
+
+@pytest.mark.parametrize("code", ["0", "7"])
+@pytest.mark.parametrize("state", STATES)
+def test_exit_code_and_receipt_in_every_state_of_the_streams(
+    state: str, code: str, tmp_path: Path
+) -> None:
+    """As the target alone has it, and in the receipt; also where the receipt is for stdout (there
+    the target prints on stderr), and for a file."""
+    (tmp_path / "é.py").write_text(TARGET)
+    ours = [sys.executable, "-m", "compilediag", "run", "-o"]
+    plain = in_shell([sys.executable, "é.py", code], state, tmp_path)
+    assert in_shell([*ours, "a", "--json=a.json", "é.py", code], state, tmp_path) == plain
+    told = json.loads((tmp_path / "a.json").read_text())
+    assert told == json.loads((tmp_path / "a" / "receipt.json").read_text())
+    assert told["header"]["run"]["exit_code"] == plain
+    if "closed" in state:  # a closed stream takes nothing, and so fails nothing
+        plain = int(code)
+    else:
+        on_stderr = f"import sys; sys.stdout = sys.stderr; {TARGET}"
+        plain = in_shell([sys.executable, "-c", on_stderr, code], state, tmp_path)
+    assert in_shell([*ours, "b", "--json", "é.py", code], state, tmp_path) == plain
+    told = json.loads((tmp_path / "b" / "receipt.json").read_text())
+    assert told["header"]["run"]["exit_code"] == plain
+
+
+def test_json_alone_is_on_stdout(tmp_path: Path) -> None:
+    """What the target prints is on stderr, where the verdict would be."""
+    (tmp_path / "x.py").write_text("print('mine')")
+    done = subprocess.run(
+        [sys.executable, "-m", "compilediag", "run", "--json", "-o", "out", "x.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ((tmp_path / "out/receipt.json").read_text(), "mine\n")
+
+
+def test_json_in_a_file_leaves_the_screen_as_it_is(tmp_path: Path) -> None:
+    """stdout is the target's, stderr has the verdict; --json=X after TARGET is the target's."""
+    (tmp_path / "x.py").write_text("import sys; print(sys.argv[1:])")
+    done = subprocess.run(
+        [sys.executable, "-m", "compilediag", "run", "--json=f", "x.py", "--json=g"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "['--json=g']\n"
+    assert "blind" in done.stderr
+    assert json.loads((tmp_path / "f").read_text())["status"] == "complete"
+    assert not (tmp_path / "g").exists()
+
+
+def test_a_file_that_cannot_be_written_costs_no_run(tmp_path: Path) -> None:
+    """Found before the target starts."""
+    (tmp_path / "x.py").write_text("open('ran', 'w')")
+    done = subprocess.run(
+        [sys.executable, "-m", "compilediag", "run", "--json=no/f", "x.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, (tmp_path / "ran").exists()) == (2, False)
+    assert "names no file in a folder that is there" in done.stderr
+
+
+def test_where_json_cannot_be_printed_the_verdict_is_on_stderr(tmp_path: Path) -> None:
+    """A full disk behind stdout: the reason, and what would be shown without --json."""
+    (tmp_path / "x.py").write_text("raise SystemExit(5)")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "compilediag", "run", "--json", "x.py"],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 5
+    assert "stdout cannot be written" in done.stderr
+    assert "blind" in done.stderr
