@@ -102,9 +102,34 @@ def test_a_second_run_that_fails_costs_the_files_alone(
 
 
 def test_it_ends_when_it_is_stopped(tmp_path: Path) -> None:
-    """Ctrl-C ends the second run."""
+    """A second Ctrl-C ends the second run, whatever it does."""
     made = second(tmp_path, "import signal; signal.pause()", stopped=lambda: True)
     assert "it was stopped" in (made.problem or "")
+
+
+def test_it_saves_its_work_when_it_is_interrupted(tmp_path: Path) -> None:
+    """One Ctrl-C reaches it once, and it takes the time it needs."""
+    done, ready = tmp_path / "done", tmp_path / "ready"
+    code = f"""
+import time
+try:
+    open({str(ready)!r}, "w")
+    while True: time.sleep(0.01)
+except KeyboardInterrupt:
+    time.sleep(1)
+    open({str(done)!r}, "w")
+"""
+    sent: list[bool] = []
+
+    def stopped() -> bool:
+        if sent or not ready.exists():
+            return False
+        sent.append(True)
+        return True
+
+    made = second(tmp_path, code, stopped=stopped)
+    assert "it was stopped" in (made.problem or "")
+    assert done.exists()
 
 
 def test_notes_of_a_run_that_died_are_kept(tmp_path: Path) -> None:

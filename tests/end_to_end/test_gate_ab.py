@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -49,3 +51,25 @@ def test_it_can_fail_later(tmp_path: Path) -> None:
     once = f"test ! -e {tmp_path}/x || exit 4; touch {tmp_path}/x"
     with pytest.raises(UsageError, match=r"command A, .* exit code 4 in round 1"):
         measure(once, "true", 3)
+
+
+def test_ctrl_c_lets_a_command_save_its_work(tmp_path: Path) -> None:
+    """One Ctrl-C is passed on to the command that runs, which takes the time it needs."""
+    (tmp_path / "save.py").write_text(
+        "import time\n"
+        "try:\n"
+        "    open('ready', 'w')\n"
+        "    while True: time.sleep(0.01)\n"
+        "except KeyboardInterrupt:\n"
+        "    time.sleep(1)\n"
+        "    open('saved', 'w')\n"
+    )
+    line = f"exec {sys.executable} save.py"
+    child = subprocess.Popen(
+        [sys.executable, "-m", "compilediag", "gate", "--ab", line, line], cwd=tmp_path
+    )
+    while not (tmp_path / "ready").exists():
+        assert child.poll() is None
+    child.send_signal(signal.SIGINT)
+    assert child.wait() == 130
+    assert (tmp_path / "saved").exists()

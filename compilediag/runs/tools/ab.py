@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import tempfile
@@ -58,7 +59,7 @@ def _sample(name: str, line: str, index: int) -> CommandRun:
             start_new_session=True,
         )
         try:
-            _, status, used = os.wait4(child.pid, 0)
+            _, status, used = _ended(child)
         except BaseException:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -70,6 +71,17 @@ def _sample(name: str, line: str, index: int) -> CommandRun:
             errors.seek(0)
             raise UsageError(_failure(name, line, index, child.returncode, errors.read()))
     return CommandRun(used.ru_utime + used.ru_stime, wall_s)
+
+
+def _ended(child: subprocess.Popen[bytes]) -> tuple[int, int, resource.struct_rusage]:
+    """Waits for a command; one Ctrl-C is passed on to it, and it may take its time to end."""
+    try:
+        return os.wait4(child.pid, 0)
+    except KeyboardInterrupt:
+        os.killpg(child.pid, signal.SIGINT)
+        os.wait4(child.pid, 0)
+        child.returncode = -signal.SIGINT
+        raise
 
 
 def _failure(name: str, line: str, index: int, code: int, errors: bytes) -> str:

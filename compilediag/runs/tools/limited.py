@@ -45,7 +45,8 @@ def run_with_limits(
     """Runs a command in a folder, with no input, and waits for its end.
 
     Its environment is `environment` and few variables of ours. Processes that it leaves running are
-    killed, and so is the command itself when `stopped`, called every `POLL_S`, returns True.
+    killed. Where `stopped`, called every `POLL_S`, returns True, the command is interrupted and may
+    take its time to end; where it does so again, it is killed.
     """
     passed_on = {name: value for name, value in os.environ.items() if name in _PASSED_ON}
     with tempfile.TemporaryFile() as printed:
@@ -86,19 +87,25 @@ def _wait(
 ) -> str | None:
     until = time.monotonic() + limits.time_s
     code: int | None = None
+    interrupted = False
     try:
         while code is None:
             left_s = until - time.monotonic()
             if left_s <= 0:
                 return f"it took longer than {limits.time_s:g} s"
             if stopped is not None and stopped():
-                return "it was stopped"
+                if interrupted:
+                    return "it was stopped"
+                interrupted = True
+                os.killpg(child.pid, signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = child.wait(left_s if stopped is None else min(left_s, POLL_S))
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
+    if interrupted:
+        return "it was stopped"
     if code == 0:
         return None
     return f"it ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"
