@@ -52,7 +52,7 @@ def _report(outcome: Outcome, options: RunOptions) -> None:
             place = outcome.run_dir if outcome.moved else options.output
             suffix = suffix_for(place) if outcome.receipt_path else ""
             write_stderr(_screen(receipt, suffix))
-    if not options.quiet or outcome.receipt_path is None:
+    if not options.quiet or outcome.receipt_path is None or outcome.moved:
         for note in outcome.notes:
             write_message(note)
 

@@ -145,6 +145,56 @@ def test_a_signal_reaches_the_target_once(signum: int, group: bool) -> None:
     assert ended(ours) == (0, b"1\n")
 
 
+RAISED = """
+import torch
+received = 0
+print("ready", flush=True)
+until = None
+while until is None or time.monotonic() < until:
+    try:
+        time.sleep(0.01)
+    except KeyboardInterrupt:
+        received += 1
+        until = time.monotonic() + 1
+print(received, flush=True)
+"""
+
+
+def test_with_torch_it_is_raised_once() -> None:
+    """Where it came is written down then, which has no part in what Python does with it."""
+    ours = run(written(RAISED))
+    send(ours, signal.SIGINT, group=True)
+    assert ended(ours) == (0, b"1\n")
+
+
+FORKED = """
+import torch
+child = os.fork()
+if not child:
+    if sys.argv[1] == "ignore":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    print("ready", flush=True)
+    time.sleep(1)
+    os._exit(3)
+try:
+    os.waitpid(child, 0)
+except KeyboardInterrupt:
+    pass
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("action", ["ignore", "default"])
+def test_a_forked_child_ends_as_without_us(action: str) -> None:
+    """By the interrupt, or not: its action is what it was."""
+    plain = started(written(FORKED), action)
+    send(plain, signal.SIGINT, group=True)
+    expected = ended(plain)
+    ours = run(written(FORKED), action)
+    send(ours, signal.SIGINT, group=True)
+    assert ended(ours) == expected
+
+
 def test_a_target_in_another_group_receives_it_too() -> None:
     """The terminal does not reach a target that left our group: it is passed on."""
     ours = run(written("os.setpgid(0, 0)" + COUNTING))

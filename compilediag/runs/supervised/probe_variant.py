@@ -107,9 +107,16 @@ def _variant_run(
         wall_s=goodput.wall_s if goodput is not None else None,
         evidence=evidence,
         receipt=receipt,
-        uri=Path(path).relative_to(environment.folder).as_posix() if path is not None else None,
+        uri=_uri(Path(path), environment.folder) if path is not None else None,
         problem=_problem(outcome, evidence),
     )
+
+
+def _uri(path: Path, folder: str) -> str:
+    """Relative to the probe's directory, where the target has left it there."""
+    if path.is_relative_to(folder):
+        return path.relative_to(folder).as_posix()
+    return path.as_uri()
 
 
 def _reads_out_of_sight(receipt: Receipt) -> bool:

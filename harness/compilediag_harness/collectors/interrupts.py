@@ -9,6 +9,7 @@ functions, none of which has a handler that could have caught the exception.
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import faulthandler
 import os
@@ -54,11 +55,10 @@ class InterruptWatch:
         self._lost_at = 0.0
         self._fd = -1
         self._pid = os.getpid()
-        # Another action is the program's own, and a thread gets no signal.
-        python_acts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if python_acts and hasattr(os, "memfd_create"):
+        if _python_acts() and hasattr(os, "memfd_create"):
             self._fd = moved_up(os.memfd_create("compilediag-interrupts"))
             faulthandler.register(signal.SIGINT, file=self._fd, all_threads=False, chain=True)
+            os.register_at_fork(after_in_child=self.uninstall)
 
     def look(self) -> None:
         """Called in the user's loop: whether an interrupt came, and was lost."""
@@ -84,8 +84,10 @@ class InterruptWatch:
     def uninstall(self) -> None:
         """Leaves SIGINT alone."""
         if self._fd >= 0:
-            faulthandler.unregister(signal.SIGINT)
-            os.close(self._fd)
+            if _python_acts():  # else the program has put another action in its place
+                faulthandler.unregister(signal.SIGINT)
+            with contextlib.suppress(OSError):  # the program closed every descriptor it found
+                os.close(self._fd)
             self._fd = -1
 
     def _user_rows(self, dump: str) -> list[Row]:
@@ -104,7 +106,7 @@ class InterruptWatch:
     def _loop(self) -> list[types.CodeType]:
         """The code of the user's frames, where they are those that the interrupt came in, and no
         handler of it is in progress; else nothing."""
-        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        if not _python_acts():
             return []
         if _handles_interrupt(sys.exc_info()[1]):
             return []
@@ -118,6 +120,11 @@ class InterruptWatch:
         rows, arrived = [row for row, _ in users], self._arrived_in
         same = len(rows) == len(arrived) and rows[:-1] == arrived[:-1]
         return [code for _, code in users] if same and rows[-1][:2] == arrived[-1][:2] else []
+
+
+def _python_acts() -> bool:
+    """Whether SIGINT raises KeyboardInterrupt: any other action is the program's own."""
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def _handles_interrupt(error: BaseException | None) -> bool:
