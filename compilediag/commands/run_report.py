@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import msgspec
@@ -28,6 +29,9 @@ def finish(outcome: Outcome, options: RunOptions) -> int:
     that of the limits. What cannot be judged does not pass; 2 would say that nothing was started.
     What becomes of our own output changes no exit code.
     """
+    if outcome.receipt is not None and outcome.receipt.status == "interrupted":
+        # One more Ctrl-C of somebody impatient must not replace the target's exit code.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     _report(outcome, options)
     if outcome.receipt is None or not options.limits:
         return outcome.exit_code

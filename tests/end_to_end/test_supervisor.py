@@ -172,8 +172,8 @@ STUBBORN = """
 
 
 def test_ctrl_c_ends_a_target_that_swallows_it() -> None:
-    """A storm of SIGINT to the whole group, each swallowed: more signals end it; the receipt names them.
-    Their order and times are shown by an injected clock elsewhere."""
+    """A storm of SIGINT to the whole group, each swallowed: more signals end it; the receipt names
+    them. Their order and times are shown by an injected clock elsewhere."""
     runner = subprocess.Popen(
         command("run", "--quiet", "--grace", "0.6", script(STUBBORN)),
         stdout=subprocess.PIPE,

@@ -89,5 +89,5 @@ class Interrupts:
         with contextlib.suppress(OSError):
             os.kill(sighting.pid, signum)
         # What was seen before it arrives is of the Ctrl-C before.
-        self._acted_at, self.lost = now, True
+        self._acted_at, self.lost, self._said = now, True, True
         self.sent.append(signum)

@@ -13,6 +13,8 @@ from compilediag_harness.wire import Event, StepEvent
 
 OUTLOOK = frozenset({"CD150", "CD151"})
 """What has not happened yet: the verdict says it once."""
+NAMED = frozenset({"CD152", "CD190"})
+"""Their titles say what they are."""
 
 
 def sentences_on(events: Sequence[Event], secrets: tuple[str, ...]) -> list[str]:
@@ -25,12 +27,9 @@ def sentences_on(events: Sequence[Event], secrets: tuple[str, ...]) -> list[str]
         folder = ""
     last = events[-1]
     step = f"step {last.step}: " if isinstance(last, StepEvent) else ""
-    return [
-        f"{step}{_kind(finding.rule)}{finding_line(finding, receipt, RenderOptions(root=folder))}"
+    told = [
+        (finding.rule, finding_line(finding, receipt, RenderOptions(root=folder)))
         for finding in receipt.findings
         if finding.rule.startswith("CD1") and finding.rule not in OUTLOOK
     ]
-
-
-def _kind(rule: str) -> str:
-    return "" if rule == "CD152" else "recompile: "
+    return [step + (line if rule in NAMED else f"recompile: {line}") for rule, line in told]
