@@ -112,16 +112,17 @@ def test_without_settings_the_defaults_hold() -> None:
 def test_every_option_of_a_run_is_in_the_table() -> None:
     """A field of the supervisor's options that no flag fills is noticed, but for its own label."""
     fields = {field.name for field in dataclasses.fields(Options)}
-    assert fields - set(entries(RunOptions)) == {"prices", "telemetry", "label"}
+    assert fields - set(entries(RunOptions)) == {"prices", "telemetry", "label", "stdout_to_stderr"}
 
 
 @pytest.mark.parametrize(
     ("given", "table", "live"),
     [
-        ({}, {}, "title"),
+        ({}, {}, "both"),
         ({}, {"live": False}, None),
-        ({"live": True}, {"live": False}, "title"),
+        ({"live": True}, {"live": False}, "both"),
         ({"live": False}, {"live": "lines"}, None),
+        ({}, {"live": "title"}, "title"),
         ({"live_lines": True}, {"live": False}, "lines"),
         ({"live_lines": True, "quiet": True}, {}, None),
     ],
