@@ -10,6 +10,7 @@ from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.analysis import Analysis, analysis_rule
 from compilediag.diagnosis.findings import Finding, Ownership, Rule
 from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.reconcile import TEXT_SOURCES
 from compilediag.diagnosis.rules.breaks import sends_to_eager
 from compilediag.diagnosis.rules.make_finding import and_more, make_finding, plural, shorten
 from compilediag.timeline.compiles import Compile, FrameKey
@@ -102,9 +103,14 @@ def _why_nothing(timeline: Timeline, eager: int) -> tuple[str, str]:
     )
 
 
-def find_torn_evidence(timeline: Timeline) -> Iterable[Finding]:
-    """CD902: a logger silenced, a hook removed, records dropped, a journal cut."""
-    lost = [f"{item.source}: {item.reason}" for item in timeline.lost]
+@analysis_rule
+def find_torn_evidence(analysis: Analysis) -> Iterable[Finding]:
+    """CD902: a logger silenced, a hook removed, records dropped, a journal cut. A text log that the
+    other sources make up for is not missed; the receipt's reasons name it all the same."""
+    timeline = analysis.timeline
+    spare = TEXT_SOURCES if analysis.agreement.text_is_spare else frozenset[str]()
+    missed = [item for item in timeline.lost if item.source not in spare]
+    lost = [f"{item.source}: {item.reason}" for item in missed]
     # What a collector of ours failed to record is as lost as what torch's loggers did not.
     lost += [f"compilediag: a fault of its own in {fault.where}" for fault in timeline.faults]
     dropped = sum(p.ended.records_dropped for p in timeline.processes if p.ended is not None)
@@ -119,7 +125,7 @@ def find_torn_evidence(timeline: Timeline) -> Iterable[Finding]:
         "keep torch's compile loggers enabled (disable_existing_loggers=False), and the output "
         "directory writable",
         count=len(lost),
-        steps=(item.step for item in timeline.lost),
+        steps=(item.step for item in missed),
         evidence={"lost": lost[:_SHOWN], "losses": len(lost), "records_dropped": dropped},
     )
 
