@@ -177,6 +177,7 @@ def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
     if not counted:
         return
     finished = Counter(item.process for item in timeline.compiles if item.has_row)
+    finished.update(item.process for item in timeline.ahead_of_time)
     questions = Counter(item.process for item in timeline.recompiles if item.has_question)
     for process, counters in counted:
         rows, asked = finished[process.index], questions[process.index]

@@ -17,6 +17,7 @@ from compilediag.views.headline import (
     reasons,
     trainer_figures,
     trainer_notes,
+    was_seen,
 )
 from compilediag.views.lookups import BLIND_RULES, main_findings, notes, numbered
 from compilediag.views.measured import measured_lines
@@ -111,6 +112,8 @@ def _why_blind(receipt: Receipt, options: RenderOptions) -> list[str]:
         lines += options.wrap(options.text(reason), "  why: ")
         if remedy:
             lines += options.wrap(options.text(remedy), "       fix: ", style="cyan")
+    if was_seen(receipt):
+        return lines
     meaning = 'A count of 0 here means "not seen"; it does not mean "did not happen".'
     return lines + options.wrap(meaning, "  ")
 

@@ -37,6 +37,8 @@ RUN_LIMIT_S = 240
 """A case takes seconds; the demo compiles with inductor and may take a minute on a busy machine."""
 
 ASKED_AGAIN = (
+    "torch_module",
+    "export_only",
     "backward_records",
     "break_in_loop",
     "breaks_inflated",

@@ -57,6 +57,13 @@ class ProcessEnded(Event):
     """Text of the exception that ends the process, if one was seen."""
 
 
+ATTACH = "attach"
+"""The source that is lost where no process could be observed at all."""
+
+OLD_TORCH = "old_torch"
+"""The source that is lost in a trace of a torch that is too old to be read."""
+
+
 @event
 class EvidenceLost(StepEvent):
     """A source of evidence was lost: a silenced logger, a removed handler, a missing hook."""
