@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import logging.config
+import types
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -20,8 +21,10 @@ from compilediag_harness.steps import steps  # noqa: E402
 from compilediag_harness.torch_internals import torch_guards  # noqa: E402
 from compilediag_harness.wire import (  # noqa: E402
     Compiled,
+    EnvironmentRead,
     EvidenceLost,
     FaultOccurred,
+    FrameSkipped,
     GraphBroke,
     HazardsChecked,
     Recompiled,
@@ -451,3 +454,38 @@ def test_nothing_of_torchs_logs_reaches_the_terminal_while_attached(capfd):
         function(torch.ones(2), 2)
     assert seen.of(GraphBroke)
     assert capfd.readouterr().err == ""
+
+
+def test_modules_of_torch_that_dynamo_runs_as_they_are():
+    """Their forward is recorded, once a process; of other skipped frames of torch nothing is."""
+    from torch.nn.modules import container
+
+    class Sequential(torch.nn.Sequential):
+        forward = types.FunctionType(  # a code object that this process has not skipped yet
+            container.Sequential.forward.__code__.replace(co_name="forward"),
+            container.Sequential.forward.__globals__,
+        )
+
+    model = Sequential(torch.nn.ReLU())
+    model.compile(backend="eager")
+    with observed() as seen:
+        model(torch.ones(2))
+    skipped = [(event.frame.function, event.frame.file) for event in seen.of(FrameSkipped)]
+    assert ("forward", container.__file__) in skipped
+    assert {function for function, _ in skipped} == {"forward"}
+    assert seen.rows == []
+
+
+def test_an_export_is_no_frame():
+    """torch's row of a strict export arrives, and counts as none."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return x.relu()
+
+    with observed() as seen:
+        torch.export.export(Model(), (torch.ones(2),), strict=True)
+    run = fold([seen])
+    assert len(seen.rows) == len(run.ahead_of_time) == 1
+    assert (run.counts.frames, run.counts.eager_fallbacks) == (0, 0)
+    assert any(event.facts.get("exported") for event in seen.of(EnvironmentRead))
