@@ -38,7 +38,6 @@ RUN_LIMIT_S = 240
 
 ASKED_AGAIN = (
     "torch_module",
-    "export_only",
     "backward_records",
     "break_in_loop",
     "breaks_inflated",
