@@ -137,8 +137,8 @@ def _no_torch(timeline: Timeline) -> Iterator[Why]:
         yield Why(
             "no_torch",
             "torch was never seen in the run: no process that was observed imported it",
-            "check that the target gets as far as importing torch, and that it starts no Python "
-            "with -I, -E or -S, which is not observed",
+            "see what the target printed: it did not get as far as importing torch; what it starts "
+            "with python -I, -E or -S is not observed",
         )
     else:
         yield Why(
