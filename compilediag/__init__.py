@@ -7,7 +7,13 @@ Every name below is loaded when it is first used; none imports torch.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.version_info < (3, 10):  # noqa: UP036 - an old Python that finds this on its path reads it
+    _TOO_OLD = f"compilediag needs Python 3.10 or newer, and this is {sys.version.split()[0]}"
+    # For `python -m compilediag`, whose arguments are not set yet, a sentence without a traceback.
+    raise SystemExit(_TOO_OLD) if sys.argv[:1] == ["-m"] else ImportError(_TOO_OLD)
 
 from compilediag._version import __version__
 

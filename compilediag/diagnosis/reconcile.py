@@ -3,21 +3,24 @@
 Offsets that are no disagreement are allowed for: the attempt that hits the recompile limit prints
 a "Recompiling" line and is no recompile; compiles of `isolate_recompiles` regions have ids above
 /0 and no reason; backward rows have no question; after the limit every source is silent; ids
-start again after `torch._dynamo.reset()`. A source that is absent does not disagree.
+start again after `torch._dynamo.reset()`. A source that is absent does not disagree, and the text
+log is the third source: where the two others agree and show everything, its loss costs nothing.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from compilediag.timeline.timeline import Process, TextLog, Timeline
 
 _LIMIT_WARNING = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
 _BREAK_TEXT = "\n  Explanation: "
-_TEXT_SOURCES = ("text_log", "graph_breaks")
+TEXT_SOURCES = frozenset({"text_log", "recompiles", "graph_breaks"})
+"""What is lost where torch's loggers fall silent."""
+
 _SHOWN = 3
 
 
@@ -33,6 +36,9 @@ class Agreement:
     """One sentence with the numbers for each disagreement."""
     numbers: dict[str, int] = field(default_factory=dict[str, int])
     """Everything compared, by name."""
+    text_is_spare: bool = False
+    """The text log was lost, and nothing with it: events and metrics agree, and torch's own totals
+    count no graph break and no frame that ran eager beside those that are known."""
 
 
 def reconcile(timeline: Timeline) -> Agreement:
@@ -50,20 +56,57 @@ def reconcile(timeline: Timeline) -> Agreement:
         differences += _breaks_in_text(timeline, log)
     compared = sum(sources.values()) > 1
     agree = not differences if compared or differences else None
-    return Agreement(sources, agree, tuple(differences), numbers)
+    spare = (
+        bool(agree)
+        and sources["events"]
+        and sources["metrics"]
+        and not _text_was_kept(timeline)
+        and _totals_show_everything(timeline)
+    )
+    return Agreement(sources, agree, tuple(differences), numbers, spare)
 
 
 def _text_was_kept(timeline: Timeline) -> bool:
     """A log that the program silenced half-way is no second opinion; CD902 reports the loss. Nor is
     one that was over its limit."""
     over_limit = timeline.text_log is not None and timeline.text_log.over_limit
-    return not over_limit and not any(loss.source in _TEXT_SOURCES for loss in timeline.lost)
+    return not over_limit and not any(loss.source in TEXT_SOURCES for loss in timeline.lost)
 
 
 def _limited(timeline: Timeline) -> set[int]:
     """Processes whose journals were over their limits: of those, questions and warnings are left
     out, and metrics rows are not."""
     return {item.index for item in timeline.processes if item.journal_limit_bytes is not None}
+
+
+def _totals_show_everything(timeline: Timeline) -> bool:
+    """Whether torch's own totals leave no room for what only its loggers report: breaks, frames
+    that it skips without a metrics row, and why CUDA graphs were left out."""
+    if any(run.skips != 0 for run in timeline.cudagraphs) or _breaks_only_in_metrics(timeline):
+        return False
+    reports, breaks = sum(site.count for site in timeline.breaks), 0
+    for process in timeline.processes:
+        if process.torch is None:
+            continue
+        counters = process.ended.counters if process.ended is not None else {}
+        if not counters.keys() >= _TOTALS or not _counted_all(timeline, process, counters):
+            return False
+        breaks += counters["break_events"]
+    return breaks <= reports
+
+
+_TOTALS = {"frames_total", "frames_ok", "unique_graphs", "break_events"}
+
+
+def _counted_all(timeline: Timeline, process: Process, counters: Mapping[str, int]) -> bool:
+    own = [item for item in timeline.compiles if item.forward and item.process == process.index]
+    graphs = sum(bool(item.guarded and item.graph_ops) for item in own)
+    eager = sum(not item.guarded for item in own)
+    # A program may clear torch's counters: then they count fewer graphs than there are.
+    return (
+        counters["unique_graphs"] >= graphs
+        and 0 <= counters["frames_total"] - counters["frames_ok"] <= eager
+    )
 
 
 def _observes(process: Process, hook: str) -> bool:
@@ -122,14 +165,8 @@ def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
     ]
     if lost:
         yield f"{len(lost)} recompiles have no reason ({_some(lost)})"
-    broken = {compile_id.partition("_")[0] for s in timeline.breaks for compile_id in s.compile_ids}
-    silent = [
-        item.compile_id
-        for item in timeline.compiles
-        if any(_BREAK_TEXT in reason for reason in item.restart_reasons)
-        and item.compile_id.partition("_")[0] not in broken
-    ]
-    if silent:
+    silent = _breaks_only_in_metrics(timeline)
+    if silent and _text_was_kept(timeline):
         yield (
             f"metrics tell of graph breaks in {len(silent)} compiles that the events do not show "
             f"({_some(silent)})"
@@ -139,6 +176,17 @@ def _attempts(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
         yield f"torch warned {warnings} times of the recompile limit, metrics have {rows} such rows"
 
 
+def _breaks_only_in_metrics(timeline: Timeline) -> list[str]:
+    """Compiles that metrics say were restarted for a break, and of which no break is known."""
+    broken = {compile_id.partition("_")[0] for s in timeline.breaks for compile_id in s.compile_ids}
+    return [
+        item.compile_id
+        for item in timeline.compiles
+        if any(_BREAK_TEXT in reason for reason in item.restart_reasons)
+        and item.compile_id.partition("_")[0] not in broken
+    ]
+
+
 def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
     """torch's own totals, recorded at the end of each process, against what arrived from it."""
     counted = [(item, item.ended.counters) for item in timeline.processes if item.ended]
@@ -146,6 +194,7 @@ def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
         return
     limited = _limited(timeline)
     finished = Counter(item.process for item in timeline.compiles if item.has_row)
+    finished.update(item.process for item in timeline.ahead_of_time)
     questions = Counter(item.process for item in timeline.recompiles if item.has_question)
     for process, counters in counted:
         rows, asked = finished[process.index], questions[process.index]

@@ -9,6 +9,8 @@ from compilediag.views.format import count
 from compilediag.views.text import clean
 
 NOTHING_COMPILED = "CD901"
+_KNOWN_REASONS = frozenset({"ahead_of_time", "failed", "interrupted", "torch_modules"})
+"""Of CD901, with which there is nothing to guess."""
 
 
 def blind(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) -> list[Problem]:
@@ -20,7 +22,10 @@ def blind(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) -> list[P
             continue
         details = [f"{finding.rule} {clean(finding.title or finding.slug)}"]
         if finding.rule == NOTHING_COMPILED:
-            details += [f"  {reason}" for reason in why_nothing_compiled(receipt, calls)]
+            if finding.evidence.get("why") in _KNOWN_REASONS:
+                details.append(f"  fix: {clean(finding.fix.summary)}")
+            else:
+                details += [f"  {reason}" for reason in why_nothing_compiled(receipt, calls)]
             headline = "nothing was compiled in this test, so its counts say nothing"
         else:
             details.append(f"  fix: {clean(finding.fix.summary)}")

@@ -22,7 +22,7 @@ from compilediag.readers.storage import (
     local_path,
     parent,
 )
-from compilediag.readers.torch_logs.counts import PREFIX
+from compilediag.readers.torch_logs.counts import PREFIX, read_text_log
 from compilediag.readers.torch_logs.events import read_text_events
 from compilediag.timeline.train_log import TrainLog
 
@@ -73,6 +73,8 @@ class Source:
     """It may hold a trainer's output; a text log of torch often does as well."""
     count: int = 1
     """Files that it stands for."""
+    assumed: bool = False
+    """It is text that the user named; its beginning shows nothing of torch's or a trainer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +167,13 @@ def _examined(candidate: _Candidate, patterns: Sequence[LinePattern] | None) -> 
     if candidate.known is not None:
         return candidate.known
     if candidate.named:
-        return _named(candidate.path)
+        return _named(candidate.path, patterns)
     return _in_folder(candidate.path, patterns)
 
 
-def _named(path: str) -> Source:
-    """A file that the user named: any text that is no trace is taken for a text log. A trainer's
-    output may begin after any number of other lines."""
+def _named(path: str, patterns: Sequence[LinePattern] | None) -> Source:
+    """A file that the user named: any text that is no trace is taken for a text log until all of it
+    is read. A trainer's output may begin after any number of other lines."""
     stream = open_stream(path, HEAD_BYTES)
     head = stream.head()
     if _JOURNAL_LINE.match(head):
@@ -182,7 +184,7 @@ def _named(path: str) -> Source:
     if stream.problem is not None and not head:
         return Source(path, UNREADABLE, stream.problem)
     if head and b"\0" not in head:
-        return Source(path, TEXT, may_train=True)
+        return Source(path, TEXT, may_train=True, assumed=not _shows_steps(head, patterns))
     return Source(path, FOREIGN, "it holds nothing of torch's" if head else "it is empty")
 
 
@@ -197,13 +199,17 @@ def _in_folder(path: str, patterns: Sequence[LinePattern] | None) -> Source:
         return Source(path, UNREADABLE, stream.problem)
     if kind == TRACE:
         return Source(path, kind)
+    if not _shows_steps(head, patterns):
+        return Source(path, kind)
+    return Source(path, TRAIN if kind == FOREIGN else TEXT, may_train=True)
+
+
+def _shows_steps(head: bytes, patterns: Sequence[LinePattern] | None) -> bool:
     # The readers of trainers' output are loaded only where there may be one.
     from compilediag.readers.train_logs.patterns import built_in
     from compilediag.readers.train_logs.read import has_steps
 
-    if not has_steps(head, built_in() if patterns is None else patterns):
-        return Source(path, kind)
-    return Source(path, TRAIN if kind == FOREIGN else TEXT, may_train=True)
+    return has_steps(head, built_in() if patterns is None else patterns)
 
 
 def _kind_of(path: str, head: bytes) -> str:
@@ -213,6 +219,22 @@ def _kind_of(path: str, head: bytes) -> str:
         if PREFIX.search(line[:8192].decode("utf-8", "replace")):
             return TEXT
     return FOREIGN
+
+
+def without_foreign_texts(
+    sources: Iterable[Source], patterns: Sequence[LinePattern] | None
+) -> tuple[Source, ...]:
+    """The sources, those that were taken for a text log left out where all of their text holds
+    neither a line of torch's log nor a step of a trainer."""
+
+    def judged(source: Source) -> Source:
+        if not source.assumed or train_logs_in([source], patterns):
+            return source
+        if read_text_log(open_stream(source.path).chunks()).log_lines:
+            return source
+        return replace(source, kind=FOREIGN, why="nothing of torch's or a trainer's stands in it")
+
+    return tuple(map(judged, sources))
 
 
 def train_logs_in(sources: Iterable[Source], patterns: Sequence[LinePattern] | None) -> Logs:

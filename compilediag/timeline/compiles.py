@@ -116,6 +116,18 @@ class Compile:
 
 
 @dataclass(frozen=True, slots=True)
+class AheadOfTime:
+    """What torch compiled for no frame of this process: `torch.export`, AOTInductor. It has no
+    guard, cannot recompile and never runs eager; its row counts among torch's rows only."""
+
+    process: int
+    step: int
+    seconds: float
+    fail_type: str | None
+    fail_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class CollectiveSchedule:
     """The collectives of one compiled graph, in order."""
 
@@ -134,7 +146,7 @@ def frame_id_of(compile_id: str) -> str:
 def compiles_of(part: ProcessEvents) -> list[Compile]:
     """The attempts of one process, each with the question torch asked before it."""
     questions = {(item.epoch, item.compile_id): item for item in part.of(Recompiled)}
-    rows, torch = part.of(Compiled), part.last(TorchSeen)
+    rows, torch = rows_of_frames(part), part.last(TorchSeen)
     backward_s = _backward_seconds(rows)
     has_rows = torch is None or torch.hooks.get("metrics_rows", True)
     # Rows made of a text log have no graph either: there a break means nothing for its frame.
@@ -149,6 +161,42 @@ def compiles_of(part: ProcessEvents) -> list[Compile]:
     made.extend(_compile(part.index, _missing_row(item), item, 0.0) for item in questions.values())
     made.sort(key=lambda item: item.t)
     return made
+
+
+def rows_of_frames(part: ProcessEvents) -> list[Compiled]:
+    """The metrics rows of frames that run in this process."""
+    return [row for row, ahead in _split(part) if not ahead]
+
+
+def ahead_of_time_of(part: ProcessEvents) -> list[AheadOfTime]:
+    """The other rows."""
+    return [
+        AheadOfTime(part.index, row.step, row.seconds, row.fail_type, row.fail_reason)
+        for row, ahead in _split(part)
+        if ahead
+    ]
+
+
+def _split(part: ProcessEvents) -> list[tuple[Compiled, bool]]:
+    """Each row, and whether it was compiled ahead of time.
+
+    torch says so nowhere. A strict export has a row without compile id and code; AOTInductor has
+    one without code, under the id that the next frame will bear too. So has the attempt of a frame
+    at the limit, but for that torch asked its question, and it failed.
+    """
+    rows = part.of(Compiled)
+    asked = {(item.epoch, item.compile_id) for item in part.of(Recompiled)}
+    framed = {(row.epoch, frame_id_of(row.compile_id)) for row in rows if row.frame.file}
+
+    def is_ahead(row: Compiled) -> bool:
+        if row.exported or row.frame.file or not row.forward:
+            return row.exported
+        if (row.epoch, row.compile_id) in asked or _is_at_limit(row):
+            return False
+        failed_in_frame = (row.epoch, frame_id_of(row.compile_id)) in framed
+        return not row.compile_id or row.fail_type is None or not failed_in_frame
+
+    return [(row, is_ahead(row)) for row in rows]
 
 
 def _compile(
@@ -212,10 +260,15 @@ def _missing_row(question: Recompiled) -> Compiled:
     )
 
 
+def _is_at_limit(row: Compiled) -> bool:
+    texts = (row.fail_type, row.fail_reason)
+    return any(_AT_LIMIT.search(text) for text in texts if text is not None)
+
+
 def _kind(row: Compiled, recompile: Recompile | None) -> str:
     if not row.forward:
         return "backward"
-    if any(_AT_LIMIT.search(text) for text in (row.fail_type, row.fail_reason) if text is not None):
+    if _is_at_limit(row):
         return "limit"
     if not row.guarded:
         return "failed"

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from compilediag.timeline.breaks import break_sites
 from compilediag.timeline.cadence import groups_of
-from compilediag.timeline.compiles import CollectiveSchedule, compiles_of
+from compilediag.timeline.compiles import CollectiveSchedule, ahead_of_time_of, compiles_of
 from compilediag.timeline.cudagraphs import cudagraphs_of
 from compilediag.timeline.fixed_shapes import fixed_shapes_of
 from compilediag.timeline.frames import frames_of, hazards_of, skipped_of
@@ -92,6 +92,7 @@ def fold(
         processes=tuple(_process(part) for part in parts),
         frames=tuple(frame for part, own in attempts for frame in frames_of(part, own)),
         compiles=compiles,
+        ahead_of_time=tuple(item for part in parts for item in ahead_of_time_of(part)),
         recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),
         breaks=break_sites(parts),
         collectives=made(CollectivesPlanned, _schedules),

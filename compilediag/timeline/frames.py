@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from compilediag.timeline.compiles import Compile, FrameKey
+from compilediag.timeline.compiles import Compile, FrameKey, rows_of_frames
 from compilediag.timeline.process import ProcessEvents
 from compilediag_harness.wire import (
     Compiled,
@@ -63,7 +63,7 @@ class Hazards:
 
 def frames_of(part: ProcessEvents, compiles: Sequence[Compile]) -> list[Frame]:
     """Each frame that was attempted, in the order of their first attempts."""
-    rows = {(row.epoch, row.compile_id): row for row in part.of(Compiled)}
+    rows = {(row.epoch, row.compile_id): row for row in rows_of_frames(part)}
     grouped: dict[FrameKey, list[Compile]] = {}
     for item in compiles:
         if item.forward:

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.cadence import CadenceGroup
-from compilediag.timeline.compiles import CollectiveSchedule, Compile, Recompile
+from compilediag.timeline.compiles import AheadOfTime, CollectiveSchedule, Compile, Recompile
 from compilediag.timeline.counts import Counts, counts_of
 from compilediag.timeline.cudagraphs import CudagraphRun
 from compilediag.timeline.fixed_shapes import FixedShapeRun
@@ -86,6 +86,8 @@ class Timeline:
     processes: tuple[Process, ...] = ()
     frames: tuple[Frame, ...] = ()
     compiles: tuple[Compile, ...] = ()
+    ahead_of_time: tuple[AheadOfTime, ...] = ()
+    """What was compiled for no frame: `torch.export`, AOTInductor. It is in no count."""
     recompiles: tuple[Recompile, ...] = ()
     """Every time torch asked why no cache entry fits; `produced` is False at the limit."""
     breaks: tuple[BreakSite, ...] = ()

@@ -29,6 +29,20 @@ _BLIND_TITLES = {
 """For receipts whose findings have no title."""
 
 
+_NOTHING_RAN = frozenset(
+    {
+        "ahead_of_time",
+        "eager",
+        "failed",
+        "interrupted",
+        "never_ran",
+        "switched_off",
+        "torch_modules",
+    }
+)
+"""What CD901 knows of a program that was observed and compiled nothing."""
+
+
 class Headline(Struct, frozen=True):
     """`sentence` says what happened; `counts` are the facts behind it, always in the same order."""
 
@@ -164,8 +178,17 @@ def _clean(receipt: Receipt) -> str:
     return f"{sign}: {compiled}, {_recompiles(receipt)}{_in_steps(receipt)}"
 
 
+def was_seen(receipt: Receipt) -> bool:
+    """Whether the only reason for blindness is that nothing was compiled, and that was observed:
+    then a count of 0 is one."""
+    doubts = [item for _, item in numbered(receipt) if item.rule in BLIND_RULES]
+    return bool(doubts) and all(item.evidence.get("why") in _NOTHING_RAN for item in doubts)
+
+
 def _blind(receipt: Receipt) -> str:
     seen = receipt.compile.recompiles
+    if was_seen(receipt):
+        return "blind: nothing was compiled, so there is nothing to judge"
     if seen:
         return f"blind: at least {count(seen, 'recompile')}, but the evidence is not complete"
     return "blind: this run cannot be called clean, because compilediag could not see enough"
@@ -180,7 +203,8 @@ def reasons(receipt: Receipt) -> list[tuple[str, str | None]]:
             reasons[f"{title} ({finding.rule})"] = finding.fix.summary
     evidence = receipt.completeness
     for text in (*evidence.reasons, *evidence.differences):
-        if not text.startswith(_TRAINER_NOTE) and not any(text in known for known in reasons):
+        said = text.removeprefix("attach: ").removeprefix("old_torch: ")
+        if not text.startswith(_TRAINER_NOTE) and not any(said in known for known in reasons):
             reasons[text] = None
     if not reasons and not receipt.compile.compiles:
         reasons[_BLIND_TITLES["CD901"]] = None

@@ -18,6 +18,7 @@ from compilediag.views.headline import (
     several_ranks,
     trainer_figures,
     trainer_notes,
+    was_seen,
 )
 from compilediag.views.lookups import BLIND_RULES, main_findings, notes, numbered
 from compilediag.views.measured import measured_lines
@@ -112,6 +113,8 @@ def _why_blind(receipt: Receipt, options: RenderOptions) -> list[str]:
         lines += options.wrap(options.text(reason), "  why: ")
         if remedy:
             lines += options.wrap(options.text(remedy), "       fix: ", style="cyan")
+    if was_seen(receipt):
+        return lines
     meaning = 'A count of 0 here means "not seen"; it does not mean "did not happen".'
     return lines + options.wrap(meaning, "  ")
 

@@ -48,6 +48,7 @@ class Attachment:
         self._torch: Any = None
         self._collectors = CollectorSet(session)
         self._requests: list[dict[str, Any]] = []
+        self._exported = False
 
     # --- installing --------------------------------------------------------------------------
 
@@ -60,6 +61,7 @@ class Attachment:
             (torch_names.CONVERT_FRAME, self._convert_frame_imported),
             (torch_names.EVAL_FRAME, self._eval_frame_imported),
             (torch_names.DYNAMO, self._dynamo_imported),
+            (torch_names.EXPORT, self._export_imported),
             (torch_api.DISTRIBUTED_SAVER, self._saver_imported),
             (torch_cudagraphs.TREES, self._collectors.trees_imported),
         ):
@@ -105,6 +107,9 @@ class Attachment:
     def _eval_frame_imported(self) -> None:
         torch_calls.watch_compiled_calls()
 
+    def _export_imported(self) -> None:
+        self._keep(torch_compiles.on_export(self._export_begun))
+
     def _saver_imported(self) -> None:
         checkpoints.saver_imported(self._torch)
 
@@ -131,6 +136,11 @@ class Attachment:
             self._requests.append(request)
             facts = {"compile_requests": list(self._requests)}
             self.session.emit(EnvironmentRead(self.session.now(), facts))
+
+    def _export_begun(self) -> None:
+        if not self._exported:
+            self._exported = True
+            self.session.emit(EnvironmentRead(self.session.now(), {"exported": True}))
 
     def _reset(self) -> None:
         if self._collectors.compiles is not None:

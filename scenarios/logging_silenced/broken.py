@@ -1,14 +1,28 @@
-"""The program configures logging after it imported torch, with Python's default settings.
+"""The program configures logging after its first compile, with Python's default settings.
 
-`dictConfig` disables every logger that exists already, torch's structured trace among them.
-From here on torch compiles in silence, and a tool that only listens would report zero. A run
-whose evidence was cut off is not clean: the verdict is blind.
+`dictConfig` disables every logger that exists already, also those in which torch reports graph
+breaks. The next function breaks its graph, torch's own totals count that, and no log says where.
+A run whose evidence was cut off is not clean: the verdict is blind.
 """
 
 import logging.config
 
 import torch
 
+
+@torch.compile(backend="eager", dynamic=True)
+def double(values):
+    return values * 2.0
+
+
+@torch.compile(backend="eager", dynamic=True)
+def reported(values):
+    doubled = values * 2.0
+    print("doubled")
+    return doubled + 1.0
+
+
+print(f"{double(torch.ones(4)).sum().item():.1f}")
 logging.config.dictConfig(
     {
         "version": 1,
@@ -16,13 +30,4 @@ logging.config.dictConfig(
         "root": {"handlers": ["console"], "level": "WARNING"},
     }
 )
-
-
-@torch.compile(backend="eager", dynamic=False)
-def double(values):
-    return values * 2.0
-
-
-torch.manual_seed(0)
-for length in [4, 6]:
-    print(f"{length}: {double(torch.ones(length)).sum().item():.1f}")
+print(f"{reported(torch.ones(4)).sum().item():.1f}")

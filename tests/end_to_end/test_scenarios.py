@@ -40,6 +40,7 @@ RUN_LIMIT_S = 900
 """A case takes seconds; the demo compiles with inductor and may take a minute on a busy machine."""
 
 ASKED_AGAIN = (
+    "torch_module",
     "backward_records",
     "break_in_loop",
     "breaks_inflated",

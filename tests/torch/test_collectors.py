@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import logging.config
+import types
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -21,8 +22,10 @@ from compilediag_harness.steps import steps  # noqa: E402
 from compilediag_harness.torch_internals import torch_guards  # noqa: E402
 from compilediag_harness.wire import (  # noqa: E402
     Compiled,
+    EnvironmentRead,
     EvidenceLost,
     FaultOccurred,
+    FrameSkipped,
     GraphBroke,
     HazardsChecked,
     Recompiled,
@@ -593,3 +596,38 @@ def test_of_too_many_entries_those_used_last_are_examined(monkeypatch):
     assert [len(item.entries) for item in records] == [1, 2, 3, 3, 3]
     assert [item.entries[0].guards[0].novel for item in records] == [True, True, True, None, None]
     assert [item.problem for item in records] == [None] * 5
+
+
+def test_modules_of_torch_that_dynamo_runs_as_they_are():
+    """Their forward is recorded, once a process; of other skipped frames of torch nothing is."""
+    from torch.nn.modules import container
+
+    class Sequential(torch.nn.Sequential):
+        forward = types.FunctionType(  # a code object that this process has not skipped yet
+            container.Sequential.forward.__code__.replace(co_name="forward"),
+            container.Sequential.forward.__globals__,
+        )
+
+    model = Sequential(torch.nn.ReLU())
+    model.compile(backend="eager")
+    with observed() as seen:
+        model(torch.ones(2))
+    skipped = [(event.frame.function, event.frame.file) for event in seen.of(FrameSkipped)]
+    assert ("forward", container.__file__) in skipped
+    assert {function for function, _ in skipped} == {"forward"}
+    assert seen.rows == []
+
+
+def test_an_export_is_no_frame():
+    """torch's row of a strict export arrives, and counts as none."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return x.relu()
+
+    with observed() as seen:
+        torch.export.export(Model(), (torch.ones(2),), strict=True)
+    run = fold([seen])
+    assert len(seen.rows) == len(run.ahead_of_time) == 1
+    assert (run.counts.frames, run.counts.eager_fallbacks) == (0, 0)
+    assert any(event.facts.get("exported") for event in seen.of(EnvironmentRead))

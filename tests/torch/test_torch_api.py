@@ -370,3 +370,50 @@ def test_hooks_are_read_from_modules_and_tensors():
     assert disabled["forward_hook"] == [False]
     of_tensor = dict(torch_api.hook_registries(module.weight))
     assert set(of_tensor) == {"tensor_hook", "accumulate_grad_hook"}
+
+
+class Exported(torch.nn.Module):
+    def forward(self, x):
+        return x.relu()
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_exports_are_announced_and_their_rows_recognised(strict):
+    """A row that torch makes while it exports says so nowhere; what is at work does."""
+    import torch.export._trace
+
+    begun: list[None] = []
+    exporting: list[bool] = []
+
+    def listener(row):
+        exporting.append(torch_compiles.exporting())
+
+    remove = torch_compiles.on_export(lambda: begun.append(None))
+    assert remove is not None
+    assert torch_compiles.on_metrics_row(listener)
+    try:
+        torch.export.export(Exported(), (torch.ones(2),), strict=strict)
+        announced = len(begun)
+        compiled(lambda x: x + 1)(torch.ones(2))
+    finally:
+        torch_compiles.forget_metrics_rows(listener)
+        remove()
+    assert announced > 0
+    assert exporting == [True, False][0 if strict else 1 :]
+    assert len(begun) == announced
+    torch.export.export(Exported(), (torch.ones(2),), strict=strict)
+    assert len(begun) == announced
+
+
+def test_an_export_that_fails_has_no_frame_of_ours_in_its_traceback():
+    """What the user reads is what torch alone would print."""
+    import torch.export._trace
+
+    remove = torch_compiles.on_export(lambda: None)
+    assert remove is not None
+    try:
+        with pytest.raises(Exception) as raised:
+            torch.export.export(Exported(), (3,), strict=False)
+    finally:
+        remove()
+    assert not [entry for entry in raised.traceback if "compilediag_harness" in str(entry.path)]

@@ -146,7 +146,8 @@ def test_a_given_warmup(tmp_path: Path) -> None:
 
 
 def test_patterns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a trainer that is not known; without them its output is only text."""
+    """Of a trainer that is not known; without them its output is only text, and the message says
+    what was looked for, and where to name its lines."""
     patterns = written(
         tmp_path / "mine.toml",
         '[[line]]\ntrainer = "mine"\nmarker = "batch "\n[line.fields]\nstep = "batch <integer>"\n'
@@ -159,7 +160,11 @@ def test_patterns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "mine",
         2,
     )
-    assert analyze(tmp_path / "plain", path)["throughput"] is None
+    assert cli.main(["analyze", str(path), "-o", str(tmp_path / "plain")]) == 2
+    said = capsys.readouterr().err
+    for looked_for in ("TORCH_TRACE", "TORCH_LOGS", "journals", "litgpt", "--patterns FILE"):
+        assert looked_for in said
+    assert not (tmp_path / "plain").exists()
     patterns.write_text('[[line]]\nmarker = "batch"\n')
     assert cli.main(["analyze", str(path), "--patterns", str(patterns)]) == 2
     assert "mine.toml: [[line]] number 1" in capsys.readouterr().err
@@ -185,3 +190,21 @@ def test_views_of_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "phases of the steps were not measured" in said
     analyze(tmp_path / "b", path, "--md")
     assert "`nanogpt says: 261 steps" in capsys.readouterr().out
+
+
+def test_a_text_of_something_else_beside_a_trace(tmp_path: Path) -> None:
+    """It is left out, and is no text log whose silence contradicts the trace."""
+    notes = written(tmp_path / "notes.txt", "epoch 1 went well\n" * 20)
+    alone, both = analyze(tmp_path / "alone", TRACE), analyze(tmp_path / "both", TRACE, notes)
+    assert both["verdict"] == alone["verdict"]
+    assert both["extensions"]["analyze"]["left_out"] == ["notes.txt"]
+
+
+def test_torchs_messages_far_below_other_text(tmp_path: Path) -> None:
+    """A log that the user names is read to its end before it is called foreign."""
+    message = (
+        "V1121 14:17:00.227000 1679 torch/_dynamo/guards.py:10] [0/1] [__recompiles] Recompiling "
+        "function f in a.py:3\n"
+    )
+    log = written(tmp_path / "out.log", "words\n" * 30_000 + message)
+    assert analyze(tmp_path / "out", log)["extensions"]["analyze"]["read"]["text"] == 1

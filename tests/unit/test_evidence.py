@@ -21,7 +21,6 @@ from compilediag.diagnosis.rules.evidence import (
     find_disagreement,
     find_eager_frames,
     find_eager_stances,
-    find_nothing_compiled,
     find_stored_profiles,
     find_torn_evidence,
 )
@@ -41,29 +40,6 @@ def skipped(reason: str, file: str = FILE) -> Timeline:
 def one(found: object) -> Finding:
     (finding,) = found  # type: ignore[misc]
     return finding
-
-
-def test_something_compiled() -> None:
-    """One frame with one graph is enough to judge."""
-    assert list(find_nothing_compiled(timeline([attempt("0/0")]))) == []
-
-
-def test_torch_was_never_seen() -> None:
-    """`python -I` defeats the attachment: that is reported instead of zero recompiles."""
-    finding = one(find_nothing_compiled(Timeline(processes=(process(torch=False),))))
-    assert (finding.rule, finding.location) == ("CD901", None)
-    assert "never seen" in finding.title
-    assert "python -I" in finding.fix.summary
-    assert one(find_nothing_compiled(Timeline())).evidence["processes"] == 0
-
-
-def test_nothing_was_compiled() -> None:
-    """torch ran, and no frame had a graph: an empty graph or a failed frame is none."""
-    assert "nothing was compiled" in one(find_nothing_compiled(timeline())).title
-    empty = timeline([attempt("0/0", graph_ops=0)])
-    assert one(find_nothing_compiled(empty)).evidence["frames"] == 1
-    failed = timeline([attempt("0/0", kind="failed")])
-    assert "1 frame" in one(find_nothing_compiled(failed)).title
 
 
 def test_torn_evidence() -> None:

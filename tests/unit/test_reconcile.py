@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 from timelines import FILE, WHERE, at_limit, attempt, log, process, recompile, site, timeline
 
+from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.reconcile import reconcile
 from compilediag.timeline.compiles import NO_QUESTION
+from compilediag.timeline.cudagraphs import CudagraphRun
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EvidenceLost, WarningSeen
 
@@ -228,3 +230,66 @@ def test_a_compile_that_never_ended_has_no_row() -> None:
         text_log=log(1),
     )
     assert reconcile(run).differences == ()
+
+
+SEEN = {"frames_total": 2, "frames_ok": 2, "unique_graphs": 2, "break_events": 0}
+SILENCED = (EvidenceLost(1.0, 1, "text_log", "silenced"),)
+
+
+def without_text(*, totals: dict[str, int] | None = None, **more: object) -> Timeline:
+    """One recompile, which events and metrics have, of a program that silenced torch's loggers."""
+    counters = {"metrics_rows": 2, "recompile_calls": 1, **SEEN, **(totals or {})}
+    more = {"processes": (process(counters=counters),), **more}
+    compiles = [attempt("0/0"), attempt("0/1", kind="recompile")]
+    return timeline(compiles, lost=SILENCED, **more)
+
+
+def test_a_text_log_that_is_spare() -> None:
+    """Events and metrics agree, and torch's own totals count nothing beside what is known."""
+    agreement = reconcile(without_text())
+    assert (agreement.agree, agreement.sources["text_log"]) == (True, False)
+    assert agreement.text_is_spare is True
+    assert diagnose(without_text()).verdict == "findings"
+
+
+@pytest.mark.parametrize(
+    "totals",
+    [
+        {"break_events": 1},  # a graph break, whose place only the log has
+        {"frames_total": 3},  # a frame that was skipped without a metrics row: a generator, say
+        {"unique_graphs": 1},  # the program cleared torch's counters
+        {"frames_total": 0, "frames_ok": 0, "unique_graphs": 0},
+        {"metrics_rows": 3},  # a row that did not arrive
+    ],
+)
+def test_a_text_log_that_is_missed(totals: dict[str, int]) -> None:
+    """Something happened that only the lost log could tell, or it cannot be excluded."""
+    run = without_text(totals=totals)
+    assert reconcile(run).text_is_spare is False
+    assert diagnose(run).verdict == "blind"
+
+
+def test_what_cannot_stand_in_for_the_text_log() -> None:
+    """A process that was killed, a source that is missing, CUDA graphs left out: each may hide
+    what only the log reports."""
+    killed = without_text(processes=(process(ended=False),))
+    one_source = without_text(processes=(process(counters=SEEN, hooks={"metrics_rows": False}),))
+    skipped = without_text(cudagraphs=(CudagraphRun(0, (), {}, 1, None, None, None),))
+    restarted = attempt("1/0", restart_reasons=("x\n  Explanation: y",))
+    broken = replace(without_text(), compiles=(*without_text().compiles, restarted))
+    for run in (killed, one_source, skipped, broken):
+        assert reconcile(run).text_is_spare is False
+        assert "CD902" in {finding.rule for finding in diagnose(run).findings}
+
+
+def test_questions_that_are_missing_while_metrics_and_text_agree() -> None:
+    """This torch has no such hook: the recompile is in both other sources, and nothing is blind."""
+    row = recompile("0/1", problem=NO_QUESTION)
+    run = timeline(
+        [attempt("0/0"), attempt("0/1", kind="recompile", cause=row)],
+        text_log=log(1),
+        processes=(process(hooks={"recompile_reasons": False}),),
+    )
+    agreement = reconcile(run)
+    assert (agreement.agree, agreement.sources["events"]) == (True, False)
+    assert diagnose(run).verdict == "findings"

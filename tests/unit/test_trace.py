@@ -128,7 +128,13 @@ def test_processes_of_one_file_are_separate() -> None:
 
 
 def row(**fields: object) -> bytes:
-    metrics = {"compile_id": "0/0", "co_name": "f", "co_filename": "a.py", **fields}
+    metrics = {
+        "compile_id": "0/0",
+        "co_name": "f",
+        "co_filename": "a.py",
+        "recompile_reason": None,
+        **fields,
+    }
     return line(json.dumps({"compilation_metrics": metrics}).encode())
 
 
@@ -238,3 +244,53 @@ def test_records_of_one_kind_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         (journal,) = trace_of([content], "a.log")
         assert journal.lost == {"over_limit": 90}
         assert len(journal.events) <= 13
+
+
+OLD_ROW = {
+    "compile_id": "0/0",
+    "co_name": "f",
+    "co_filename": "a.py",
+    "start_time": 1.5,
+    "entire_frame_compile_time_s": 0.5,
+    "has_guarded_code": True,
+    "graph_op_count": 3,
+}
+"""Of torch before 2.7: neither a reason to recompile nor the latency of guards is a field."""
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        line(json.dumps({"compilation_metrics": OLD_ROW}).encode()),
+        row(graph_op_count=3, has_guarded_code=True, pytorch_version="2.6.0+cu124"),
+        row(graph_op_count=3, has_guarded_code=True)
+        + line(b'{"artifact": {"name": "torch_version"}}', b'"2.5.1"'),
+    ],
+)
+def test_a_trace_of_an_older_torch(records: bytes) -> None:
+    """One reason, and nothing that was counted in records of another form."""
+    run = fold([item.events for item in trace_of([records], "a.log")])
+    (finding,) = diagnose(run).findings
+    assert (run.compiles, finding.rule) == ((), "CD901")
+    assert finding.title.startswith("the trace was written by an older torch than 2.7")
+    assert finding.fix.summary == "record the run with torch 2.7 or newer"
+
+
+@pytest.mark.parametrize("version", ["2.7.1", "2.10.0", "2.13.0+cpu", "3.0.0a1", "10.2"])
+def test_a_trace_that_is_new_enough(version: str) -> None:
+    """Versions are compared by their numbers."""
+    records = row(graph_op_count=3, has_guarded_code=True, pytorch_version=version)
+    assert len(fold([item.events for item in trace_of([records], "a.log")]).compiles) == 1
+
+
+EXPORTER = b'{"str": ["/venv/lib/python3.11/site-packages/torch/export/_trace.py", 7]}'
+
+
+def test_an_export_in_a_trace() -> None:
+    """torch 2.7 gives a strict export a frame and an id; what stands below it shows what it is."""
+    start = b'{"dynamo_start": {"stack": [{"filename": 7, "line": 2}, {"filename": 8, "line": 1}]}'
+    exported = line(start + b', "frame_id": 0, "frame_compile_id": 0, "attempt": 0}')
+    records = line(EXPORTER) + exported + row(graph_op_count=3, has_guarded_code=True)
+    run = fold([item.events for item in trace_of([records], "a.log")])
+    assert (len(run.compiles), len(run.ahead_of_time)) == (0, 1)
+    assert [finding.evidence["why"] for finding in diagnose(run).findings] == ["ahead_of_time"]

@@ -17,6 +17,7 @@ from compilediag.diagnosis.rules import (
     forecast,
     hooks,
     late_compiles,
+    nothing_compiled,
     packing,
     pipeline,
     recompile_fixes,
@@ -41,6 +42,7 @@ ALL_RULES: tuple[Rule, ...] = (
     *pipeline.RULES,
     *cudagraph_texts.RULES,
     *cudagraphs.RULES,
+    *nothing_compiled.RULES,
     *evidence.RULES,
 )
 

@@ -1,4 +1,4 @@
-"""CD901–CD905: what the record itself is worth, and frames that ran eager unseen."""
+"""CD902–CD905: what the record itself is worth, and frames that ran eager unseen."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.analysis import Analysis, analysis_rule
 from compilediag.diagnosis.findings import Finding, Ownership, Rule
 from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.reconcile import TEXT_SOURCES
 from compilediag.diagnosis.rules.breaks import eager_places, sends_to_eager
-from compilediag.diagnosis.rules.make_finding import and_more, make_finding, plural, shorten
+from compilediag.diagnosis.rules.make_finding import and_more, make_finding, shorten
 from compilediag.timeline.compiles import Compile, FrameKey
 from compilediag.timeline.frames import SkippedFrame
 from compilediag.timeline.invocations import StanceCalls
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import ATTACH, OLD_TORCH, Location
 
 _NOTHING_TO_COMPILE = (
     "no tensor-related objects found in frame",
@@ -38,6 +39,9 @@ _OPERATOR_FIX = (
 _FALLS_BACK = (None, "Unsupported", "UserError", "SkipFrame")
 """Failures after which torch runs the frame eager; others it raises, unless set to suppress."""
 
+_TOLD_BY_CD901 = frozenset({ATTACH, OLD_TORCH})
+"""What is lost where nothing was observed, with which CD901 explains that."""
+
 _SKIP_LIST = "skipfiles"
 _EAGER_FIXES = (
     (
@@ -57,55 +61,15 @@ _PROFILE_SWITCHES = ("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO", "local_profile"
 _SHOWN = 8
 
 
-def find_nothing_compiled(timeline: Timeline) -> Iterable[Finding]:
-    """CD901: zero frames with a graph. Never clean: nothing was seen that could be judged."""
-    if any(frame.graphs for frame in timeline.frames):
-        return
-    eager = sum(frame.ran_eager for frame in timeline.frames)
-    yield make_finding(
-        timeline,
-        "CD901",
-        *_why_nothing(timeline, eager),
-        evidence={
-            "torch_seen": any(process.torch is not None for process in timeline.processes),
-            "processes": len(timeline.processes),
-            "frames": len(timeline.frames),
-            "frames_eager": eager,
-        },
-    )
-
-
-def _why_nothing(timeline: Timeline, eager: int) -> tuple[str, str]:
-    """What was not seen, and what would show it; `eager` frames were tried and ran eager."""
-    if timeline.train_log is not None and not timeline.processes:
-        return (
-            "the output of a trainer does not show what torch.compile did",
-            "analyze a TORCH_TRACE of the same run beside it, or run it under `compilediag run`",
-        )
-    if not any(process.torch is not None for process in timeline.processes):
-        return (
-            "torch was never seen in the run",
-            "check that the target imports torch and is not started with python -I, -E or -S",
-        )
-    if not timeline.observes("metrics_rows"):
-        return (
-            "the record does not show what was compiled",
-            "analyze a TORCH_TRACE of the run: a text log shows recompiles and breaks only",
-        )
-    if eager:
-        return (
-            f"nothing was compiled: no graph is left of {plural(eager, 'frame')}",
-            "see why torch.compile gave those frames up: no call of them is compiled",
-        )
-    return (
-        "nothing was compiled",
-        "call torch.compile on what should be compiled, and run it at least once",
-    )
-
-
-def find_torn_evidence(timeline: Timeline) -> Iterable[Finding]:
-    """CD902: a logger silenced, a hook removed, records dropped, a journal cut."""
-    lost = [f"{item.source}: {item.reason}" for item in timeline.lost]
+@analysis_rule
+def find_torn_evidence(analysis: Analysis) -> Iterable[Finding]:
+    """CD902: a logger silenced, a hook removed, records dropped, a journal cut. A text log that the
+    other sources make up for is not missed; the receipt's reasons name it all the same."""
+    timeline = analysis.timeline
+    spare = TEXT_SOURCES if analysis.agreement.text_is_spare else frozenset[str]()
+    told = spare if any(frame.graphs for frame in timeline.frames) else spare | _TOLD_BY_CD901
+    missed = [item for item in timeline.lost if item.source not in told]
+    lost = [f"{item.source}: {item.reason}" for item in missed]
     # What a collector of ours failed to record is as lost as what torch's loggers did not.
     lost += [f"compilediag: a fault of its own in {fault.where}" for fault in timeline.faults]
     dropped = sum(p.ended.records_dropped for p in timeline.processes if p.ended is not None)
@@ -120,7 +84,7 @@ def find_torn_evidence(timeline: Timeline) -> Iterable[Finding]:
         "keep torch's compile loggers enabled (disable_existing_loggers=False), and the output "
         "directory writable",
         count=len(lost),
-        steps=(item.step for item in timeline.lost),
+        steps=(item.step for item in missed),
         evidence={"lost": lost[:_SHOWN], "losses": len(lost), "records_dropped": dropped},
     )
 
@@ -297,7 +261,6 @@ def _setting(facts: dict[str, object], name: str) -> object:
 
 
 RULES: tuple[Rule, ...] = (
-    find_nothing_compiled,
     find_torn_evidence,
     find_disagreement,
     find_eager_frames,

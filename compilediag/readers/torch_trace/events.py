@@ -6,6 +6,7 @@ that begins a second time, in its first attempt, begins an epoch.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,9 +17,11 @@ from compilediag.readers.journal import Journal
 from compilediag.readers.torch_trace.metadata import (
     Metadata,
     Metrics,
+    Start,
     compile_id_of,
     compiled_of,
     count_of,
+    files_of_start,
     frame_of_start,
     interned_of,
     seconds_of,
@@ -27,10 +30,12 @@ from compilediag.readers.torch_trace.metadata import (
 )
 from compilediag.readers.torch_trace.scan import TraceRecord
 from compilediag_harness.wire import (
+    OLD_TORCH,
     TEXT_LIMIT,
     WIRE_VERSION,
     CollectivesPlanned,
     DynamoReset,
+    EnvironmentRead,
     Event,
     EvidenceLost,
     GraphBroke,
@@ -50,6 +55,9 @@ EVENTS_KEPT = 36_000
 REASONS_KEPT = 8
 """Most printed reasons kept of one recompile; only the first one decides its cause."""
 
+EXPORTING = "/torch/export/_trace.py"
+"""How the name of the file ends that stands in the stack of all that an export records."""
+
 OPERATIONS_KEPT = 4096
 """Most collectives kept of one graph."""
 
@@ -68,6 +76,9 @@ OLD_SKIPS = {
     "graph_breaks": "torch 2.7 writes no trace record of a break for which it skips the whole "
     "frame: such a frame is seen to run eager, and its break is not counted"
 }
+
+_BEFORE_2_7 = re.compile(r"(?:1|2\.[0-6])\.")
+WRITTEN_BY_OLD_TORCH = "the trace was written by an older torch than 2.7, and its records not read"
 
 Key = tuple[int, str]
 """Epoch and compile id."""
@@ -101,6 +112,10 @@ class TraceProcess:
         self._python = ""
         self._started_unix: float | None = None
         self._has_rank = False
+        self._is_old = False
+        """Written by a torch before 2.7."""
+        self._exports: set[Key] = set()
+        """Compiles that began below `torch.export`."""
         self._cut = False
         """Whether records were left out."""
 
@@ -118,7 +133,7 @@ class TraceProcess:
         if metadata.metrics is not None:
             self._row(metadata.metrics, record.metadata)
         elif metadata.dynamo_start is not None:
-            self._start(metadata, frame_of_start(metadata.dynamo_start))
+            self._start(metadata, metadata.dynamo_start)
         elif metadata.artifact is not None:
             self._artifact(str(metadata.artifact.name), record.payload, metadata)
         else:
@@ -134,6 +149,9 @@ class TraceProcess:
     def finished(self, name: str) -> Journal:
         """All events of the process."""
         events = (*self._opening(), *self._events, *(() if self._cut else self._unended()))
+        if self._is_old or _BEFORE_2_7.match(self._torch or ""):
+            # Its records are of another form: what was counted of them would be wrong.
+            events = (*self._opening(), EvidenceLost(self._t, 0, OLD_TORCH, WRITTEN_BY_OLD_TORCH))
         return Journal(name, tuple(sorted(events, key=_order)))
 
     def _opening(self) -> tuple[Event, Event]:
@@ -154,14 +172,17 @@ class TraceProcess:
             since += _YEAR_S
         self._t = max(self._t, since)
 
-    def _start(self, metadata: Metadata, frame: tuple[int, int, str] | None) -> None:
+    def _start(self, metadata: Metadata, start: Start) -> None:
         if count_of(metadata.attempt):  # a restart
             return
         compile_id = compile_id_of(metadata)
         if compile_id in self._begun:
             self._reset()
         self._begun.add(compile_id)
-        self._open[self._epoch, compile_id] = frame
+        key = (self._epoch, compile_id)
+        self._open[key] = frame_of_start(start)
+        if any(self._strings.get(file, "").endswith(EXPORTING) for file in files_of_start(start)):
+            self._exports.add(key)
 
     def _reset(self) -> None:
         self._epoch += 1
@@ -171,10 +192,13 @@ class TraceProcess:
     def _row(self, metrics: Metrics, line: bytes) -> None:
         self._row_count += 1
         row = compiled_of(metrics, line, self._t, self._epoch)
-        if row.forward and (self._epoch, row.compile_id) in self._rows and not self._begun:
+        again = row.frame.file and (self._epoch, row.compile_id) in self._rows
+        if row.forward and again and not self._begun:
             # A trace without records of starts: only rows can show that ids began again.
             self._reset()
             row = replace(row, epoch=self._epoch)
+        if (self._epoch, row.compile_id) in self._exports:
+            row = replace(row, exported=True)
         self._versions(metrics)
         if row.forward:
             key = (self._epoch, row.compile_id)
@@ -188,6 +212,7 @@ class TraceProcess:
         self._events.append(row)
 
     def _versions(self, metrics: Metrics) -> None:
+        self._is_old = self._is_old or metrics.is_old
         if self._torch is None:
             self._torch = text_of(metrics.pytorch_version, 200)
         self._python = (
@@ -242,6 +267,8 @@ class TraceProcess:
         index, text = interned
         if len(self._strings) < STRINGS_KEPT:
             self._strings[index] = short_text(text)
+        if text.endswith(EXPORTING):
+            self._events.append(EnvironmentRead(self._t, {"exported": True}))
         return None
 
 

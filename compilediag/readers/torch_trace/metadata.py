@@ -42,8 +42,8 @@ class Metrics(msgspec.Struct):
     restart_reasons: Any = None
     has_guarded_code: Any = None
     is_forward: Any = None
-    recompile_reason: Any = None
-    guard_latency_us: Any = None
+    recompile_reason: Any = msgspec.UNSET
+    guard_latency_us: Any = msgspec.UNSET
     inductor_fx_local_cache_hit_count: Any = None
     inductor_fx_local_cache_miss_count: Any = None
     inductor_fx_remote_cache_hit_count: Any = None
@@ -54,6 +54,12 @@ class Metrics(msgspec.Struct):
     aotautograd_remote_cache_miss_count: Any = None
     pytorch_version: Any = None
     python_version: Any = None
+
+    @property
+    def is_old(self) -> bool:
+        """Written by a torch before 2.7, which has neither of these fields and names no version;
+        since then each row has both, null where there is nothing to say."""
+        return self.recompile_reason is msgspec.UNSET and self.guard_latency_us is msgspec.UNSET
 
 
 class Start(msgspec.Struct):
@@ -179,6 +185,13 @@ def frame_of_start(start: Start) -> tuple[int, int, str] | None:
     return None if file is None or line is None else (file, line, text_of(fields.get("name")) or "")
 
 
+def files_of_start(start: Start) -> list[int]:
+    """The interned files of the stack below which a compile began."""
+    entries = [cast(dict[str, Any], item) for item in _items(start.stack) if type(item) is dict]
+    files = [count_of(entry.get("filename")) for entry in entries]
+    return [file for file in files if file is not None]
+
+
 def interned_of(value: Any) -> tuple[int, str] | None:
     """A string of the file's table, with its index."""
     items = _items(value)
@@ -221,7 +234,7 @@ def _cache_count(metrics: Metrics, outcome: str) -> int | None:
 
 def text_of(value: Any, limit: int = MAX_TEXT_CHARS) -> str | None:
     """The value as text of bounded length; None where there is none."""
-    return None if value is None else short_text(value, limit)
+    return None if value is None or value is msgspec.UNSET else short_text(value, limit)
 
 
 def count_of(value: Any) -> int | None:

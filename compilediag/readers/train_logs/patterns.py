@@ -36,6 +36,9 @@ RATES = {
 }
 """Fields of which each line has its own, with the factor to the unit of their series."""
 
+EPOCHS = ("epoch", "epoch_steps")
+"""Of a step that is numbered within its epoch: the epoch, and how many steps it has."""
+
 SECONDS = {"step_s": Decimal(1), "step_ms": Decimal("0.001")}
 LAST = ("loss", "grad_norm")
 PEAKS = {
@@ -47,7 +50,7 @@ WHOLE = ("train_s", "steps_per_s", "samples_per_s", "tokens_per_s")
 """What a line of kind "end" may hold of the whole run."""
 
 FIELDS: Mapping[str, frozenset[str]] = {
-    STEP: frozenset({"step", "time", "nan_steps", *RATES, *SECONDS, *LAST, *PEAKS}),
+    STEP: frozenset({"step", "time", "nan_steps", *EPOCHS, *RATES, *SECONDS, *LAST, *PEAKS}),
     RUN: frozenset(PEAKS),
     END: frozenset(WHOLE),
     BAR: frozenset(LAST),
@@ -89,6 +92,8 @@ class LinePattern:
     """Of a bar: the text before it."""
     mean_rate: bool = False
     """Of a bar: its rate is the mean since its beginning, not of the last few steps."""
+    below: bool = False
+    """A library prints it below trainers, whose own lines are read where there are any."""
 
     def figures_in(self, text: str) -> dict[str, str]:
         """Field to figure, as the line writes it."""
@@ -163,6 +168,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     seconds: Literal["own", "mean", "between"] = "own"
     before: str | None = None
     rate: Literal["recent", "mean"] = "recent"
+    below: bool = False
     fields: dict[str, str | list[str]] = msgspec.field(default_factory=dict[str, "str | list[str]"])
 
 
@@ -189,6 +195,7 @@ def _pattern(line: _Line) -> LinePattern:
         seconds=line.seconds,
         before=None if line.before is None else re.compile(_expression(line.before, whole=True)),
         mean_rate=line.rate == "mean",
+        below=line.below,
     )
 
 

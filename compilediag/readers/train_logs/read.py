@@ -1,5 +1,5 @@
-"""Trainer output in, its steps and its ending out: nanoGPT, Hugging Face, Lightning, Megatron,
-torchtitan, MaxText, and what a pattern file adds.
+"""Trainer output in, its steps and its ending out: those of patterns.toml, and what a pattern file
+adds.
 
 Any bytes are accepted, and the time is linear in them. A line that looks like that of a step and
 cannot be read is counted; a figure that was not printed stays absent.
@@ -124,12 +124,21 @@ class _Reader:
         bar = bar_in(line)
         if bar is None:
             return False
-        drawn = (each for each in self.patterns if each.before and each.before.match(bar.before))
-        pattern = next(drawn, None)
-        if pattern is None:
+        drawn = (
+            (each, named)
+            for each in self.patterns
+            if each.before and (named := each.before.match(bar.before))
+        )
+        pattern, named = next(drawn, (None, None))
+        if pattern is None or named is None:
             return False
+        # A text that changes with each drawing begins with what tells one bar from the next.
+        text, bar = bar.before + bar.after, bar._replace(before=named[1 if named.lastindex else 0])
         stream = self._stream(pattern, rank)
-        if stream is not None and _take_bar(stream, pattern, bar) and not drawn_over:
+        if stream is None:
+            return True
+        stream.note(pattern.figures_in(text))
+        if _take_bar(stream, pattern, bar) and not drawn_over:
             self.ending.step(text)
         return True
 
@@ -173,7 +182,6 @@ class _Reader:
 
 def _take_bar(stream: Stream, pattern: LinePattern, bar: Bar) -> bool:
     """Takes the drawing of a bar; whether it is known to show further steps."""
-    stream.note(pattern.figures_in(bar.after))
     if not bar.before:
         stream.nameless = stream.nameless or NamelessBars(pattern.mean_rate)
         stream.nameless.take(bar)
@@ -186,6 +194,7 @@ def _take_bar(stream: Stream, pattern: LinePattern, bar: Bar) -> bool:
 
 def _lead(streams: Sequence[Stream]) -> Stream:
     """The lowest rank of the trainer with most steps, among those with at least half as many."""
+    streams = [stream for stream in streams if not stream.pattern.below] or streams
     most = max(streams, key=_steps_seen)
     leading = [
         stream

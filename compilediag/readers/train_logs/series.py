@@ -12,7 +12,14 @@ from decimal import Decimal
 from itertools import pairwise
 from statistics import median
 
-from compilediag.readers.train_logs.patterns import LAST, PEAKS, RATES, SECONDS, LinePattern
+from compilediag.readers.train_logs.patterns import (
+    EPOCHS,
+    LAST,
+    PEAKS,
+    RATES,
+    SECONDS,
+    LinePattern,
+)
 from compilediag.readers.train_logs.progress_bars import Bars, NamelessBars
 
 LINES_LIMIT = 5_000_000
@@ -53,7 +60,7 @@ class Stream:
     def take(self, figures: Mapping[str, str]) -> None:
         """One line of a step: its figures by field, as they are printed."""
         self.lines += 1
-        step = int(figures["step"].replace(",", "")) if "step" in figures else None
+        step = _step_of(figures)
         if step in self._recent:
             self.repeated += 1
             return
@@ -127,6 +134,15 @@ class Stream:
             self.backwards += 1
             return math.nan
         return (stamp - before) / steps
+
+
+def _step_of(figures: Mapping[str, str]) -> int | None:
+    """The number of a step in the run, which some trainers count within each epoch."""
+    counted = [number_of(figures[name]) for name in ("step", *EPOCHS) if name in figures]
+    if "step" not in figures or not all(map(math.isfinite, counted)):
+        return None
+    step, *epoch = map(int, counted)
+    return step + epoch[0] * epoch[1] if len(epoch) == len(EPOCHS) else step
 
 
 def number_of(figure: str, factor: Decimal = Decimal(1)) -> float:

@@ -19,6 +19,7 @@ from compilediag.readers.inputs import (
     sources_of,
     train_logs_in,
     with_train_logs,
+    without_foreign_texts,
 )
 from compilediag.readers.journal import Journal, read_run
 from compilediag.readers.parallel import cores, map_ordered
@@ -89,15 +90,22 @@ def find_sources(
         here = local_path(path) if is_uri(path) else path
         if here is not None and not os.path.exists(here):
             raise UsageError(f"there is no file or folder {path}")
-    sources = sources_of(paths, patterns)
+    sources = without_foreign_texts(sources_of(paths, patterns), patterns)
     if all(source.kind in NOTHING for source in sources):
         why = next((f" ({source.why})" for source in sources if source.why), "")
-        raise UsageError(
-            f"no trace, text log or journal lies in {', '.join(paths)}{why}: give the folder that "
-            "TORCH_TRACE named, a file of TORCH_LOGS, a run directory of compilediag, or what a "
-            "trainer printed"
-        )
+        raise UsageError(f"nothing to analyze lies in {', '.join(paths)}{why}: {_looked_for()}")
     return sources
+
+
+def _looked_for() -> str:
+    from compilediag.readers.train_logs.patterns import built_in
+
+    trainers = ", ".join(dict.fromkeys(each.trainer for each in built_in()))
+    return (
+        "it was searched for records of TORCH_TRACE, messages of TORCH_LOGS (there are none where "
+        f"nothing recompiled), journals of compilediag, and step lines of trainers ({trainers}); "
+        "for the lines of another trainer give --patterns FILE, see docs/trainlog.md"
+    )
 
 
 def read_sources(

@@ -37,7 +37,7 @@ from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import Target
 from compilediag.runs.telemetry.exporter import TelemetryReport
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Event, EvidenceLost, TorchSeen
+from compilediag_harness.wire import ATTACH, Event, EvidenceLost, TorchSeen
 
 ENVIRONMENT_PREFIXES = (
     "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_", "CUDA_", "NCCL_", "OMP_",
@@ -75,7 +75,7 @@ def assemble(
     events: list[Sequence[Event]] = [journal.events for journal in journals]
     if not journals:
         # No process was attached: an event, so that every view shows why the verdict is blind.
-        events = [(EvidenceLost(0.0, 0, "attach", notes[-1]),)]
+        events = [(EvidenceLost(0.0, 0, ATTACH, notes[-1]),)]
 
     def metadata(timeline: Timeline) -> RunMetadata:
         extensions: dict[str, object] = {}

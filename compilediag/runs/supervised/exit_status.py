@@ -158,7 +158,7 @@ def notes_on_attachment(
 ) -> list[str]:
     """Sentences on why nothing, or less than usual, could be observed."""
     notes = [f"compilediag could not attach to a process: {fault}" for fault in faults[:3]]
-    if not journals:
+    if not journals and not notes:
         notes.append(f"no Python process was observed: {_why_unattached(target)}")
     old = sorted({version for version in versions if _too_old(version)})
     if old:

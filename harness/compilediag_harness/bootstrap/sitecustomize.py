@@ -18,10 +18,15 @@ def _attach() -> None:
     run_dir = os.environ.get("COMPILEDIAG_RUN_DIR")
     if not run_dir:
         return
+    if sys.version_info < (3, 10):  # noqa: UP036 - the target's interpreter is any
+        version = ".".join(str(part) for part in sys.version_info[:3])
+        first = "is older than 3.10, which is the first that compilediag observes"
+        _note(run_dir, "Python " + version + " (" + sys.executable + ") " + first)
+        return
     try:
         _start(run_dir, os.path.dirname(os.path.dirname(here)))
     except Exception as error:
-        _note(run_dir, error)
+        _note(run_dir, type(error).__name__ + ": " + str(error))
 
 
 def _start(run_dir: str, root: str) -> None:
@@ -45,12 +50,12 @@ def _start(run_dir: str, root: str) -> None:
     process.start(run_dir)
 
 
-def _note(run_dir: str, error: Exception) -> None:
-    """Our own fault goes to the run directory, never to the user's terminal."""
+def _note(run_dir: str, reason: str) -> None:
+    """Why nothing is observed goes to the run directory, never to the user's terminal."""
     try:
         path = os.path.join(run_dir, f"attach-fault-{os.getpid()}.txt")
         with open(path, "w", encoding="utf-8", errors="replace") as file:
-            file.write(f"{type(error).__name__}: {error}\n"[:4096])
+            file.write(reason[:4095] + "\n")
     except OSError:
         pass
 

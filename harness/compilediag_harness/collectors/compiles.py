@@ -88,6 +88,7 @@ class CompileCollector:
             guard_eval_us=_field(metrics, "guard_latency_us"),
             cache_hits=_cache_count(metrics, "hit"),
             cache_misses=_cache_count(metrics, "miss"),
+            exported=torch_compiles.exporting(),
         )
 
 

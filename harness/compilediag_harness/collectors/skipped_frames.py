@@ -16,6 +16,7 @@ _FAILED = re.compile(
 _SKIPPING = re.compile(
     r"^skipping: (?P<name>\S+) \(reason: (?P<why>.*), file: (?P<file>[^\n]+)\)", re.DOTALL
 )
+_TORCH_MODULE = re.compile(r"/torch/(?:nn|distributed)/")
 _ORDINARY_SKIPS = (
     "skipfiles",
     "already started executing",
@@ -38,13 +39,22 @@ class SkippedFrame(NamedTuple):
 
 
 def parse_skipped_frame(message: str) -> SkippedFrame | None:
-    """The skipped frame of a log message; None for other messages and for ordinary skips."""
+    """The skipped frame of a log message; None for other messages, and for ordinary skips but those
+    of modules of torch's own."""
     found = _FAILED.match(message) or _SKIPPING.match(message)
-    if found is None or any(word in found["why"] for word in _ORDINARY_SKIPS):
+    if found is None:
+        return None
+    if any(word in found["why"] for word in _ORDINARY_SKIPS) and not _is_module_of_torch(found):
         return None
     line = found.groupdict().get("line")
     reason = _last_error(found["why"])
     return SkippedFrame(found["name"], found["file"].strip(), int(line) if line else None, reason)
+
+
+def _is_module_of_torch(skip: re.Match[str]) -> bool:
+    """The forward of a module of torch's own. Where nothing else ran, that is why nothing was
+    compiled."""
+    return skip["name"] == "forward" and _TORCH_MODULE.search(skip["file"]) is not None
 
 
 def _last_error(text: str) -> str:

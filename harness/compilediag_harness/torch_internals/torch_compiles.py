@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
 import sys
 import types
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from typing import Any
 
 from compilediag_harness.torch_internals.torch_names import (
     DYNAMO,
+    EVAL_FRAME,
+    EXPORT,
     UTILS,
     Remover,
     call_after,
@@ -126,6 +129,36 @@ def on_compile_request(callback: Callable[[dict[str, Any]], None]) -> Remover | 
         return original(*args, **kwargs)
 
     return replace_with(dynamo, "optimize", optimize)
+
+
+def on_export(callback: Callable[[], None]) -> Remover | None:
+    """Calls `callback` whenever `torch.export` begins to export."""
+    # A function that reports usage to nobody outside of Meta: a wrapper of `_export` itself would
+    # stand in the traceback of every export that fails.
+    module = loaded(EXPORT)
+    original = getattr(module, "log_export_usage", None)
+    if original is None:
+        return None
+
+    @functools.wraps(original)
+    def log_export_usage(*args: Any, **kwargs: Any) -> Any:
+        callback()
+        return original(*args, **kwargs)
+
+    return replace_with(module, "log_export_usage", log_export_usage)
+
+
+def exporting() -> bool:
+    """Whether `torch.export` or `torch._dynamo.export` is at work in this thread."""
+    # Dynamo's metrics rows do not say; what is at work stands on the stack.
+    frame = inspect.currentframe()
+    while frame is not None:
+        module = frame.f_globals.get("__name__")
+        name = getattr(frame.f_code, "co_qualname", "")
+        if module == EXPORT or (module == EVAL_FRAME and name.startswith("export.<locals>.")):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _request_of(

@@ -21,6 +21,7 @@ DYNAMO = "torch._dynamo"
 UTILS = "torch._dynamo.utils"
 GUARDS = "torch._dynamo.guards"
 EVAL_FRAME = "torch._dynamo.eval_frame"
+EXPORT = "torch.export._trace"
 LOGGING = "torch._logging._internal"
 
 CONVERT_FRAME = "torch._dynamo.convert_frame"

@@ -46,6 +46,8 @@ class Compiled(StepEvent):
     """Answers of inductor's and AOTAutograd's caches, local and remote; None where torch did not
     count them."""
     cache_misses: int | None = None
+    exported: bool = False
+    """Torch traced for `torch.export`: nothing runs that code in this process."""
 
 
 @event

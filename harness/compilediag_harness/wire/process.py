@@ -70,6 +70,13 @@ class JournalLimited(Event):
     limit_bytes: int
 
 
+ATTACH = "attach"
+"""The source that is lost where no process could be observed at all."""
+
+OLD_TORCH = "old_torch"
+"""The source that is lost in a trace of a torch that is too old to be read."""
+
+
 @event
 class EvidenceLost(StepEvent):
     """A source of evidence was lost: a silenced logger, a removed handler, a missing hook."""
