@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -14,9 +15,11 @@ from compilediag.errors import UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.receipt.provenance_variables import provenance_from
 from compilediag.receipt.schema.identity import Provenance
-from compilediag.runs.artifacts import DIGEST_LIMIT_BYTES, sha256_of
+from compilediag.runs.digests import DIGEST_LIMIT_BYTES, sha256_of
 from compilediag.runs.git import git, is_commit, names, root_of, without_ignored
-from compilediag.timeline.timeline import Process, Timeline
+
+if TYPE_CHECKING:
+    from compilediag.timeline.timeline import Process, Timeline
 
 MAX_SOURCES = 2_000
 """Files with a digest in one receipt."""
