@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import mimetypes
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import BinaryIO
 
 from compilediag.readers.inputs import TEXT, TRACE, TRAIN, Source
 from compilediag.readers.storage import is_uri, open_regular, size_of
 from compilediag.receipt.schema.receipt import Artifact
+from compilediag.runs.digests import DIGEST_LIMIT_BYTES, sha256_of
 from compilediag.runs.run_directory import ARTIFACTS, DEPYF, REPORTS, TEXT_LOG_PREFIX, TRACES
 
-DIGEST_LIMIT_BYTES = 64 << 20
 ARTIFACT_LIMIT = 256
 
 REPORT_ROLES = {
@@ -120,11 +118,3 @@ def _digest(path: str, size: int | None) -> str | None:
         return None
     with file:
         return sha256_of(file)
-
-
-def sha256_of(file: BinaryIO) -> str:
-    """The digest of the rest of an open file, read in pieces."""
-    digest = hashlib.sha256()
-    while piece := file.read(1 << 20):
-        digest.update(piece)
-    return digest.hexdigest()

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -14,12 +15,17 @@ from compilediag.errors import UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.receipt.provenance_variables import provenance_from
 from compilediag.receipt.schema.identity import Provenance
-from compilediag.runs.artifacts import DIGEST_LIMIT_BYTES, sha256_of
+from compilediag.runs.digests import DIGEST_LIMIT_BYTES, sha256_of
 from compilediag.runs.git import git, is_commit, names, root_of, without_ignored
-from compilediag.timeline.timeline import Process, Timeline
+
+if TYPE_CHECKING:
+    from compilediag.timeline.timeline import Process, Timeline
 
 MAX_SOURCES = 2_000
 """Files with a digest in one receipt."""
+_CHANGED_FILES = ("diff", "--name-only", "-z", "--no-renames", "--relative")
+"""With ".": at and below a folder. Files elsewhere in a large repository are another program's."""
+
 LOOK_UP_S = 30.0
 """Longest comparison of a working tree with a commit."""
 
@@ -38,14 +44,16 @@ def with_sources(
         _relative(path, folder): _digest(path, started_unix if path.endswith(".py") else None)
         for path in kept[:MAX_SOURCES]
     }
-    for path in _with_changes(root) if root is not None else ():
-        if is_code(path) and len(digests) < 2 * MAX_SOURCES:
+    complete = _all_recorded(timeline.processes) and len(kept) <= MAX_SOURCES
+    for path in _with_changes(root, folder) if root is not None else ():
+        unused = complete and path.endswith(".py")
+        if is_code(path) and not unused and len(digests) < 2 * MAX_SOURCES:
             digests.setdefault(_relative(path, folder), _digest(path))
     found = {name: digest for name, digest in digests.items() if digest is not None}
     return replace(
         provenance,
         source_sha256={**found, **provenance.source_sha256},
-        imports_complete=_all_recorded(timeline.processes) and len(kept) <= MAX_SOURCES,
+        imports_complete=complete,
         folder=_relative(folder, root) if root is not None else None,
     )
 
@@ -82,10 +90,12 @@ def _below(files: Iterable[str], folder: str) -> list[str]:
     ]
 
 
-def _with_changes(root: str) -> list[str]:
-    """Paths of the tracked files that differ from the last commit."""
-    found = git(root, "diff", "--name-only", "-z", "--no-renames", "HEAD")
-    return [os.path.join(root, name) for name in names(found or "")]
+def _with_changes(root: str, folder: str) -> list[str]:
+    """Paths of the tracked files at and below a folder that differ from the last commit; of the
+    whole repository where the folder is not in it."""
+    here = folder if root_of(folder) == root else root
+    found = git(here, *_CHANGED_FILES, "HEAD", "--", ".")
+    return [os.path.join(here, name) for name in names(found or "")]
 
 
 def _relative(path: str, folder: str | None) -> str:
@@ -125,9 +135,7 @@ def working_tree(
     changed: list[str] | None = None
     if root is not None and ran.git_commit is not None and is_commit(ran.git_commit):
         here = base if os.path.isdir(base) else root
-        # Also the folder itself: files elsewhere in a large repository are another program's.
-        options = ("--name-only", "-z", "--no-renames", "--relative")
-        found = git(here, "diff", *options, ran.git_commit, "--", ".", timeout_s=LOOK_UP_S)
+        found = git(here, *_CHANGED_FILES, ran.git_commit, "--", ".", timeout_s=LOOK_UP_S)
         if found is not None:
             changed = names(found)
     lock = None if baseline is None else _relative(baseline, base)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -20,6 +19,8 @@ def git(
 ) -> str | None:
     """The output of one call in a folder; None where git is missing or slow, or ends with another
     code than those `passing`."""
+    import subprocess  # a receipt without a repository costs none of it
+
     # Without it `git status` may take the index lock of the user's repository.
     quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     try:

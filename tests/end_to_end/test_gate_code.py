@@ -136,8 +136,16 @@ def test_what_the_program_does_not_read_may_change(copied: Path, capsys: Any) ->
     """Documents, and source that it did not import; committed or not."""
     for name in ("README.md", "test_train.py"):
         Path(name).write_text("# more\n", encoding="utf-8")
+    (copied / "elsewhere.yaml").touch()
+    git(copied, "add", ".")
     assert gate(capsys)[0] == 0
-    git(copied, "commit", "--quiet", "--all", "--message", "More")
+    git(copied, "commit", "--quiet", "--message", "More")
+    assert gate(capsys)[0] == 0
+    for name in ("test_train.py", "../elsewhere.yaml"):  # with changes when the run begins, too
+        Path(name).write_text("# dirty\n", encoding="utf-8")
+    run(copied / "examples", "train.py")
+    for name in ("test_train.py", "../elsewhere.yaml"):
+        Path(name).write_text("# dirtier\n", encoding="utf-8")
     assert gate(capsys)[0] == 0
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from compilediag.receipt.provenance_variables import provenance_from
 from compilediag.receipt.schema.identity import Provenance
-from compilediag.runs.artifacts import DIGEST_LIMIT_BYTES, sha256_of
+from compilediag.runs.digests import DIGEST_LIMIT_BYTES, sha256_of
 from compilediag.runs.git import git
 
 GIT_TIMEOUT_S = 5.0

@@ -58,9 +58,9 @@ def imported_files() -> tuple[str, ...] | None:
     """Files of the modules that were imported, sorted: those of torch, the standard library and
     installed packages left out. None where they are too many for one record."""
     found: set[str] = set()
-    modules: list[object] = list(sys.modules.values())  # a program may put anything there
+    modules: list[object] = list(sys.modules.values())
     for module in modules:
-        if not isinstance(module, types.ModuleType):
+        if not isinstance(module, types.ModuleType):  # a program may put anything there
             continue
         # A module that is loaded on its first use must not be loaded by our look at it.
         file = object.__getattribute__(module, "__dict__").get("__file__")

@@ -1,0 +1,44 @@
+"""Which files of its modules a process records when it ends."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from compilediag_harness.source import source_locations
+from compilediag_harness.source.source_locations import imported_files
+
+
+def test_own_files_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of the user's; neither the standard library nor an installed package."""
+    (tmp_path / "of_the_user.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("of_the_user")
+    found = imported_files() or ()
+    assert str(tmp_path / "of_the_user.py") in found
+    assert not [
+        file for file in found if "site-packages" in file or file.endswith("/json/__init__.py")
+    ]
+
+
+def test_a_lazy_module_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at it would run the user's code."""
+    file = tmp_path / "lazy.py"
+    file.write_text("raise SystemExit('loaded')\n", encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("lazy_of_the_user", file)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "lazy_of_the_user", module)
+    spec.loader.exec_module(module)
+    imported_files()
+
+
+def test_too_many_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One record has room for so much."""
+    monkeypatch.setattr(source_locations, "MAX_IMPORTED_CHARS", 0)
+    assert imported_files() is None
