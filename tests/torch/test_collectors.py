@@ -631,3 +631,50 @@ def test_an_export_is_no_frame():
     assert len(seen.rows) == len(run.ahead_of_time) == 1
     assert (run.counts.frames, run.counts.eager_fallbacks) == (0, 0)
     assert any(event.facts.get("exported") for event in seen.of(EnvironmentRead))
+
+
+def test_of_a_shape_condition_it_is_not_known_whether_it_is_new():
+    """Another entry accepts a size by a condition of its own."""
+
+    def halves(x):
+        return x * 2 if x.shape[0] > 8 else x * 3
+
+    with observed() as seen:
+        function = compiled(halves, dynamic=True)
+        function(torch.ones(4))
+        function(torch.ones(16))
+        function(torch.ones(16, 2))
+    guards = [
+        guard for item in seen.of(Recompiled) for entry in item.entries for guard in entry.guards
+    ]
+    assert {guard.novel for guard in guards if guard.leaf == "SHAPE"} == {None}
+    assert True in {guard.novel for guard in guards if guard.leaf == "TENSOR_MATCH"}
+
+
+@pytest.mark.parametrize("kind", ["functions", "modules", "breaks"])
+def test_twice_as_much_of_anything_is_twice_the_bytes(kind):
+    """Functions of a program, modules of a model whose tensors all change, breaks of a function."""
+
+    def program(n):
+        if kind == "functions":
+            made = [f"def f{at}(x):\n    return x + {at}\n" for at in range(n)]
+        elif kind == "breaks":
+            body = "".join("    x = x + 1\n    torch._dynamo.graph_break()\n" for _ in range(n))
+            made = [f"def f0(x):\n{body}    return x\n"]
+        else:
+            made = ["def f0(x):\n    for part in parts:\n        x = part + x\n    return x\n"]
+        parts = torch.nn.ParameterList(torch.ones(2) for _ in range(n))
+        names = {"torch": torch, "parts": parts}
+        file = f"{__file__}.{kind}{n}"
+        exec(compile("".join(made), file, "exec"), names)
+        with observed() as seen:
+            for name in [name for name in names if name[:1] == "f"]:
+                function = compiled(names[name])
+                function(torch.ones(2))
+                function(torch.ones(2).double())
+            parts.requires_grad_(False)
+            function(torch.ones(2))
+        return sum(len(encode(event)) for event in seen)
+
+    first, second, third = (program(n) for n in (6, 12, 18))
+    assert third - second <= 1.2 * (second - first) + 200

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compilediag.readers.compression import CHUNK_BYTES
 from compilediag.readers.torch_logs.counts import LINE_LIMIT, read_text_log
+from compilediag.runs.supervised.assemble import read_logs
 
 DATA = Path(__file__).parents[1] / "data"
 VERSIONS = ("2.7.1", "2.13.0", "2.15.0")
@@ -203,3 +205,16 @@ def test_an_empty_log() -> None:
     log = read_text_log([])
     assert (log.recompiling_lines, log.limit_warnings, log.log_lines) == (0, 0, 0)
     assert (log.break_sites, log.unknown_lines, log.torn) == (frozenset(), 0, False)
+
+
+def test_a_log_that_is_not_read_to_its_end_is_no_second_opinion(tmp_path: Path) -> None:
+    """What many processes wrote into one file may be more than is read."""
+    path = tmp_path / "torch_logs.txt"
+    path.write_bytes(recorded("torch_logs_2.13.0.txt"))
+    assert read_logs([str(path)]).over_limit is False
+    path.write_bytes(
+        recorded("torch_logs_2.13.0.txt") * (1 + (2 * CHUNK_BYTES) // path.stat().st_size)
+    )
+    cut = read_logs([str(path)], CHUNK_BYTES)
+    assert cut.over_limit is True
+    assert cut.recompiling_lines < read_logs([str(path)]).recompiling_lines

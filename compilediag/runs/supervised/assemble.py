@@ -36,7 +36,7 @@ from compilediag.runs.supervised.reports import link_reports, traces_in
 from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import Target
 from compilediag.runs.telemetry.exporter import TelemetryReport
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import TextLog, Timeline
 from compilediag_harness.wire import ATTACH, Event, EvidenceLost, TorchSeen
 
 ENVIRONMENT_PREFIXES = (
@@ -88,14 +88,21 @@ def assemble(
             extensions["telemetry"] = telemetry.extension
             notes.extend(telemetry.notes)
         known = _metadata(run, ended, journals, logs)
-        code = with_sources(provenance, timeline, os.getcwd(), run.started_unix)
+        code = with_sources(provenance, timeline, run.folder, run.started_unix)
         return replace(known, provenance=code, extensions=extensions)
 
-    text_log = read_text_log(joined_logs(logs, MAX_TEXT_LOG_BYTES)) if logs else None
+    text_log = read_logs(logs) if logs else None
     timeline, _, receipt = receipt_of(
         RunEvents(events, _user_roots(run.target, run.folder), text_log), metadata, stage
     )
     return Assembled(receipt, tuple(notes), timeline)
+
+
+def read_logs(paths: Sequence[str], limit_bytes: int = MAX_TEXT_LOG_BYTES) -> TextLog:
+    """What the text logs of a run say, of each up to the limit."""
+    found = read_text_log(joined_logs(paths, limit_bytes))
+    over = any(os.path.getsize(path) > limit_bytes for path in paths)
+    return replace(found, over_limit=found.over_limit or over)
 
 
 def _metadata(

@@ -89,6 +89,7 @@ class Baselines:
 def _lines(guards: Iterable[Any]) -> dict[tuple[str, str], Location]:
     """The user's line of every guard of a compile, by source and kind."""
     lines: dict[tuple[str, str], Location] = {}
+    known: dict[Location, Location] = {}
     for guard in guards:
         try:
             source, kind = str(guard.name), torch_guards.guard_kind(guard)
@@ -97,6 +98,7 @@ def _lines(guards: Iterable[Any]) -> dict[tuple[str, str], Location]:
             continue
         if location is None:
             continue
+        location = known.setdefault(location, location)  # a line has many guards
         lines.setdefault((source, kind), location)
         lines.setdefault((source, ""), location)
     return lines

@@ -55,7 +55,7 @@ def described(
         tuple(
             replace(
                 _describe(leaf, examined, compile_id, given),
-                novel=None if accepted is None else leaf.subject not in accepted,
+                novel=_is_novel(leaf, accepted),
             )
             for leaf in chosen
         ),
@@ -63,6 +63,12 @@ def described(
         examined.unevaluated,
         left_out=len(examined.false) - len(chosen),
     )
+
+
+def _is_novel(leaf: torch_guards.Leaf, accepted: Set[str] | None) -> bool | None:
+    """None also of a shape condition, which is about several sizes: another entry that accepts them
+    does so by other conditions."""
+    return None if accepted is None or leaf.check is None else leaf.subject not in accepted
 
 
 def _chosen(leaves: Iterable[torch_guards.Leaf]) -> list[torch_guards.Leaf]:

@@ -10,6 +10,8 @@ import functools
 import time
 import types
 import weakref
+from collections.abc import Iterable, Iterator, Set
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from compilediag_harness.torch_internals import torch_guards
@@ -25,8 +27,9 @@ _KEPT_LEAVES = 256
 
 
 class _Leaves(NamedTuple):
-    all: tuple[torch_guards.Leaf, ...]
-    subjects: frozenset[str]
+    all: Iterable[torch_guards.Leaf]
+    subjects: Set[str]
+    """Complete when all leaves were read."""
 
 
 _kept: weakref.WeakKeyDictionary[Any, _Leaves] = weakref.WeakKeyDictionary()
@@ -69,14 +72,13 @@ class LeafChecks:
         if time.monotonic() > self._deadline:
             return Examined(entry, (), scope, values, 0, 0, finished=False)
         false: list[torch_guards.Leaf] = []
-        seen: list[torch_guards.Leaf] = []
         failed: set[str] = set()
-        unevaluated = 0
-        known = _kept.get(entry.guard_manager) if self._keeps else None
-        for leaf in torch_guards.leaves_of(entry) if known is None else known.all:
-            seen.append(leaf)
-            if not len(seen) % 64 and time.monotonic() > self._deadline:
-                found = (tuple(false), scope, values, len(seen), unevaluated)
+        checked = unevaluated = 0
+        leaves = self._leaves_of(entry)
+        for leaf in leaves.all:
+            checked += 1
+            if not checked % 64 and time.monotonic() > self._deadline:
+                found = (tuple(false), scope, values, checked, unevaluated)
                 return Examined(entry, *found, finished=False)
             source, _, check, _ = leaf
             value = values.get(source, MISSING)
@@ -95,13 +97,30 @@ class LeafChecks:
                 unevaluated += 1
             else:
                 false.append(leaf)
-        if known is None:
-            known = _Leaves(tuple(seen), frozenset(leaf.subject for leaf in seen))
-            if self._keeps and len(seen) <= _KEPT_LEAVES:
-                _kept[entry.guard_manager] = known
-        self.accepted |= known.subjects - failed
-        found = (tuple(false), scope, values, len(seen), unevaluated)
+        self.accepted |= leaves.subjects - failed
+        found = (tuple(false), scope, values, checked, unevaluated)
         return Examined(entry, *found, finished=True)
+
+    def _leaves_of(self, entry: Any) -> _Leaves:
+        """Read one by one, for there may be very many; kept where there are few of each entry."""
+        manager = entry.guard_manager
+        if self._keeps and (known := _kept.get(manager)) is not None:
+            return known
+        subjects: set[str] = set()
+        read = _noting(torch_guards.leaves_of(entry), subjects)
+        if not self._keeps:
+            return _Leaves(read, subjects)
+        first = tuple(islice(read, _KEPT_LEAVES + 1))
+        if len(first) > _KEPT_LEAVES:
+            return _Leaves(chain(first, read), subjects)
+        found = _kept[manager] = _Leaves(first, subjects)
+        return found
+
+
+def _noting(leaves: Iterable[torch_guards.Leaf], subjects: set[str]) -> Iterator[torch_guards.Leaf]:
+    for leaf in leaves:
+        subjects.add(leaf.subject)
+        yield leaf
 
 
 def _evaluated(

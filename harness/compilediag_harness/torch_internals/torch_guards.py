@@ -98,9 +98,8 @@ class Leaf(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """What the leaf is about: its source, of a global mode its kind, of a shape condition its
-        text."""
-        return self.condition or (self.kind if self.source in ("L", "G") else self.source)
+        """What the leaf is about: its source, or the kind of a global mode or shape condition."""
+        return self.kind if self.source in ("L", "G", "") else self.source
 
     @property
     def parts(self) -> list[str]:
