@@ -128,6 +128,7 @@ class _Reader:
         self._met: set[int] = set()
         self._named: set[tuple[int, str]] = set()
         self._waiting: list[tuple[Path, Any]] = []
+        self._kept_by_modules = dict_of(torch.nn.Module()).keys() - {"training"}
 
     def read(self, roots: Iterable[tuple[Path, Any]]) -> Reading:
         self._waiting = list(roots)[::-1]
@@ -269,11 +270,13 @@ class _Reader:
         if attributes or not is_a(value, (dict, list, tuple, set)):
             before = dict(attributes)
             self._hold(lambda its: _refill(dict, attributes, its), lambda: dict(attributes), before)
-        is_module = is_a(value, self._torch.nn.Module)
+        of_torch = self._kept_by_modules if is_a(value, self._torch.nn.Module) else ()
         for name, item in attributes.items():
-            if is_module and name in _OF_MODULES and item:
+            if name not in of_torch:
+                self._waiting.append((path.member(name), item))
+            elif name in _OF_MODULES and is_a(item, dict):
                 self._module_table(path, item, _OF_MODULES[name])
-            else:
+            elif item:  # most other tables of most modules are empty
                 self._waiting.append((path.member(name), item))
 
     def _module_table(self, path: Path, table: dict[str, Any], label: str) -> None:
