@@ -6,6 +6,7 @@
 #   make matrix    contract tests and the demo on the oldest, the pinned and the newest torch
 #   make bench     interleaved benchmarks, as a Markdown table
 #   make fuzz      damaged records for the readers: FUZZ_INPUTS=1000000 for a long campaign
+#   make padding   judges random callables by FixedShape.check: PADDING_CASES=10000
 #   make docs      write the generated pages again
 #   make clean     remove what make has made
 #
@@ -20,11 +21,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_INPUTS ?= 100000
+PADDING_CASES ?= 10000
 VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint matrix bench fuzz docs wheel clean
+.PHONY: help demo check test lint matrix bench fuzz padding docs wheel clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -54,6 +56,9 @@ bench: $(VENV)/installed
 
 fuzz: $(VENV)/installed
 	$(BIN)/python tools/fuzz.py --inputs $(FUZZ_INPUTS)
+
+padding: $(VENV)/installed
+	$(BIN)/python tests/support/padding_pieces.py --cases $(PADDING_CASES)
 
 docs: $(VENV)/installed
 	$(BIN)/python tools/generate_docs.py
