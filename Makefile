@@ -7,6 +7,7 @@
 #   make bench     interleaved benchmarks, as a Markdown table
 #   make fuzz      damaged records for the readers: FUZZ_INPUTS=1000000 for a long campaign
 #   make chaos     runs killed, starved and raced at random moments: about half an hour; not in make test
+#   make padding   judges random callables by FixedShape.check: PADDING_CASES=10000
 #   make docs      write the generated pages again
 #   make clean     remove what make has made
 #
@@ -22,11 +23,12 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 CHAOS_ARGS ?=
 FUZZ_INPUTS ?= 100000
+PADDING_CASES ?= 10000
 VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint matrix bench fuzz chaos docs wheel clean
+.PHONY: help demo check test lint matrix bench fuzz chaos padding docs wheel clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -59,6 +61,9 @@ fuzz: $(VENV)/installed
 
 chaos: $(VENV)/installed-dev
 	$(BIN)/python tools/chaos $(CHAOS_ARGS)
+
+padding: $(VENV)/installed
+	$(BIN)/python tests/support/padding_pieces.py --cases $(PADDING_CASES)
 
 docs: $(VENV)/installed
 	$(BIN)/python tools/generate_docs.py

@@ -19,6 +19,7 @@ from compilediag_harness.torch_internals import (  # noqa: E402
     torch_guards,
     torch_names,
     torch_open_calls,
+    torch_pytree,
 )
 
 pytestmark = [  # 2.7 warns about its own use of a deprecated name on the first compile.
@@ -417,3 +418,17 @@ def test_an_export_that_fails_has_no_frame_of_ours_in_its_traceback():
     finally:
         remove()
     assert not [entry for entry in raised.traceback if "compilediag_harness" in str(entry.path)]
+
+
+def test_registered_containers_are_taken_apart_as_torch_does():
+    """The same members, and a container of the same class from them."""
+    from torch.utils import _pytree
+
+    result = torch.randn(3, 2).sort(0)
+    members = torch_pytree.members_of(result)
+    assert members.names == ("0", "1")
+    assert all(map(torch.equal, members.values, _pytree.tree_leaves(result)))
+    again = torch_pytree.remade(result, list(members.values), members.context)
+    assert type(again) is type(result)
+    assert torch_pytree.is_registered(type(result))
+    assert not torch_pytree.is_registered(torch.Tensor)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -112,6 +114,36 @@ def test_contamination_names_the_output_and_the_fix() -> None:
     assert finding.title == "b depends on padding: seen contaminated, and 1 more"
     assert "mask=" in finding.fix.summary
     assert not list(find_contamination(timeline(checked(("a", "nan_leak"), ("b", "rng")))))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "unseen", "probes", "verdict"),
+    [
+        (("safe", "nan_leak"), (), ("padding in use", "large"), "safe"),
+        (("safe",), (), ("zeros",), "safe"),  # of an older journal
+        (("safe",), (), ("padding in use",), "unknown"),
+        (("safe",), ("variable it (builtins.generator)",), ("zeros",), "unknown"),
+        (("safe", "rng"), (), ("zeros",), "unknown"),
+        (("unknown",), (), ("zeros",), "unknown"),
+        (("unknown", "state"), ("global q (queue.Queue)",), ("zeros",), "unsafe"),
+    ],
+)
+def test_the_receipt_has_a_verdict_of_three_values(
+    kinds: tuple[str, ...], unseen: tuple[str, ...], probes: tuple[str, ...], verdict: str
+) -> None:
+    """Safe only where everything was looked into and something was tried; what was not is named."""
+    event = replace(
+        checked(*((str(index), kind) for index, kind in enumerate(kinds))),
+        unseen=unseen,
+        probes=probes,
+    )
+    folded = timeline(event)
+    section = shapes_section(folded, PathShortener(folded))
+    assert section is not None
+    padding = section.fixed[0].padding
+    assert padding is not None
+    assert (padding.verdict, padding.safe) == (verdict, verdict == "safe")
+    assert padding.unseen == unseen
 
 
 def test_only_the_last_check_counts() -> None:

@@ -17,12 +17,11 @@ from compilediag.receipt.schema.shapes import (
 )
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness.shapes.padding_report import judged
 from compilediag_harness.wire import KneeMeasured, PaddingChecked
 
 MAX_KEPT = 64
 """Callables, and sizes of each: the first."""
-
-HARMLESS = frozenset({"safe", "nan_leak"})
 
 
 def shapes_section(timeline: Timeline, paths: PathShortener) -> ShapesSection | None:
@@ -93,10 +92,12 @@ def _asked(item: FixedShapeRun) -> VaryingSizesRecord | None:
 
 def _padding(checked: PaddingChecked) -> PaddingRecord:
     columns = (checked.outputs, checked.kinds, checked.notes, checked.max_abs, checked.bitwise)
+    verdict = judged(checked.kinds, checked.unseen, checked.probes)
     return record_from(
         PaddingRecord,
         checked,
-        safe=all(kind in HARMLESS for kind in checked.kinds),
+        safe=verdict == "safe",
+        verdict=verdict,
         outputs=tuple(
             PaddingOutput(path=path, kind=kind, note=note, max_abs=max_abs, bitwise=bitwise)
             for path, kind, note, max_abs, bitwise in zip(*columns, strict=False)

@@ -26,7 +26,9 @@ class PaddingRecord(Record, frozen=True, kw_only=True):
     """The last check of padding."""
 
     safe: bool
+    verdict: str | None = None
     outputs: tuple[PaddingOutput, ...] = ()
+    unseen: tuple[str, ...] = ()
     size: tuple[int, ...]
     run: tuple[int, ...]
     probes: tuple[str, ...] = ()

@@ -143,7 +143,8 @@ class FixedShape:
         Args:
             *args: an example: arguments as of a call, with at least one row.
             late: a compile or recording in a later call is a finding, or raises too.
-            unsafe: padding that changes results raises, or is a finding only.
+            unsafe: padding that changes results, or what the callable leaves behind, raises, or is
+                a finding only. What is not known does not raise: see `check`.
             **kwargs: as args.
 
         Raises:
@@ -161,11 +162,13 @@ class FixedShape:
         return begun
 
     def check(self, *args: Any, gradients: bool = True, **kwargs: Any) -> PaddingReport:
-        """Whether padding is harmless, tried on this example: nothing is compiled, nothing changes.
-        With `gradients`, and where they are enabled, those of parameters are compared too.
+        """Whether padding is harmless, tried on this example: nothing is compiled, and what the
+        callable can reach is put back. With `gradients`, and where they are enabled, those of
+        parameters and of padded arguments are compared too.
 
         Raises:
-            ShapeUnusable: the example has no rows, or cannot be padded.
+            ShapeUnusable: the example has no rows, or cannot be padded; an output cannot be looked
+                into.
         """
         self._report = check_padding(self._ready(), args, kwargs, gradients=gradients)
         return self._report

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from compilediag_harness.shapes.side_effects import modules_of
 from compilediag_harness.shapes.trees import flatten
 
 
@@ -24,23 +24,24 @@ def backward(torch: Any, result: Any) -> bool:
     return True
 
 
-def gradients_of(torch: Any, outputs: list[Any], function: Any) -> dict[str, Any]:
-    """The gradients of every parameter, by name, for fixed weights of the real outputs; {} where
-    there are none. Nothing is written to `.grad`."""
+def gradients_of(
+    torch: Any, outputs: list[Any], modules: Iterable[Any], inputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The gradients of every parameter and of `inputs`, by name, for fixed weights of the real
+    outputs; {} where there are none. Nothing is written to `.grad`."""
     losses = [leaf for leaf in _losses(torch, outputs) if leaf.numel()]
-    names = {
-        id(parameter): name
-        for module in modules_of(function, torch.nn.Module)
-        for name, parameter in module.named_parameters()
-    }
-    parameters = [leaf for leaf in _leaves_behind(losses) if id(leaf) in names]
-    if not parameters:
+    names = {id(leaf): name for name, leaf in inputs.items()}
+    for module in modules:
+        for name, parameter in module.named_parameters():
+            names.setdefault(id(parameter), name)
+    wanted = [leaf for leaf in _leaves_behind(losses) if id(leaf) in names]
+    if not wanted:
         return {}
     weights = [_weights(torch, leaf) for leaf in losses]
-    found = torch.autograd.grad(losses, parameters, weights, allow_unused=True)
+    found = torch.autograd.grad(losses, wanted, weights, allow_unused=True)
     return {
         names[id(leaf)]: gradient.detach()
-        for leaf, gradient in zip(parameters, found, strict=True)
+        for leaf, gradient in zip(wanted, found, strict=True)
         if gradient is not None
     }
 

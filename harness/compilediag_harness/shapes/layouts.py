@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from compilediag_harness.shapes.dims import AxisDims, Dims, Sizes, dims_of_leaves, row_dim_of
 from compilediag_harness.shapes.shape_errors import ShapeUnusable
-from compilediag_harness.shapes.trees import Structure, paths_of
+from compilediag_harness.shapes.trees import Structure, is_plain, paths_of
 from compilediag_harness.torch_internals import torch_api
 
 MAX_SHAPES = 4096
@@ -52,6 +52,17 @@ class Call(NamedTuple):
     layout: Layout
     sizes: Sizes
     """Real size of each axis."""
+
+    @property
+    def others(self) -> dict[str, Any]:
+        """The arguments that are not padded and could be changed, by path."""
+        padded = {leaf.index for leaf in self.layout.padded}
+        named = enumerate(zip(self.layout.paths, self.leaves, strict=True))
+        return {
+            path: leaf
+            for index, (path, leaf) in named
+            if index not in padded and not is_plain(leaf)
+        }
 
 
 def parameters_of(function: Callable[..., Any], module: type) -> tuple[str, ...]:

@@ -1,17 +1,30 @@
 """What a callable returns at any size: which dimensions follow which axis, found once by running at
 two sizes and never guessed, or given by the user. By them padding is cut off and parts are joined.
+
+What cannot be looked into might hold padding that nobody would cut off: it is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
 from compilediag_harness.shapes.dims import AxisDims, Dims, Sizes, closest, row_dim_of
+from compilediag_harness.shapes.reachable import tensors_in
 from compilediag_harness.shapes.shape_errors import ShapeUnusable
-from compilediag_harness.shapes.trees import Structure, flatten, paths_of, rebuilt
+from compilediag_harness.shapes.trees import (
+    Structure,
+    flatten,
+    is_plain,
+    is_rebuilt_by_others,
+    paths_of,
+    rebuilt,
+)
+
+MAX_BUCKETS = 1024
+"""Sizes at which the shapes of the outputs are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +37,23 @@ class Outputs:
     """For each leaf; () for one that follows no axis."""
     template: Any
     """An output of one of the sizes, its tensors without rows and without storage to speak of."""
+    empty: tuple[Any, ...]
+    """The leaves of the template; None for one that is no tensor."""
+    _shapes: dict[Sizes, list[Any]] = field(default_factory=dict[Sizes, "list[Any]"])
+    """Of each leaf, by the sizes that the callable ran at."""
 
     def name_of(self, index: int) -> str:
         """The output in a message."""
         return _name(self.paths[index])
+
+    def taken(
+        self, result: Any, sizes: Sizes, bucket: Sizes, must_copy: Callable[[Any], bool]
+    ) -> list[Any]:
+        """The leaves of a result, without padding."""
+        leaves: list[Any] = []
+        if flatten(result, leaves) != self.structure:
+            raise another_structure()
+        return self.cut(leaves, sizes, bucket, must_copy)
 
     def cut(
         self,
@@ -37,20 +63,46 @@ class Outputs:
         must_copy: Callable[[Any], bool],
     ) -> list[Any]:
         """The leaves without padding, copied where `must_copy`."""
+        shapes = self._shapes.get(bucket) or self._shapes_at(bucket)
         result: list[Any] = []
-        for index, (leaf, dims) in enumerate(zip(leaves, self.dims, strict=True)):
+        for index, (leaf, shape) in enumerate(zip(leaves, shapes, strict=True)):
+            if shape is None:
+                if not is_plain(leaf):
+                    raise _not_understood(self.paths[index], leaf)
+                result.append(leaf)
+                continue
+            if getattr(leaf, "shape", None) != shape:
+                raise self._of_another_shape(index, leaf, shape)
             kept = leaf
-            for axis, dim in dims:
-                if dim >= kept.dim() or kept.shape[dim] != bucket[axis]:
-                    raise ShapeUnusable(
-                        f"{self.name_of(index)} has the shape {list(leaf.shape)}, not "
-                        f"{bucket[axis]} in dimension {dim} as at other sizes: padding cannot be "
-                        "cut off"
-                    )
+            for axis, dim in self.dims[index]:
                 if sizes[axis] != bucket[axis]:
                     kept = kept.narrow(dim, 0, sizes[axis])
             result.append(kept.clone() if must_copy(leaf) else kept)
         return result
+
+    def _shapes_at(self, bucket: Sizes) -> list[Any]:
+        """The shape of each leaf at these sizes; None for one that is no tensor."""
+        shapes: list[Any] = []
+        for empty, dims in zip(self.empty, self.dims, strict=True):
+            if empty is None:
+                shapes.append(None)
+                continue
+            shape = list(empty.shape)
+            for axis, dim in dims:
+                shape[dim] = bucket[axis]
+            shapes.append(tuple(shape))
+        if len(self._shapes) < MAX_BUCKETS:
+            self._shapes[bucket] = shapes
+        return shapes
+
+    def _of_another_shape(self, index: int, leaf: Any, shape: tuple[int, ...]) -> ShapeUnusable:
+        name = self.name_of(index)
+        if not hasattr(leaf, "shape"):
+            return _not_understood(self.paths[index], leaf, "a tensor")
+        return ShapeUnusable(
+            f"{name} has the shape {list(leaf.shape)}, not {list(shape)} as at other sizes or with "
+            "other values: padding cannot be cut off; return one entry a row"
+        )
 
     def joined(self, torch: Any, parts: Sequence[Sequence[Any]]) -> list[Any]:
         """The leaves of the parts of a split batch put together along the first axis."""
@@ -137,8 +189,72 @@ def _outputs(
     dims: Sequence[Sequence[tuple[int, int]]],
     tensor: type,
 ) -> Outputs:
+    paths = tuple(paths_of(structure))
+    for path, leaf in zip(paths, leaves, strict=True):
+        if not (_is_strided(leaf) if isinstance(leaf, tensor) else is_plain(leaf)):
+            raise _not_understood(path, leaf)
     template = rebuilt(value, _emptied(leaves, dims, tensor))
-    return Outputs(structure, tuple(paths_of(structure)), tuple(map(tuple, dims)), template)
+    empty: list[Any] = []
+    flatten(template, empty)
+    outputs = Outputs(
+        structure,
+        paths,
+        tuple(map(tuple, dims)),
+        template,
+        tuple(leaf if isinstance(leaf, tensor) else None for leaf in empty),
+    )
+    _check_complete(value, outputs, leaves, tensor)
+    return outputs
+
+
+def _check_complete(value: Any, outputs: Outputs, leaves: Sequence[Any], tensor: type) -> None:
+    """Raises ShapeUnusable where the leaves are not all there is to the output."""
+    known = {id(leaf) for leaf in leaves}
+    hidden = [path for path, item in tensors_in(value, tensor) if id(item) not in known]
+    if hidden:
+        raise ShapeUnusable(
+            f"the output, a {_type_name(value)}, holds a tensor at {hidden[0]!r} that is none of "
+            "its members: return it as one, in a tuple, dict or dataclass"
+        )
+    if is_rebuilt_by_others(outputs.structure):
+        again: list[Any] = []
+        taken = flatten(rebuilt(outputs.template, iter(leaves)), again)
+        same = len(again) == len(leaves) and all(map(_is, again, leaves))
+        if not same or taken != outputs.structure:
+            raise ShapeUnusable(
+                f"the output, a {_type_name(value)}, is not the same when it is put together again "
+                "from its members: return a tuple, dict or dataclass of tensors"
+            )
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other or (is_plain(one) and one == other)
+
+
+def _is_strided(leaf: Any) -> bool:
+    return str(leaf.layout) == "torch.strided" and not leaf.is_nested
+
+
+def another_structure() -> ShapeUnusable:
+    """Of outputs that are not as they were in the first call."""
+    return ShapeUnusable(
+        "the outputs have another structure than at first: return the same containers in every call"
+    )
+
+
+def _not_understood(path: str, leaf: Any, was: str = "") -> ShapeUnusable:
+    layout = f" with the layout {leaf.layout}" if hasattr(leaf, "layout") else ""
+    before = f" where it was {was} at first" if was else ""
+    return ShapeUnusable(
+        f"{_name(path)} is a {_type_name(leaf)}{layout}{before}, in which padding could not be "
+        "found and cut off: return its tensors in a tuple, dict or dataclass and make it outside, "
+        "or register its class with torch.utils._pytree.register_pytree_node"
+    )
+
+
+def _type_name(value: Any) -> str:
+    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _following(
@@ -147,7 +263,12 @@ def _following(
     """The dimensions in which one output at two sizes of an axis is of those sizes."""
     one, two = outputs
     if not isinstance(one, tensor) or not isinstance(two, tensor):
-        if isinstance(one, (int, float, str)) and one != two:
+        if isinstance(one, tensor) or isinstance(two, tensor):
+            raise another_structure()
+        for leaf in outputs:
+            if not is_plain(leaf):
+                raise _not_understood(path, leaf)
+        if one != two and one == one:  # noqa: PLR0124 - NaN is as it was
             raise ShapeUnusable(
                 f"{_name(path)} is {one!r} at {axis}={sizes[0]} and {two!r} at {sizes[1]}: return "
                 "it as a tensor with one entry a row, or not at all"

@@ -142,13 +142,7 @@ class PaddedCalls:
             ran = torch_cudagraphs.run_in_this_thread() != graphs
             asked = () if part.start else call.sizes
             shape_log.called(self.declared, sizes, bucket, asked, in_graphs=ran)
-        leaves: list[Any] = []
-        if flatten(result, leaves) != outputs.structure:
-            raise ShapeUnusable(
-                "the outputs have another structure than at first: return the same containers in "
-                "every call"
-            )
-        return result, outputs.cut(leaves, sizes, bucket, self._must_copy)
+        return result, outputs.taken(result, sizes, bucket, self._must_copy)
 
     # --- its parts ---------------------------------------------------------------------------
 
@@ -257,7 +251,7 @@ class PaddedCalls:
                     f"choose sizes that it can run at ({type(error).__name__}: {error})"
                 ) from error
 
-        with restored_eager(self.torch, self.settings.function):
+        with restored_eager(self.torch, self.settings.function, call.others):
             axes, dims = self.settings.dims.axes, self.settings.out_dims
             if dims is None:
                 self._outputs = infer_outputs(run, axes, base, other, self._tensor)

@@ -1,13 +1,14 @@
 """Whether padding is harmless: the callable is run with different padding, and without any.
 
 Runs of one shape are compared bit by bit; a padded run with an unpadded one within the noise that
-the callable itself shows between two sizes. Everything runs eagerly, and leaves modules and random
-states as they were.
+the callable itself shows between two sizes, for the example and for batches with other contents.
+Every run begins in the same state, everything runs eagerly, and afterwards all is as it was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from compilediag_harness.shapes import probes
@@ -15,12 +16,37 @@ from compilediag_harness.shapes.dims import Sizes
 from compilediag_harness.shapes.gradients import gradients_of
 from compilediag_harness.shapes.layouts import Call, PaddedLeaf
 from compilediag_harness.shapes.padded_calls import PaddedCalls, cut_leaves
-from compilediag_harness.shapes.padding import REPEAT, padded
-from compilediag_harness.shapes.padding_report import PaddingReport
-from compilediag_harness.shapes.side_effects import SavedState, restored_eager
-from compilediag_harness.shapes.trees import flatten
-from compilediag_harness.shapes.verdicts import ONE_LESS, UNPADDED, Run, draws, verdicts_of
+from compilediag_harness.shapes.padding import REPEAT, pad_of_leaf, padded
+from compilediag_harness.shapes.padding_report import HARMFUL, PaddingReport
+from compilediag_harness.shapes.shape_errors import ShapeUnusable
+from compilediag_harness.shapes.side_effects import SavedState, equal, restored_eager
+from compilediag_harness.shapes.verdicts import (
+    AGAIN,
+    ONE_LESS,
+    UNPADDED,
+    Pair,
+    Run,
+    Runs,
+    verdicts_of,
+)
 from compilediag_harness.wire import PaddingChecked
+
+MAX_UNSEEN = 32
+"""Things that could not be looked into, in a report: the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """How the callable is run once."""
+
+    run_at: Sizes
+    real: Sizes
+    padding: str = probes.PAD
+    rows: str | None = None
+    """Contents of the real rows, where they are not those of the example."""
+    last_rows: str | None = None
+    """Contents of the second half of the real rows, where only they are not."""
+    gradients: bool = True
 
 
 def check_padding(
@@ -31,25 +57,24 @@ def check_padding(
     call = calls.read_example(args, kwargs, "check")
     size, bucket = _sizes(calls, call)
     outputs = calls.outputs_of(call)
-    runs: dict[str, Run] = {}
-    grad = gradients and torch.is_grad_enabled()
-    with restored_eager(torch, calls.settings.function) as state:
-        for name, run_at, real in _runs(size, bucket):
-            state.put_back()
-            try:
-                runs[name] = _run(calls, call, state, (name, run_at, real), grad)
-            except Exception:
-                if name in (UNPADDED, probes.ZEROS):
-                    raise  # other probes that raise are in `PaddingReport.refused`
-    tried = tuple(name for name in (*probes.FINITE, probes.NAN) if name in runs)
+    with restored_eager(torch, calls.settings.function, call.others) as state:
+        trials = _Trials(calls, call, state, gradients and torch.is_grad_enabled())
+        runs = trials.runs(size, bucket)
+        verdicts = verdicts_of(torch, outputs, runs, state)
+        if trials.repeats and any(item.kind in HARMFUL for item in verdicts.values()):
+            runs = replace(runs, repeated=trials.repeated(size, bucket))
+            verdicts = verdicts_of(torch, outputs, runs, state)
+    done = runs.by_name.keys() | runs.problems.keys()
+    tried = tuple(name for name in (*probes.FINITE, probes.NAN) if name in done)
     report = PaddingReport(
         calls.declared.function.function,
-        verdicts_of(torch, outputs, runs, state),
+        verdicts,
         size,
         bucket,
         tried,
         tuple(probes.SEEDS[name] for name in tried if name in probes.SEEDS),
-        draws(runs),
+        runs.draws,
+        state.unseen[:MAX_UNSEEN],
     )
     _emit(calls, report)
     return report
@@ -66,56 +91,126 @@ def _sizes(calls: PaddedCalls, call: Call) -> tuple[Sizes, Sizes]:
     return tuple(size), tuple(bucket)
 
 
-def _runs(size: Sizes, bucket: Sizes) -> Iterator[tuple[str, Sizes, Sizes]]:
-    """Name, sizes it runs at, real sizes."""
-    yield UNPADDED, size, size
-    if size[0] > 1:
-        less = (size[0] - 1, *size[1:])
-        yield ONE_LESS, less, less
-    for probe in (*probes.FINITE, probes.NAN):
-        yield probe, bucket, size
+class _Trials:
+    """Runs of one callable that begin in one state."""
 
+    def __init__(self, calls: PaddedCalls, call: Call, state: SavedState, grad: bool) -> None:
+        self._calls, self._call, self._state, self._grad = calls, call, state, grad
+        self._torch, self._outputs = calls.torch, calls.outputs_of(call)
+        pads = {pad_of_leaf(calls.settings.pad, leaf.path) for leaf in call.layout.padded}
+        self.repeats = pads == {REPEAT}
 
-def _run(
-    calls: PaddedCalls,
-    call: Call,
-    state: SavedState,
-    how: tuple[str, Sizes, Sizes],
-    grad: bool,
-) -> Run:
-    torch, (name, run_at, real) = calls.torch, how
+    def runs(self, size: Sizes, bucket: Sizes) -> Runs:
+        """Those that every function is judged by."""
+        unpadded, padded_trial = _Trial(size, size), _Trial(bucket, size)
+        by_name = {
+            UNPADDED: self._run(unpadded),
+            probes.PAD: self._run(padded_trial),
+            AGAIN: self._run(padded_trial),
+        }
+        problems: dict[str, str] = {}
+        for name, trial in _fills(size, bucket):
+            found = self._try(trial)
+            if isinstance(found, Run):
+                by_name[name] = found
+            elif found is not None and name in probes.FINITE:
+                problems[name] = str(found)
+        return Runs(by_name, problems, tuple(self._batches(unpadded, padded_trial)))
 
-    def pad(leaf: PaddedLeaf, rows: Any) -> Any:
+    def _batches(self, unpadded: _Trial, padded_trial: _Trial) -> Iterator[Pair]:
+        for name in probes.BATCHES:
+            pair = self._pair(
+                replace(unpadded, rows=name, gradients=False),
+                replace(padded_trial, rows=name, gradients=False),
+            )
+            if pair is not None:
+                yield pair
+
+    def repeated(self, size: Sizes, bucket: Sizes) -> tuple[Pair, ...]:
+        """Batches that end with rows of all kinds, the last of which is then repeated. () where one
+        of them could not be run: nothing is known then."""
+        if max(size) < 2:
+            return ()
+        pairs = [
+            self._pair(_Trial(size, size, last_rows=name), _Trial(bucket, size, last_rows=name))
+            for name in probes.LAST_ROWS
+        ]
+        return tuple(pair for pair in pairs if pair is not None) if None not in pairs else ()
+
+    def _pair(self, unpadded: _Trial, padded_trial: _Trial) -> Pair | None:
+        """None where the function takes no such rows."""
+        first = self._try(unpadded)
+        second = self._try(padded_trial) if isinstance(first, Run) else None
+        return Pair(first, second) if isinstance(first, Run) and isinstance(second, Run) else None
+
+    def _try(self, trial: _Trial) -> Run | ShapeUnusable | None:
+        """None where the function raises; an error where its outputs are not as they were."""
+        try:
+            return self._run(trial)
+        except ShapeUnusable as error:
+            return error
+        except Exception:
+            return None
+
+    def _run(self, trial: _Trial) -> Run:
+        torch, call, state = self._torch, self._call, self._state
+        state.put_back()
+        leaves = cut_leaves(call, trial.real, lambda leaf, rows: self._padded(trial, leaf, rows))
+        before = _copies(torch, leaves)
+        with torch.set_grad_enabled(self._grad):
+            result = self._calls.run_eagerly(call, leaves, trial.real, trial.run_at)
+            cut = self._outputs.taken(result, trial.real, trial.run_at, lambda _: False)
+            gradients = self._gradients(trial, cut, leaves)
+        written = tuple(
+            leaf.path
+            for leaf in call.layout.padded
+            if not equal(torch, before[leaf.index], leaves[leaf.index].detach())
+        )
+        return Run(_copies(torch, cut), state.changed(), written, state.random_used(), gradients)
+
+    def _padded(self, trial: _Trial, leaf: PaddedLeaf, rows: Any) -> Any:
         # Made for the check alone: the example itself is never written to.
-        tensor = padded(torch, rows.detach(), leaf.dims, real, run_at, REPEAT)
-        if run_at != real:
-            probes.fill(torch, tensor, leaf.dims, real, name)
+        torch, given = self._torch, rows.detach()
+        if trial.rows is not None:
+            given = probes.batch(torch, given, leaf.dims, trial.rows)
+        if trial.last_rows is not None:
+            kept = tuple(-(-size // 2) for size in trial.real)
+            given = given.clone()
+            probes.fill(torch, given, leaf.dims, kept, trial.last_rows)
+        how = pad_of_leaf(self._calls.settings.pad, leaf.path)
+        tensor = padded(torch, given, leaf.dims, trial.real, trial.run_at, how)
+        if trial.padding != probes.PAD:
+            probes.fill(torch, tensor, leaf.dims, trial.real, trial.padding)
         return tensor.requires_grad_(bool(rows.requires_grad))
 
-    leaves = cut_leaves(call, real, pad)
-    before = _copies(torch, leaves)
-    with torch.set_grad_enabled(grad):
-        result = calls.run_eagerly(call, leaves, real, run_at)
-        found: list[Any] = []
-        flatten(result, found)
-        cut = calls.outputs_of(call).cut(found, real, run_at, lambda _: False)
-        # Gradients of NaN are NaN for every function that multiplies: they show nothing.
-        wanted = grad and name not in (probes.NAN, ONE_LESS)
-        gradients = gradients_of(torch, cut, calls.settings.function) if wanted else {}
-    changed = tuple(
-        leaf.path
-        for leaf in call.layout.padded
-        if not _equal(torch, before[leaf.index], leaves[leaf.index])
-    )
-    return Run(_copies(torch, cut), state.changed(), changed, state.random_used(), gradients)
+    def _gradients(self, trial: _Trial, cut: list[Any], leaves: list[Any]) -> dict[str, Any]:
+        if not self._grad or not trial.gradients:
+            return {}
+        inputs = {
+            leaf.path: leaves[leaf.index]
+            for leaf in self._call.layout.padded
+            if leaves[leaf.index].requires_grad
+        }
+        found = gradients_of(self._torch, cut, self._state.modules, inputs)
+        for leaf in self._call.layout.padded:
+            if leaf.path in found and leaf.path in inputs:
+                for axis, dim in leaf.dims:
+                    found[leaf.path] = found[leaf.path].narrow(dim, 0, trial.real[axis])
+        return found
+
+
+def _fills(size: Sizes, bucket: Sizes) -> Iterator[tuple[str, _Trial]]:
+    if size[0] > 1:
+        less = (size[0] - 1, *size[1:])
+        yield ONE_LESS, _Trial(less, less, gradients=False)
+    for probe in probes.FINITE[1:]:
+        yield probe, _Trial(bucket, size, probe)
+    # Gradients of NaN are NaN for every function that multiplies: they show nothing.
+    yield probes.NAN, _Trial(bucket, size, probes.NAN, gradients=False)
 
 
 def _copies(torch: Any, leaves: list[Any]) -> list[Any]:
     return [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-
-
-def _equal(torch: Any, one: Any, other: Any) -> bool:
-    return bool(torch.equal(one.nan_to_num(), other.detach().nan_to_num()))
 
 
 def _emit(calls: PaddedCalls, report: PaddingReport) -> None:
@@ -132,4 +227,5 @@ def _emit(calls: PaddedCalls, report: PaddingReport) -> None:
         notes=tuple(item.note for item in verdicts),
         max_abs=tuple(item.max_abs for item in verdicts),
         bitwise=tuple(item.bitwise for item in verdicts),
+        unseen=report.unseen,
     )

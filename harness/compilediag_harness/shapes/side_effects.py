@@ -1,19 +1,21 @@
-"""What a call leaves behind besides its result: buffers and parameters of modules, random states.
+"""What a call leaves behind besides its result: tensors, attributes, variables, random states.
 
 Saved, compared and put back, so that a function can be tried without an effect on the program.
 """
 
 from __future__ import annotations
 
-import functools
+import copy
 import random
+import sys
 import threading
-import types
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
+from compilediag_harness.shapes import reachable
+from compilediag_harness.shapes.trees import is_a, type_of
 from compilediag_harness.torch_internals import torch_api, torch_names
 
 
@@ -24,78 +26,108 @@ class RandomStates:
     python: object
     cpu: Any
     cuda: tuple[Any, ...]
+    numpy: _Drawn | None
+    """None while the program has not imported NumPy."""
 
     @classmethod
     def now(cls, torch: Any) -> RandomStates:
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()
-        return cls(random.getstate(), torch.get_rng_state(), tuple(cuda))
+        drawing = _numpy_random()
+        numpy = None if drawing is None else _Drawn(drawing.get_state())
+        return cls(random.getstate(), torch.get_rng_state(), tuple(cuda), numpy)
 
     def put_back(self, torch: Any) -> None:
         random.setstate(cast(Any, self.python))
         torch.set_rng_state(self.cpu)
         if self.cuda:
             torch.cuda.set_rng_state_all(list(self.cuda))
+        drawing = _numpy_random()
+        if self.numpy is not None and drawing is not None:
+            drawing.set_state(self.numpy.state)
 
     def same(self, torch: Any, other: RandomStates) -> bool:
         tensors = zip((self.cpu, *self.cuda), (other.cpu, *other.cuda), strict=False)
-        return self.python == other.python and all(torch.equal(a, b) for a, b in tensors)
+        if self.python != other.python or self.numpy != other.numpy:
+            return False
+        return all(torch.equal(a, b) for a, b in tensors)
 
 
-def modules_of(function: Any, module: type) -> list[Any]:
-    """The modules that a callable uses, as far as they can be found: itself, the object of a bound
-    method, arguments of a partial, variables that it closes over, globals that it names."""
-    found: dict[int, Any] = {}
-    for item in _held(torch_api.original_of(function), depth=3):
-        if isinstance(item, module):
-            found.setdefault(id(item), item)
-    return list(found.values())
+class _Drawn:
+    """The state of a generator of NumPy's, to be compared: it has arrays in it."""
+
+    __slots__ = ("_comparable", "state")
+
+    def __init__(self, state: Any) -> None:
+        self.state = copy.deepcopy(state)
+        self._comparable = _comparable(state)
+
+    def __hash__(self) -> int:
+        return hash(self._comparable)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Drawn) and self._comparable == other._comparable
 
 
-def _held(item: Any, depth: int) -> Iterator[Any]:
-    yield item
-    if depth:
-        for inner in _parts(item):
-            yield from _held(torch_api.original_of(inner), depth - 1)
+def _comparable(state: Any) -> Any:
+    if hasattr(state, "tobytes"):
+        return state.tobytes()
+    if is_a(state, dict):
+        return tuple((key, _comparable(item)) for key, item in state.items())
+    return tuple(map(_comparable, state)) if is_a(state, tuple) else state
 
 
-def _parts(item: Any) -> Iterable[Any]:
-    if isinstance(item, functools.partial):
-        partial = cast(Any, item)
-        return (partial.func, *partial.args, *partial.keywords.values())
-    if isinstance(item, types.MethodType):
-        return (item.__self__, item.__func__)
-    if not isinstance(item, types.FunctionType):
-        return ()
-    cells = (cell.cell_contents for cell in item.__closure__ or () if _is_filled(cell))
-    named = (item.__globals__.get(name) for name in item.__code__.co_names)
-    return (*cells, *named)
+def _numpy_random() -> Any:
+    return sys.modules.get("numpy.random")
 
 
-def _is_filled(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:  # its variable is not assigned yet
-        return False
-    return True
+def modules_of(torch: Any, function: Any) -> list[Any]:
+    """The modules that a callable can reach, outer ones first."""
+    return reachable.read(torch, roots_of(function)).modules
+
+
+Roots = tuple[tuple[reachable.Path, Any], ...]
+
+
+def roots_of(function: Any, arguments: Mapping[str, Any] | None = None) -> Roots:
+    """Where reading what a call can change begins."""
+    given = ((reachable.Path("argument", path), item) for path, item in (arguments or {}).items())
+    return ((reachable.Path("attribute", ""), torch_api.original_of(function)), *given)
 
 
 class SavedState:
-    """The buffers and parameters of some modules and the random states, as they are."""
+    """What a callable can reach, and the random states, as they are.
 
-    def __init__(self, torch: Any, modules: Iterable[Any]) -> None:
-        self._torch = torch
+    With `only_modules` the buffers and parameters of modules alone: what a program sets up in its
+    first call, as a cache, then stays.
+    """
+
+    def __init__(self, torch: Any, roots: Roots, *, only_modules: bool = False) -> None:
+        self._torch, self._roots = torch, roots
         self._random = RandomStates.now(torch)
-        self._held: dict[str, tuple[Any, Any]] = {}
-        for module in modules:
-            for name, tensor in (*module.named_buffers(), *module.named_parameters()):
-                if name not in self._held:
-                    self._held[name] = (tensor, tensor.detach().clone())
+        reading = reachable.read(torch, roots)
+        self.modules = reading.modules
+        self._holders = [] if only_modules else reading.holders
+        self._unseen = dict(reading.unseen)
+        values = {
+            path: value
+            for path, value in reading.values.items()
+            if not only_modules or path.startswith(_OF_MODULES)
+        }
+        self._before = self._copies(values)
+        self._changeable = {path: value for path, value in values.items() if _is_changeable(value)}
+        """What can be written to where it is."""
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """What could not be looked into, with its type."""
+        return tuple(f"{path} ({kind})" for path, kind in self._unseen.items())
 
     def put_back(self) -> None:
-        with self._torch.no_grad():
-            for tensor, value in self._held.values():
-                if not self._same(tensor, value):
-                    tensor.copy_(value)
+        """Makes everything as it was."""
+        reachable.put_back(self._holders)
+        for path, value in self._changeable.items():
+            if not self._same(self._before[path], value):
+                self._write(path, value)
         self._random.put_back(self._torch)
 
     def random_used(self) -> bool:
@@ -103,27 +135,131 @@ class SavedState:
         return not RandomStates.now(self._torch).same(self._torch, self._random)
 
     def changed(self) -> dict[str, Any]:
-        """The tensors that are not as they were, as they are now."""
-        return {
-            name: tensor.detach().clone()
-            for name, (tensor, value) in self._held.items()
-            if not self._same(tensor, value)
-        }
-
-    def before(self, name: str) -> Any:
-        return self._held[name][1]
-
-    def _same(self, one: Any, other: Any) -> bool:
-        return bool(self._torch.equal(one.detach().isnan(), other.isnan())) and bool(
-            self._torch.equal(one.detach().nan_to_num(), other.nan_to_num())
+        """The values that are not as they were, as they are now, by path."""
+        now = reachable.read(self._torch, self._roots)
+        for path, kind in now.unseen.items():
+            self._unseen.setdefault(path, kind)
+        found = self._copies(
+            {
+                path: value
+                for path, value in now.values.items()
+                if path not in self._before or not self._same(self._before[path], value)
+            }
         )
+        gone = self._before.keys() - now.values.keys()
+        return {**found, **dict.fromkeys(gone, reachable.ABSENT)}
+
+    def before(self, path: str) -> Any:
+        return self._before.get(path, reachable.ABSENT)
+
+    def _copies(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What the values are now, for ever."""
+        copies: dict[str, Any] = {}
+        room = MAX_BYTES
+        for path, value in values.items():
+            copies[path] = value
+            if reachable.is_generator(type_of(value)):
+                copies[path] = _state_of(value)
+            elif hasattr(value, "nbytes"):
+                room -= 0 if path.startswith(_OF_MODULES) else value.nbytes
+                copies[path] = self._copy(value) if room >= 0 else _TooLarge(value.nbytes)
+                if room < 0:
+                    self._unseen.setdefault(path, f"{value.nbytes} bytes, too many to be copied")
+        return copies
+
+    def _copy(self, value: Any) -> Any:
+        return value.detach().clone() if isinstance(value, self._torch.Tensor) else value.copy()
+
+    def _write(self, path: str, value: Any) -> None:
+        before = self._before[path]
+        if reachable.is_generator(type_of(value)):
+            _set_state(value, before)
+        elif isinstance(value, self._torch.Tensor):
+            with self._torch.no_grad(), self._torch.inference_mode(mode=value.is_inference()):
+                if value.shape != before.shape:
+                    value.resize_(before.shape)
+                value.copy_(before)
+        elif hasattr(value, "nbytes"):
+            value[...] = before
+
+    def _same(self, before: Any, value: Any) -> bool:
+        if isinstance(before, _TooLarge):
+            return True
+        if reachable.is_generator(type_of(value)):
+            value = _state_of(value)
+        return equal(self._torch, before, value)
+
+
+MAX_BYTES = 1 << 30
+"""Of tensors and arrays that are copied, those of modules not counted."""
+
+_OF_MODULES = ("buffer ", "parameter ")
+
+
+def _is_changeable(value: Any) -> bool:
+    return hasattr(value, "nbytes") or reachable.is_generator(type_of(value))
+
+
+@dataclass(frozen=True, slots=True)
+class _TooLarge:
+    nbytes: int
+
+
+def equal(torch: Any, one: Any, other: Any) -> bool:
+    """Whether two values are the same; NaN is the same as NaN."""
+    if one is other:
+        return True
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return _equal_tensors(torch, one, other)
+    if type_of(one) is not type_of(other):
+        return False
+    if hasattr(one, "tobytes"):
+        alike = one.shape == other.shape and one.dtype == other.dtype
+        return alike and one.tobytes() == other.tobytes()
+    try:
+        return bool(one == other) or (_is_nan(one) and _is_nan(other))
+    except Exception:  # of an object's own comparison
+        return False
+
+
+def _equal_tensors(torch: Any, one: Any, other: Any) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+        return False
+    if torch.equal(one, other):
+        return True
+    first, second = one.detach(), other.detach()
+    return bool(((first == second) | (first.isnan() & second.isnan())).all())
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value  # noqa: PLR0124 - NaN is no other
+
+
+def _state_of(value: Any) -> Any:
+    """Of a generator of random numbers."""
+    if hasattr(value, "bit_generator"):
+        return _Drawn(value.bit_generator.state)
+    if hasattr(value, "getstate"):
+        return value.getstate()
+    state = value.get_state()
+    return _Drawn(state) if isinstance(state, tuple) else state
+
+
+def _set_state(value: Any, state: Any) -> None:
+    raw = state.state if isinstance(state, _Drawn) else state
+    if hasattr(value, "bit_generator"):
+        value.bit_generator.state = raw
+    elif hasattr(value, "setstate"):
+        value.setstate(raw)
+    else:
+        value.set_state(raw)
 
 
 @contextmanager
 def restored(torch: Any, function: Any) -> Generator[SavedState]:
-    """A block whose calls of `function` leave modules and random states as they were. What they
-    write elsewhere (attributes, files) stays."""
-    state = SavedState(torch, modules_of(function, torch.nn.Module))
+    """A block whose calls of `function` leave the tensors of modules and the random states as they
+    were. What they write elsewhere (attributes, files) stays."""
+    state = SavedState(torch, roots_of(function), only_modules=True)
     try:
         yield state
     finally:
@@ -131,14 +267,18 @@ def restored(torch: Any, function: Any) -> Generator[SavedState]:
 
 
 @contextmanager
-def restored_eager(torch: Any, function: Any) -> Generator[SavedState]:
-    """The same, and compiled callables run as they were written."""
-    with restored(torch, function) as state:
-        if torch_names.loaded(torch_names.EVAL_FRAME) is None:
+def restored_eager(
+    torch: Any, function: Any, arguments: Mapping[str, Any] | None = None
+) -> Generator[SavedState]:
+    """A block whose calls of `function` leave everything as it was that can be reached from it or
+    from `arguments`, and in which compiled callables run as they were written."""
+    state = SavedState(torch, roots_of(function, arguments))
+    eager = torch_names.loaded(torch_names.EVAL_FRAME) is not None
+    try:
+        with _everything_eager(torch) if eager else nullcontext():
             yield state
-            return
-        with _everything_eager(torch):
-            yield state
+    finally:
+        state.put_back()
 
 
 _lock = threading.Lock()

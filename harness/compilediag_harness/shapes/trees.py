@@ -1,5 +1,7 @@
-"""Containers taken apart into leaves, and put together again: tuples, named tuples, lists, dicts
-and dataclasses. Everything else is a leaf.
+"""Containers taken apart into leaves, and put together again.
+
+Tuples, named tuples, lists, dicts, dataclasses and SimpleNamespaces, with the attributes that an
+instance has besides; and whatever is registered with torch's pytree. Everything else is a leaf.
 
 A structure is what is left without the leaves: None for a leaf, else the container's type, the
 names of its members and their structures. Two calls of equal structure have the same paths.
@@ -7,23 +9,64 @@ names of its members and their structures. Two calls of equal structure have the
 
 from __future__ import annotations
 
+import collections
 import copy
-from collections.abc import Iterator, MutableMapping
-from typing import Any
+import enum
+import numbers
+import types
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, NamedTuple
+
+from compilediag_harness.torch_internals import torch_pytree
+
+# The same without types, which are not known of anything here.
+is_a: Callable[[Any, Any], bool] = isinstance
+is_kind: Callable[[Any, Any], bool] = issubclass
+type_of: Callable[[Any], Any] = type
 
 Structure = tuple[Any, Any, tuple[Any, ...]] | None
 
-_LEAF, _SEQUENCE, _MAPPING, _DATACLASS = range(4)
+_TENSOR, _PLAIN, _UNKNOWN, _SEQUENCE, _MAPPING, _REGISTERED, _WITH_ATTRIBUTES = range(7)
 _MAX_TYPES = 512
 
 _kinds: dict[Any, int] = {}
 
+_PLAIN_TYPES = (type(None), str, bytes, numbers.Number, enum.Enum, range, slice, type, type(...))
+_PLAIN_OF_TORCH = frozenset(("Size", "dtype", "device", "layout", "memory_format"))
+
+
+class _Member(NamedTuple):
+    """An item, or an attribute, of a container that may have both."""
+
+    is_item: bool
+    name: Any
+
+
+class _Context:
+    """What a registered container is made of besides its members, with the names of these."""
+
+    __slots__ = ("names", "value")
+
+    def __init__(self, names: tuple[str, ...], value: Any) -> None:
+        self.names, self.value = names, value
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Context) or self.names != other.names:
+            return False
+        try:
+            return bool(self.value == other.value)
+        except Exception:  # of the container's own comparison, as with tensors in it
+            return False
+
 
 def flatten(value: Any, leaves: list[Any]) -> Structure:
     """The structure of `value`; its leaves are added to `leaves`, from left to right."""
-    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+    kind = type_of(value)
     known = _kind_of(kind)
-    if known == _LEAF:
+    if known <= _UNKNOWN:
         leaves.append(value)
         return None
     if known == _SEQUENCE:
@@ -31,29 +74,35 @@ def flatten(value: Any, leaves: list[Any]) -> Structure:
     if known == _MAPPING:
         names = tuple(value)
         return kind, names, tuple([flatten(value[name], leaves) for name in names])
-    names = _fields_of(value)
-    return kind, names, tuple([flatten(getattr(value, name), leaves) for name in names])
+    if known == _REGISTERED:
+        names, items, context = torch_pytree.members_of(value)
+        return kind, _Context(names, context), tuple([flatten(item, leaves) for item in items])
+    members = _members_of(value)
+    return kind, tuple(members), tuple([flatten(item, leaves) for item in members.values()])
 
 
 def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
     """A container like `value` with other leaves, taken in order. `value` is not changed."""
-    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+    kind = type_of(value)
     known = _kind_of(kind)
-    if known == _LEAF:
+    if known <= _UNKNOWN:
         return next(leaves)
     if known == _SEQUENCE:
         items = [rebuilt(item, leaves) for item in value]
         return kind._make(items) if hasattr(kind, "_make") else kind(items)
     if kind is dict:
         return {name: rebuilt(item, leaves) for name, item in value.items()}
-    other = copy.copy(value)
+    if known == _REGISTERED:
+        _, items, context = torch_pytree.members_of(value)
+        return torch_pytree.remade(value, [rebuilt(item, leaves) for item in items], context)
     if known == _MAPPING:
+        other = copy.copy(value)
         for name in tuple(value):
             other[name] = rebuilt(value[name], leaves)
         return other
-    for name in _fields_of(value):
-        object.__setattr__(other, name, rebuilt(getattr(value, name), leaves))
-    return other
+    return _with_members(
+        value, {at: rebuilt(item, leaves) for at, item in _members_of(value).items()}
+    )
 
 
 def paths_of(structure: Structure, prefix: str = "") -> list[str]:
@@ -61,33 +110,107 @@ def paths_of(structure: Structure, prefix: str = "") -> list[str]:
     if structure is None:
         return [prefix]
     kind, names, children = structure
-    if _kind_of(kind) == _SEQUENCE:
-        names = getattr(kind, "_fields", range(len(children)))
+    if is_a(names, int):
+        names = getattr(kind, "_fields", range(names))
+    elif is_a(names, _Context):
+        names = names.names
     return [
         path
         for name, child in zip(names, children, strict=True)
-        for path in paths_of(child, f"{prefix}.{name}" if prefix else str(name))
+        for path in paths_of(child, _joined(prefix, name))
     ]
+
+
+def is_plain(leaf: Any) -> bool:
+    """Whether a leaf is a value without anything in it: a number, a text, a dtype..."""
+    if is_a(leaf, (set, frozenset)):
+        return all(map(is_plain, leaf))
+    kind = type_of(leaf)
+    return is_plain_type(kind)
+
+
+def is_plain_type(kind: type) -> bool:
+    """Whether instances are such values."""
+    return _kind_of(kind) == _PLAIN
+
+
+def is_rebuilt_by_others(structure: Structure) -> bool:
+    """Whether there are containers in it that code other than Python's own puts together."""
+    if structure is None:
+        return False
+    kind, _, children = structure
+    by_others = _kind_of(kind) in (_REGISTERED, _WITH_ATTRIBUTES)
+    return by_others or any(map(is_rebuilt_by_others, children))
+
+
+def _joined(prefix: str, name: Any) -> str:
+    text = str(name.name if is_a(name, _Member) else name)
+    return f"{prefix}.{text}" if prefix else text
 
 
 def _kind_of(kind: Any) -> int:
     known = _kinds.get(kind)
-    if known is not None:
-        return known
-    if issubclass(kind, (tuple, list)):
-        # torch.Size, a tuple of a type of its own, holds plain numbers: no leaves to be padded.
-        is_size = kind.__module__ == "torch" and kind.__name__ == "Size"
-        known = _LEAF if is_size else _SEQUENCE
-    elif issubclass(kind, MutableMapping):
-        known = _MAPPING
-    else:
-        known = _DATACLASS if hasattr(kind, "__dataclass_fields__") else _LEAF
-    if len(_kinds) >= _MAX_TYPES:
-        _kinds.clear()  # a program that makes classes in a loop must not fill our memory
-    _kinds[kind] = known
+    # What was unknown may have been registered since.
+    if known is None or (known == _UNKNOWN and torch_pytree.is_registered(kind)):
+        if len(_kinds) >= _MAX_TYPES:
+            _kinds.clear()  # a program that makes classes in a loop must not fill our memory
+        known = _kinds[kind] = _found_kind(kind)
     return known
 
 
-def _fields_of(value: Any) -> tuple[str, ...]:
-    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
-    return tuple(name for name in kind.__dataclass_fields__ if hasattr(value, name))
+def _found_kind(kind: Any) -> int:
+    if kind in (tuple, list) or _is_named_tuple(kind):
+        return _SEQUENCE
+    if kind in (dict, collections.OrderedDict, collections.defaultdict):
+        return _MAPPING
+    # torch.Size, a tuple of a type of its own, holds plain numbers: no leaves to be padded.
+    if kind.__module__ == "torch" and kind.__name__ in _PLAIN_OF_TORCH:
+        return _PLAIN
+    if torch_pytree.is_registered(kind):
+        return _REGISTERED
+    if is_kind(kind, _PLAIN_TYPES):
+        return _PLAIN
+    composed = is_kind(kind, (tuple, list, MutableMapping)) or kind is types.SimpleNamespace
+    if composed or hasattr(kind, "__dataclass_fields__"):
+        return _WITH_ATTRIBUTES
+    return _TENSOR if hasattr(kind, "untyped_storage") else _UNKNOWN
+
+
+def _is_named_tuple(kind: Any) -> bool:
+    """One without attributes besides its fields."""
+    return is_kind(kind, tuple) and hasattr(kind, "_make") and not kind.__dictoffset__
+
+
+def _members_of(value: Any) -> dict[_Member, Any]:
+    """The items and attributes of a container that is none of Python's own."""
+    items: Any = ()
+    if is_a(value, (tuple, list)):
+        items = zip(getattr(value, "_fields", range(len(value))), value, strict=False)
+    elif is_a(value, MutableMapping):
+        items = ((name, value[name]) for name in tuple(value))
+    found = {_Member(True, name): item for name, item in items}
+    inside = getattr(value, "__dict__", {})
+    fields = getattr(type_of(value), "__dataclass_fields__", {})
+    for name in dict.fromkeys((*fields, *inside)):
+        # The dict below a UserDict is what its items are in.
+        below = name == "data" and is_a(value, collections.UserDict)
+        if not below and (name in inside or hasattr(value, name)):
+            found[_Member(False, name)] = inside[name] if name in inside else getattr(value, name)
+    return found
+
+
+def _with_members(value: Any, members: dict[_Member, Any]) -> Any:
+    if is_a(value, tuple):
+        kind = type_of(value)
+        items = [item for member, item in members.items() if member.is_item]
+        other = kind._make(items) if hasattr(kind, "_make") else kind(items)
+    else:
+        other = copy.copy(value)
+    for member, item in members.items():
+        if not member.is_item:
+            object.__setattr__(other, member.name, item)
+    if not is_a(value, tuple):
+        for member, item in members.items():
+            if member.is_item:
+                other[member.name] = item
+    return other

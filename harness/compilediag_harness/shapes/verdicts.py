@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from compilediag_harness.shapes import probes
 from compilediag_harness.shapes.dims import row_dim_of
 from compilediag_harness.shapes.outputs import Outputs
 from compilediag_harness.shapes.padding_report import HARMFUL, Verdict
-from compilediag_harness.shapes.side_effects import SavedState
+from compilediag_harness.shapes.side_effects import SavedState, equal
+from compilediag_harness.shapes.trees import type_of
 
 UNPADDED = "unpadded"
 ONE_LESS = "one row less"
+AGAIN = "padding in use, again"
 
 COARSE = 1e-4
 """Precisions above this are coarse (16 bit): a few roundings are already much of a value."""
@@ -30,124 +32,203 @@ class Run:
     leaves: list[Any]
     """Real rows only."""
     changed: dict[str, Any]
+    """What it can reach and is not as before, by path."""
     arguments: tuple[str, ...]
+    """Padded arguments that it wrote to."""
     rng_consumed: bool
     gradients: dict[str, Any]
 
 
-def verdicts_of(
-    torch: Any, outputs: Outputs, runs: Mapping[str, Run], state: SavedState
-) -> dict[str, Verdict]:
-    """One for each output; for buffers, arguments and gradients only where they change."""
-    rng = draws(runs)
+class Pair(NamedTuple):
+    """Two runs of one batch."""
+
+    unpadded: Run
+    padded: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """All runs of a check."""
+
+    by_name: Mapping[str, Run]
+    """Of the example, unpadded and with each kind of padding."""
+    problems: Mapping[str, str]
+    """Kinds of padding at which the outputs were not of the usual shape."""
+    batches: tuple[Pair, ...]
+    """Of other batches, with the padding in use."""
+    repeated: tuple[Pair, ...] = ()
+    """Of batches that end with rows of all kinds, the last of which is repeated."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether random numbers were drawn."""
+        return any(self.by_name[name].rng_consumed for name in (UNPADDED, probes.PAD))
+
+    @property
+    def all(self) -> list[Run]:
+        return list(self.by_name.values())
+
+
+Pick = Callable[[Run], Any]
+"""One value of a run; None where it has none."""
+
+
+def verdicts_of(torch: Any, outputs: Outputs, runs: Runs, state: SavedState) -> dict[str, Verdict]:
+    """One for each output that is a tensor; for all else only where it depends on padding."""
     found: dict[str, Verdict] = {}
+    for probe, problem in runs.problems.items():
+        note = f"with {probe} as padding {problem}"
+        found.setdefault("", Verdict("contaminated", note, 0.0, bitwise=False))
     for index, path in enumerate(outputs.paths):
-        if isinstance(runs[UNPADDED].leaves[index], torch.Tensor):
-            values = {name: run.leaves[index] for name, run in runs.items()}
-            row_dim = row_dim_of(outputs.dims[index])
-            noise = noise_of(values[UNPADDED], values.get(ONE_LESS), row_dim)
-            has_rows = bool(outputs.dims[index])
-            found[path] = _judged(torch, values, noise, row_dim, rng, has_rows=has_rows)
-    found.update(_of_state(torch, runs, state, rng))
-    found.update(_of_gradients(torch, runs, rng))
+        verdict = _of_output(torch, runs, index, outputs)
+        if path not in found and (outputs.empty[index] is not None or verdict.kind != "safe"):
+            found[path] = verdict
+    found.update(_of_state(torch, runs, state))
+    found.update(_of_gradients(torch, runs))
     return found
 
 
-def draws(runs: Mapping[str, Run]) -> bool:
-    """Whether random numbers were drawn."""
-    return runs[UNPADDED].rng_consumed or runs[probes.ZEROS].rng_consumed
+def _of_output(torch: Any, runs: Runs, index: int, outputs: Outputs) -> Verdict:
+    row_dim = row_dim_of(outputs.dims[index])
+
+    def pick(run: Run) -> Any:
+        return run.leaves[index]
+
+    less = runs.by_name.get(ONE_LESS)
+    noise = noise_of(pick(runs.by_name[UNPADDED]), less and pick(less), row_dim)
+    return _judged(torch, runs, pick, noise, row_dim, has_rows=bool(outputs.dims[index]))
 
 
 def _judged(
-    torch: Any,
-    values: Mapping[str, Any],
-    noise: float,
-    row_dim: int | None,
-    rng: bool,
-    *,
-    has_rows: bool,
+    torch: Any, runs: Runs, pick: Pick, noise: float, row_dim: int | None, *, has_rows: bool
 ) -> Verdict:
-    zeros = values[probes.ZEROS]
+    def against(one: Run, other: Run, noise: float) -> Comparison:
+        return compared(torch, pick(one), pick(other), noise, row_dim)
+
+    named = runs.by_name
+    base = named[probes.PAD]
     others = {
-        name: compared(torch, zeros, values[name], noise, row_dim)
-        for name in probes.FINITE[1:]
-        if name in values
+        name: against(base, named[name], noise) for name in probes.FINITE[1:] if name in named
     }
-    parity = compared(torch, values[UNPADDED], zeros, noise, row_dim)
+    parity = against(named[UNPADDED], base, noise)
     bitwise = all(item.bitwise for item in others.values())
     verdict = Verdict("safe", "", parity.max_abs, bitwise)
-    for name, item in others.items():
-        # Large values overflow where usual ones do not: only a finite change is contamination.
-        if item.differs or (item.nonfinite and name == probes.REAL_ROWS):
-            kind = "contaminated" if has_rows else "reduced"
-            return replace(verdict, kind=kind, note=_changes(item, name))
-    if rng:
+    if against(base, named[AGAIN], 0.0).apart:
+        note = "two runs with the same padding differ: no comparison says anything"
+        return replace(verdict, kind="unknown", note=note)
+    # Large values overflow where usual ones do not: only a finite change is contamination.
+    content = [
+        (name, item)
+        for name, item in others.items()
+        if item.differs or (item.nonfinite and name in _USUAL)
+    ]
+    repeats = [against(*pair, 0.0) for pair in runs.repeated]
+    harmless_twice = bool(repeats) and not any(item.apart for item in repeats)
+    if content and not harmless_twice:
+        kind = "contaminated" if has_rows else "reduced"
+        return replace(verdict, kind=kind, note=_changes(*content[0]))
+    if runs.draws:
         note = "it draws random numbers, and how many depends on the padded size"
         return replace(verdict, kind="rng", note=note)
-    if parity.differs or parity.nonfinite:
-        note = f"padded and unpadded differ by {parity.max_abs:.2g} whatever the padding holds"
+    if parity.apart:
+        note = f"padded and unpadded differ by {parity.what} whatever the padding holds"
         return replace(verdict, kind="parity", note=note)
+    for pair in runs.batches:
+        item = against(*pair, math.inf)
+        if item.apart:
+            note = f"padded and unpadded differ by {item.what}, for a batch with other values"
+            return replace(verdict, kind="contaminated" if has_rows else "reduced", note=note)
+    if content:
+        return replace(verdict, note="the last row again changes nothing, as with a maximum")
     if any(item.nonfinite for item in others.values()):
         return replace(verdict, kind="nan_leak", note="padding that overflows reaches it")
-    if probes.NAN in values:
-        nan = compared(torch, zeros, values[probes.NAN], noise, row_dim)
-        if nan.differs or nan.nonfinite:
-            return replace(verdict, kind="nan_leak", note="only NaN in the padding reaches it")
+    if probes.NAN in named and against(base, named[probes.NAN], noise).apart:
+        return replace(verdict, kind="nan_leak", note="only NaN in the padding reaches it")
     return verdict
 
 
-def _changes(item: Comparison, probe: str) -> str:
+_USUAL = (probes.REAL_ROWS, probes.LOWEST, probes.HIGHEST)
+"""Padding of values that are in the batch."""
+
+
+def _changes(probe: str, item: Comparison) -> str:
     if item.rows is None:
-        return f"changes by {item.max_abs:.2g} when only the padding changes, to {probe}"
+        return f"changes by {item.what} when only the padding changes, to {probe}"
     return (
         f"{item.bad_rows} of {item.rows} real rows change when only the padding changes, to {probe}"
     )
 
 
-def _of_state(
-    torch: Any, runs: Mapping[str, Run], state: SavedState, rng: bool
-) -> Iterator[tuple[str, Verdict]]:
-    for name in dict.fromkeys(name for run in runs.values() for name in run.changed):
-        values = {run: its.changed.get(name, state.before(name)) for run, its in runs.items()}
-        verdict = _judged(torch, values, 0.0, None, rng, has_rows=False)
+def _of_state(torch: Any, runs: Runs, state: SavedState) -> Iterator[tuple[str, Verdict]]:
+    for path in dict.fromkeys(path for run in runs.all for path in run.changed):
+
+        def pick(run: Run, path: str = path) -> Any:
+            return run.changed.get(path, state.before(path))
+
+        verdict = _judged(torch, runs, pick, 0.0, None, has_rows=False)
         if verdict.kind in HARMFUL:
             note = verdict.note or "it is updated with padding"
-            yield f"buffer {name}", replace(verdict, kind="state", note=note)
-    for path in dict.fromkeys(path for run in runs.values() for path in run.arguments):
+            yield path, replace(verdict, kind="state", note=note)
+        elif verdict.kind == "unknown" or (
+            verdict.kind == "rng"
+            and not equal(torch, pick(runs.by_name[UNPADDED]), pick(runs.by_name[probes.PAD]))
+        ):
+            yield path, verdict
+    for path in dict.fromkeys(path for run in runs.all for path in run.arguments):
         note = "it is changed in place, which the caller would not see"
         yield f"argument {path}", Verdict("state", note, 0.0, bitwise=False)
 
 
-def _of_gradients(torch: Any, runs: Mapping[str, Run], rng: bool) -> Iterator[tuple[str, Verdict]]:
-    for name in runs[UNPADDED].gradients:
-        values = {run: its.gradients[name] for run, its in runs.items() if name in its.gradients}
-        if probes.ZEROS in values:
-            # Sums over rows: what changes with the padding is not a row but the whole.
-            verdict = _judged(torch, values, math.inf, None, rng, has_rows=True)
+def _of_gradients(torch: Any, runs: Runs) -> Iterator[tuple[str, Verdict]]:
+    for name in runs.by_name[UNPADDED].gradients:
+
+        def pick(run: Run, name: str = name) -> Any:
+            return run.gradients.get(name)
+
+        # Sums over rows: what changes with the padding is not a row but the whole.
+        with_gradients = replace(
+            runs,
+            by_name={key: run for key, run in runs.by_name.items() if pick(run) is not None},
+            batches=(),
+        )
+        if probes.PAD in with_gradients.by_name:
+            verdict = _judged(torch, with_gradients, pick, math.inf, None, has_rows=True)
             if verdict.kind != "rng":
                 yield f"gradient {name}", verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How far two tensors of one shape are apart."""
+    """How far two values are apart."""
 
     differs: bool
-    """By more than noise, where both are finite."""
+    """By more than noise, where both are finite; or they are of different shapes or types."""
     nonfinite: bool
     """One is NaN or infinite where the other is not."""
     bitwise: bool
     max_abs: float
     rows: int | None
-    """None where the tensor has no rows."""
+    """None where the value has no rows."""
     bad_rows: int
+    what: str
+    """The difference, for people."""
+
+    @property
+    def apart(self) -> bool:
+        return self.differs or self.nonfinite
 
 
 def compared(torch: Any, one: Any, other: Any, noise: float, row_dim: int | None) -> Comparison:
     """`noise`: difference between two sizes that was measured, from `noise_of`."""
+    one, other = _as_tensor(torch, one), _as_tensor(torch, other)
+    tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+    if not tensors or one.shape != other.shape or one.dtype != other.dtype:
+        same = equal(torch, one, other)
+        what = f"{_short(torch, one)} and {_short(torch, other)}"
+        return Comparison(not same, False, same, 0.0, None, 0, what)
     rows = None if row_dim is None else int(one.shape[row_dim])
     if bool(torch.equal(one, other)):
-        return Comparison(False, False, True, 0.0, rows, 0)
+        return Comparison(False, False, True, 0.0, rows, 0, "0")
     if one.is_complex():
         one, other = torch.view_as_real(one), torch.view_as_real(other)
     first, second = one.double(), other.double()
@@ -155,14 +236,37 @@ def compared(torch: Any, one: Any, other: Any, noise: float, row_dim: int | None
     finite = first.isfinite() & second.isfinite()
     apart = torch.where(finite, (first - second).abs(), torch.zeros_like(first))
     bad = apart > _tolerance(torch, one, first, noise)
+    max_abs = float(apart.max()) if apart.numel() else 0.0
+    nonfinite = bool((~same & ~finite).any())
     return Comparison(
         differs=bool(bad.any()),
-        nonfinite=bool((~same & ~finite).any()),
+        nonfinite=nonfinite,
         bitwise=bool(same.all()),
-        max_abs=float(apart.max()) if apart.numel() else 0.0,
+        max_abs=max_abs,
         rows=rows,
         bad_rows=_rows_of(bad, row_dim),
+        what="values that are not finite" if nonfinite else f"{max_abs:.2g}",
     )
+
+
+def _as_tensor(torch: Any, value: Any) -> Any:
+    """Numbers that a tensor was turned into differ by roundings as its own do."""
+    kind = type_of(value)
+    if kind is float or (kind is list and value and set(map(type, value)) == {float}):
+        return torch.tensor(value, dtype=torch.float32)
+    if kind.__name__ == "ndarray":
+        try:
+            return torch.from_numpy(value.copy())
+        except TypeError:  # of objects or texts
+            return value
+    return value
+
+
+def _short(torch: Any, value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor {list(value.shape)} of {value.dtype}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _rows_of(bad: Any, row_dim: int | None) -> int:

@@ -58,7 +58,7 @@ def warm(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> i
 def _check_limit(calls: PaddedCalls, graphs: int) -> None:
     """Raises above the limit at which torch runs eagerly, without a word."""
     torch, function = calls.torch, calls.settings.function
-    modules = modules_of(function, torch.nn.Module)
+    modules = modules_of(torch, function)
     training = (f"{id(module)} {module.training}" for module in modules)
     mode = frozenset((torch.is_grad_enabled(), *training))
     calls.warmed_modes.add(mode)

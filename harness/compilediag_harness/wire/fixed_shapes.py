@@ -73,16 +73,18 @@ class PaddingChecked(FixedShapeEvent):
     size: tuple[int, ...]
     run: tuple[int, ...]
     probes: tuple[str, ...]
-    """What the padding held in the runs that were compared: "zeros", "real rows", "large"..."""
+    """What the padding held in the runs that were compared: "padding in use", "zeros"..."""
     seeds: tuple[int, ...]
     rng_consumed: bool
     outputs: tuple[str, ...]
-    """Paths; also of arguments, buffers and gradients that were found to change."""
+    """Paths; also of what else was found to depend on padding: "buffer x", "attribute y"..."""
     kinds: tuple[str, ...]
-    """"safe", "contaminated", "state", "reduced", "parity", "nan_leak", "rng"."""
+    """"safe", "contaminated", "state", "reduced", "parity", "nan_leak", "rng", "unknown"."""
     notes: tuple[str, ...]
     max_abs: tuple[float, ...]
     bitwise: tuple[bool, ...]
+    unseen: tuple[str, ...] = ()
+    """What the function can reach and the check could not look into, with its type."""
 
 
 @event

@@ -1,0 +1,528 @@
+"""What a callable can reach, and so could change: attributes, variables, containers, tensors.
+
+Read as values by path, so that two readings can be compared. Followed are attributes, members of
+containers, closures, defaults, methods, and the globals that functions of the program name; not
+the globals of torch, of the standard library and of installed packages.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime as dt
+import functools
+import io
+import logging
+import os
+import pathlib
+import queue
+import random
+import re
+import struct
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+from compilediag_harness.shapes.trees import is_plain, is_plain_type
+from compilediag_harness.source.source_locations import is_library
+from compilediag_harness.torch_internals import torch_api
+
+MAX_OBJECTS = 50_000
+"""Objects that are followed."""
+
+MANY = 64
+"""Plain values in one container from which on they are one value of the reading."""
+
+# The same without types, which are not known of anything here.
+is_a: Callable[[Any, Any], bool] = isinstance
+type_of: Callable[[Any], Any] = type
+dict_of: Callable[[Any], dict[str, Any]] = vars
+
+_WITHOUT_STATE = (
+    *(types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodWrapperType),
+    *(types.MethodDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType),
+    *(types.MemberDescriptorType, types.CodeType, types.ModuleType, type(NotImplemented)),
+    *(re.Pattern, re.Match, type(threading.Lock()), type(threading.RLock()), threading.Thread),
+    *(threading.Event, threading.Condition, threading.Semaphore, threading.Barrier),
+    *(logging.Logger, logging.Handler, io.TextIOBase),
+)
+"""What is not followed: no result comes out of it again, or other threads wait for it."""
+
+_VALUES = (dt.date, dt.time, dt.timedelta, dt.tzinfo, pathlib.PurePath)
+"""Besides plain ones: they do not change."""
+
+_OF_MODULES = {"_parameters": "parameter", "_buffers": "buffer", "_modules": ""}
+
+
+class Path(NamedTuple):
+    """Where a value was found: what it is of the callable, and how to get there."""
+
+    label: str
+    """"attribute", "global", "variable", "argument", "class"; "buffer" and "parameter"."""
+    dotted: str
+
+    def __str__(self) -> str:
+        return f"{self.label} {self.dotted}".rstrip()
+
+    def member(self, name: str) -> Path:
+        """An attribute of the value."""
+        return Path(self.label, f"{self.dotted}.{name}" if self.dotted else name)
+
+    def item(self, key: object) -> Path:
+        """An item of the value."""
+        return Path(self.label, f"{self.dotted}[{key!r}]")
+
+
+class Holder(NamedTuple):
+    """Something that holds other values, as it was."""
+
+    put_back: Callable[[Any], None]
+    """Makes it hold what is given."""
+    now: Callable[[], Any]
+    before: Any
+
+
+@dataclass(slots=True)
+class Reading:
+    """The values that were found."""
+
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    """By path: a plain value, a tensor, an array or a generator itself, or what kind of thing is
+    there."""
+    holders: list[Holder] = field(default_factory=list[Holder])
+    unseen: dict[str, str] = field(default_factory=dict[str, str])
+    """What could not be looked into, by path: its type."""
+    modules: list[Any] = field(default_factory=list[Any])
+    kept: list[Any] = field(default_factory=list[Any])
+    """Everything that was followed: its id must not be given to something else meanwhile."""
+
+
+def read(torch: Any, roots: Iterable[tuple[Path, Any]]) -> Reading:
+    """Everything that can be reached from the roots."""
+    return _Reader(torch).read(roots)
+
+
+def tensors_in(value: Any, tensor: type) -> Iterator[tuple[str, Any]]:
+    """The tensors that can be reached from a value, with their paths."""
+    reading = _Reader(sys.modules["torch"]).read([(Path("", ""), value)])
+    for path, item in reading.values.items():
+        if is_a(item, tensor):
+            yield path.strip(), item
+
+
+@functools.lru_cache(maxsize=4096)
+def is_generator(kind: type) -> bool:
+    """Whether instances are generators of random numbers."""
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy.random")
+    more = () if numpy is None else (numpy.Generator, numpy.RandomState)
+    return issubclass(kind, (torch.Generator, random.Random, *more))
+
+
+class _Reader:
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._found = Reading()
+        self._met: set[int] = set()
+        self._named: set[tuple[int, str]] = set()
+        self._waiting: list[tuple[Path, Any]] = []
+        self._kept_by_modules = dict_of(torch.nn.Module()).keys() - {"training"}
+
+    def read(self, roots: Iterable[tuple[Path, Any]]) -> Reading:
+        self._waiting = list(roots)[::-1]
+        while self._waiting:
+            path, value = self._waiting.pop()
+            if len(self._met) >= MAX_OBJECTS:
+                self._found.unseen["everything else"] = f"more than {MAX_OBJECTS} objects"
+                break
+            try:
+                self._visit(path, value)
+            except Exception:  # of an object of the program's that is not what it seems
+                self.read_unseen(path, value)
+        return self._found
+
+    def _visit(self, path: Path, value: Any) -> None:
+        reader = _reader_of(type_of(value))
+        if reader is None:
+            return
+        if reader is not _Reader.read_plain:
+            original = torch_api.original_of(value) if hasattr(value, "__dict__") else value
+            if original is not value:
+                self._waiting.append((path, original))
+                return
+            if id(value) in self._met:
+                return
+            self._met.add(id(value))
+            self._found.kept.append(value)
+        reader(self, path, value)
+
+    def read_plain(self, path: Path, value: Any) -> None:
+        """A value with nothing in it."""
+        self.read_value(path, value)
+
+    # --- values ------------------------------------------------------------------------------
+
+    def read_value(self, path: Path, value: Any) -> None:
+        key, number = str(path), 1
+        while key in self._found.values:  # two functions may have a variable of one name
+            number += 1
+            key = f"{path} ({number})"
+        self._found.values[key] = value
+
+    def read_tensor(self, path: Path, value: Any) -> None:
+        self.read_value(path, value)
+        gradient = value.grad if value.is_leaf and value.requires_grad else None
+        if gradient is not None:
+            self._waiting.append((path.member("grad"), gradient))
+        if value.is_leaf and value.requires_grad:
+            self._hold(lambda its: setattr(value, "grad", its), lambda: value.grad, gradient)
+        for name, item in dict_of(value).items():
+            if not name.startswith("_dynamo"):
+                self._waiting.append((path.member(name), item))
+
+    def read_unseen(self, path: Path, value: Any) -> None:
+        kind = type_of(value)
+        if hasattr(kind, "__get__"):  # a way to read attributes, with none of its own
+            return
+        self._found.unseen.setdefault(str(path), f"{kind.__module__}.{kind.__qualname__}")
+
+    # --- containers --------------------------------------------------------------------------
+
+    def read_mapping(self, path: Path, value: Any) -> None:
+        if is_a(value, dict):
+            ordered = is_a(value, collections.OrderedDict)
+            of: Any = collections.OrderedDict if ordered else dict
+            self._hold(lambda its: _refill(of, value, its), lambda: dict(value), dict(value))
+        items: dict[Any, Any] = dict(value)
+        self.read_value(path, _kind_and_size(value))
+        if len(items) > MANY and all(map(is_plain, items.values())):
+            self.read_value(path.member("*"), items)
+        else:
+            self._follow(
+                (path.item(key) if is_plain(key) else path.item(index), item)
+                for index, (key, item) in enumerate(items.items())
+            )
+        self._attributes(path, value)
+
+    def read_sequence(self, path: Path, value: Any) -> None:
+        of: Any = list if is_a(value, list) else collections.deque
+        self._hold(lambda its: _refill(of, value, its), lambda: list(value), list(value))
+        self._items(path, value, list(value))
+
+    def read_tuple(self, path: Path, value: Any) -> None:
+        self._items(path, value, list(value))
+
+    def read_set(self, path: Path, value: Any) -> None:
+        if is_a(value, set):
+            self._hold(lambda its: _refill(set, value, its), lambda: set(value), set(value))
+        items: set[Any] = set(value)
+        if all(map(is_plain, items)):
+            self.read_value(path.member("*"), items)
+            self._attributes(path, value)
+        else:
+            self._items(path, value, list(items))
+
+    def _items(self, path: Path, value: Any, items: list[Any]) -> None:
+        self.read_value(path, _kind_and_size(value))
+        if len(items) > MANY and all(map(is_plain, items)):
+            self.read_value(path.member("*"), items)
+        else:
+            self._follow((path.item(index), item) for index, item in enumerate(items))
+        self._attributes(path, value)
+
+    # --- objects -----------------------------------------------------------------------------
+
+    def read_object(self, path: Path, value: Any) -> None:
+        self.read_value(path, _kind_name(value))
+        self._attributes(path, value)
+        kind = type_of(value)
+        for name, member in _slots_of(kind):
+            self._slot(path.member(name), value, member)
+        if is_a(value, self._torch.nn.Module):
+            self._found.modules.append(value)
+        self._waiting.append((Path("class", kind.__qualname__), kind))
+
+    def _slot(self, path: Path, value: Any, member: Any) -> None:
+        def now() -> Any:
+            try:
+                return member.__get__(value)
+            except AttributeError:
+                return ABSENT
+
+        def put_back(its: Any) -> None:
+            if its is ABSENT:
+                member.__delete__(value)
+            else:
+                member.__set__(value, its)
+
+        item = now()
+        self._hold(put_back, now, item)
+        if item is not ABSENT:
+            self._waiting.append((path, item))
+
+    def _attributes(self, path: Path, value: Any) -> None:
+        inside: Any = getattr(value, "__dict__", None)
+        if not is_a(inside, dict):
+            return
+        attributes = cast(dict[str, Any], inside)
+        if attributes or not is_a(value, (dict, list, tuple, set)):
+            before = dict(attributes)
+            self._hold(lambda its: _refill(dict, attributes, its), lambda: dict(attributes), before)
+        of_torch = self._kept_by_modules if is_a(value, self._torch.nn.Module) else ()
+        for name, item in attributes.items():
+            if name not in of_torch:
+                self._waiting.append((path.member(name), item))
+            elif name in _OF_MODULES and is_a(item, dict):
+                self._module_table(path, item, _OF_MODULES[name])
+            elif item:  # most other tables of most modules are empty
+                self._waiting.append((path.member(name), item))
+
+    def _module_table(self, path: Path, table: dict[str, Any], label: str) -> None:
+        """Parameters, buffers or submodules, by torch's names for them."""
+        self._hold(lambda its: _refill(dict, table, its), lambda: dict(table), dict(table))
+        for name, item in table.items():
+            if item is not None:
+                self._waiting.append((Path(label or path.label, path.member(name).dotted), item))
+
+    def read_fixed(self, path: Path, value: Any) -> None:
+        self._waiting.append((path, value.wrapped))
+
+    def read_kind(self, path: Path, value: Any) -> None:
+        for owner in value.__mro__:
+            if not _is_of_program(_file_of(owner)):
+                continue
+            for name, item in list(dict_of(owner).items()):
+                dunder = name.startswith("__") and name.endswith("__")
+                if not dunder and not is_a(item, _OF_CLASSES):
+                    self._hold_named(owner, name, item)
+                if not dunder or is_a(item, types.FunctionType):
+                    self._waiting.append((Path("class", f"{owner.__qualname__}.{name}"), item))
+
+    def _hold_named(self, owner: Any, name: str, item: Any) -> None:
+        self._hold(
+            lambda its: type.__setattr__(owner, name, its), lambda: dict_of(owner).get(name), item
+        )
+
+    # --- functions ---------------------------------------------------------------------------
+
+    def read_function(self, path: Path, value: Any) -> None:
+        if str(value.__module__).startswith("compilediag_harness."):
+            return
+        code = value.__code__
+        self.read_value(path, f"{value.__module__}.{value.__qualname__}")
+        for name, cell in zip(code.co_freevars, value.__closure__ or (), strict=False):
+            self._cell(Path("variable", name), cell)
+        named: dict[str, Any] = value.__kwdefaults__ or {}
+        defaults: list[Any] = [*(value.__defaults__ or ()), *named.values()]
+        default = Path("default", value.__qualname__)
+        self._follow((default.item(index), item) for index, item in enumerate(defaults))
+        self._attributes(path, value)
+        if _is_of_program(code.co_filename):
+            self._globals(value.__globals__, _names_in(code), "")
+
+    def _cell(self, path: Path, cell: Any) -> None:
+        def now() -> Any:
+            try:
+                return cell.cell_contents
+            except ValueError:  # its variable is not assigned yet
+                return ABSENT
+
+        def put_back(its: Any) -> None:
+            if its is not ABSENT:
+                cell.cell_contents = its
+
+        item = now()
+        self._hold(put_back, now, item)
+        if item is not ABSENT:
+            self._waiting.append((path, item))
+
+    def _globals(
+        self,
+        table: dict[str, Any],
+        names: frozenset[str],
+        prefix: str,
+        through: tuple[Any, ...] = (),
+    ) -> None:
+        """What code with these names finds in the globals of its module."""
+        for name in sorted(names):
+            item = table.get(name, ABSENT)
+            if is_a(item, types.ModuleType):
+                if _is_of_program(getattr(item, "__file__", None) or "") and item not in through:
+                    self._globals(dict_of(item), names, f"{prefix}{name}.", (*through, item))
+                continue
+            if (id(table), name) in self._named:
+                continue
+            self._named.add((id(table), name))
+            self._hold_global(table, name, item)
+            if item is not ABSENT:
+                self._waiting.append((Path("global", f"{prefix}{name}"), item))
+
+    def _hold_global(self, table: dict[str, Any], name: str, item: Any) -> None:
+        def put_back(its: Any) -> None:
+            if its is ABSENT:
+                table.pop(name, None)
+            else:
+                table[name] = its
+
+        self._hold(put_back, lambda: table.get(name, ABSENT), item)
+
+    def read_method(self, path: Path, value: Any) -> None:
+        self._follow(((path, value.__self__), (path, value.__func__)))
+
+    def read_partial(self, path: Path, value: Any) -> None:
+        self._waiting.append((path, value.func))
+        arguments = (*value.args, *value.keywords.values())
+        self._follow((path.member("partial").item(i), item) for i, item in enumerate(arguments))
+
+    def read_wrapper(self, path: Path, value: Any) -> None:
+        self._waiting.append(
+            (path, getattr(value, "__func__", getattr(value, "__wrapped__", None)))
+        )
+
+    def read_property(self, path: Path, value: Any) -> None:
+        self._follow((path, item) for item in (value.fget, value.fset, value.fdel))
+
+    def read_weak(self, path: Path, value: Any) -> None:
+        self._waiting.append((path, value()))
+
+    def _follow(self, items: Iterable[tuple[Path, Any]]) -> None:
+        self._waiting.extend(list(items)[::-1])
+
+    def _hold(self, put_back: Callable[[Any], None], now: Callable[[], Any], before: Any) -> None:
+        self._found.holders.append(Holder(put_back, now, before))
+
+
+_Read = Callable[[_Reader, Path, Any], None]
+
+
+@functools.lru_cache(maxsize=4096)
+def _reader_of(kind: Any) -> _Read | None:
+    """How instances of a class are read; None for those that are not followed."""
+    if kind.__module__.startswith("compilediag_harness."):
+        return _Reader.read_fixed if hasattr(kind, "wrapped") else None
+    for its, reader in _readers():
+        if issubclass(kind, its):
+            return reader
+    if is_plain_type(kind) or issubclass(kind, _VALUES):
+        return _Reader.read_plain
+    return _Reader.read_object if _is_of_python(kind) else _Reader.read_unseen
+
+
+def _readers() -> Iterator[tuple[Any, _Read | None]]:
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    yield type, _Reader.read_kind
+    yield torch.Tensor, _Reader.read_tensor
+    yield (torch.Generator, random.Random), _Reader.read_value
+    if numpy is not None:
+        yield (numpy.ndarray, numpy.random.Generator, numpy.random.RandomState), _Reader.read_value
+        yield (numpy.ufunc, numpy.dtype), None
+    yield types.FunctionType, _Reader.read_function
+    yield types.MethodType, _Reader.read_method
+    yield functools.partial, _Reader.read_partial
+    yield (staticmethod, classmethod), _Reader.read_wrapper
+    yield property, _Reader.read_property
+    yield type(functools.lru_cache(len)), _Reader.read_wrapper
+    yield weakref.ReferenceType, _Reader.read_weak
+    yield _WITHOUT_STATE, None
+    yield (dict, types.MappingProxyType), _Reader.read_mapping
+    yield (list, collections.deque), _Reader.read_sequence
+    yield tuple, _Reader.read_tuple
+    yield (set, frozenset), _Reader.read_set
+    yield threading.local, _Reader.read_object
+    yield (queue.Queue, queue.SimpleQueue), _Reader.read_unseen  # other threads wait for them
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "absent"
+
+
+ABSENT = _Absent()
+"""In place of a value where there is none."""
+
+
+_OF_CLASSES = (types.FunctionType, staticmethod, classmethod, property, types.MemberDescriptorType)
+"""Entries of classes that are replaced by nobody."""
+
+
+def put_back(holders: Iterable[Holder]) -> None:
+    """Makes everything hold what it held."""
+    for holder in holders:
+        if not _same_content(holder.before, holder.now()):
+            holder.put_back(holder.before)
+
+
+def _same_content(one: Any, other: Any) -> bool:
+    if is_a(one, dict) and is_a(other, dict):
+        first, second = cast(dict[Any, Any], one), cast(dict[Any, Any], other)
+        return [*map(id, first), *map(id, first.values())] == [
+            *map(id, second),
+            *map(id, second.values()),
+        ]
+    if is_a(one, (list, set)) and type(one) is type(other):
+        first, second = sorted(map(id, one)), sorted(map(id, other))
+        return first == second if is_a(one, set) else [*map(id, one)] == [*map(id, other)]
+    return one is other
+
+
+def _refill(of: Any, value: Any, items: Any) -> None:
+    """Also where a subclass has methods of its own."""
+    of.clear(value)
+    (of.update if hasattr(of, "update") else of.extend)(value, items)
+
+
+def _kind_name(value: Any) -> str:
+    kind = type_of(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _kind_and_size(value: Any) -> str:
+    return f"{_kind_name(value)} of {len(value)}"
+
+
+def _is_of_python(kind: Any) -> bool:
+    """Whether instances hold nothing but attributes: no state of a class written in C."""
+    pointers = len(_slots_of(kind)) + bool(kind.__dictoffset__) + bool(kind.__weakrefoffset__)
+    return (
+        kind.__basicsize__ <= object.__basicsize__ + pointers * _POINTER and not kind.__itemsize__
+    )
+
+
+def _slots_of(kind: Any) -> list[tuple[str, Any]]:
+    """The `__slots__` of a class and its bases."""
+    return [
+        (name, member)
+        for owner in kind.__mro__
+        if "__slots__" in dict_of(owner)
+        for name, member in dict_of(owner).items()
+        if is_a(member, types.MemberDescriptorType)
+    ]
+
+
+_POINTER = struct.calcsize("P")
+
+
+def _file_of(kind: Any) -> str:
+    module = sys.modules.get(kind.__module__)
+    if module is None or kind.__module__ == "builtins":
+        return ""
+    return getattr(module, "__file__", None) or f"<{kind.__module__}>"
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_of_program(file: str) -> bool:
+    """Whether code in a file is the program's own: not installed, not torch's, not ours."""
+    installed = "site-packages" in file or "dist-packages" in file
+    return bool(file) and not installed and not is_library(file) and not file.startswith(_OURS)
+
+
+_OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_in(code: types.CodeType) -> frozenset[str]:
+    """The names that a code object and those inside of it use."""
+    inner = (_names_in(item) for item in code.co_consts if is_a(item, types.CodeType))
+    return frozenset(code.co_names).union(*inner)
