@@ -15,7 +15,7 @@ from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import invocations, profiling
+from compilediag_harness.collectors import invocations, profiling, trace_redaction
 from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.steps import steps
@@ -80,7 +80,8 @@ class Attachment:
         session = self.session
         self._torch = torch = sys.modules["torch"]
         self._collectors.torch_imported(torch)
-        self._keep(torch_logs.on_logs_initialised(self._collectors.rearm_logs))
+        self._keep(torch_logs.on_logs_initialised(self._logs_initialised))
+        trace_redaction.install(session)
         self._report_torch()
         self._read_environment()
         steps.install(session, torch)
@@ -128,6 +129,13 @@ class Attachment:
             self._requests.append(request)
             facts = {"compile_requests": list(self._requests)}
             self.session.emit(EnvironmentRead(self.session.now(), facts))
+
+    def _logs_initialised(self) -> None:
+        self._collectors.rearm_logs()
+        try:
+            trace_redaction.install(self.session)
+        except Exception as error:
+            self.session.fault("trace redaction", error)
 
     def _reset(self) -> None:
         if self._collectors.compiles is not None:
@@ -200,6 +208,7 @@ class Attachment:
         steps.uninstall(session)
         for subject in (pipeline_log, tracker_log, shape_log):
             subject.sinks.uninstall(session)
+        trace_redaction.uninstall(session)
         invocations.uninstall(session)
         profiling.uninstall(session)
 

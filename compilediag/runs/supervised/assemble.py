@@ -31,7 +31,7 @@ from compilediag.runs.supervised.exit_status import (
     exit_status_of,
     notes_on_attachment,
 )
-from compilediag.runs.supervised.reports import link_reports, traces_in
+from compilediag.runs.supervised.reports import clean_traces, link_reports, traces_in
 from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import Target
 from compilediag.runs.telemetry.exporter import TelemetryReport
@@ -69,6 +69,8 @@ def assemble(
     notes = notes_on_attachment(
         run.target, journals, _torch_versions(journals), attach_faults(run.run_dir)
     )
+    attached = sum(any(isinstance(item, TorchSeen) for item in one.events) for one in journals)
+    notes += clean_traces(run.run_dir, attached, run.secrets)
     events: list[Sequence[Event]] = [journal.events for journal in journals]
     if not journals:
         # No process was attached: an event, so that every view shows why the verdict is blind.

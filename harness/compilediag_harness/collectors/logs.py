@@ -21,6 +21,7 @@ from compilediag_harness.collectors.artifact_loggers import (
     silenced,
 )
 from compilediag_harness.collectors.skipped_frames import SkippedFrameFilter, parse_skipped_frame
+from compilediag_harness.redaction import in_process
 from compilediag_harness.torch_internals import torch_compiles, torch_logs, torch_names
 from compilediag_harness.wire import (
     EvidenceLost,
@@ -51,9 +52,11 @@ class _TextFile:
         self._failed = False
 
     def write(self, text: str) -> None:
-        """Appends one message and a line end in one write, so that processes do not mix."""
+        """Appends one message without its secrets, and a line end, in one write, so that processes
+        do not mix."""
         if self._failed:
             return
+        text = in_process.text(text)
         try:
             if self._descriptor is None:
                 self._descriptor = os.open(self._path, _APPEND, 0o600)
