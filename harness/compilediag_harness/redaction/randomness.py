@@ -20,6 +20,8 @@ LONG_RUN = re.compile(r"[A-Za-z0-9+/_-]{24}")
 """Without one there is no candidate, which is what most texts show at once."""
 
 _PIECE = re.compile(r"[_-]")
+_DIGIT_IN_WORD = re.compile(r"[0-9][a-z]")
+_LOWER_RUN = re.compile(r"[a-z]+")
 _MIN_CHANGES = 0.45
 
 
@@ -32,7 +34,13 @@ def looks_random(run: str) -> bool:
         return False
     if max(len(piece) for piece in _PIECE.split(run)) < 20:
         return False
+    if not _DIGIT_IN_WORD.search(run) and _mean_length(_LOWER_RUN.findall(run)) >= 2.0:
+        return False  # "CppMicroGemmWoQInt4Avx512": words, each with a capital
     return classes_of(run) == 3 and changes_in(run) >= _MIN_CHANGES and entropy(run) >= 4.0
+
+
+def _mean_length(runs: list[str]) -> float:
+    return sum(map(len, runs)) / max(len(runs), 1)
 
 
 def classes_of(text: str) -> int:

@@ -7,6 +7,7 @@ that must be followed by something. What is not found is not judged safe, only n
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -36,7 +37,7 @@ def is_redacted(text: str) -> bool:
 MIN_LENGTH = 6
 """A shorter text has no room for a secret that is recognised without its name."""
 
-MAX_REMEMBERED = 500
+MAX_REMEMBERED = 1500
 """Longest text, in characters, whose spans are remembered."""
 
 _PARAMETER = re.compile(
@@ -57,18 +58,27 @@ _KEY_BEFORE = re.compile(
 """What makes a "key" one that is secret."""
 
 _GAP = r"['\"\])\\]{0,8}\s{0,8}(?:==|!=|=|:)\s{0,8}(?:b(?=['\"]))?\\{0,3}"
-_NAMED = r"(?P<value>\"[^\"\n]{1,4096}\"?|'[^'\n]{1,4096}'?|(?=[^\s]{0,64}[0-9])[^\s,;'\")\]}]{5,})"
+_NAMED = (
+    r"(?P<value>\"[^\"\n]{1,4096}\"?|'[^'\n]{1,4096}'?"
+    r"|(?=[^\s]{0,64}[0-9])[^\s,;'\"()\[\]{}]{5,})"
+)
 _SAID = (
     r"(?:['\"]?\s{1,4}|\s{0,4}\()(?:[a-z]{1,12}[\s:]{1,4}){0,3}\\{0,3}"
     r"(?P<quote>['\"`])(?P<value>[^'\"`\n]{3,512})(?P=quote)"
 )
+_PLURAL = {"credential": "s?"}  # `tokens` are those of a text
 _NAMED_VALUE, _SPOKEN = (
-    {word: re.compile(rf"(?i:{word}s?)(?![A-Za-z]){rest}") for word in _NAME_WORDS}
+    {
+        word: re.compile(rf"(?i:{word}{_PLURAL.get(word, '')})(?![A-Za-z]){rest}")
+        for word in _NAME_WORDS
+    }
     for rest in (_GAP + _NAMED, _SAID)
 )
 """From the last word of the name on: `api_key == 'x'`, `"token": "x"`, `HF_TOKEN=x1234`,
 `G['PASSWORD'] == 'x'`, also where quotes are escaped, as in JSON; and `wrong password 'x'`, `the
 password is "x"`, in the text of an exception."""
+
+_DOTTED_NAME = re.compile(r"[A-Za-z_]\w{0,64}(?:\.[A-Za-z_]\w{0,64})+\Z")
 
 _SPOKEN_BEFORE = re.compile(
     r"(?P<quote>['\"`])(?P<value>[^'\"`\n]{3,256})(?P=quote)\s{1,4}(?:[a-z]{1,12}\s{1,4}){0,4}\Z"
@@ -94,15 +104,21 @@ def secrets_in(text: str, *, is_name: bool = False) -> tuple[Span, ...]:
     return (_secrets if len(text) <= MAX_REMEMBERED else _secrets.__wrapped__)(text, is_name)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=2048)
 def _secrets(text: str, is_name: bool) -> tuple[Span, ...]:
     found = list(_all(text, _lowered(text), is_name))
     if not found:
         return ()
     if MARK in text:
         done = [match.span() for match in PLACEHOLDER.finditer(text)]
-        found = [s for s in found if not any(s[0] < end and start < s[1] for start, end in done)]
+        found = [span for span in found if not _overlaps(span, done)]
     return _joined(found)
+
+
+def _overlaps(span: Span, done: list[tuple[int, int]]) -> bool:
+    """Whether a span holds a part of one of these, which are in their order."""
+    after = bisect_left(done, (span[1], 0))
+    return after > 0 and done[after - 1][1] > span[0]
 
 
 def _lowered(text: str) -> str:
@@ -159,7 +175,16 @@ def _named(text: str, at: int, word: str) -> list[Span]:
         return []
     start, end = _inner(match)
     value = text[start:end]
+    if match[0][-1] not in "'\"`" and _is_code(value, text[end : end + 1], word):
+        return []
     return [(start, end, "secret_name")] if value and not is_harmless_literal(value) else []
+
+
+def _is_code(value: str, following: str, word: str) -> bool:
+    """Whether an unquoted value is an expression: a call, a subscript, `token = torch.float32`."""
+    if following in ("(", "["):
+        return True
+    return word in ("key", "token") and _DOTTED_NAME.match(value) is not None
 
 
 def _spoken_before(text: str, at: int, length: int) -> re.Match[str] | None:

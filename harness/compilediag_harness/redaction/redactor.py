@@ -42,6 +42,8 @@ SHOWN_VALUES = frozenset({"expected", "actual", "value", "before", "after", "val
 _QUOTED = re.compile(r"(?<![\[\w])(b?)(['\"])([^'\"\n]{1,4096})(?:\2(?!\])|…|\Z)")
 """A literal of text, whole or cut; not the key of a subscript, which is a name."""
 
+_LITERAL = re.compile(r"(b?['\"])([^'\"]{1,4096})(['\"])\Z")
+
 _OPAQUE_WORD = re.compile(
     r"\s*(?=[^\s]{0,64}[0-9])(?=[^\s]{0,64}[A-Za-z])[^\s()\[\]{}<>=.'\"]{6,}\s*\Z"
 )
@@ -53,9 +55,11 @@ _MIN_CUT = 4
 
 
 def looks_opaque(value: str) -> bool:
-    """Whether a value is one run of letters and digits that is no word or number."""
-    mixed = not value.isalpha() and any(character.isalpha() for character in value)
-    return len(value) >= 8 and mixed and not any(character in " \t\n/" for character in value)
+    """Whether a value is a run of letters and digits that is no word, number, path or name of a
+    module."""
+    letter = any(character.isalpha() for character in value)
+    digit = any(character.isdigit() for character in value)
+    return len(value) >= 8 and letter and digit and not any(one in " \t\n/." for one in value)
 
 
 class Redactor:
@@ -109,9 +113,11 @@ class Redactor:
         return self.hidden(value) if is_secret_name(name) else self.text(value)
 
     def hidden(self, value: str) -> str:
-        """A text that is secret as it stands, unless it is a number or a switch."""
+        """A text that is secret as it stands, unless it is a number or a switch; quotes stay."""
         if not value or PLACEHOLDER.fullmatch(value) or is_harmless_literal(value):
             return self.text(value)
+        if (quoted := _LITERAL.match(value)) is not None:
+            return f"{quoted[1]}{self.hidden(quoted[2])}{quoted[3]}"
         self._remember(value)
         return self.text(self._placeholder(value, "secret_name"))  # which counts it
 
