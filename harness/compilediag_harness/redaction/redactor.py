@@ -19,6 +19,9 @@ from compilediag_harness.redaction.recognise import MARK, PLACEHOLDER, secrets_i
 MAX_NUMBERED = 10_000
 """Distinct secrets that have a number of their own; later ones share their placeholder."""
 
+MAX_SEEN, MAX_SEEN_CHARS = 1024, 500
+"""Texts that are remembered with what they became, and the longest of them in characters."""
+
 MAX_REMEMBERED = 64
 """Known secrets up to which those that were found by their names become known ones."""
 
@@ -74,6 +77,8 @@ class Redactor:
         """Kind of secret to how many placeholders stand in the texts that were returned."""
         self._placeholders: dict[str, str] = {}
         self._numbers = itertools.count(1)
+        self._seen: dict[tuple[str, bool], str] = {}
+        """Texts and what they became: a run writes the same ones again and again."""
         self._known: tuple[tuple[str, re.Pattern[str]], ...] = ()
         self._known_values: frozenset[str] = frozenset()
         self.learn(known)
@@ -84,29 +89,41 @@ class Redactor:
         if not new:
             return
         self._known_values |= new
+        self._seen = {}
         longest = sorted(self._known_values, key=lambda value: (-len(value), value))
         self._known = tuple((value, _pattern_of(value)) for value in longest)
 
     def text(self, text: str, *, is_name: bool = False) -> str:
         """One string; `is_name`: it is a path or a name."""
+        key = (text, is_name)
+        found = self._seen.get(key)
+        if found is None:
+            found = self._redacted(text, is_name)
+            if len(text) <= MAX_SEEN_CHARS:
+                if len(self._seen) >= MAX_SEEN:
+                    self._seen.clear()
+                self._seen[key] = found
+        if MARK in found:
+            self.counts.update(match["kind"] for match in PLACEHOLDER.finditer(found))
+        return found
+
+    def _redacted(self, text: str, is_name: bool) -> str:
         for value, pattern in self._known:
             if pattern.search(text):
                 text = pattern.sub(self._placeholder(value, "known_value"), text)
         if "… [" in text:
             text = self._uncut(text)
         spans = secrets_in(text, is_name=is_name)
-        if spans:
-            pieces: list[str] = []
-            last = 0
-            for start, end, kind in spans:
-                pieces += text[last:start], self._placeholder(text[start:end], kind)
-                if kind == "secret_name" and text[start - 1 : start] in ("'", '"'):
-                    self._remember(text[start:end])
-                last = end
-            text = "".join((*pieces, text[last:]))
-        if MARK in text:
-            self.counts.update(match["kind"] for match in PLACEHOLDER.finditer(text))
-        return text
+        if not spans:
+            return text
+        pieces: list[str] = []
+        last = 0
+        for start, end, kind in spans:
+            pieces += text[last:start], self._placeholder(text[start:end], kind)
+            if kind == "secret_name" and text[start - 1 : start] in ("'", '"'):
+                self._remember(text[start:end])
+            last = end
+        return "".join((*pieces, text[last:]))
 
     def value_of(self, name: str, value: str) -> str:
         """The value of a variable, option or setting called `name`."""
