@@ -81,7 +81,7 @@ class Attachment:
         self._torch = torch = sys.modules["torch"]
         self._collectors.torch_imported(torch)
         self._keep(torch_logs.on_logs_initialised(self._logs_initialised))
-        trace_redaction.install(session)
+        self._redact_trace()
         self._report_torch()
         self._read_environment()
         steps.install(session, torch)
@@ -132,10 +132,13 @@ class Attachment:
 
     def _logs_initialised(self) -> None:
         self._collectors.rearm_logs()
+        self._redact_trace()
+
+    def _redact_trace(self) -> None:
         try:
             trace_redaction.install(self.session)
         except Exception as error:
-            self.session.fault("trace redaction", error)
+            self.session.fault(trace_redaction.FAULT, error)
 
     def _reset(self) -> None:
         if self._collectors.compiles is not None:

@@ -201,3 +201,56 @@ def test_the_receipt_counts_them(files: dict[str, str]) -> None:
     config = receipt["tracked"][0]["config"]
     assert config["task"] == "harmless-task"
     assert config["api_key"].startswith("<redacted:")
+
+
+TRACED = """
+import subprocess, sys
+import torch
+code = '''
+import torch
+
+@torch.compile(backend="eager")
+def model(x, label):
+    return x + (1 if label == "harmless-label" else 2)
+
+model(torch.ones(2), "hf_canary0123")
+model(torch.ones(2), "hf_canary0124")
+'''
+if "isolated" in sys.argv:
+    subprocess.run([sys.executable, "-I", "-c", code], check=True)
+exec(code)
+"""
+
+
+def traced(folder: Path, *words: str, **variables: str) -> None:
+    """A run of a small program, alone or with a process that nothing can be attached to."""
+    (folder / "program.py").write_text(TRACED)
+    base = {name: value for name, value in os.environ.items() if name != "TORCH_TRACE"}
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "compilediag", "run", "--no-live", "--output", "out"),
+            *("--trace", "program.py", *words),
+        ],
+        cwd=folder,
+        env={**base, **variables},
+        capture_output=True,
+        check=True,
+    )
+
+
+def test_a_trace_of_the_users_stays_as_torch_writes_it(tmp_path: Path) -> None:
+    """It is theirs, and not in the run's folder."""
+    traced(tmp_path, TORCH_TRACE=str(tmp_path / "mine"))
+    mine = "".join(text for _, text in contents(tmp_path / "mine"))
+    assert "hf_canary0123" in mine
+    assert "<redacted" not in mine
+    assert "canary" not in "".join(text for _, text in contents(tmp_path / "out"))
+
+
+def test_the_trace_of_a_process_that_was_not_attached_is_cleaned(tmp_path: Path) -> None:
+    """`python -I` keeps us out, and torch writes its trace all the same."""
+    traced(tmp_path, "isolated")
+    traces = [text for name, text in contents(tmp_path / "out") if name.endswith(".log")]
+    assert len(traces) == 2
+    assert all("harmless-label" in text or "<redacted:" in text for text in traces)
+    assert "canary" not in "".join(text for _, text in contents(tmp_path / "out"))

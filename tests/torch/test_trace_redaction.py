@@ -83,6 +83,24 @@ def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> internal.LazyTra
     return made
 
 
+def test_a_handler_that_is_not_found_is_a_fault(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where the run switched the trace on and this torch writes it in another way."""
+    events: list[Event] = []
+    session = Session(events.append)
+    session.trace_folder = str(tmp_path)
+    monkeypatch.delattr(internal, "LOG_TRACE_HANDLER")
+    monkeypatch.delenv("TORCH_TRACE", raising=False)
+    trace_redaction.install(session)
+    assert events == []
+    monkeypatch.setenv("TORCH_TRACE", str(tmp_path))
+    trace_redaction.install(session)
+    (fault,) = events
+    assert isinstance(fault, FaultOccurred)
+    assert fault.where == trace_redaction.FAULT
+
+
 def test_only_the_trace_of_the_run_is_wrapped(
     handler: internal.LazyTraceHandler, tmp_path: Path
 ) -> None:

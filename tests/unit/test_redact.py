@@ -259,7 +259,7 @@ def test_numbers_of_placeholders_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
 def test_spellings_of_a_known_value() -> None:
     """In quotes of Python and JSON, and in a URL."""
     value = 'pa"s\\s/wörd'
-    redactor = Redactor([value])
+    redactor = Redactor([value, "\udcff\ud800 lone"])
     for text in (value, repr(value), json.dumps(value), f"https://h/?q={quote(value, safe='')}"):
         assert "pa" not in redactor.text(text)
 

@@ -48,7 +48,7 @@ def clean_traces(run_dir: str, attached: int, known: Sequence[str]) -> tuple[str
 
     Args:
         run_dir: the run's directory.
-        attached: processes that loaded torch while attached; each writes one trace at most.
+        attached: processes that do so themselves; each writes one trace at most.
         known: secret values.
 
     Returns sentences for the user.

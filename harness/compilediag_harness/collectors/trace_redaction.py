@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import logging
+import os
 from typing import Any
 
 from compilediag_harness.base.session import Session
@@ -14,6 +15,9 @@ from compilediag_harness.redaction import in_process
 from compilediag_harness.redaction.names import is_certainly_secret_name
 from compilediag_harness.redaction.walk import Walk
 from compilediag_harness.torch_internals import torch_logs
+
+FAULT = "trace redaction"
+"""Where a fault occurred after which the trace has to be cleaned when the run has ended."""
 
 
 class _TraceWalk(Walk):
@@ -40,7 +44,7 @@ class RedactedTrace(logging.Formatter):
         try:
             return self.formatter.format(redacted(record))
         except Exception as error:  # it would reach the user's compile
-            self._session.fault("trace redaction", error)
+            self._session.fault(FAULT, error)
             return ""
 
 
@@ -66,8 +70,14 @@ def redacted(record: logging.LogRecord) -> logging.LogRecord:
 
 def install(session: Session) -> None:
     """Wraps the formatter of torch's trace, once; again after torch set its loggers up anew."""
-    handler = torch_logs.trace_handler(session.trace_folder) if session.trace_folder else None
-    if handler is not None and not isinstance(handler.formatter, RedactedTrace):
+    folder = session.trace_folder
+    if folder is None:
+        return
+    handler = torch_logs.trace_handler(folder)
+    if handler is None:
+        if os.path.realpath(os.environ.get("TORCH_TRACE") or os.sep) == os.path.realpath(folder):
+            session.fault(FAULT, RuntimeError("torch's trace has no handler that is known"))
+    elif not isinstance(handler.formatter, RedactedTrace):
         handler.setFormatter(RedactedTrace(handler.formatter, session))
 
 

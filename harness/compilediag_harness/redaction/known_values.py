@@ -93,5 +93,5 @@ def _is_distinct(value: str) -> bool:
 
 def spellings(value: str) -> Iterable[str]:
     """A value as it may stand in a text: as it is, in `repr`, in JSON, in a URL."""
-    quoted = (repr(value)[1:-1], json.dumps(value)[1:-1], quote(value, safe=""))
+    quoted = (repr(value)[1:-1], json.dumps(value)[1:-1], quote(value, "", None, "surrogatepass"))
     return dict.fromkeys((value, *quoted))
