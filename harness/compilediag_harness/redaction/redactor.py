@@ -20,7 +20,7 @@ MAX_NUMBERED = 10_000
 """Distinct secrets that have a number of their own; later ones share their placeholder."""
 
 MAX_SEEN, MAX_SEEN_CHARS = 1024, 500
-"""Texts that are remembered with what they became, and the longest of them in characters."""
+"""Texts without secrets that are remembered, and the longest of them in characters."""
 
 MAX_REMEMBERED = 64
 """Known secrets up to which those that were found by their names become known ones."""
@@ -77,8 +77,8 @@ class Redactor:
         """Kind of secret to how many placeholders stand in the texts that were returned."""
         self._placeholders: dict[str, str] = {}
         self._numbers = itertools.count(1)
-        self._seen: dict[tuple[str, bool], str] = {}
-        """Texts and what they became: a run writes the same ones again and again."""
+        self._harmless: tuple[set[str], set[str]] = (set(), set())
+        """Texts without secrets, and names: a run writes the same ones again and again."""
         self._known: tuple[tuple[str, re.Pattern[str]], ...] = ()
         self._known_values: frozenset[str] = frozenset()
         self.learn(known)
@@ -89,22 +89,22 @@ class Redactor:
         if not new:
             return
         self._known_values |= new
-        self._seen = {}
+        self._harmless = (set(), set())
         longest = sorted(self._known_values, key=lambda value: (-len(value), value))
         self._known = tuple((value, _pattern_of(value)) for value in longest)
 
     def text(self, text: str, *, is_name: bool = False) -> str:
         """One string; `is_name`: it is a path or a name."""
-        key = (text, is_name)
-        found = self._seen.get(key)
-        if found is None:
-            found = self._redacted(text, is_name)
-            if len(text) <= MAX_SEEN_CHARS:
-                if len(self._seen) >= MAX_SEEN:
-                    self._seen.clear()
-                self._seen[key] = found
+        harmless = self._harmless[is_name]
+        if text in harmless:
+            return text
+        found = self._redacted(text, is_name)
         if MARK in found:
             self.counts.update(match["kind"] for match in PLACEHOLDER.finditer(found))
+        elif len(text) <= MAX_SEEN_CHARS:
+            if len(harmless) >= MAX_SEEN:
+                harmless.clear()
+            harmless.add(text)
         return found
 
     def _redacted(self, text: str, is_name: bool) -> str:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from compilediag_harness.redaction.names import is_secret_key, is_secret_name
-from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.redaction.recognise import MIN_LENGTH
+from compilediag_harness.redaction.redactor import NAMES, Redactor
 
 _NUMBERS = frozenset({"int", "float", "bool", "None", "tuple"})
+_ABOUT = frozenset({"variable", "source"})
 _UNCHANGED = frozenset({int, float, bool, type(None)})
 
 
@@ -37,7 +39,7 @@ class Walk:
             return self.number(item)
         if isinstance(item, str):
             return self.text(item, key, secret=secret, all_of_it=all_of_it)
-        if dataclasses.is_dataclass(item) and not isinstance(item, type):
+        if _is_dataclass(cast("type[Any]", type(item))):
             return self.fields(item, secret=secret, all_of_it=all_of_it)
         if isinstance(item, Mapping):
             return self.mapping(cast("Mapping[Any, Any]", item), secret, all_of_it)
@@ -48,18 +50,21 @@ class Walk:
 
     def fields(self, item: Any, *, secret: bool = False, all_of_it: bool = False) -> dict[str, Any]:
         """A dataclass by field; fields that hold only numbers are not looked at."""
-        names, texts = _fields_of(cast("type[Any]", type(item)))
+        names, texts, about = _fields_of(cast("type[Any]", type(item)))
         members = {name: getattr(item, name) for name in names}
-        secret = secret or names_secret(members)
+        secret = secret or (about and names_secret(members))
         for name in texts:
-            members[name] = self.field(name, members[name], secret=secret, all_of_it=all_of_it)
+            item = members[name]
+            if not item:  # None, "", ()
+                continue
+            if name == "argv":
+                members[name] = list(self.redactor.argv(item))
+            elif type(item) is str and not secret and not all_of_it:  # the usual case
+                if len(item) >= MIN_LENGTH:
+                    members[name] = self.redactor.text(item, is_name=name in NAMES)
+            else:
+                members[name] = self.value(item, name, secret=secret, all_of_it=all_of_it)
         return members
-
-    def field(self, name: str, item: Any, *, secret: bool, all_of_it: bool) -> Any:
-        """The value of one field of ours."""
-        if name == "argv" and not isinstance(item, str):
-            return list(self.redactor.argv(item))
-        return self.value(item, name, secret=secret, all_of_it=all_of_it)
 
     def mapping(self, item: Mapping[Any, Any], secret: bool, all_of_it: bool) -> dict[str, Any]:
         """A mapping; its keys are texts of the user like any other."""
@@ -92,15 +97,21 @@ class Walk:
 
 def names_secret(members: Mapping[Any, Any]) -> bool:
     """Whether an object is about a variable with a name like a secret's."""
-    return any(is_secret_name(str(members.get(name) or "")) for name in ("variable", "source"))
+    return any(is_secret_name(str(members.get(name) or "")) for name in _ABOUT)
 
 
 @functools.cache
-def _fields_of(kind: type[Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of all fields, and of those that may hold text."""
+def _is_dataclass(kind: type[Any]) -> bool:
+    return dataclasses.is_dataclass(kind)
+
+
+@functools.cache
+def _fields_of(kind: type[Any]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """The names of all fields, of those that may hold text, and whether one names a variable."""
     fields: Iterable[dataclasses.Field[Any]] = dataclasses.fields(kind)
     texts = [item.name for item in fields if not set(_words(item.type)) <= _NUMBERS]
-    return tuple(item.name for item in fields), tuple(texts)
+    names = tuple(item.name for item in fields)
+    return names, tuple(texts), not _ABOUT.isdisjoint(names)
 
 
 def _words(annotation: Any) -> Iterator[str]:
