@@ -21,7 +21,6 @@ from compilediag.readers.parallel import pool_of
 from compilediag.readers.train_logs.patterns import LinePattern, patterns_with
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import point_latest, receipt_in
-from compilediag.receipt.redact import secret_values
 from compilediag.receipt.schema.receipt import Artifact, Receipt
 from compilediag.runs.artifacts import artifact_of, report_files
 from compilediag.runs.offline import (
@@ -42,6 +41,7 @@ from compilediag.runs.offline.sources import LoadedSources
 from compilediag.runs.run_directory import make_run_dir, named_run
 from compilediag.runs.supervised.reports import link_reports
 from compilediag.timeline.fold import fold
+from compilediag_harness.redaction.known_values import secret_values
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ from compilediag.commands.subcommand import argument, option, receipt_argument, 
 from compilediag.commands.terminal import render_options, write
 from compilediag.errors import OutputUnwritable, ReproImpossible, UsageError
 from compilediag.readers.storage import open_regular
-from compilediag.receipt.redact import Redactor, secret_values
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.lookups import events
 from compilediag.views.repro.script import script_of
+from compilediag_harness.redaction.known_values import secret_values
+from compilediag_harness.redaction.redactor import Redactor
 
 AROUND = 3
 """Lines quoted before and behind the one to blame."""

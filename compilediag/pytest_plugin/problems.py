@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from compilediag.receipt.redact import Redactor, secret_values
 from compilediag.views.format import count
+from compilediag_harness.redaction.known_values import secret_values
+from compilediag_harness.redaction.redactor import Redactor
 
 _NOUNS = {
     "recompiles": "recompile",

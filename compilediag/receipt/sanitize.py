@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
-from compilediag.receipt.redact import EXEMPT, Redactor
 from compilediag.receipt.schema.record import Record
-from compilediag.receipt.secret_patterns import is_secret_name
+from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.redaction.walk import Walk, names_secret
 from compilediag_harness.wire import clip
 
 MAX_TEXT = 8 * 1024
 """Longest text of any field, in characters."""
-
-_UNCHANGED = frozenset({int, bool, type(None)})
-"""Types of values that any JSON reader takes as they are."""
 
 Value = TypeVar("Value")
 
@@ -32,56 +28,37 @@ def sanitized(value: Value, redactor: Redactor) -> tuple[Value, bool]:
     Raises:
         msgspec.ValidationError: a field of a record has a value of another type than it declares.
     """
-    walk = _Walk(redactor)
-    return walk.value(value, "", secret=False, exempt=False), walk.finite
+    walk = _Sanitizer(redactor)
+    return walk.value(value), walk.finite
 
 
-class _Walk:
+class _Sanitizer(Walk):
     def __init__(self, redactor: Redactor) -> None:
+        super().__init__(redactor)
         self.finite = True
-        self._redactor = redactor
 
-    def value(self, item: Any, key: str, *, secret: bool, exempt: bool) -> Any:
-        """The value of a key. `secret`: an object around it is about a variable with a name like a
-        secret's; `exempt`: it consists of our own ids and digests."""
-        if isinstance(item, str):
-            return self._text(item, key, secret=secret, exempt=exempt)
-        if isinstance(item, float):
-            if math.isfinite(item):
-                return item
+    def number(self, item: Any) -> Any:
+        if isinstance(item, float) and not math.isfinite(item):
             self.finite = False
             return None
-        if isinstance(item, Record):
-            members = self._members(msgspec.structs.asdict(item), secret=secret, exempt=exempt)
-            return msgspec.convert(dict(members), type(item))
-        if isinstance(item, Mapping):
-            fields = cast(Mapping[Any, Any], item)
-            members = self._members(fields, secret=secret, exempt=exempt)
-            return {self._name(str(name), exempt=exempt): member for name, member in members}
-        if isinstance(item, (list, tuple)):
-            items = cast(Sequence[Any], item)
-            return [self.value(each, key, secret=secret, exempt=exempt) for each in items]
         return item
 
-    def _members(
-        self, fields: Mapping[Any, Any], *, secret: bool, exempt: bool
-    ) -> Iterable[tuple[Any, Any]]:
-        secret = secret or any(
-            is_secret_name(str(fields.get(name) or "")) for name in ("variable", "source")
-        )
-        for key, item in fields.items():
-            if type(item) in _UNCHANGED:
-                yield key, item
-            else:
-                yield key, self.value(item, key, secret=secret, exempt=exempt or key in EXEMPT)
+    def key(self, name: str) -> str:
+        return _bounded(super().key(name))
 
-    def _name(self, name: str, *, exempt: bool) -> str:
-        return _bounded(name if exempt else self._redactor.text(name, is_name=True))
+    def text(self, text: str, key: str, *, secret: bool, all_of_it: bool) -> str:
+        return _bounded(super().text(text, key, secret=secret, all_of_it=all_of_it))
 
-    def _text(self, text: str, key: str, *, secret: bool, exempt: bool) -> str:
-        if not exempt:
-            text = self._redactor.value_at(key, text, secret=secret)
-        return _bounded(text)
+    def other(self, item: Any, key: str, *, secret: bool, all_of_it: bool) -> Any:
+        if not isinstance(item, Record):
+            return item
+        fields = msgspec.structs.asdict(item)
+        secret = secret or names_secret(fields)
+        members = {
+            name: self.value(member, name, secret=secret, all_of_it=all_of_it)
+            for name, member in fields.items()
+        }
+        return msgspec.convert(members, type(item))
 
 
 def _bounded(text: str) -> str:

@@ -128,9 +128,9 @@ class WatchResult:
     def _reported(self) -> Reported:
         """Made when it is first read, and not before: the block may still go on."""
         from compilediag.receipt.build.run_metadata import RunMetadata
-        from compilediag.receipt.redact import secret_values
         from compilediag.runs.metadata import receipt_identity
         from compilediag.runs.pipeline import RunEvents, receipt_of
+        from compilediag_harness.redaction.known_values import secret_values
 
         status = "complete" if self._failure is None else "failed"
         return receipt_of(

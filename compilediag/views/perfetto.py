@@ -13,10 +13,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-from compilediag.receipt.redact import Redactor
 from compilediag.receipt.sanitize import sanitized
 from compilediag.views.perfetto_lanes import Slice, lanes_of
 from compilediag.views.perfetto_tracks import ProcessTracks, Track
+from compilediag_harness.redaction.redactor import Redactor
 
 Event = dict[str, Any]
 

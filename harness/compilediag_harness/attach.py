@@ -15,7 +15,7 @@ from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import invocations, profiling, stances
+from compilediag_harness.collectors import invocations, profiling, stances, trace_redaction
 from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.source import source_locations
@@ -84,7 +84,8 @@ class Attachment:
         session = self.session
         self._torch = torch = sys.modules["torch"]
         self._collectors.torch_imported(torch)
-        self._keep(torch_logs.on_logs_initialised(self._collectors.rearm_logs))
+        self._keep(torch_logs.on_logs_initialised(self._logs_initialised))
+        self._redact_trace()
         self._report_torch()
         self._read_environment()
         steps.install(session, torch)
@@ -141,6 +142,16 @@ class Attachment:
         if not self._exported:
             self._exported = True
             self.session.emit(EnvironmentRead(self.session.now(), {"exported": True}))
+
+    def _logs_initialised(self) -> None:
+        self._collectors.rearm_logs()
+        self._redact_trace()
+
+    def _redact_trace(self) -> None:
+        try:
+            trace_redaction.install(self.session)
+        except Exception as error:
+            self.session.fault(trace_redaction.FAULT, error)
 
     def _reset(self) -> None:
         if self._collectors.compiles is not None:
@@ -217,6 +228,7 @@ class Attachment:
         steps.uninstall(session)
         for subject in (pipeline_log, tracker_log, shape_log):
             subject.sinks.uninstall(session)
+        trace_redaction.uninstall(session)
         invocations.uninstall(session)
         profiling.uninstall(session)
 

@@ -35,8 +35,17 @@ else:
 WIRE_VERSION = 1
 """`wire.WIRE_VERSION`, which is not imported before torch is; a test holds them equal."""
 
+_HINTS = ("key", "token", "secret", "pass", "pw", "cred", "auth", "cookie", "dsn", "bearer")
+"""What names of secrets contain."""
+
+_NO_RUN = {code: " " for code in range(128) if not chr(code).isalnum() and chr(code) not in "_-"}
+"""Characters between the runs of a word, one of which a token would be."""
+
 FAILURE_LIMIT = 8192
 """Longest account of the exception that ends the process, in characters."""
+
+_FAILURE_READ = 1 << 20
+"""Of a longer traceback only the end is looked at."""
 
 
 class Attached:
@@ -65,6 +74,7 @@ class Attached:
         self.session = session = Session(self._sink, self.origin)
         session.text_log = os.path.join(self.run_dir, "torch_logs.txt")
         session.records_left_out = self.journal.left_out
+        session.trace_folder = os.path.join(self.run_dir, "artifacts", "torch_trace")
         try:
             self._follow_forks()
             from compilediag_harness import attach
@@ -216,12 +226,51 @@ def identity() -> dict[str, object]:
         "parent_pid": os.getppid(),
         "rank": _small_int(os.environ.get("RANK")),
         "world_size": _small_int(os.environ.get("WORLD_SIZE")),
-        "argv": [_clipped(word) for word in sys.orig_argv[:256]],
+        "argv": [_clipped(word) for word in _argv()],
         "executable": sys.executable or "",
         "cwd": _cwd(),
         "started_utc": f"{stamp}.{int(now % 1 * 1e6):06d}Z",
         "python": sys.version.split()[0],
     }
+
+
+def _argv() -> list[str]:
+    """The command line without secrets."""
+    words = sys.orig_argv[:256]
+    if _is_plain(words):
+        return words
+    try:
+        from compilediag_harness.redaction import in_process
+
+        return list(in_process.redactor().argv(words))
+    except Exception:  # never a fault of ours in the program, nor a secret in its journal
+        return words[:1]
+
+
+def _is_plain(words: list[str]) -> bool:
+    """Whether a command line is words and numbers that hold no secret for certain, as is so in most
+    children: then what finds secrets, which takes `re`, is not loaded for it."""
+    secrets = [
+        value
+        for name, value in os.environ.items()
+        if len(value) > 3 and value[0] != "/" and any(hint in name.lower() for hint in _HINTS)
+    ]
+    return not any(
+        not _is_plain_word(word) or any(secret in word for secret in secrets) for word in words
+    )
+
+
+def _is_plain_word(word: str) -> bool:
+    lowered = word.lower()
+    if word in ("-p", "--pat") or "://" in word or any(hint in lowered for hint in _HINTS):
+        return False
+    return word.isascii() and all(map(_is_plain_run, word.translate(_NO_RUN).split()))
+
+
+def _is_plain_run(run: str) -> bool:
+    if run.replace("_", "").replace("-", "").isalpha() and run.islower():
+        return len(run) < 30 and not run.startswith("hf_")
+    return len(run) < 10
 
 
 def _clipped(word: str) -> str:
@@ -269,6 +318,10 @@ def _failure_text(error: BaseException | None) -> str | None:
 
         first = "".join(traceback.format_exception_only(type(error), error)).strip()
         whole = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        # Whole, before it is cut: half a secret is not recognised.
+        from compilediag_harness.redaction import in_process
+
+        first, whole = in_process.text(first), in_process.text(whole[-_FAILURE_READ:])
     except Exception:
         return type(error).__name__
     named = " ".join(first.split())[:1000]

@@ -95,6 +95,18 @@ def test_the_page_shows_the_snippet_for_gitlab() -> None:
     assert shown == [GITLAB.read_text(encoding="utf-8")]
 
 
+def test_recipes_publish_receipts_alone() -> None:
+    """No artifact of a recipe takes a journal, a log or a trace along."""
+    job = yaml.safe_load(GITLAB.read_text(encoding="utf-8"))["compilediag"]
+    published: list[str] = list(job["artifacts"]["paths"])
+    for block in (item.text for item in blocks(PAGE) if item.language == "yaml"):
+        published += re.findall(r"^\s*(?:- )?(?:path: )?(\.compilediag\S*)$", block, re.MULTILINE)
+    published += re.findall(r"archiveArtifacts artifacts: '([^']+)'", PAGE)
+    assert len(published) >= 4
+    assert set(published) == {".compilediag/*/receipt.json"}
+    assert "upload-artifact" not in str(ACTION)
+
+
 def test_the_snippet_for_gitlab_runs(tmp_path: Path) -> None:
     """The job's script is green with the program of the page and red with the recompile, and
     writes both of its reports."""

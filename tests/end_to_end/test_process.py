@@ -52,6 +52,36 @@ def test_a_child_without_torch_imports_next_to_nothing(tmp_path: Path) -> None:
     assert [type(event) for event in journal.events] == [ProcessStarted, ProcessEnded]
 
 
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [
+        (["--password", "swordfish"], {}),
+        (["-p", "swordfish"], {}),
+        (["--name", "swordfish"], {"DB_PASSWORD": "swordfish"}),
+        (["postgres://me:swordfish@h/db"], {}),
+        (["hf_swordfish0"], {}),
+    ],
+)
+def test_a_child_without_torch_writes_no_secret(
+    words: list[str], variables: dict[str, str], tmp_path: Path
+) -> None:
+    """Neither of its command line nor in the exception that ends it."""
+    code = "import sys; raise ValueError(f'harmless: password {sys.argv[-1]!r}')"
+    subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env=child_environment({**os.environ, **variables}, str(tmp_path)),
+        capture_output=True,
+        check=False,
+    )
+    (journal,) = read_run(str(tmp_path))
+    started, ended = journal.events
+    assert isinstance(started, ProcessStarted)
+    assert isinstance(ended, ProcessEnded)
+    assert "harmless" in str(ended.failure)
+    written = "".join(file.read_text() for file in tmp_path.iterdir())
+    assert "swordfish" not in written
+
+
 def test_the_collectors_are_there_before_torch_runs(tmp_path: Path) -> None:
     """The first line of torch already runs in an armed process; the finder has left."""
     folder = fake_torch(

@@ -21,8 +21,8 @@ from compilediag.readers import inputs
 from compilediag.readers.inputs import RUN, TRACE, UNREADABLE, sources_of
 from compilediag.readers.journal import read_run
 from compilediag.readers.storage import join, local_path, parent
-from compilediag.receipt.redact import Redactor
 from compilediag.runs.offline.sources import find_sources
+from compilediag_harness.redaction.redactor import Redactor
 
 MemoryFileSystem: Any = import_module("fsspec.implementations.memory").MemoryFileSystem
 

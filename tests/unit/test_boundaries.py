@@ -35,7 +35,7 @@ ROOMS = (
 floor do not know each other. The root package ("") gives the public names."""
 
 INSIDE_ROOMS = (
-    {"wire"},
+    {"wire", "redaction"},
     {"base"},
     {"torch_internals"},
     {"source"},

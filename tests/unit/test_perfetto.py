@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from compilediag import cli
 from compilediag.receipt.file import read_receipt, write_receipt
-from compilediag.receipt.redact import Redactor
 from compilediag.receipt.schema.receipt import Artifact, Receipt
 from compilediag.timeline.fold import fold
 from compilediag.views.perfetto import foreign_events, render_perfetto
 from compilediag.views.perfetto_lanes import Slice, lanes_of, slice_of
 from compilediag.views.perfetto_tracks import tracks_of
+from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.wire import (
     CadenceFired,
     Compiled,

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import random
 import string
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.receipt.redact import REDACTED, Redactor, secret_values
 from compilediag.receipt.sanitize import sanitized
+from compilediag_harness.redaction import redactor as redactor_module
+from compilediag_harness.redaction.known_values import secret_values
+from compilediag_harness.redaction.recognise import PLACEHOLDER
+from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.wire import clip
+
+REDACTED = "<redacted>"
+"""Any placeholder, in what `unnumbered` gives."""
+
+
+def unnumbered(value: Any) -> Any:
+    """Texts, at any depth, in which every placeholder is the same."""
+    if isinstance(value, str):
+        return PLACEHOLDER.sub(REDACTED, value)
+    if isinstance(value, dict):
+        items: dict[Any, Any] = value
+        return {unnumbered(key): unnumbered(item) for key, item in items.items()}
+    if isinstance(value, (list, tuple)):
+        return [unnumbered(item) for item in value]
+    return value
+
 
 SECRETS = {
     "hugging face": "hf_abcDEF0123456789abcdXYZ",
@@ -43,7 +66,7 @@ PLACES = (
 def redact_text(text: str, known: Iterable[str] = ()) -> tuple[str, Counter[str]]:
     """A text without its secrets, and how many were replaced by which rule."""
     redactor = Redactor(known)
-    return redactor.text(text), redactor.counts
+    return unnumbered(redactor.text(text)), redactor.counts
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -53,7 +76,7 @@ def test_shapes(kind: str, place: str) -> None:
     secret = SECRETS[kind]
     text, counts = redact_text(place.format(secret))
     assert secret not in text
-    assert text == place.format(REDACTED)
+    assert unnumbered(text) == place.format(REDACTED)
     assert sum(counts.values()) == 1
 
 
@@ -129,20 +152,20 @@ def test_argv() -> None:
         *("--lr", "3e-4", "--tokenizer", "gpt2", "--pad-token", "<pad>", "--key", "--verbose"),
         *("--num-keys", "4"),
     ]
-    assert redactor.argv(arguments) == (
+    assert unnumbered(redactor.argv(arguments)) == [
         *("train.py", "--token", REDACTED, f"--api-key={REDACTED}", f"auth.secret={REDACTED}"),
         *("--lr", "3e-4", "--tokenizer", "gpt2", "--pad-token", "<pad>", "--key", "--verbose"),
         *("--num-keys", "4"),
-    )
+    ]
     assert sum(redactor.counts.values()) == 3
 
 
 def test_environment() -> None:
     """By name or by shape; numbers and switches stay."""
     redactor = Redactor()
-    assert redactor.environment(
-        {"HF_TOKEN": "x", "TOKENIZERS_PARALLELISM": "false", "MY_URL": "https://a:b@c", "KEY": "1"}
-    ) == {
+    variables = {"HF_TOKEN": "x", "TOKENIZERS_PARALLELISM": "false", "KEY": "1"}
+    found = redactor.environment({**variables, "MY_URL": "https://a:b@c"})
+    assert unnumbered(found) == {
         "HF_TOKEN": REDACTED,
         "TOKENIZERS_PARALLELISM": "false",
         "MY_URL": f"https://{REDACTED}@c",
@@ -176,13 +199,85 @@ def test_values_of_a_secret_variable() -> None:
         },
         Redactor(),
     )
-    assert found == {
+    assert unnumbered(found) == {
         "variable": "cfg.api_key",
         "guard": f"L['cfg'].api_key == '{REDACTED}'",
         "title": f"cfg.api_key '{REDACTED}' → '{REDACTED}'",
         "evidence": {"expected": f"'{REDACTED}'", "actual": REDACTED, "compile_ids": ["0/1"]},
         "file": "model.py",
     }
+
+
+def test_values_seen_of_a_secret_variable() -> None:
+    """A forecast lists values by variable: those of a secret one go, and still differ."""
+    seen = {"cfg.password": ["'hunter2'", "'swordfish'", "3"], "mode": ["'train'", "'eval'"]}
+    found, _ = sanitized({"evidence": {"values_seen": seen}}, Redactor())
+    shown = found["evidence"]["values_seen"]
+    assert unnumbered(shown)["cfg.password"] == [f"'{REDACTED}'", f"'{REDACTED}'", "3"]
+    assert shown["cfg.password"][0] != shown["cfg.password"][1]
+    assert shown["mode"] == seen["mode"]
+
+
+def test_different_secrets_stay_different() -> None:
+    """The same value is the same placeholder everywhere, another value is another one."""
+    redactor = Redactor(["battery9"])
+    first = redactor.text("L['password'] == 'hunter2one' and battery9")
+    second = redactor.text("password: 'hunter2two'")
+    again = redactor.value_of("api_key", "hunter2one"), redactor.argv(["--token", "battery9"])[1]
+    placeholders = [match[0] for match in PLACEHOLDER.finditer(first + second)]
+    assert len(set(placeholders)) == 3
+    assert again == (placeholders[0], placeholders[1])
+
+
+def test_what_was_named_once_is_known() -> None:
+    """Also where nothing beside it says what it is; a word is not."""
+    redactor = Redactor()
+    redactor.text("password = 'xyzzy-1234'")
+    redactor.text("password = 'transformer'")
+    assert (
+        unnumbered(redactor.text("got xyzzy-1234, a transformer"))
+        == f"got {REDACTED}, a transformer"
+    )
+
+
+def test_a_known_secret_that_was_cut_goes() -> None:
+    """The beginning of one at the end of a text that was bounded."""
+    redactor = Redactor(["correct horse battery"])
+    cut = clip("logged in with correct horse battery", 25)
+    assert unnumbered(redactor.text(cut)) == f"logged in with {REDACTED}… [11 more characters]"
+
+
+def test_numbers_of_placeholders_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program with a new token in each step fills no memory."""
+    monkeypatch.setattr(redactor_module, "MAX_NUMBERED", 2)
+    redactor = Redactor()
+    texts = [redactor.value_of("password", f"secret{number}") for number in range(4)]
+    assert texts[2:] == ["<redacted:secret_name>", "<redacted:secret_name>"]
+    assert redactor.text(texts[3]) == texts[3]
+
+
+def test_spellings_of_a_known_value() -> None:
+    """In quotes of Python and JSON, and in a URL."""
+    value = 'pa"s\\s/wörd'
+    redactor = Redactor([value, "\udcff\ud800 lone"])
+    for text in (value, repr(value), json.dumps(value), f"https://h/?q={quote(value, safe='')}"):
+        assert "pa" not in redactor.text(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        (["mysql", "-p", "shortpw"], False),
+        (["train.py", "-p", "8080"], True),
+        (["train.py", "-p", "bf16"], True),
+        (["pytest", "-p", "no:cacheprovider"], True),
+        (["/venv/bin/pytest", "-p", "xdist"], True),
+    ],
+)
+def test_the_short_option_of_a_password(arguments: list[str], kept: bool) -> None:
+    """`-p` is one of a database's client; with a number, a precision or pytest it is none."""
+    assert (Redactor().argv(arguments)[-1] == arguments[-1]) is kept
+    assert bool(secret_values(arguments, {})) is not kept
 
 
 def test_digests_and_other_values_stay() -> None:
@@ -193,18 +288,17 @@ def test_digests_and_other_values_stay() -> None:
 
 def test_keys_are_redacted_too() -> None:
     """A map of the target's own names may have a secret among them."""
-    assert sanitized({"evidence": {SECRETS["aws"]: 1}}, Redactor())[0] == {
-        "evidence": {REDACTED: 1}
-    }
+    found, _ = sanitized({"evidence": {SECRETS["aws"]: 1}}, Redactor())
+    assert unnumbered(found) == {"evidence": {REDACTED: 1}}
 
 
 @settings(deadline=None)  # a check never depends on how fast the machine was
 @given(st.text(max_size=200), st.sampled_from(sorted(SECRETS.values())))
 def test_twice_is_once(noise: str, secret: str) -> None:
-    """What is redacted is not redacted again, and not counted again."""
-    text, _ = redact_text(f"{noise} {secret} {noise}")
+    """What is redacted is not redacted again."""
+    text = Redactor().text(f"{noise} {secret} {noise}")
     assert secret not in text
-    assert redact_text(text) == (text, {})
+    assert Redactor().text(text) == text
 
 
 HOSTILE = {

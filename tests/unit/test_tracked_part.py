@@ -99,7 +99,7 @@ def test_secrets_are_redacted() -> None:
     receipt = receipt_of(
         [tracked(config={"hf_token": "hf_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7"})]
     )
-    assert receipt.tracked[0].config == {"hf_token": "<redacted>"}
+    assert receipt.tracked[0].config == {"hf_token": "<redacted:secret_name#1>"}
 
 
 def test_doctored_figures() -> None:

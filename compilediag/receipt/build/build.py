@@ -38,7 +38,6 @@ from compilediag.receipt.build.tracked import (
     tracked_section,
 )
 from compilediag.receipt.build.train_log import logged_steps, with_logged
-from compilediag.receipt.redact import Redactor, secret_values
 from compilediag.receipt.sanitize import sanitized
 from compilediag.receipt.schema.identity import Redactions
 from compilediag.receipt.schema.receipt import (
@@ -49,6 +48,8 @@ from compilediag.receipt.schema.receipt import (
     Receipt,
 )
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness.redaction.known_values import secret_values
+from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.wire import plain
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ TAIL_BYTES = 8 * 1024
 def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt:
     """The receipt of one run. No string in it holds a secret that `redact` recognises."""
     redactor = Redactor(_known_secrets(timeline, run))
-    receipt, finite = sanitized(_unredacted(timeline, diagnosis, run, redactor), redactor)
+    unsafe = _unredacted(timeline, diagnosis, run, redactor)
+    redactor.counts.clear()  # each placeholder is counted once, where it stands in the receipt
+    receipt, finite = sanitized(unsafe, redactor)
     redactions = Redactions(
         count=sum(redactor.counts.values()), rules=tuple(sorted(redactor.counts))
     )

@@ -16,7 +16,6 @@ from compilediag.diagnosis.cadence.groups import ProbeGroup
 from compilediag.diagnosis.cadence.periods import longest_period
 from compilediag.diagnosis.cadence.plan import Plan, Variant
 from compilediag.diagnosis.cadence.samples import VariantEvidence
-from compilediag.receipt.redact import Redactor
 from compilediag.receipt.sanitize import sanitized
 from compilediag.receipt.schema.cadence import (
     Attribution,
@@ -33,6 +32,7 @@ from compilediag.receipt.schema.cadence import (
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Compile
+from compilediag_harness.redaction.redactor import Redactor
 
 MAX_CELLS = 120
 

@@ -12,7 +12,6 @@ from compilediag.receipt.build.compiles import FRAMES_KEPT, events_left_out
 from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.build.tracked import unlisted_runs
 from compilediag.receipt.build.train_log import logged_counts
-from compilediag.receipt.redact import Redactor
 from compilediag.receipt.schema.identity import (
     Completeness,
     Environment,
@@ -25,6 +24,7 @@ from compilediag.receipt.schema.identity import (
 )
 from compilediag.receipt.schema.record import Record, record_from
 from compilediag.timeline.timeline import Process, Timeline, ranks_present, world_size
+from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.wire import plain
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ class RunMetadata:
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """Variables from the allow list only."""
     secret_values: tuple[str, ...] = field(default=(), repr=False)
-    """Values known to be secret (`redact.secret_values`): replaced wherever they appear."""
+    """Values known to be secret (`redaction.known_values`): replaced wherever they appear."""
     provenance: Provenance = field(default_factory=Provenance)
     lane_name: str | None = None
     """None: the name of the script."""

@@ -11,10 +11,11 @@ from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.readers.journal import Journal, read_run
 from compilediag.readers.storage import open_regular
-from compilediag.receipt.redact import Redactor, secret_values
 from compilediag.timeline.fold import fold
 from compilediag.views.perfetto import foreign_events, render_perfetto
 from compilediag.views.perfetto_tracks import tracks_of
+from compilediag_harness.redaction.known_values import secret_values
+from compilediag_harness.redaction.redactor import Redactor
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt

@@ -32,12 +32,21 @@ from compilediag.runs.supervised.exit_status import (
     exit_status_of,
     notes_on_attachment,
 )
-from compilediag.runs.supervised.reports import link_reports, traces_in
+from compilediag.runs.supervised.reports import clean_traces, link_reports, traces_in
 from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import Target
 from compilediag.runs.telemetry.exporter import TelemetryReport
 from compilediag.timeline.timeline import TextLog, Timeline
-from compilediag_harness.wire import ATTACH, Event, EvidenceLost, TorchSeen
+from compilediag_harness.collectors.trace_redaction import FAULT
+from compilediag_harness.wire import (
+    ATTACH,
+    Event,
+    EvidenceLost,
+    FaultOccurred,
+    ProcessEnded,
+    ProcessStarted,
+    TorchSeen,
+)
 
 ENVIRONMENT_PREFIXES = (
     "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_", "CUDA_", "NCCL_", "OMP_",
@@ -72,6 +81,7 @@ def assemble(
     notes = notes_on_attachment(
         run.target, journals, _torch_versions(journals), attach_faults(run.run_dir)
     )
+    notes += clean_traces(run.run_dir, _redacting(journals), run.secrets)
     events: list[Sequence[Event]] = [journal.events for journal in journals]
     if not journals:
         # No process was attached: an event, so that every view shows why the verdict is blind.
@@ -167,6 +177,19 @@ def _user_roots(target: Target, folder: str) -> tuple[str, ...]:
         script = os.path.normpath(os.path.join(folder, target.script))
         roots.append(script if os.path.isdir(script) else os.path.dirname(script))
     return tuple(dict.fromkeys(root for root in roots if root != os.sep))
+
+
+def _redacting(journals: Sequence[Journal]) -> int:
+    """Processes that take the secrets out of torch's trace themselves, forked ones among them; 0
+    where one failed to."""
+    if any(
+        isinstance(event, FaultOccurred) and event.where == FAULT
+        for journal in journals
+        for event in journal.events
+    ):
+        return 0
+    ends = (ProcessStarted, ProcessEnded)  # all that a process without torch writes
+    return sum(any(not isinstance(item, ends) for item in one.events) for one in journals)
 
 
 def _torch_versions(journals: Sequence[Journal]) -> list[str]:

@@ -31,7 +31,6 @@ from compilediag.errors import (
     UsageError,
 )
 from compilediag.receipt.build.cadence import ProbeFacts, VariantRun, probe_receipt
-from compilediag.receipt.redact import secret_values
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.metadata import receipt_identity
 from compilediag.runs.run_directory import make_run_dir, save_receipt
@@ -39,6 +38,7 @@ from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.probe_variant import ProbeEnvironment, run_variant, settings_of
 from compilediag.runs.supervised.run import fault_note
 from compilediag.runs.supervised.target import parse_target
+from compilediag_harness.redaction.known_values import secret_values
 from compilediag_harness.user_api.cadence import variable
 
 Announce = Callable[[int, int | None, Variant], None]

@@ -5,14 +5,17 @@ Whatever goes wrong here costs the reports and is reported; the receipt does not
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from compilediag.readers.compression import open_stream
 from compilediag.readers.storage import is_uri
 from compilediag.runs.run_directory import ARTIFACTS, REPORTS, TRACES
 from compilediag.runs.tools.tlparse import INDEX, Report, reports_of
 from compilediag.runs.tools.tlparse_counts import differences, read_counts
+from compilediag.runs.tools.tlparse_log import TooLarge, copy_log
 from compilediag.timeline.timeline import Timeline
 
 NO_TRACE = (
@@ -37,6 +40,38 @@ def traces_in(run_dir: str) -> list[str]:
             return sorted(item.path for item in entries if item.is_file(follow_symlinks=False))
     except OSError:
         return []
+
+
+def clean_traces(run_dir: str, attached: int, known: Sequence[str]) -> tuple[str, ...]:
+    """Takes the secrets out of traces that a process wrote which compilediag was not attached to;
+    an attached one writes its trace without them.
+
+    Args:
+        run_dir: the run's directory.
+        attached: processes that do so themselves; each writes one trace at most.
+        known: secret values.
+
+    Returns sentences for the user.
+    """
+    traces = traces_in(run_dir)
+    if len(traces) <= attached:
+        return ()
+    notes: list[str] = []
+    for path in traces:
+        cleaned = f"{path}.cleaned"
+        try:
+            with open(cleaned, "xb") as target:
+                copy_log(open_stream(path).chunks(), target, known)
+            os.replace(cleaned, path)
+        except (OSError, TooLarge) as error:
+            for name in (path, cleaned):
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+            notes.append(
+                f"{os.path.basename(path)} was removed: compilediag was not attached to the "
+                f"process that wrote it, and no copy without secrets could be made: {error}"
+            )
+    return tuple(notes)
 
 
 def link_reports(

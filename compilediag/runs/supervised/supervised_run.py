@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compilediag.receipt.redact import secret_values
 from compilediag.runs.supervised.options import Options
 from compilediag.runs.supervised.target import Target
+from compilediag_harness.redaction.known_values import secret_values
 
 
 @dataclass(frozen=True, slots=True)

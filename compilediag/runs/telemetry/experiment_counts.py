@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from compilediag.readers.storage import open_regular
-from compilediag.receipt.redact import Redactor
+from compilediag_harness.redaction.redactor import Redactor
 
 EXPERIMENTS = ("wandb", "mlflow", "tensorboard")
 LIMIT_BYTES = 65_536

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from compilediag.receipt.redact import Redactor
+from compilediag_harness.redaction.redactor import Redactor
 
 LABEL_LIMIT = 64
 TEXT_LIMIT = 256

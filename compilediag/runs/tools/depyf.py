@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, cast
 
 from compilediag.readers.lenient_json import parse
 from compilediag.readers.storage import open_regular
-from compilediag.receipt.redact import Redactor
 from compilediag.runs.tools.limited import Limits, run_with_limits
+from compilediag_harness.redaction.redactor import Redactor
 
 MAX_LINE_BYTES = 8 << 20
 MAX_FILES = 200

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from compilediag.readers.lenient_json import map_json, parse
-from compilediag.receipt.redact import Redactor
+from compilediag_harness.redaction.redactor import Redactor
 
 MAX_LOG_BYTES = 256 << 20
 """tlparse needs three times the log in memory, and writes twice the log."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from math import prod
 
 from compilediag.errors import ReproImpossible
-from compilediag.receipt.redact import REDACTED
+from compilediag_harness.redaction.recognise import is_redacted
 
 DTYPES = frozenset(
     [
@@ -110,6 +110,6 @@ def both(evidence: Mapping[str, object]) -> tuple[str, str]:
     expected, actual = evidence.get("expected"), evidence.get("actual")
     if not isinstance(expected, str) or not isinstance(actual, str):
         raise ReproImpossible("the receipt does not hold both values of the guard")
-    if REDACTED in expected or REDACTED in actual:
+    if is_redacted(expected) or is_redacted(actual):
         raise ReproImpossible("the values of the guard were taken out of the receipt as secrets")
     return expected, actual

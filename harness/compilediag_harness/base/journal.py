@@ -1,8 +1,9 @@
 """Appends events to a file that is readable after SIGKILL, one file a process.
 
 A line is `CRC SEQUENCE JSON`: the crc32 (8 hex digits) covers everything after the first blank, the
-sequence counts from 0, the JSON is `wire.encode(event)`. Each line is one `os.write` to a file
-opened with O_APPEND, so a killed process leaves whole lines and no buffer is lost.
+sequence counts from 0, the JSON is `wire.encode(event)` without its secrets. Each line is one
+`os.write` to a file opened with O_APPEND, so a killed process leaves whole lines and no buffer is
+lost.
 
 Invariant: nothing here raises, blocks on a lock, or prints. A record that cannot be written is
 counted, and its sequence number is missing from the file: the reader counts the gaps. A record that
@@ -105,12 +106,13 @@ class Journal:
     def write(self, event: Event) -> bool:
         """Appends one event, or leaves it out; False when it was dropped. Meant as `Session`'s
         sink."""
-        from compilediag_harness.wire import encode  # not in every child: see above
+        from compilediag_harness.redaction.in_process import fields  # not in every child: see above
+        from compilediag_harness.wire import encode
 
         try:
-            payload = encode(event)
+            payload = encode(event, by_field=fields)
             if len(payload) > LINE_LIMIT - 64:
-                payload = encode(event, shortened=True)
+                payload = encode(event, shortened=True, by_field=fields)
         except Exception as error:
             self._drop(error)
             return False

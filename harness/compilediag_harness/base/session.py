@@ -40,6 +40,8 @@ class Session:
         """By kind, those that the sink counts and does not write."""
         self.text_log: str | None = None
         """File for torch's compile logs; None where nothing is kept (`watch()`)."""
+        self.trace_folder: str | None = None
+        """Where torch's trace lies if the run switched it on; None where nothing is kept."""
         self.failure: str | None = None
         """Text of the exception that ends the process; known only when it ends."""
         self.compiled_in_step = False

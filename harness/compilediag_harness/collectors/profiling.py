@@ -8,14 +8,18 @@ beside the receipt.
 
 from __future__ import annotations
 
+import gzip
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import time
 from types import FrameType
 from typing import Any
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.redaction import in_process
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import ProfileEnded
 
@@ -28,6 +32,8 @@ MAX_S = 60.0
 
 MAX_BYTES = 256 << 20
 """A trace that is larger is removed again."""
+
+_PIECE_CHARS = 1 << 20
 
 MAX_WINDOWS = 16
 """Windows of one process; later signals have no effect."""
@@ -120,13 +126,11 @@ class Profiling:
         try:
             profiler.stop()
             os.makedirs(self._folder, exist_ok=True)
-            profiler.export_chrome_trace(path)
-            size = os.path.getsize(path)
+            size = _export(profiler, path)
         except Exception as error:
             self._report(self._first, step, None, f"the trace could not be written: {error}")
             return
         if size > MAX_BYTES:
-            os.unlink(path)
             self._report(self._first, step, None, f"the trace had {size} bytes and was removed")
             return
         self._report(self._first, step, name, None)
@@ -137,6 +141,24 @@ class Profiling:
 
     def _report(self, first: int, last: int, file: str | None, problem: str | None) -> None:
         self.session.emit(ProfileEnded(self.session.now(), first, last, file, problem))
+
+
+def _export(profiler: Any, path: str) -> int:
+    """Writes the trace without its secrets, which names of blocks may hold, unless it is too large;
+    its size in bytes."""
+    with tempfile.TemporaryDirectory(prefix="compilediag-profile-") as private:
+        whole, kept = os.path.join(private, "whole.json"), os.path.join(private, "kept.json.gz")
+        profiler.export_chrome_trace(whole)
+        with (
+            open(whole, encoding="utf-8", errors="replace") as source,
+            gzip.open(kept, "wt", encoding="utf-8", compresslevel=4) as target,
+        ):
+            while lines := source.readlines(_PIECE_CHARS):
+                target.write(in_process.text("".join(lines), is_name=True))
+        size = os.path.getsize(kept)
+        if size <= MAX_BYTES:
+            shutil.move(kept, path)
+    return size
 
 
 _profiling: Profiling | None = None

@@ -11,6 +11,7 @@ import logging
 import os
 
 from compilediag_harness.collectors.artifact_loggers import artifact_of
+from compilediag_harness.redaction import in_process
 from compilediag_harness.wire import LINES_LEFT_OUT, LOG_OVER_LIMIT, clip
 
 LIMIT_BYTES = 64 << 20
@@ -38,10 +39,11 @@ class TextLogFile:
         self._failed = False
 
     def write(self, record: logging.LogRecord, formatter: logging.Formatter) -> None:
-        """Appends one message and a line end in one write, so that processes do not mix."""
+        """Appends one message without its secrets, and a line end, in one write, so that processes
+        do not mix."""
         if self._failed:
             return
-        data = _encoded(formatter.format(shortened(record)))
+        data = _encoded(in_process.text(formatter.format(shortened(record))))
         if len(data) > self._room:
             self._failed = True
             record = copy.copy(record)

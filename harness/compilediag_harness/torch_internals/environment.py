@@ -227,7 +227,7 @@ def _plain(value: Any) -> Any:
 
 
 def _variables() -> dict[str, str]:
-    """The recorded environment variables. They may hold secrets: the other half redacts."""
+    """The recorded environment variables. They may hold secrets: those go where it is written."""
     prefixes = VARIABLE_PREFIXES
     chosen = sorted(name for name in os.environ if name in VARIABLES or name.startswith(prefixes))
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -82,6 +83,13 @@ def guard_lines_need_logger() -> bool:
 def torch_formatter() -> Any | None:
     """The formatter of torch's own terminal output (time, process, compile id, artifact)."""
     return getattr(loaded(LOGGING), "DEFAULT_FORMATTER", None)
+
+
+def trace_handler(folder: str) -> Any | None:
+    """The handler that writes torch's structured trace, where it writes into `folder`."""
+    handler = getattr(loaded(LOGGING), "LOG_TRACE_HANDLER", None)
+    written = getattr(handler, "root_dir", None)
+    return handler if written and os.path.realpath(written) == os.path.realpath(folder) else None
 
 
 def on_logs_initialised(callback: Callable[[], None]) -> Remover | None:

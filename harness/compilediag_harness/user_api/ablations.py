@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from compilediag_harness.base import user_json
+from compilediag_harness.redaction import in_process
 from compilediag_harness.user_api import tracker_log
 from compilediag_harness.user_api.to_jsonable import to_config, to_count, to_float, to_name
 from compilediag_harness.wire import AblationWritten
@@ -94,14 +95,17 @@ class Ablation:
 
     def write(self, path: str | os.PathLike[str]) -> str:
         """Validates once more, because curves are lists that can grow, and writes the file whole or
-        not at all. A run that is observed links the file from its receipt.
+        not at all, without secrets in `config`. A run that is observed links the file from its
+        receipt.
 
         Raises:
             AblationInvalid: it no longer fits; nothing is written.
             OSError: the disk does not take it; an older file is left as it was.
         """
         checked = Ablation(self.document())
-        content = user_json.write(path, checked.document())
+        document = checked.document()
+        document["config"] = in_process.value(document["config"])
+        content = user_json.write(path, document)
         _emit(checked, Path(os.path.abspath(path)).as_uri(), content)
         return os.fspath(path)
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from compilediag_harness.base import atomic_write
 from compilediag_harness.base.post_import import PostImport
+from compilediag_harness.redaction import in_process
 
 VARIABLE = "COMPILEDIAG_EXPERIMENTS"
 """Seconds from one logging to the next; absent where nothing is to be logged."""
@@ -101,7 +102,7 @@ class Experiments:
     def _failed(self, name: str, error: Exception) -> None:
         counts = self._counts_of(name)
         counts["failed"] += 1
-        counts["problem"] = f"{type(error).__name__}: {error}"[:300]
+        counts["problem"] = in_process.text(f"{type(error).__name__}: {error}")[:300]
 
     def _read(self) -> tuple[Metrics, int | None] | None:
         """The metrics and their step, where they are newer than the last."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from compilediag_harness.base import user_json
 from compilediag_harness.base.session import Session
+from compilediag_harness.redaction import in_process
 from compilediag_harness.torch_internals import dynamo_skip
 from compilediag_harness.user_api import tracker_log
 from compilediag_harness.user_api.to_jsonable import to_config, to_count, to_float, to_name
@@ -141,7 +142,7 @@ class Tracker:
 
     def to_json(self, path: str | os.PathLike[str]) -> str:
         """Writes the ended runs to a file of their own, whole or not at all, and returns its path.
-        It holds `config` as it was given: what is in the receipt is redacted, this is not.
+        Secrets in `config` are left out, as in the receipt.
 
         Raises:
             OSError: the file cannot be written; an older one is left as it was.
@@ -183,6 +184,7 @@ def _to_json(run: RunTracked) -> dict[str, Any]:
     """A run as the file has it: metrics by name, without what only sessions need."""
     fields = dataclasses.asdict(run)
     del fields["t"], fields["number"]
+    fields["config"] = in_process.value(fields["config"])
     fields["metrics"] = {metric.pop("name"): metric for metric in fields["metrics"]}
     return fields
 

@@ -1,7 +1,7 @@
 """The only contract between the halves: every event, and its line of JSON.
 
-An event records what happened in one process, in torch's own words. Text of the target is stored as
-it is, bounded in length; the outside redacts and escapes it.
+An event records what happened in one process, in torch's own words. Text of the target is bounded
+in length, loses its secrets where it is written, and is escaped by the outside.
 """
 
 from __future__ import annotations

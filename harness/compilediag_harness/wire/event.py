@@ -68,10 +68,15 @@ def _by_field(value: Any) -> Any:
 _encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=_by_field)
 
 
-def encode(event: Event, *, shortened: bool = False) -> bytes:
-    """One JSON object without a newline: `k` is the kind, the rest the event's fields.
-    `shortened`: with long texts and long lists cut."""
-    record = {"k": type(event).__name__, **_by_field(event)}
+def encode(
+    event: Event,
+    *,
+    shortened: bool = False,
+    by_field: Callable[[Any], dict[str, Any]] = _by_field,
+) -> bytes:
+    """One JSON object without a newline: `k` is the kind, the rest the event's fields, which
+    `by_field` may rewrite. `shortened`: with long texts and long lists cut."""
+    record = {"k": type(event).__name__, **by_field(event)}
     if shortened:
         record = plain(record, clip_to=_TEXT_LIMIT, items=_ITEM_LIMIT)
         if record.get("problem", "") is None:

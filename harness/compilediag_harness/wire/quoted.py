@@ -1,6 +1,6 @@
 """What events quote of the target: a line of its code, and text of bounded length.
 
-The text stays as it is: redacted and escaped by the outside half, never here.
+Secrets leave it where it is written (`redaction/`); the outside half escapes it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.receipt.secret_patterns import is_harmless_literal, is_secret_name, looks_random
+from compilediag_harness.redaction.names import is_harmless_literal, is_secret_name
+from compilediag_harness.redaction.randomness import looks_random
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Secrets replaced in everything that is written down, in both halves."""

@@ -1,0 +1,46 @@
+"""The redactor of this process: for what is written inside of the target.
+
+Its known values are those of the process's own command line and environment; a program that loads
+secrets into its environment later, as from a .env file, is noticed by the number of variables.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from compilediag_harness.redaction.known_values import secret_values
+from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.redaction.walk import Walk
+
+_redactor = Redactor()
+_walk = Walk(_redactor)
+_variables_seen = -1
+
+
+def redactor() -> Redactor:
+    """The redactor, with all that is known by now."""
+    global _variables_seen
+    if len(os.environ) != _variables_seen:
+        _variables_seen = len(os.environ)
+        # Environment and arguments may change in another thread.
+        _redactor.learn(secret_values(tuple(sys.orig_argv), dict(os.environ)))
+    return _redactor
+
+
+def fields(event: Any) -> dict[str, Any]:
+    """An event by field, without secrets."""
+    redactor()
+    return _walk.fields(event)
+
+
+def text(text: str, *, is_name: bool = False) -> str:
+    """A text without secrets."""
+    return redactor().text(text, is_name=is_name)
+
+
+def value(value: Any) -> Any:
+    """JSON values without secrets: what stands at names like a secret's goes."""
+    redactor()
+    return _walk.value(value)

@@ -1,0 +1,217 @@
+"""Where the secrets of a text stand: by its names, by its surroundings, by their shape.
+
+A pure function of the text. Matching is linear: no expression has nested or unbounded repetition
+that must be followed by something. What is not found is not judged safe, only not recognised.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from functools import lru_cache
+
+from compilediag_harness.redaction.names import (
+    is_harmless_literal,
+    is_secret_name,
+    names_special_token,
+)
+from compilediag_harness.redaction.randomness import (
+    LONG_RUN,
+    RANDOM_RUN,
+    looks_random,
+)
+from compilediag_harness.redaction.token_rules import Span, tokens_in
+
+MARK = "<redacted:"
+"""How a placeholder begins."""
+
+PLACEHOLDER = re.compile(r"<redacted:(?P<kind>[a-z0-9_-]{1,64})(?:#[0-9]{1,9})?>")
+
+
+def is_redacted(text: str) -> bool:
+    """Whether a secret was taken out of a text; placeholders of older receipts have no kind."""
+    return MARK in text or "<redacted>" in text
+
+
+MIN_LENGTH = 6
+"""A shorter text has no room for a secret that is recognised without its name."""
+
+MAX_REMEMBERED = 1500
+"""Longest text, in characters, whose spans are remembered."""
+
+_PARAMETER = re.compile(
+    r"(?i)[?&](?:[a-z_-]{0,24}(?:token|key|secret|signature|password)|sig)=([^&\s'\"<>]+)"
+)
+_OPTION = re.compile(
+    r"--(?P<option>[A-Za-z][\w.-]{2,60})(?:\s{1,4}|['\"],\s{0,4}['\"])"
+    r"(?P<secret>[^\s'\",\])<-][^\s'\",\])<]{2,511})"
+)
+"""An option and its value, on a command line or in a list of its words."""
+
+_NAME_WORDS = (
+    *("key", "password", "passwd", "passphrase", "passcode", "secret", "credential", "token"),
+)
+_KEY_BEFORE = re.compile(
+    r"(?i)(?:api[_\s-]?|(?:access|secret|private|signing|encryption|account|shared|auth|ssh|hf)[_-]?)$"
+)
+"""What makes a "key" one that is secret."""
+
+_GAP = r"['\"\])\\]{0,8}\s{0,8}(?:==|!=|=|:)\s{0,8}(?:b(?=['\"]))?\\{0,3}"
+_NAMED = (
+    r"(?P<value>\"[^\"\n]{1,4096}\"?|'[^'\n]{1,4096}'?"
+    r"|(?=[^\s]{0,64}[0-9])[^\s,;'\"()\[\]{}]{5,})"
+)
+_SAID = (
+    r"(?:['\"]?\s{1,4}|\s{0,4}\()(?:[a-z]{1,12}[\s:]{1,4}){0,3}\\{0,3}"
+    r"(?P<quote>['\"`])(?P<value>[^'\"`\n]{3,512})(?P=quote)"
+)
+_PLURAL = {"credential": "s?"}  # `tokens` are those of a text
+_NAMED_VALUE, _SPOKEN = (
+    {
+        word: re.compile(rf"(?i:{word}{_PLURAL.get(word, '')})(?![A-Za-z]){rest}")
+        for word in _NAME_WORDS
+    }
+    for rest in (_GAP + _NAMED, _SAID)
+)
+"""From the last word of the name on: `api_key == 'x'`, `"token": "x"`, `HF_TOKEN=x1234`,
+`G['PASSWORD'] == 'x'`, also where quotes are escaped, as in JSON; and `wrong password 'x'`, `the
+password is "x"`, in the text of an exception."""
+
+_DOTTED_NAME = re.compile(r"[A-Za-z_]\w{0,64}(?:\.[A-Za-z_]\w{0,64})+\Z")
+
+_SPOKEN_BEFORE = re.compile(
+    r"(?P<quote>['\"`])(?P<value>[^'\"`\n]{3,256})(?P=quote)\s{1,4}(?:[a-z]{1,12}\s{1,4}){0,4}\Z"
+)
+"""`'x' is not a valid password`."""
+_BEFORE_CHARS = 330
+
+_HEX_KEY = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{40}(?![0-9A-Za-z])")
+_HEX_CONTEXT = re.compile(r"(?i)wandb|weights.{0,5}biases")
+_DIGEST_BEFORE = re.compile(
+    r"(?i)(?:commit|sha-?1?|rev(?:ision)?|git|hash|digest|version|head|tree|blob|parent)"
+    r"[^A-Za-z0-9\n]{0,4}$"
+)
+_CONTEXT_CHARS = 80
+
+
+def secrets_in(text: str, *, is_name: bool = False) -> tuple[Span, ...]:
+    """The secrets of a text in their order, none over another; `is_name`: it is a path, a name or
+    code, where randomness is no sign."""
+    if len(text) < MIN_LENGTH:
+        return ()
+    # Cached: the receipts of many ranks, and the guards of a run, hold the same texts.
+    return (_secrets if len(text) <= MAX_REMEMBERED else _secrets.__wrapped__)(text, is_name)
+
+
+@lru_cache(maxsize=2048)
+def _secrets(text: str, is_name: bool) -> tuple[Span, ...]:
+    found = list(_all(text, _lowered(text), is_name))
+    if not found:
+        return ()
+    if MARK in text:
+        done = [match.span() for match in PLACEHOLDER.finditer(text)]
+        found = [span for span in found if not _overlaps(span, done)]
+    return _joined(found)
+
+
+def _overlaps(span: Span, done: list[tuple[int, int]]) -> bool:
+    """Whether a span holds a part of one of these, which are in their order."""
+    after = bisect_left(done, (span[1], 0))
+    return after > 0 and done[after - 1][1] > span[0]
+
+
+def _lowered(text: str) -> str:
+    """A text in lower case, character by character: a few letters become two in it."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered
+    return "".join(char.lower() if len(char.lower()) == 1 else char for char in text)
+
+
+def _joined(found: list[Span]) -> tuple[Span, ...]:
+    """Spans that overlap as one, so that no end of a secret is left."""
+    joined: list[Span] = []
+    for start, end, kind in sorted(found, key=lambda span: (span[0], -span[1])):
+        if joined and start < joined[-1][1]:
+            first, last, name = joined[-1]
+            joined[-1] = (first, max(last, end), name)
+        else:
+            joined.append((start, end, kind))
+    return tuple(joined)
+
+
+def _all(text: str, lowered: str, is_name: bool) -> Iterator[Span]:
+    yield from tokens_in(text, lowered)
+    for word in _NAME_WORDS:
+        at = lowered.find(word)
+        while at >= 0:
+            found = _named(text, at, word)
+            yield from found
+            at = lowered.find(word, max([at, *(end for _, end, _ in found)]) + 1)
+    if "=" in text and ("?" in text or "&" in text):
+        yield from ((*match.span(1), "query_parameter") for match in _PARAMETER.finditer(text))
+    if "--" in text:
+        yield from _after_options(text)
+    if "wandb" in lowered or "biases" in lowered:
+        yield from _hex_keys(text)
+    if not is_name and LONG_RUN.search(text):
+        for match in RANDOM_RUN.finditer(text):
+            if looks_random(match[0]):
+                yield *match.span(), "high_entropy"
+
+
+def _named(text: str, at: int, word: str) -> list[Span]:
+    """What stands beside a name that ends with a word of secrets."""
+    before = text[max(at - 24, 0) : at]
+    if word == "key" and not _KEY_BEFORE.search(before):
+        return []
+    if word == "token" and names_special_token(text, at):
+        return []
+    match = _NAMED_VALUE[word].match(text, at)
+    if match is None and word != "token":
+        match = _SPOKEN[word].match(text, at) or _spoken_before(text, at, len(word))
+    if match is None:
+        return []
+    start, end = _inner(match)
+    value = text[start:end]
+    if match[0][-1] not in "'\"`" and _is_code(value, text[end : end + 1], word):
+        return []
+    return [(start, end, "secret_name")] if value and not is_harmless_literal(value) else []
+
+
+def _is_code(value: str, following: str, word: str) -> bool:
+    """Whether an unquoted value is an expression: a call, a subscript, `token = torch.float32`."""
+    if following in ("(", "["):
+        return True
+    return word in ("key", "token") and _DOTTED_NAME.match(value) is not None
+
+
+def _spoken_before(text: str, at: int, length: int) -> re.Match[str] | None:
+    if text[at + length : at + length + 1].isalpha():
+        return None
+    return _SPOKEN_BEFORE.search(text, max(at - _BEFORE_CHARS, 0), at)
+
+
+def _inner(match: re.Match[str]) -> tuple[int, int]:
+    """A value without its quotes, and without a backslash that belongs to the closing one."""
+    start, value = match.start("value"), match["value"]
+    if "quote" not in match.re.groupindex and value[0] in "\"'":
+        start, value = start + 1, value[1:].removesuffix(value[0])
+    return start, start + len(value.rstrip("\\"))
+
+
+def _after_options(text: str) -> Iterator[Span]:
+    for match in _OPTION.finditer(text):
+        value = match["secret"]
+        shown = value.isupper() and value.isalpha()  # "--token TOKEN" of a help text
+        if is_secret_name(match["option"]) and not shown and not is_harmless_literal(value):
+            yield *match.span("secret"), "secret_name"
+
+
+def _hex_keys(text: str) -> Iterator[Span]:
+    """Bare keys of W&B: 40 hex digits, like a commit, so only beside its name."""
+    for match in _HEX_KEY.finditer(text):
+        before = text[max(match.start() - _CONTEXT_CHARS, 0) : match.start()]
+        if _HEX_CONTEXT.search(before) and not _DIGEST_BEFORE.search(before):
+            yield *match.span(), "wandb"

@@ -1,0 +1,206 @@
+"""Secrets replaced by placeholders, and counted."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from compilediag_harness.redaction.known_values import (
+    MIN_LENGTH,
+    is_secret_option,
+    spellings,
+    with_options,
+)
+from compilediag_harness.redaction.names import is_harmless_literal, is_secret_name
+from compilediag_harness.redaction.recognise import MARK, PLACEHOLDER, secrets_in
+
+MAX_NUMBERED = 10_000
+"""Distinct secrets that have a number of their own; later ones share their placeholder."""
+
+MAX_SEEN, MAX_SEEN_CHARS = 1024, 500
+"""Texts without secrets that are remembered, and the longest of them in characters."""
+
+MAX_REMEMBERED = 64
+"""Known secrets up to which those that were found by their names become known ones."""
+
+PATHS = frozenset(
+    "file uri function how source variable cwd executable logger folder sources set_at".split()
+)
+"""Fields whose values are names and paths: randomness there is no sign of a secret."""
+
+_IDENTITIES = (
+    "receipt_id git_commit torch_git sha256 source_sha256 table_sha256 schema schema_version "
+    "min_reader_version created_at_utc compile_id compile_ids started_utc"
+)
+IDENTITIES = frozenset(_IDENTITIES.split())
+"""Fields whose values are digests and ids of our own: random on purpose."""
+
+NAMES = PATHS | IDENTITIES
+
+SHOWN_VALUES = frozenset({"expected", "actual", "value", "before", "after", "values_seen"})
+"""Fields that show values of the variable named beside them."""
+
+_QUOTED = re.compile(r"(?<![\[\w])(b?)(['\"])([^'\"\n]{1,4096})(?:\2(?!\])|…|\Z)")
+"""A literal of text, whole or cut; not the key of a subscript, which is a name."""
+
+_LITERAL = re.compile(r"(b?['\"])([^'\"]{1,4096})(['\"])\Z")
+
+_OPAQUE_WORD = re.compile(
+    r"\s*(?=[^\s]{0,64}[0-9])(?=[^\s]{0,64}[A-Za-z])[^\s()\[\]{}<>=.'\"]{6,}\s*\Z"
+)
+"""One word with letters and digits, shown as a value without quotes."""
+
+_CUT = re.compile(r"… \[[0-9]+ more characters\]\Z")
+_MIN_CUT = 4
+"""Characters of a known secret that are left at the end of a cut text."""
+
+
+def looks_opaque(value: str) -> bool:
+    """Whether a value is a run of letters and digits that is no word, number, path or name of a
+    module."""
+    letter = any(character.isalpha() for character in value)
+    digit = any(character.isdigit() for character in value)
+    return len(value) >= 8 and letter and digit and not any(one in " \t\n/." for one in value)
+
+
+class Redactor:
+    """Replaces secrets: those that are recognised, and `known` values wherever they are.
+
+    A placeholder, `<redacted:KIND#3>`, is the same for the same value and another for another one,
+    so that a text without secrets still shows whether two values differ.
+    """
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self.counts: Counter[str] = Counter()
+        """Kind of secret to how many placeholders stand in the texts that were returned."""
+        self._placeholders: dict[str, str] = {}
+        self._numbers = itertools.count(1)
+        self._harmless: tuple[set[str], set[str]] = (set(), set())
+        """Texts without secrets, and names: a run writes the same ones again and again."""
+        self._known: tuple[tuple[str, re.Pattern[str]], ...] = ()
+        self._known_values: frozenset[str] = frozenset()
+        self.learn(known)
+
+    def learn(self, known: Iterable[str]) -> None:
+        """Replaces these values too, from now on."""
+        new = {value for value in known if len(value) >= MIN_LENGTH} - self._known_values
+        if not new:
+            return
+        self._known_values |= new
+        self._harmless = (set(), set())
+        longest = sorted(self._known_values, key=lambda value: (-len(value), value))
+        self._known = tuple((value, _pattern_of(value)) for value in longest)
+
+    def text(self, text: str, *, is_name: bool = False) -> str:
+        """One string; `is_name`: it is a path or a name."""
+        harmless = self._harmless[is_name]
+        if text in harmless:
+            return text
+        found = self._redacted(text, is_name)
+        if MARK in found:
+            self.counts.update(match["kind"] for match in PLACEHOLDER.finditer(found))
+        elif len(text) <= MAX_SEEN_CHARS:
+            if len(harmless) >= MAX_SEEN:
+                harmless.clear()
+            harmless.add(text)
+        return found
+
+    def _redacted(self, text: str, is_name: bool) -> str:
+        for value, pattern in self._known:
+            if pattern.search(text):
+                text = pattern.sub(self._placeholder(value, "known_value"), text)
+        if "… [" in text:
+            text = self._uncut(text)
+        spans = secrets_in(text, is_name=is_name)
+        if not spans:
+            return text
+        pieces: list[str] = []
+        last = 0
+        for start, end, kind in spans:
+            pieces += text[last:start], self._placeholder(text[start:end], kind)
+            if kind == "secret_name" and text[start - 1 : start] in ("'", '"'):
+                self._remember(text[start:end])
+            last = end
+        return "".join((*pieces, text[last:]))
+
+    def value_of(self, name: str, value: str) -> str:
+        """The value of a variable, option or setting called `name`."""
+        return self.hidden(value) if is_secret_name(name) else self.text(value)
+
+    def hidden(self, value: str) -> str:
+        """A text that is secret as it stands, unless it is a number or a switch; quotes stay."""
+        if not value or PLACEHOLDER.fullmatch(value) or is_harmless_literal(value):
+            return self.text(value)
+        if (quoted := _LITERAL.match(value)) is not None:
+            return f"{quoted[1]}{self.hidden(quoted[2])}{quoted[3]}"
+        self._remember(value)
+        return self.text(self._placeholder(value, "secret_name"))  # which counts it
+
+    def argv(self, arguments: Sequence[str]) -> tuple[str, ...]:
+        """A command line: `--token X`, `--api-key=X`, `auth.secret=X` and `-p X` lose X."""
+        kept: list[str] = []
+        for argument, option in with_options(arguments):
+            name, equals, value = argument.partition("=")
+            if option is not None and is_secret_option(option, argument, arguments):
+                kept.append(self.hidden(argument))
+            elif equals and is_secret_name(name):
+                kept.append(f"{self.text(name)}={self.value_of(name, value)}")
+            else:
+                kept.append(self.text(argument))
+        return tuple(kept)
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Environment variables."""
+        return {name: self.value_of(name, value) for name, value in variables.items()}
+
+    def value_at(self, key: str, value: str, *, secret: bool) -> str:
+        """The text in a field; `secret`: its object is about a variable with a name like a
+        secret's."""
+        if secret and key not in NAMES:
+            if key in SHOWN_VALUES and _OPAQUE_WORD.match(value) and MARK not in value:
+                return self.hidden(value)
+            value = _QUOTED.sub(self._quoted, value)
+        return self.text(value, is_name=key in NAMES)
+
+    def _quoted(self, match: re.Match[str]) -> str:
+        if MARK in match[3]:
+            return match[0]
+        self._remember(match[3])
+        end = match[0][match.end(3) - match.start() :]
+        return f"{match[1]}{match[2]}{self._placeholder(match[3], 'secret_name')}{end}"
+
+    def _remember(self, value: str) -> None:
+        """What was called a secret once is known from then on, if it can be no word."""
+        if len(self._known) < MAX_REMEMBERED and looks_opaque(value):
+            self.learn([value])
+
+    def _uncut(self, text: str) -> str:
+        """A text without the beginning of a known secret that was cut at its end."""
+        cut = _CUT.search(text)
+        if cut is None:
+            return text
+        kept = text[: cut.start()]
+        for value in self._known_values:
+            for length in range(min(len(value) - 1, len(kept)), _MIN_CUT - 1, -1):
+                if kept.endswith(value[:length]):
+                    hidden = self._placeholder(value, "known_value")
+                    return f"{kept[:-length]}{hidden}{text[cut.start() :]}"
+        return text
+
+    def _placeholder(self, value: str, kind: str) -> str:
+        found = self._placeholders.get(value)
+        if found is not None:
+            return found
+        if len(self._placeholders) >= MAX_NUMBERED:
+            return f"{MARK}{kind}>"
+        return self._placeholders.setdefault(value, f"{MARK}{kind}#{next(self._numbers)}>")
+
+
+def _pattern_of(value: str) -> re.Pattern[str]:
+    """The spellings of a known value; of a plain word only where it stands alone."""
+    either = "|".join(re.escape(spelling) for spelling in spellings(value))
+    if value.isalpha() and len(value) < 16:
+        return re.compile(rf"(?<![A-Za-z0-9_])(?:{either})(?![A-Za-z0-9_])")
+    return re.compile(either)
