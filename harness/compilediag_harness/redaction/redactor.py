@@ -25,9 +25,8 @@ MAX_SEEN, MAX_SEEN_CHARS = 1024, 500
 MAX_REMEMBERED = 64
 """Known secrets up to which those that were found by their names become known ones."""
 
-PATHS = frozenset(
-    "file uri function how source variable cwd executable logger folder sources set_at".split()
-)
+_PATHS = "file uri function how source variable cwd executable logger folder sources"
+PATHS = frozenset(_PATHS.split())
 """Fields whose values are names and paths: randomness there is no sign of a secret."""
 
 _IDENTITIES = (
