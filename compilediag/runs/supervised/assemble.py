@@ -109,7 +109,7 @@ def assemble(
 
 
 def read_logs(paths: Sequence[str], limit_bytes: int = MAX_TEXT_LOG_BYTES) -> TextLog:
-    """What the text logs of a run say, of each up to the limit."""
+    """What the text logs of a run hold, of each up to the limit."""
     found = read_text_log(joined_logs(paths, limit_bytes))
     over = any(os.path.getsize(path) > limit_bytes for path in paths)
     return replace(found, over_limit=found.over_limit or over)

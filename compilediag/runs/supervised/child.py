@@ -86,7 +86,7 @@ def supervise(
     timeout_s: float | None = None,
     run_dir: str | None = None,
     kept: KeptFiles | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    notify: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ExitInfo:
     """Waits for the child; passes signals on; ends it and all its children when it must.
@@ -98,14 +98,14 @@ def supervise(
         started: when the target was started, by the clock.
         grace_s: seconds from the second Ctrl-C, or the time limit, to SIGKILL.
         timeout_s: the time limit.
-        run_dir: with the journals, which say whether Ctrl-C was lost.
+        run_dir: with the journals, which hold whether Ctrl-C was lost.
         kept: the files that the target must not take away.
-        say: shows the user a sentence.
+        notify: shows the user a sentence.
         clock: seconds, monotonic.
     """
     schedule = KillSchedule(grace_s)
     tree = ProcessTree(child.pid)
-    interrupts = Interrupts(schedule, tree, run_dir, say)
+    interrupts = Interrupts(schedule, tree, run_dir, notify)
     limit_at = None if timeout_s is None else started + timeout_s
     timed_out = False
     keep_at = None if kept is None else clock()

@@ -35,12 +35,12 @@ class Interrupts:
         schedule: KillSchedule,
         tree: ProcessTree,
         run_dir: str | None,
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
         self._schedule = schedule
         self._tree = tree
         self._run_dir = run_dir
-        self._say = say
+        self._notify = notify
         self._journals: LostInterrupts | None = None
         self._first_at: float | None = None
         """When the Ctrl-C came that the target is given its time for."""
@@ -62,7 +62,7 @@ class Interrupts:
                 self._journals = LostInterrupts(self._run_dir)
         elif not self._schedule.begun:
             grace = self._schedule.grace_s
-            self._say(FORCED.format(term=grace * 2 / 3, grace=grace))
+            self._notify(FORCED.format(term=grace * 2 / 3, grace=grace))
             self._tree.record()
             self._schedule.force(now)
 
@@ -76,16 +76,16 @@ class Interrupts:
                 self._seen(sighting, now)
         if self._first_at is not None and not self._said and now - self._first_at >= PATIENT_S:
             self._said = True
-            self._say(WAITING.format(grace=self._schedule.grace_s))
+            self._notify(WAITING.format(grace=self._schedule.grace_s))
 
     def _seen(self, sighting: Sighting, now: float) -> None:
         if not sighting.certain:
             if self._first_at is not None:
-                self._say(GOES_ON)
+                self._notify(GOES_ON)
             self._first_at, self._said = None, True
             return
         signum = self._schedule.again(self._first_at or now, now)
-        self._say(LOST.format(signal=signum.name, pid=sighting.pid))
+        self._notify(LOST.format(signal=signum.name, pid=sighting.pid))
         with contextlib.suppress(OSError):
             os.kill(sighting.pid, signum)
         # What was seen before it arrives is of the Ctrl-C before.

@@ -84,7 +84,7 @@ class LiveView:
         if self._titled and not self._thread.is_alive():
             self._write(RESTORE_TITLE)
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         """A sentence to the user, from any thread: it is written by ours."""
         if self._lined:
             self._waiting.append(text)

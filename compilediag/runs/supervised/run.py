@@ -100,7 +100,7 @@ def _run_child(
             timeout_s=options.timeout_s,
             run_dir=run.run_dir,
             kept=kept,
-            say=live.say if live is not None else lambda text: None,
+            notify=live.notify if live is not None else lambda text: None,
         )
     finally:
         if live is not None:
