@@ -384,6 +384,17 @@ class TestNearest:
         found = causes_of(recompile(entry(FLAG, PE), entry(X, compile_id="0/1")))
         assert [cause.rule for cause in found] == ["CD105"]
 
+    def test_what_no_entry_accepts_is_the_cause(self) -> None:
+        """Two entries are one guard away: the flag has a value that the other was compiled for, the
+        dict one that none was. Beside one another the new one is first."""
+        known, novel = replace(FLAG, novel=False), replace(STASH, novel=True)
+        (cause,) = causes_of(recompile(entry(known), entry(novel, compile_id="0/1")))
+        assert cause.rule == "CD102"
+        both = causes_of(recompile(entry(known, novel)))
+        assert [item.rule for item in both] == ["CD102", "CD101"]
+        unknown = causes_of(recompile(entry(FLAG, STASH)))
+        assert [item.rule for item in unknown] == ["CD101", "CD102"]
+
     def test_one_act_on_many_tensors_is_near(self) -> None:
         """A batch of other dtype and length has all its tensors changed alike: two acts. An entry
         with three false guards of three acts is farther, although it has fewer guards."""

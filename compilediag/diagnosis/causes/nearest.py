@@ -30,16 +30,19 @@ def independent(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
 
 
 def nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
-    """The entry that the fewest acts would have made fit; of equals that with the fewest
-    conditions, then the first, the most recently used. Entries compiled for another instance only
-    count when there is none of this instance."""
+    """The entry that the fewest acts would have made fit; of equals that with the most values that
+    no entry accepts, which nothing was compiled for, then that with the fewest conditions, then the
+    first, the most recently used. Entries compiled for another instance only count when there is
+    none of this instance."""
     candidates = [entry for entry in entries if entry]
     own = [entry for entry in candidates if not _other_instance(entry)]
     return min(own or candidates, key=_distance, default=())
 
 
-def _distance(entry: Sequence[Condition]) -> tuple[int, int]:
-    return len({_act(condition) for condition in entry}), len(entry)
+def _distance(entry: Sequence[Condition]) -> tuple[int, int, int]:
+    acts = {_act(condition) for condition in entry}
+    novel = {_act(condition) for condition in entry if condition.false.novel}
+    return len(acts), -len(novel), len(entry)
 
 
 def _act(condition: Condition) -> Hashable:

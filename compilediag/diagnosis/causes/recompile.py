@@ -54,7 +54,12 @@ def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> 
 
 
 def _ordered(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
-    ranked = sorted(conditions, key=lambda each: (each.decision.order, each.position))
+    """What no entry accepts first: a value that was compiled for before recompiles only together
+    with it."""
+    ranked = sorted(
+        conditions,
+        key=lambda each: (each.false.novel is False, each.decision.order, each.position),
+    )
     return tuple(_cause(condition, primary=not index) for index, condition in enumerate(ranked))
 
 
