@@ -7,7 +7,8 @@ import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 20.0
+"""Longest call: one that is cut short on a busy machine leaves a receipt without its commit."""
 
 
 def git(

@@ -36,6 +36,11 @@ def run(folder: Path, *words: str) -> None:
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
 
 
+def assert_judged(capsys: Any, *words: str) -> None:
+    code, printed = gate(capsys, *words)
+    assert code == 0, printed
+
+
 def gate(capsys: Any, *words: str) -> tuple[int, str]:
     capsys.readouterr()
     code = main(["gate", *words])
@@ -93,10 +98,10 @@ def test_the_receipt_has_what_the_run_imported(ran: Path) -> None:
 
 def test_one_job_runs_and_gates(copied: Path, capsys: Any) -> None:
     """Also from the root, with a dirty tree, and in a checkout of another name."""
-    assert gate(capsys)[0] == 0
+    assert_judged(capsys)
     os.chdir(copied)
     lock = "examples/compilediag.lock.json"
-    assert gate(capsys, "examples", "--baseline", lock)[0] == 0
+    assert_judged(capsys, "examples", "--baseline", lock)
 
 
 @pytest.mark.parametrize("name", ["package/model.py", "conf/small.yaml", "train.py"])
@@ -117,7 +122,7 @@ def test_old_evidence_is_refused_before_and_after_the_commit(
     code, printed = gate(capsys, "--any-code")
     assert (code, f"{name} has changed since the run" in printed) == (0, True)
     run(copied / "examples", "train.py")
-    assert gate(capsys)[0] == 0
+    assert_judged(capsys)
 
 
 def test_a_dirty_run_that_is_committed_as_it_was_is_judged(copied: Path, capsys: Any) -> None:
@@ -127,7 +132,7 @@ def test_a_dirty_run_that_is_committed_as_it_was_is_judged(copied: Path, capsys:
     run(copied / "examples", "train.py")
     git(copied, "add", ".")
     git(copied, "commit", "--quiet", "--message", "More")
-    assert gate(capsys)[0] == 0
+    assert_judged(capsys)
     git(copied, "checkout", "--quiet", "HEAD~1", "--", "examples/conf/small.yaml")
     assert "conf/small.yaml has changed" in gate(capsys)[1]
 
@@ -138,15 +143,15 @@ def test_what_the_program_does_not_read_may_change(copied: Path, capsys: Any) ->
         Path(name).write_text("# more\n", encoding="utf-8")
     (copied / "elsewhere.yaml").touch()
     git(copied, "add", ".")
-    assert gate(capsys)[0] == 0
+    assert_judged(capsys)
     git(copied, "commit", "--quiet", "--message", "More")
-    assert gate(capsys)[0] == 0
+    assert_judged(capsys)
     for name in ("test_train.py", "../elsewhere.yaml"):  # with changes when the run begins, too
         Path(name).write_text("# dirty\n", encoding="utf-8")
     run(copied / "examples", "train.py")
     for name in ("test_train.py", "../elsewhere.yaml"):
         Path(name).write_text("# dirtier\n", encoding="utf-8")
-    assert gate(capsys)[0] == 0
+    assert_judged(capsys)
 
 
 def test_an_artifact_of_another_commit_is_refused_in_a_shallow_clone(
@@ -162,13 +167,13 @@ def test_an_artifact_of_another_commit_is_refused_in_a_shallow_clone(
     code, printed = gate(capsys, receipt)
     assert code == 2
     assert "what differs between them cannot be looked up here" in printed
-    assert gate(capsys, receipt, "--any-code")[0] == 0
+    assert_judged(capsys, receipt, "--any-code")
 
 
 def test_without_git_the_digests_decide(copied: Path, capsys: Any) -> None:
     """A container that ships no repository."""
     shutil.rmtree(copied / ".git")
-    assert gate(capsys)[0] == 0
+    assert_judged(capsys)
     Path("package/model.py").write_text("", encoding="utf-8")
     assert gate(capsys)[0] == 2
 
@@ -201,7 +206,7 @@ def test_what_a_change_allows_itself_is_shown(copied: Path, capsys: Any) -> None
     text = PROGRAM.replace("range(3)", "range(3, 6)").replace("ones(3)", "ones(_)")
     Path("train.py").write_text(text, encoding="utf-8")
     run(copied / "examples", "train.py")
-    assert gate(capsys, "--update", "--reason", "three sizes")[0] == 0
+    assert_judged(capsys, "--update", "--reason", "three sizes")
     code, printed = gate(capsys, "--base", "main")
     assert code == 0
     assert "this change itself allows 1 thing that main does not: CD105 x 0 → 1" in printed

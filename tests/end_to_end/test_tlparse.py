@@ -45,17 +45,27 @@ def ids(frame: int, compile_: int) -> dict[str, int]:
     return {"frame_id": frame, "frame_compile_id": compile_, "attempt": 0}
 
 
+METRICS = {
+    "co_name": "f",
+    "co_filename": "a.py",
+    "co_firstlineno": 1,
+    "recompile_reason": None,
+    "guard_latency_us": 5,
+}
+"""What rows have since torch 2.7."""
+
+
 def trace(*extra: bytes) -> bytes:
     """A first compile and a recompile of one frame."""
     reason = "0/0: n == 2"
     return b"".join(
         [
             record({"dynamo_start": {"stack": []}, **ids(0, 0)}),
-            record({"compilation_metrics": {"compile_id": "0/0"}, **ids(0, 0)}),
+            record({"compilation_metrics": {"compile_id": "0/0", **METRICS}, **ids(0, 0)}),
             record(
                 {"artifact": {"name": "recompile_reasons", "encoding": "json"}, **ids(0, 1)}, reason
             ),
-            record({"compilation_metrics": {"compile_id": "0/1"}, **ids(0, 1)}),
+            record({"compilation_metrics": {"compile_id": "0/1", **METRICS}, **ids(0, 1)}),
             *extra,
         ]
     )

@@ -11,9 +11,7 @@ from msgspec.structs import replace
 from compilediag.receipt.provenance_variables import provenance_from
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.runs.digests import DIGEST_LIMIT_BYTES, sha256_of
-from compilediag.runs.git import git
-
-GIT_TIMEOUT_S = 5.0
+from compilediag.runs.git import TIMEOUT_S, git
 
 
 class ProvenanceProbe:
@@ -31,7 +29,7 @@ class ProvenanceProbe:
 
     def result(self) -> Provenance:
         """What was read; only the digests when git took too long."""
-        self._thread.join(GIT_TIMEOUT_S)
+        self._thread.join(TIMEOUT_S)
         return self._facts or Provenance(source_sha256=self._digests)
 
 
@@ -55,7 +53,7 @@ def read_provenance(
 
 
 def _line(folder: str, *arguments: str) -> str | None:
-    found = git(folder, *arguments, timeout_s=GIT_TIMEOUT_S / 3)
+    found = git(folder, *arguments)
     return None if found is None else found.encode("utf-8", "replace").decode("utf-8").strip()
 
 
