@@ -16,6 +16,7 @@ from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import HooksFound, Location
 
 _BUDGET_S = 0.05
+"""CPU seconds, so that what is found does not depend on the load."""
 _MAX_HOOKS = 512
 
 
@@ -28,7 +29,7 @@ class _Found(NamedTuple):
 
 def look(roots: Iterable[Any], now: float) -> HooksFound | None:
     """The hooks on compiled modules and their parameters; None where there is none."""
-    deadline = time.monotonic() + _BUDGET_S
+    deadline = time.thread_time() + _BUDGET_S
     found: dict[_Found, None] = {}
     seen: set[int] = set()
     # A part of a compiled module may have been compiled by itself: it is listed under the whole.
@@ -37,7 +38,7 @@ def look(roots: Iterable[Any], now: float) -> HooksFound | None:
             if id(owner) in seen:
                 continue
             seen.add(id(owner))
-            if time.monotonic() > deadline or len(found) >= _MAX_HOOKS:
+            if time.thread_time() > deadline or len(found) >= _MAX_HOOKS:
                 break
             for kind, registry in torch_api.hook_registries(owner):
                 found.update(dict.fromkeys(_of(kind, path, registry)))

@@ -55,7 +55,7 @@ class LeafChecks:
     """Checks cache entries of one frame against its live values."""
 
     def __init__(self, f_locals: dict[str, Any], deadline: float, entries: int = 1) -> None:
-        """`deadline`: `time.monotonic()` after which nothing more is checked; `entries`: how many
+        """`deadline`: `time.thread_time()` after which nothing more is checked; `entries`: how many
         there are to check."""
         self._locals = f_locals
         self._deadline = deadline
@@ -69,7 +69,7 @@ class LeafChecks:
         """Every false leaf of an entry."""
         scope = torch_guards.scope_of(entry, self._locals)
         values = self._values.setdefault(id(scope["G"]), {"L": self._locals, "G": scope["G"]})
-        if time.monotonic() > self._deadline:
+        if time.thread_time() > self._deadline:
             return Examined(entry, (), scope, values, 0, 0, finished=False)
         false: list[torch_guards.Leaf] = []
         failed: set[str] = set()
@@ -77,7 +77,7 @@ class LeafChecks:
         leaves = self._leaves_of(entry)
         for leaf in leaves.all:
             checked += 1
-            if not checked % 64 and time.monotonic() > self._deadline:
+            if not checked % 64 and time.thread_time() > self._deadline:
                 found = (tuple(false), scope, values, checked, unevaluated)
                 return Examined(entry, *found, finished=False)
             source, _, check, _ = leaf

@@ -37,7 +37,7 @@ _REASON_CHARS = 2048
 _COMPARED_CHARS = 512
 """A guard's text and torch's printed one are each cut somewhere beyond this."""
 _BUDGET_S = 2.0
-"""Longest analysis of one recompile; torch itself takes seconds for models of that size."""
+"""Longest analysis of one recompile, in CPU seconds; torch itself takes as long for such models."""
 
 
 class _Analysis(NamedTuple):
@@ -89,7 +89,7 @@ class RecompileCollector:
         self, entries: list[Any], frame: Any, reasons: list[str], started: float
     ) -> _Analysis:
         most = _ENTRIES if self.calls <= _MANY_RECOMPILES else _ENTRIES_LATER
-        checks = LeafChecks(frame.f_locals, started + _BUDGET_S, len(entries))
+        checks = LeafChecks(frame.f_locals, time.thread_time() + _BUDGET_S, len(entries))
         examined: list[Examined] = []
         problem = None
         for entry in entries[:_EXAMINED]:
