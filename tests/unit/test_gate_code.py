@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gate_receipts import receipt
 
-from compilediag.compare.gate.code import CHANGED, NO_FILE, WorkingTree, compare_code
+from compilediag.compare.gate.code import CHANGED, NO_FILE, WorkingTree, compare_code, is_code
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.update import recorded
 from compilediag.receipt.schema.identity import Provenance
@@ -83,3 +83,9 @@ def test_a_receipt_without_any_provenance_is_judged_with_a_notice() -> None:
     assert judge(receipt(), code=found).notices[0] == (
         "the receipt does not record which code it is of"
     )
+
+
+def test_bytecode_is_no_code() -> None:
+    """A repository that tracks it has it written anew by every run."""
+    assert not is_code("package/__pycache__/model.cpython-311.pyc")
+    assert is_code("package/model.py")

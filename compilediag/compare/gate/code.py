@@ -16,7 +16,7 @@ NO_FILE = ""
 
 _NAMED = 3
 _COMMIT_DIGITS = 10
-_TEXTS = (".md", ".rst", f"/{LOCK_NAME}")
+_TEXTS = (".md", ".rst", ".pyc", f"/{LOCK_NAME}")
 """Ends of the paths of tracked files that change nothing of what a program does."""
 
 
