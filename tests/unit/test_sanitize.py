@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from compilediag.receipt.sanitize import MAX_TEXT, sanitized
+from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import Record
 from compilediag_harness.redaction.recognise import PLACEHOLDER
@@ -176,3 +177,10 @@ def test_a_name_of_ours_is_no_secret() -> None:
     """A password that is called like a field does not take the field away."""
     found, _ = sanitized(Tree(title="the seconds"), Redactor(["seconds"]))
     assert unnumbered(found).title == f"the {REDACTED}"
+
+
+def test_digests_of_files_with_names_like_secrets_stay() -> None:
+    """A digest that is replaced makes a receipt one of other code."""
+    digests = {"token_rules.py": "ab" * 32, "auth/password.py": "cd" * 32}
+    provenance, _ = sanitized(Provenance(source_sha256=digests), Redactor())
+    assert provenance.source_sha256 == digests

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from compilediag_harness.redaction.names import is_secret_key, is_secret_name
 from compilediag_harness.redaction.recognise import MIN_LENGTH
-from compilediag_harness.redaction.redactor import NAMES, Redactor
+from compilediag_harness.redaction.redactor import IDENTITIES, NAMES, Redactor
 
 _NUMBERS = frozenset({"int", "float", "bool", "None", "tuple"})
 _ABOUT = frozenset({"variable", "source"})
@@ -42,7 +42,10 @@ class Walk:
         if _is_dataclass(cast("type[Any]", type(item))):
             return self.fields(item, secret=secret, all_of_it=all_of_it)
         if isinstance(item, Mapping):
-            return self.mapping(cast("Mapping[Any, Any]", item), secret, all_of_it)
+            members = cast("Mapping[Any, Any]", item)
+            if key in IDENTITIES:  # digests by path: a file may be called token_rules.py
+                return {self.key(str(name)): self.value(one, key) for name, one in members.items()}
+            return self.mapping(members, secret, all_of_it)
         if isinstance(item, (list, tuple)):
             items = cast("Sequence[Any]", item)
             return [self.value(one, key, secret=secret, all_of_it=all_of_it) for one in items]
