@@ -204,3 +204,9 @@ def test_calls_under_a_stance_that_compiles_nothing() -> None:
     ]
     assert findings("force_eager", "force_eager")[0][1] == "warning"
     assert findings("force_eager", "default")[0][1] == "info"
+
+
+def test_a_stance_of_a_damaged_journal() -> None:
+    """It is nobody's stance, and costs no receipt."""
+    calls = StanceCalls(0, Location("a.py", 1, "f"), "unheard_of", 1, None)
+    assert list(find_eager_stances(Timeline(stance_calls=(calls,)))) == []

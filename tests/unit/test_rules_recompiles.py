@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from compilediag.diagnosis.codes import REGISTER, info
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules import hooks, recompile_fixes
+from compilediag.diagnosis.rules.branching import decides_by
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import (
     EntryDiff,
@@ -219,3 +221,45 @@ def test_code_on_pages_is_python(code: str) -> None:
     text = (PAGES / f"{code}.md").read_text(encoding="utf-8")
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         compile(block, f"{code}.md", "exec")
+
+
+@pytest.mark.parametrize(
+    ("line", "variable", "decides"),
+    [
+        ("if self.level > 0:", "self.level", True),
+        ("elif level:", "level", True),
+        ("while n < limit:", "limit", True),
+        ("return x * level if level > 0 else x - 1", "level", True),
+        ("y = x * level if flag else x", "level", False),
+        ("y = x * level  # not used if it is 0", "level", False),
+        ("assert not pos.full, 'if'", "pos.full", True),
+        ("y = x and level", "level", False),
+        ("scale * level,", "level", False),
+        ("torch.clamp(x,", "x", False),
+        ("", "", False),
+    ],
+)
+def test_a_line_decides_by_its_conditions_alone(line: str, variable: str, decides: bool) -> None:
+    """Neither words of a comment nor what a branch computes make a value one to branch on."""
+    assert decides_by(line, variable) is decides
+
+
+def test_ranks_do_not_make_a_size_constant() -> None:
+    """Each rank compiles its second size once and is dynamic then: a mark helps. One frame that
+    compiles a third constant size is not dynamic."""
+    guards = [
+        FalseGuard(
+            "L['x']",
+            "TENSOR_MATCH",
+            f"tensor 'x' size mismatch at index 0. expected {old}, actual {new}",
+            f"[{old}, 4]",
+            f"[{new}, 4]",
+            FRAME,
+        )
+        for old, new in ((8, 5), (5, 6))
+    ]
+    first, second = (recompile(n, guard) for n, guard in enumerate(guards, 1))
+    (ranks,) = findings(first, replace(first, process=1))
+    assert "maybe_mark_dynamic(x, 0)" in ranks.fix.summary
+    (constant,) = findings(first, second)
+    assert "mark" not in constant.fix.summary

@@ -180,7 +180,8 @@ def find_eager_stances(timeline: Timeline) -> Iterable[Finding]:
     then, so no other source shows that they ran eager."""
     sums: dict[tuple[str, Location | None], list[StanceCalls]] = {}
     for item in timeline.stance_calls:
-        sums.setdefault((item.stance, item.set_at), []).append(item)
+        if item.stance in _STANCES:  # a journal may be damaged
+            sums.setdefault((item.stance, item.set_at), []).append(item)
     every = sum(item.calls for item in timeline.invocations)
     for (stance, set_at), items in sums.items():
         calls = sum(item.calls for item in items)

@@ -7,12 +7,12 @@ causes; "bool" and "number" are guards that expected such a value, None is every
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator, Mapping
 
 from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Rule
 from compilediag.diagnosis.ownership import ownership_of
+from compilediag.diagnosis.rules.branching import decides_by
 from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
 from compilediag.diagnosis.rules.sizes import with_sizes, wording_of_sizes
 
@@ -46,12 +46,16 @@ _OTHER_KEYS = Wording(
     "pass {name} with the same keys in the same order at every call: a neutral value for a key "
     "that has none (a tensor of 2 rows or more), dict(sorted({d}.items())) for the order",
 )
-_BRANCH = re.compile(r"^(?:if|elif|while|assert)\b|\bif\b.*\belse\b|\b(?:and|or|not)\b")
-"""The line decides by what it reads."""
 _DECIDE = Wording(
     "",
     "decide on {name} before the compiled call, or compute both sides and choose with torch.where",
     "a tensor in its place would break the graph: {function} branches on it",
+)
+_SET_BY_PACKAGE = Wording(
+    "",
+    "keep what sets {name} (a context manager, a setting) the same at every call, or warm up each "
+    "value before the timed steps",
+    "one graph per value",
 )
 _DEFAULT_DEVICE = Wording(
     "default device or function mode changed",
@@ -106,6 +110,7 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "keep the type of {name}: build one model per variant before compiling",
         "one compile per variant",
     ),
+    ("CD104", "library"): _SET_BY_PACKAGE._replace(title="attribute of a package's object"),
     ("CD104", "foreign"): Wording(
         "attribute of a package's object",
         "keep a 0-dim buffer of your own, filled before the compiled call, and read that in "
@@ -249,12 +254,8 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ("CD109", "environment"): Wording(
         "environment value changed", "read {name} once at import, outside of the region"
     ),
-    ("CD109", "foreign"): Wording(
-        "global variable of a package",
-        "keep what sets {name} (a context manager, a setting) the same at every call, or warm up "
-        "each value before the timed steps",
-        "one graph per value",
-    ),
+    ("CD109", "library"): _SET_BY_PACKAGE._replace(title="global variable of a package"),
+    ("CD109", "foreign"): _SET_BY_PACKAGE._replace(title="global variable of a package"),
     ("CD109", "branch"): _DECIDE._replace(title="global variable"),
     ("CD109", "number"): Wording(
         "global variable",
@@ -341,11 +342,13 @@ def wording_of(group: Group) -> Wording:
 
 
 def _kinds_of_line(group: Group) -> Iterator[str]:
-    """Whether the user's line decides by the value: a tensor in its place would break the graph.
-    Whether the value is not the user's to change."""
-    if ownership_of(group.location.file) == "third_party" or _written_elsewhere(group):
+    """Whether the line is a package's, the value is one that only packages write, or the line
+    decides by it: what can be changed then is something else."""
+    if ownership_of(group.location.file) == "third_party":
+        yield "library"
+    elif _written_elsewhere(group):
         yield "foreign"
-    if any(_BRANCH.search(cause.line_text or "") for cause in group.causes):
+    elif any(decides_by(cause.line_text or "", cause.variable) for cause in group.causes):
         yield "branch"
 
 

@@ -13,6 +13,7 @@ from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.recompiles import Wording
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
+from compilediag.timeline.compiles import frame_id_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
 
@@ -53,8 +54,7 @@ def wording_of_sizes(group: Group) -> Wording:
     changed = [
         item for cause in group.causes for item in changed_dimensions(cause.expected, cause.actual)
     ]
-    times = Counter(item.dimension for item in changed)
-    fixed = [dimension for dimension, count in times.items() if count > 1]
+    fixed = _constants(group)
     if fixed:
         return Wording(
             title,
@@ -63,7 +63,7 @@ def wording_of_sizes(group: Group) -> Wording:
             "a mark does not help: torch compiled a second size of it too",
         )
     # As `changed`, but a guard's text also names the dimension where its sizes are not shown.
-    dimensions = sorted(times) or [_named_dimension(group)]
+    dimensions = sorted({item.dimension for item in changed}) or [_named_dimension(group)]
     marks = [
         f"torch._dynamo.maybe_mark_dynamic({variable}, {dimension})"
         for variable in group.variables
@@ -80,6 +80,17 @@ def wording_of_sizes(group: Group) -> Wording:
 
 _MAX_MARKS = 4
 """Calls printed in a fix."""
+
+
+def _constants(group: Group) -> list[int]:
+    """The dimensions of which one frame of one process was compiled again more than once, each time
+    for another constant size: ranks, and frames since a reset, begin anew."""
+    times = Counter(
+        (frame_id_of(recompile.compile_id), recompile.process, recompile.epoch, item.dimension)
+        for cause, recompile in zip(group.causes, group.recompiles, strict=True)
+        for item in changed_dimensions(cause.expected, cause.actual)
+    )
+    return sorted({key[-1] for key, count in times.items() if count > 1})
 
 
 def _inside(group: Group) -> bool:

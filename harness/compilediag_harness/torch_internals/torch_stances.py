@@ -23,8 +23,8 @@ def stance() -> str | None:
     return known if isinstance(known, str) else None
 
 
-def on_stance_set(callback: Callable[[types.FrameType], None]) -> Remover | None:
-    """Calls `callback(frame)` after each stance that is set, with the frame that set it: of
+def on_stance_set(callback: Callable[[str, types.FrameType], None]) -> Remover | None:
+    """Calls `callback(stance, frame)` after each stance that is set, with the frame that set it: of
     `set_stance` itself."""
     # `set_stance` imports the function by its name: it is replaced there, not where it is defined.
     decorators = loaded("torch._dynamo.decorators")
@@ -35,7 +35,7 @@ def on_stance_set(callback: Callable[[types.FrameType], None]) -> Remover | None
     @functools.wraps(original)
     def set_stance(chosen: Any) -> Any:
         before = original(chosen)
-        callback(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        callback(str(chosen.stance), sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         return before
 
     return replace_with(decorators, "_set_stance", set_stance)
