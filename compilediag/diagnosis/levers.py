@@ -51,10 +51,10 @@ def with_levers(
     return [_with_levers(finding, groups, version) for finding in findings]
 
 
-def _with_levers(
-    finding: Finding, groups: Mapping[CauseId | object, Group], version: Version
-) -> Finding:
-    own = [groups[about] for about in finding.about if about in groups]
+def _with_levers(finding: Finding, groups: Mapping[CauseId, Group], version: Version) -> Finding:
+    own = [
+        groups[about] for about in finding.about if isinstance(about, CauseId) and about in groups
+    ]
     found = [*_of_causes(own, version), *_of_break(finding, version)]
     if finding.severity == "info" or not found:
         return finding

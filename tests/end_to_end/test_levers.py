@@ -137,7 +137,7 @@ results += [compiled(item)(x), compiled(nonzero)(x)]
 rows = [row for row in utils.get_compilation_metrics() if row.is_forward is not False]
 again = {}
 for row in rows:
-    if row.recompile_reason or row.fail_type:
+    if row.co_name and (row.recompile_reason or row.fail_type):
         again[row.co_name] = again.get(row.co_name, 0) + 1
 print(json.dumps({
     "again": again,
