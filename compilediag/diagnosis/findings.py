@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from compilediag.timeline.breaks import BreakLine
+from compilediag.timeline.ownership import Ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import Location, UserCall
 
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 """The worst first."""
 Confidence = Literal["exact", "text", "static"]
-Ownership = Literal["user", "third_party", "torch"]
 
 
 class CauseId(NamedTuple):
@@ -108,6 +108,11 @@ class Finding:
     about: tuple[CauseId | BreakLine, ...] = ()
     """The causes of recompiles and the graph breaks that it explains."""
     id: str = ""
+    entered_at: UserCall | None = None
+    """The innermost call in a file of the program's own that led there first; None where it is not
+    known, or where the thread has no such call."""
+    entered_from: str = ""
+    """Where the thread has none: the thread."""
 
 
 Rule = Callable[[Timeline], Iterable[Finding]]
