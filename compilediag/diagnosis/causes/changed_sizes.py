@@ -56,11 +56,19 @@ def constant_dimensions(causes: Sequence[Cause], recompiles: Sequence[Recompile]
 
 
 _ALWAYS_CONSTANT = ("0", "1")
+_PARAMETER = "._parameters["
+"""In the source of what another instance has of another size: its entries are not this one's."""
 
 
 def _demanded(cause: Cause, recompile: Recompile) -> set[tuple[int, str]]:
-    """The sizes of the tensor that some cache entry demands and that are not those of the call."""
-    guards = (guard for entry in recompile.entries for guard in entry.guards)
-    texts = [(g.expected, g.actual) for g in guards if g.source == cause.source]
-    pairs = [*texts, (cause.expected, cause.actual)]
-    return {(item.dimension, item.before) for pair in pairs for item in changed_dimensions(*pair)}
+    """The sizes of the tensor that are all that kept some cache entry from being used again."""
+    if not recompile.entries:
+        changed = changed_dimensions(cause.expected, cause.actual)
+        return {(item.dimension, item.before) for item in changed}
+    found: set[tuple[int, str]] = set()
+    for entry in recompile.entries:
+        of_guards = [(g, changed_dimensions(g.expected, g.actual)) for g in entry.guards]
+        if all(changed and _PARAMETER not in guard.source for guard, changed in of_guards):
+            own = [changed for guard, changed in of_guards if guard.source == cause.source]
+            found |= {(item.dimension, item.before) for changed in own for item in changed}
+    return found
