@@ -15,7 +15,7 @@ import gc
 import sys
 import types
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from compilediag_harness.source import source_locations
 from compilediag_harness.source.user_calls import locals_of, plain_attribute
@@ -201,10 +201,10 @@ def _stores_of_program(name: str) -> Iterator[_Store]:
 
 def _instances_of(owners: frozenset[type]) -> list[object]:
     """In one pass over the heap; no check of a class's own is called."""
-    kinds: dict[type, bool] = {}
+    kinds: dict[type[Any], bool] = {}
     found: list[object] = []
     for thing in gc.get_objects():
-        kind: type = type(thing)
+        kind = cast("type[Any]", type(thing))
         if kind not in kinds:
             kinds[kind] = not owners.isdisjoint(kind.__mro__)
         if kinds[kind]:
