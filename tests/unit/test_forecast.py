@@ -213,7 +213,7 @@ def test_violated_constraints(version: str) -> None:
     failed = attempt("0/0", kind="failed", fail_type="UserError", fail_reason=VIOLATIONS[version])
     (finding,) = found(find_violated_constraints, run_of([failed]))
     assert (finding.rule, finding.severity) == ("CD154", "error")
-    assert finding.variable == "L['x'].size()[0]"
+    assert finding.variable == "x.size()[0]"
     assert finding.location == Location(FILE, 10, "forward")
 
 

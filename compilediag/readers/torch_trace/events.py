@@ -29,6 +29,7 @@ from compilediag.readers.torch_trace.metadata import (
     text_of,
 )
 from compilediag.readers.torch_trace.scan import TraceRecord
+from compilediag.readers.torch_trace.size_guards import SizeGuardRecords
 from compilediag_harness.wire import (
     OLD_TORCH,
     TEXT_LIMIT,
@@ -42,6 +43,7 @@ from compilediag_harness.wire import (
     Location,
     ProcessStarted,
     Recompiled,
+    SizesGuarded,
     TorchSeen,
 )
 
@@ -114,6 +116,7 @@ class TraceProcess:
         self._has_rank = False
         self._is_old = False
         """Written by a torch before 2.7."""
+        self._sizes = SizeGuardRecords(strings)
         self._exports: set[Key] = set()
         """Compiles that began below `torch.export`."""
         self._cut = False
@@ -136,7 +139,7 @@ class TraceProcess:
             self._start(metadata, metadata.dynamo_start)
         elif metadata.artifact is not None:
             self._artifact(str(metadata.artifact.name), record.payload, metadata)
-        else:
+        elif not self._sizes.take(metadata):
             return "bad_json"
         return None
 
@@ -209,7 +212,14 @@ class TraceProcess:
             if key in self._reasons:
                 self._events.append(self._recompiled(key, row.frame))
                 del self._reasons[key]
+        self._sized(row.compile_id)
         self._events.append(row)
+
+    def _sized(self, compile_id: str) -> None:
+        guards, left_out = self._sizes.of(compile_id)
+        if guards:
+            at = (self._t, 0, compile_id, self._epoch)
+            self._events.append(SizesGuarded(*at, guards, left_out))
 
     def _versions(self, metrics: Metrics) -> None:
         self._is_old = self._is_old or metrics.is_old
@@ -248,6 +258,9 @@ class TraceProcess:
         is cut."""
         for key in self._reasons:
             yield self._recompiled(key, _UNKNOWN)
+        for compile_id in self._sizes.open:
+            guards, left_out = self._sizes.of(compile_id)
+            yield SizesGuarded(self._t, 0, compile_id, self._epoch, guards, left_out)
         if self._open:
             ids = ", ".join(compile_id for _, compile_id in list(self._open)[:3])
             compiles = "compile" if len(self._open) == 1 else "compiles"

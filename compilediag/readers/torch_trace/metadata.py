@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from sys import intern
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -68,6 +68,17 @@ class Start(msgspec.Struct):
     stack: Any = None
 
 
+class SizeRecord(msgspec.Struct):
+    """A symbol that was made, a condition on symbols, or a symbol that became a constant."""
+
+    expr: Any = None
+    symbol: Any = None
+    source: Any = None
+    sources: Any = None
+    user_stack: Any = None
+    stack: Any = None
+
+
 class Named(msgspec.Struct):
     """An artifact's name."""
 
@@ -82,6 +93,9 @@ class Metadata(msgspec.Struct):
     aot_autograd_backward_compilation_metrics: Metrics | None = None
     dynamo_start: Start | None = None
     artifact: Named | None = None
+    create_symbol: SizeRecord | None = None
+    guard_added_fast: SizeRecord | None = None
+    symbolic_shape_specialization: SizeRecord | None = None
     str: Any = None
     rank: Any = None
     compiled_autograd_id: Any = None
@@ -104,6 +118,9 @@ WANTED = (
     b"bwd_compilation_metrics",
     b"aot_autograd_backward_compilation_metrics",
     b"dynamo_start",
+    b"create_symbol",
+    b"guard_added_fast",
+    b"symbolic_shape_specialization",
     b"str",
 )
 """Kinds that are decoded, beside artifacts; rows of what happens at run time are no attempts."""
@@ -145,7 +162,7 @@ def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled
     """The event that the live collector makes of the same row, of step 0."""
     # torch's configuration, which holds the limit, is JSON within a JSON string of 40 kB.
     limit = _DIGITS.match(line.partition(_LIMIT_NAME)[2])
-    restarts = _items(metrics.restart_reasons)
+    restarts = items_of(metrics.restart_reasons)
     return Compiled(
         t=t,
         step=0,
@@ -176,7 +193,7 @@ def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled
 
 def frame_of_start(start: Start) -> tuple[int, int, str] | None:
     """The frame a compile began with: index of its interned file, first line, name."""
-    entries = _items(start.stack)
+    entries = items_of(start.stack)
     frame = entries[-1] if entries else None
     if not isinstance(frame, dict):
         return None
@@ -187,14 +204,37 @@ def frame_of_start(start: Start) -> tuple[int, int, str] | None:
 
 def files_of_start(start: Start) -> list[int]:
     """The interned files of the stack below which a compile began."""
-    entries = [cast(dict[str, Any], item) for item in _items(start.stack) if type(item) is dict]
-    files = [count_of(entry.get("filename")) for entry in entries]
-    return [file for file in files if file is not None]
+    return [line.file for line in lines_of_stack(start.stack)]
+
+
+class StackLine(NamedTuple):
+    """One line of a recorded stack."""
+
+    file: int
+    """Index of its interned name."""
+    line: int
+    function: str
+    text: str
+
+
+def lines_of_stack(stack: Any) -> list[StackLine]:
+    """The lines of a recorded stack that can be read, outermost first."""
+    entries = [cast(dict[str, Any], item) for item in items_of(stack) if type(item) is dict]
+    return [
+        StackLine(
+            file,
+            count_of(entry.get("line")) or 0,
+            text_of(entry.get("name"), 256) or "",
+            text_of(entry.get("loc"), 200) or "",
+        )
+        for entry in entries
+        if (file := count_of(entry.get("filename"))) is not None
+    ]
 
 
 def interned_of(value: Any) -> tuple[int, str] | None:
     """A string of the file's table, with its index."""
-    items = _items(value)
+    items = items_of(value)
     if len(items) != 2 or not isinstance(items[0], str):
         return None
     index = count_of(items[1])
@@ -220,7 +260,7 @@ def _seconds(metrics: Metrics) -> float:
     return seconds_of(metrics.duration_us) or 0.0
 
 
-def _items(value: Any) -> list[Any]:
+def items_of(value: Any) -> list[Any]:
     """A JSON list; empty where it is none."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
