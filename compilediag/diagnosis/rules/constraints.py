@@ -33,9 +33,7 @@ _SIZE = re.compile(rf"(?:^|[\s(=]){_SOURCE}", re.MULTILINE)
 _BULLET = re.compile(r"^ {2}- ", re.MULTILINE)
 _CONSTANT = re.compile(r"constant \((-?\d{1,20})\)")
 _GENERATED = re.compile(r"satisfy the generated guard\s+(.{1,1000}?)\.?$", re.MULTILINE)
-_STACK_LINE = re.compile(
-    r'^ {2}File "(.{1,1024}?)", line (\d{1,9}), in (\S{1,256})$', re.MULTILINE
-)
+_STACK_LINE = re.compile(r'^ {2}File "(.{1,1024}?)", line (\d{1,9}), in (\S{1,256})$', re.MULTILINE)
 _SUGGESTED = re.compile(r"^Suggested fixes:\n((?: {2}\S.*\n?){1,8})", re.MULTILINE)
 
 _CONSTANT_BY: Mapping[str, str] = {
