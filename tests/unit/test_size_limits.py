@@ -303,6 +303,7 @@ def test_a_size_that_the_code_makes_a_number() -> None:
         assert finding.location == LINE
         assert "loop" in finding.fix.summary
         assert "mark_dynamic" not in finding.fix.summary
+        assert finding.fix.candidates == ()
 
 
 def test_a_branch_that_tells_the_two_sizes_apart() -> None:
@@ -310,6 +311,7 @@ def test_a_branch_that_tells_the_two_sizes_apart() -> None:
     split = changed(guard("Ne(s0, 4)"))
     assert (split.location, "each side" in split.fix.summary) == (LINE, True)
     fits = changed(guard("Ne(s0, 7)"))
+    assert fits.fix.candidates
     assert "maybe_mark_dynamic(x, 0)" in fits.fix.summary
     other_size = changed(guard("Ne(s0, 4)", (("s0", W),)))
     assert "maybe_mark_dynamic(x, 0)" in other_size.fix.summary

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from compilediag.diagnosis.ownership import ownership_of
+from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import Location, SizeGuard
 
 How = Literal[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.findings import Finding
@@ -15,10 +16,10 @@ from compilediag.diagnosis.guards.size_limits import (
     limit_of,
     plain_size,
 )
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.make_finding import make_finding
 from compilediag.diagnosis.rules.size_lines import WITHOUT_NUMBER, evidence_of
 from compilediag.timeline.compiles import CompileId
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location, SizeGuard
 
@@ -144,7 +145,7 @@ def _violation(
         title += f", {constant[1]}"
     elif limit is not None and limit.kind != "constant":
         title = "a size declared dynamic has to be " + _REQUIRED[limit.kind]
-    return make_finding(
+    found = make_finding(
         timeline,
         "CD154",
         title,
@@ -163,6 +164,9 @@ def _violation(
             "nothing_else": alone,
         },
     )
+    if failed is None:
+        return found
+    return replace(found, entered_at=failed.entered_at, entered_from=failed.entered_from)
 
 
 _REQUIRED = {

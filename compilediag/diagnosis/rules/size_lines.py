@@ -17,9 +17,9 @@ from compilediag.diagnosis.guards.size_limits import (
     limit_of,
     plain_size,
 )
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.make_finding import pick
 from compilediag.timeline.compiles import CompileId, Recompile
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 
 _PADDING = re.compile(r"pad to [^;]*")

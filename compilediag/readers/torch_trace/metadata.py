@@ -79,6 +79,15 @@ class SizeRecord(msgspec.Struct):
     stack: Any = None
 
 
+class StackEntry(NamedTuple):
+    """One call of a stack. `file`: index of its interned name; the others of any type."""
+
+    file: int
+    line: int
+    function: Any
+    text: Any
+
+
 class Named(msgspec.Struct):
     """An artifact's name."""
 
@@ -202,34 +211,16 @@ def frame_of_start(start: Start) -> tuple[int, int, str] | None:
     return None if file is None or line is None else (file, line, text_of(fields.get("name")) or "")
 
 
-def files_of_start(start: Start) -> list[int]:
-    """The interned files of the stack below which a compile began."""
-    return [line.file for line in lines_of_stack(start.stack)]
-
-
-class StackLine(NamedTuple):
-    """One line of a recorded stack."""
-
-    file: int
-    """Index of its interned name."""
-    line: int
-    function: str
-    text: str
-
-
-def lines_of_stack(stack: Any) -> list[StackLine]:
-    """The lines of a recorded stack that can be read, outermost first."""
-    entries = [cast(dict[str, Any], item) for item in items_of(stack) if type(item) is dict]
-    return [
-        StackLine(
-            file,
-            count_of(entry.get("line")) or 0,
-            text_of(entry.get("name"), 256) or "",
-            text_of(entry.get("loc"), 200) or "",
-        )
-        for entry in entries
-        if (file := count_of(entry.get("filename"))) is not None
-    ]
+def calls_of_stack(stack: Any) -> list[StackEntry]:
+    """A recorded stack as far as it can be read, outermost call first."""
+    found: list[StackEntry] = []
+    for entry in items_of(stack):
+        fields = cast(dict[str, Any], entry) if type(entry) is dict else {}
+        file = count_of(fields.get("filename"))
+        if file is not None:
+            line = count_of(fields.get("line")) or 0
+            found.append(StackEntry(file, line, fields.get("name"), fields.get("loc")))
+    return found
 
 
 def interned_of(value: Any) -> tuple[int, str] | None:

@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from compilediag.readers.torch_trace.metadata import (
     Metadata,
     SizeRecord,
-    StackLine,
+    StackEntry,
+    calls_of_stack,
     compile_id_of,
     count_of,
     items_of,
-    lines_of_stack,
     short_text,
     text_of,
 )
+from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import Location, SizeGuard
 
 GUARDS_KEPT = 64
@@ -33,7 +34,6 @@ _OWN = ("/symbolic_shapes.py", "/sym_node.py", "/recording.py", "/_logging/_inte
 """Files of what evaluates conditions, and writes the record."""
 _TRACER = ("/_dynamo/symbolic_convert.py", "step")
 _OPERATION = "run_node"
-_TORCH = re.compile(r"/(?:site|dist)-packages/torch/")
 
 
 @dataclass
@@ -96,11 +96,11 @@ class SizeGuardRecords:
             return
         expression = short_text(record.expr, 1024)
         symbols = dict.fromkeys(_SYMBOL.findall(expression))
-        calls = lines_of_stack(record.stack)
-        traced = lines_of_stack(record.user_stack)
+        calls = calls_of_stack(record.stack)
+        traced = calls_of_stack(record.user_stack)
         if not traced and not compile_id:
             # An export runs the code: it stands among the calls in progress.
-            traced = [line for line in calls if not _TORCH.search(self._file(line))]
+            traced = [line for line in calls if ownership_of(self._file(line)) != "torch"]
         traced = traced[-_STACK:]
         attempt.guards.append(
             SizeGuard(
@@ -112,28 +112,33 @@ class SizeGuardRecords:
                 ),
                 fixed=(),
                 torch_calls=self._calls(calls),
-                stack=tuple(Location(self._file(at), at.line, at.function) for at in traced),
-                texts=tuple(at.text for at in traced),
+                stack=tuple(Location(self._file(at), at.line, _name(at)) for at in traced),
+                texts=tuple(text_of(at.text, 200) or "" for at in traced),
             )
         )
 
-    def _file(self, line: StackLine) -> str:
+    def _file(self, line: StackEntry) -> str:
         return self._strings.get(line.file, "")
 
-    def _calls(self, stack: list[StackLine]) -> tuple[str, ...]:
+    def _calls(self, stack: list[StackEntry]) -> tuple[str, ...]:
         """Functions of torch between the traced code and the condition, innermost first."""
         found: list[str] = []
         for line in reversed(stack):
             file = self._file(line)
             if not found and file.endswith(_OWN):
                 continue
-            is_step = file.endswith(_TRACER[0]) and line.function == _TRACER[1]
-            if is_step or not _TORCH.search(file) or len(found) == _CALLS:
+            name = _name(line)
+            is_step = file.endswith(_TRACER[0]) and name == _TRACER[1]
+            if is_step or ownership_of(file) != "torch" or len(found) == _CALLS:
                 break
-            found.append(line.function)
-            if line.function == _OPERATION:
+            found.append(name)
+            if name == _OPERATION:
                 break
         return tuple(found)
+
+
+def _name(entry: StackEntry) -> str:
+    return text_of(entry.function, 256) or ""
 
 
 def _fixed(attempt: _Attempt, record: SizeRecord) -> None:
