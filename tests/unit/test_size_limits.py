@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from timelines import FILE, PACKAGE_FILE, ROOT, TORCH_FILE, attempt, process, recompile
 from timelines import timeline as run_of
 from trace_lines import line
 
+from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.guards.reason import parse_reason, parse_reasons
 from compilediag.diagnosis.guards.size_limits import (
     behind,
     excluding,
@@ -177,6 +180,40 @@ def test_fixing_and_excluding() -> None:
 def test_kinds_of_printed_guards(text: str, kind: str) -> None:
     """`size(0) == 7` needs no two equal sizes."""
     assert condition_kind(text) == kind
+
+
+VERBOSE = (
+    # As torch 2.7.1 and 2.13 print it with TORCH_LOGS=recompiles_verbose.
+    "0/0: (x.size()[0] % 2) == 0  # a = 1 if x.size(0) % 2 == 0 else 2  # app.py:3 in g "
+    "(_dynamo/variables/tensor.py:2606 in evaluate_expr); (y.size()[0] % 2) == 0  # b = 1 if "
+    "y.size(0) % 2 == 0 else 2  # app.py:4 in g (_dynamo/variables/tensor.py:2606 in evaluate_expr)"
+)
+
+
+def test_every_false_condition_that_torch_prints_is_a_cause() -> None:
+    """A trace or log of a run with recompiles_verbose has more than the first one."""
+    asked = replace(recompile("0/1"), entries=(), reasons=(VERBOSE,))
+    causes = causes_of(asked)
+    assert [(each.variable, each.kind, each.location.line) for each in causes if each.location] == [
+        ("x", "divisibility", 3),
+        ("y", "divisibility", 4),
+    ]
+    assert [each.confidence for each in causes] == ["text", "text"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0/0: n == 2",
+        "0/0: s == 'a; b'  # if s: ...; x = 1  # app.py:3 in g",
+        "0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5; see the manual",
+        "0/0: L['d'] == 'x:3 in f; y'",
+    ],
+)
+def test_one_guard_stays_one(text: str) -> None:
+    """Also where a string or a line of source holds the mark."""
+    assert [reason.compile_id for reason in parse_reasons(text)] == ["0/0"]
+    assert parse_reasons(text) == (parse_reason(text),)
 
 
 # --- CD154 ------------------------------------------------------------------------------------
