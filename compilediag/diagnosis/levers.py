@@ -56,8 +56,8 @@ def _with_levers(finding: Finding, groups: Mapping[CauseId, Group], version: Ver
         groups[about] for about in finding.about if isinstance(about, CauseId) and about in groups
     ]
     found = [*_of_causes(own, version), *_of_break(finding, version)]
-    if finding.severity == "info" or not found:
-        return finding
+    if finding.severity == "info" or "size_needed" in finding.evidence or not found:
+        return finding  # a line that needs the number of a size needs it under any setting
     return replace(finding, fix=replace(finding.fix, candidates=tuple(dict.fromkeys(found))))
 
 

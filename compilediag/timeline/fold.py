@@ -15,6 +15,7 @@ from compilediag.timeline.invocations import invocations_of, stance_calls_of
 from compilediag.timeline.memory import devices_of
 from compilediag.timeline.pipelines import loops_of
 from compilediag.timeline.process import ProcessEvents
+from compilediag.timeline.size_guards import guarded_sizes_of
 from compilediag.timeline.steps import (
     device_steps_of,
     disabled_calls_of,
@@ -49,6 +50,7 @@ from compilediag_harness.wire import (
     ProcessStarted,
     ProfileEnded,
     RunTracked,
+    SizesGuarded,
     SpanEnded,
     StepsEnded,
     SyncsSampled,
@@ -97,6 +99,7 @@ def fold(
         breaks=break_sites(parts, compiles),
         collectives=made(CollectivesPlanned, _schedules),
         skipped=tuple(item for part in parts for item in skipped_of(part)),
+        guarded_sizes=made(SizesGuarded, guarded_sizes_of),
         hazards=made(HazardsChecked, hazards_of),
         unguarded=every(UnguardedChanged),
         warnings=every(WarningSeen),

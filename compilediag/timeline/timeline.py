@@ -12,7 +12,13 @@ from functools import cached_property
 
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.cadence import CadenceGroup
-from compilediag.timeline.compiles import AheadOfTime, CollectiveSchedule, Compile, Recompile
+from compilediag.timeline.compiles import (
+    AheadOfTime,
+    CollectiveSchedule,
+    Compile,
+    CompileId,
+    Recompile,
+)
 from compilediag.timeline.counts import Counts, counts_of
 from compilediag.timeline.cudagraphs import CudagraphRun
 from compilediag.timeline.fixed_shapes import FixedShapeRun
@@ -20,6 +26,7 @@ from compilediag.timeline.frames import Frame, Hazards, SkippedFrame
 from compilediag.timeline.invocations import Invocations, StanceCalls
 from compilediag.timeline.memory import DeviceMemory
 from compilediag.timeline.pipelines import PipelineLoop
+from compilediag.timeline.size_guards import GuardedSizes, by_compile
 from compilediag.timeline.steps import DeviceStep, DisabledCalls, Hook, PartialPhase, Step
 from compilediag.timeline.syncs import SyncSample
 from compilediag.timeline.tracked import TrackedRun
@@ -31,6 +38,7 @@ from compilediag_harness.wire import (
     ProcessEnded,
     ProcessStarted,
     ProfileEnded,
+    SizeGuard,
     SpanEnded,
     TorchSeen,
     UnguardedChanged,
@@ -93,6 +101,7 @@ class Timeline:
     breaks: tuple[BreakSite, ...] = ()
     collectives: tuple[CollectiveSchedule, ...] = ()
     skipped: tuple[SkippedFrame, ...] = ()
+    guarded_sizes: tuple[GuardedSizes, ...] = ()
     hazards: tuple[Hazards, ...] = ()
     unguarded: tuple[UnguardedChanged, ...] = ()
     warnings: tuple[WarningSeen, ...] = ()
@@ -142,6 +151,12 @@ class Timeline:
     def counts(self) -> Counts:
         """Frames, compiles, recompiles, breaks and fallbacks of all processes."""
         return counts_of(self.frames, self.compiles, self.breaks)
+
+    @cached_property
+    def size_guards(self) -> dict[CompileId, tuple[SizeGuard, ...]]:
+        """The conditions on dynamic sizes of each compile that has any, in their order. Those of
+        exports stand under the compile id ""."""
+        return by_compile(self.guarded_sizes)
 
     def observes(self, hook: str) -> bool:
         """Whether the record of some process can hold this at all: that of a live run everything,

@@ -30,6 +30,7 @@ from compilediag_harness.torch_internals import (
     torch_guards,
     torch_logs,
     torch_names,
+    torch_sizes,
     torch_stances,
 )
 from compilediag_harness.user_api import checkpoints, pipeline, pipeline_log, tracker, tracker_log
@@ -58,6 +59,7 @@ class Attachment:
             ("torch", self._torch_imported),
             (torch_names.UTILS, self._collectors.metrics_imported),
             (torch_names.GUARDS, self._guards_imported),
+            (torch_names.SYMBOLIC_SHAPES, self._symbolic_shapes_imported),
             (torch_names.CONVERT_FRAME, self._convert_frame_imported),
             (torch_names.EVAL_FRAME, self._eval_frame_imported),
             (torch_names.DYNAMO, self._dynamo_imported),
@@ -99,6 +101,11 @@ class Attachment:
 
     def _guards_imported(self) -> None:
         self._keep(torch_guards.on_guards_built(self._collectors.guards_built))
+
+    def _symbolic_shapes_imported(self) -> None:
+        sizes = self._collectors.sizes
+        if sizes is not None:
+            self._keep(torch_sizes.on_conditions(sizes.added, sizes.fixed))
 
     def _convert_frame_imported(self) -> None:
         recompiles = self._collectors.recompiles

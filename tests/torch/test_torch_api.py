@@ -20,6 +20,7 @@ from compilediag_harness.torch_internals import (  # noqa: E402
     torch_names,
     torch_open_calls,
     torch_pytree,
+    torch_sizes,
 )
 
 pytestmark = [  # 2.7 warns about its own use of a deprecated name on the first compile.
@@ -432,3 +433,40 @@ def test_registered_containers_are_taken_apart_as_torch_does():
     assert type(again) is type(result)
     assert torch_pytree.is_registered(type(result))
     assert not torch_pytree.is_registered(torch.Tensor)
+
+
+def test_conditions_on_sizes_come_with_the_traced_line():
+    """torch's own guards are the witness: the size that it makes a constant, at the user's line."""
+    seen: list[tuple[str, object]] = []
+    remove = torch_sizes.on_conditions(
+        lambda env, condition: seen.append(("added", condition)),
+        lambda env, sources: seen.append(("fixed", sources)),
+    )
+    assert remove is not None
+
+    def helper(x):
+        return x.reshape(4, 2, 2)
+
+    def function(x):
+        if x.size(0) < 10:
+            return helper(x)
+        return x
+
+    x = torch.ones(4, 4)
+    torch._dynamo.maybe_mark_dynamic(x, 0)
+    try:
+        compiled(function)(x)
+    finally:
+        remove()
+    (_, below), (_, fixing), (_, sources) = seen
+    assert [kind for kind, _ in seen] == ["added", "added", "fixed"]
+    assert sources == ("L['x'].size()[0]",)
+    assert [source for _, source in fixing.sizes] == ["L['x'].size()[0]"]
+    assert [each.name for each in below.traced] == ["function"]
+    assert [each.name for each in fixing.traced] == ["function", "helper"]
+    calls = [code.co_name for code, _ in fixing.frames]
+    assert "run_node" in calls
+    assert "_reshape_view_helper" in calls[: calls.index("run_node")]
+    assert "inner" in [code.co_name for code, _ in below.frames][:2]
+    compiled(lambda x: x + 1)(torch.ones(3, 3))
+    assert len(seen) == 3

@@ -57,6 +57,42 @@ User code traceback:
   File "/home/user/app.py", line 21, in looping
     total += row.sum().item()
 """  # noqa: E501
+NO_SOURCE = "no Python source: a builtin or a C extension"
+ON_PURPOSE = "Dynamo skips its file on purpose"
+CALLEES = {
+    # The name, its module and why, on 2.7.1 and on 2.13.
+    "br_getitem_os_environ": 2 * (("posix.putenv", "posix", NO_SOURCE),),
+    "br_warn": 2 * (("_warnings.warn", "_warnings", NO_SOURCE),),
+    "br_random": 2 * (("Random.random", None, NO_SOURCE),),
+    "br_random_choice": (
+        ("random.Random.choice", "random", ON_PURPOSE),
+        ("random.Random.choice", "random", "file is under skip directory (<stdlib>/random.py)"),
+    ),
+    "br_manual_seed": (
+        ("torch.random.manual_seed", "torch.random", ON_PURPOSE),
+        (
+            "torch.random.manual_seed",
+            "torch.random",
+            "file matches MOD_SKIPLIST (site-packages/torch/_compile)",
+        ),
+    ),
+    "br_open": 2 * (("open", None, None),),
+    "br_disabled": 2 * (("br_disabled.<locals>.g", None, None),),
+    "br_nonzero": 2 * (("aten.nonzero.default", None, None),),
+    "br_json": (("Encoder.__new__", None, NO_SOURCE), ("_json.Encoder.__new__", None, None)),
+    "br_logging": (None, ("Logger.info", None, None)),
+    "br_if_tensor": (None, None),
+    "br_backward": (None, None),
+}
+
+
+@pytest.mark.parametrize("name", CALLEES)
+def test_what_could_not_be_traced(name: str) -> None:
+    """The function, its module and why Dynamo skips it, as far as torch's text has them."""
+    for version, expected in zip(("271", "213"), CALLEES[name], strict=True):
+        assert read_break(GOLDEN[name]["first_break"][version]).callee == expected
+
+
 GENERIC = """Graph break in user code at m.py:3
 Graph Break Reason: Attempted to call function marked as skipped
   Explanation: Dynamo does not know how to trace the builtin `{module}.{name}.` This function is \

@@ -18,7 +18,7 @@ from compilediag.diagnosis.rules.forecast import (
     find_variant_forecasts,
 )
 from compilediag.timeline.timeline import Compile, Timeline
-from compilediag_harness.wire import Location, WarningSeen
+from compilediag_harness.wire import Location, UserCall, WarningSeen
 
 FORWARD = attempt("0/0")
 VIOLATIONS = {
@@ -197,6 +197,17 @@ def test_compiled_autograd() -> None:
     assert (more.severity, more.count, more.steps, more.cost_s) == ("warning", 2, (1, 5), 1.0)
 
 
+def test_the_call_of_backward_stands_on_captures() -> None:
+    """The captured graph is generated code: the program's own line is where it called backward."""
+    call = UserCall(FILE, 31, "<module>", "loss.backward()")
+    generated = Location("<eval_with_key>.1", 4, "forward")
+    made = [
+        replace(attempt(f"!{n}/{n}/0", where=generated, step=n), entered_at=call) for n in range(3)
+    ]
+    (finding,) = found(find_autograd_recaptures, run_of(made))
+    assert (finding.location, finding.entered_at) == (None, call)
+
+
 def test_compiled_autograd_misses_in_the_log() -> None:
     """Where no compile shows it, torch's own message does."""
     text = "Cache miss due to new autograd node: SigmoidBackward0 (NodeCall 2) with key size 38"
@@ -213,7 +224,7 @@ def test_violated_constraints(version: str) -> None:
     failed = attempt("0/0", kind="failed", fail_type="UserError", fail_reason=VIOLATIONS[version])
     (finding,) = found(find_violated_constraints, run_of([failed]))
     assert (finding.rule, finding.severity) == ("CD154", "error")
-    assert finding.variable == "L['x'].size()[0]"
+    assert finding.variable == "x.size()[0]"
     assert finding.location == Location(FILE, 10, "forward")
 
 

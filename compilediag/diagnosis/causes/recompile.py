@@ -14,7 +14,7 @@ from compilediag.diagnosis.causes.conditions import (
 from compilediag.diagnosis.causes.nearest import independent, nearest
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Confidence
-from compilediag.diagnosis.guards.reason import parse_reason
+from compilediag.diagnosis.guards.reason import parse_reasons
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, Location
 
@@ -45,12 +45,14 @@ def _from_entries(
 def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> tuple[Cause, ...]:
     """The first printed reason is of the most recently used entry; the text
     does not show which entry is nearest."""
-    printed = reasons[0] if reasons else None
-    reason = parse_reason(printed) if printed is not None else None
-    if reason is None:
+    if not reasons:
         return (_unclassified(problem),)
-    false = false_guard_of(reason)
-    return _ordered((condition_of(false, 0, frame, reason),))
+    return _ordered(
+        [
+            condition_of(false_guard_of(reason), position, frame, reason)
+            for position, reason in enumerate(parse_reasons(reasons[0]))
+        ]
+    )
 
 
 def _ordered(conditions: Sequence[Condition]) -> tuple[Cause, ...]:

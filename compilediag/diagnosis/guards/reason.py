@@ -19,6 +19,7 @@ _STACK = re.compile(r"\n[ \t-]*User stack trace:")
 _STACK_FRAME = re.compile(r"File \"(?P<file>[^\"\n]+)\", line (?P<line>\d+), in (?P<name>\S+)")
 _HINT = re.compile(r"\s\(HINT: (?P<hint>.*)\)\s*$", re.DOTALL)
 _COMMENT = re.compile(r"\s{2,}#(?=\s|$)")
+_PART_END = re.compile(r"(?::\d+ in [^\s()]+(?: \([^()\n]*\))?\)?|use_duck_shape = False\))$")
 _PLACE = re.compile(r"#\s\(?(?P<file>[^#\n]+?):(?P<line>\d+) in (?P<name>[^\s()]+)")
 
 
@@ -59,6 +60,31 @@ def parse_reason(text: str) -> Reason:
         stack=stack,
         comment=comment,
     )
+
+
+def parse_reasons(text: str) -> tuple[Reason, ...]:
+    """All guards of one printed reason: with TORCH_LOGS=recompiles_verbose torch joins the false
+    ones of an entry's shape conditions by "; ", where it otherwise prints the first one."""
+    head, _ = _without_stack(text)
+    first, *others = _parts(head)
+    numbered = _COMPILE_ID.match(head)
+    prefix = numbered[0] if numbered else ""
+    stack = text[len(head) :]
+    return tuple(parse_reason(part + stack) for part in (first, *(prefix + o for o in others)))
+
+
+def _parts(head: str) -> list[str]:
+    """The text, cut where a guard ends in its place and another one follows."""
+    found: list[str] = []
+    rest = ""
+    for piece in head.split("; "):
+        rest = f"{rest}; {piece}" if rest else piece
+        if _PART_END.search(rest):
+            found.append(rest)
+            rest = ""
+    if rest and found:
+        found[-1] += f"; {rest}"
+    return found or [rest]
 
 
 def _without_stack(text: str) -> tuple[str, tuple[Location, ...]]:

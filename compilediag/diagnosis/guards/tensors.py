@@ -27,6 +27,9 @@ _MARKING = re.compile(
     r"_dynamo_\w*indices|_has_dynamo_dim_marking|_dynamo_(?:dynamic_range|shape_ids|unbacked_bounds)"
 )
 _SIZE_CALL = re.compile(r"\.(?:size|stride|storage_offset|numel)\(\)")
+_SIZES_NAMED = re.compile(
+    r"(?P<size>[\w.\[\]'\"]{1,400}\.(?:size|stride)\(\)\[\d{1,4}\]|[\w.\[\]'\"]{1,400}\.\w+\(\))"
+)
 _COMPARISON = re.compile(r"\s(?:[<>]=?|%|//)\s|\bMod\(|\bEq\(|\bNe\(")
 _STRINGS = re.compile(r"'[^']*'|\"[^\"]*\"|<class|<enum")
 _BACKENDS = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HPU", "XLA", "PrivateUse1", "MTIA", "IPU", "VE")
@@ -117,4 +120,7 @@ def condition_kind(text: str) -> str | None:
     if re.search(r"[<>]", plain):
         lower = re.fullmatch(r"\(*2 <= .*", plain) and plain.count("<") == 1
         return "zero_one" if lower else "range"
-    return "equal"
+    named = {match["size"] for match in _SIZES_NAMED.finditer(text)}
+    if len(named) == 1:
+        return "constant"
+    return "unequal" if "!=" in plain or "Ne(" in plain else "equal"

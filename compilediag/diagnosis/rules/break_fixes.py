@@ -24,9 +24,9 @@ _FIXES = {
         "torch._dynamo.config.capture_scalar_outputs = True (for sizes: "
         "capture_dynamic_output_shape_ops) keeps one graph with an unknown value",
     ),
-    "CD203": BreakFix("call it outside of the compiled function"),
+    "CD203": BreakFix("call {it} outside of the compiled function"),
     "CD204": BreakFix(
-        "call it outside of the compiled function: Dynamo skips that function on purpose",
+        "call {it} outside of the compiled function: Dynamo skips that function on purpose",
     ),
     "CD205": BreakFix(
         "pass a list instead of a generator, and compile what consumes it",
@@ -45,7 +45,7 @@ _FIXES = {
         "register a fake implementation for the operator, or use a functional form that has one",
     ),
     "CD211": BreakFix(
-        "move it out of the compiled function, or put it under "
+        "move {it} out of the compiled function, or put it under "
         "`if not torch.compiler.is_compiling()`",
         "under is_compiling() it runs no more once compiled",
     ),
@@ -73,4 +73,6 @@ def break_fix(code: str, report: BreakReport) -> BreakFix:
             "implementation, or call it outside of the compiled function",
             "the operator is opaque: nothing is fused into it",
         )
-    return _FIXES[code]
+    fix = _FIXES[code]
+    callee = report.callee
+    return fix._replace(fix=fix.fix.format(it=f"`{callee.name}`" if callee is not None else "it"))

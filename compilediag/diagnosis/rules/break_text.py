@@ -6,6 +6,7 @@ import re
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from compilediag.diagnosis.rules.graph_break_registry import Patterns, categories
 from compilediag_harness.wire import Location
@@ -39,9 +40,38 @@ _CONTEXT = re.compile(
 )
 _GB_ID = re.compile(r"/gb/gb(\d{4})\b")
 _MODULE = re.compile(r"module: (?P<module>[\w.]{1,200}), qualname: ")
+_SKIPPED = re.compile(
+    r"module: (?P<module>[^,\n]{1,200}), qualname: (?P<name>[^,\n]{1,200}), "
+    r"skip reason: (?P<why>[^\n]{0,300})"
+)
+_NAMED_IN_CONTEXT = (
+    re.compile(r"<function ([^\s]{1,200}) at 0x"),
+    re.compile(r"builtin ([a-z_]\w{0,80}) \["),
+    re.compile(r"method: <(\w{1,80})[^>\n]{0,200}>\.(\w{1,80})"),
+    re.compile(r"call_method UserDefined\w{1,40}\((?:<class ')?([\w.]{1,200})(?:'>)?\) (\w{1,80})"),
+    re.compile(r"unsupported operator: ([\w.:]{1,200})"),
+    re.compile(r"(aten\.[\w.]{1,200})$"),
+    re.compile(r"Called `(time\.\w{1,80})\(\)`"),
+)
+"""Where torch's developer context carries the name of what was called."""
+_NAMED_IN_EXPLANATION = re.compile(
+    r"how to (?:enter a|iterate over) `(?:\w{1,80}\()?([\w.]{1,200})\)?`"
+)
+_BUILTIN = re.compile(r"C/C\+\+|Python builtin")
 _EXPLICIT = re.compile(
     r"`?torch\.\w{1,20}\.disable\(?\)?`?d? function|graph_break\(\)|Forced graph break"
 )
+
+
+class Callee(NamedTuple):
+    """A function, operator or type that Dynamo does not trace."""
+
+    name: str
+    """"random.Random.choice", "aten.nonzero.default"."""
+    module: str | None
+    """None where torch prints none."""
+    why: str | None
+    """Why Dynamo skips it, in torch's words where it has any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +96,8 @@ class BreakReport:
     """The whole frame falls back to eager because of it, in torch's words."""
     c_extension: str | None
     """Module of the third-party C extension that was called."""
+    callee: Callee | None
+    """What torch could not trace, where its text carries a name."""
     stack: tuple[Location, ...]
     """The user's stack, outermost first; empty when torch suppressed it."""
 
@@ -106,6 +138,7 @@ def read_break(text: str) -> BreakReport:
             skipped or bool(second) or reason.startswith("Failed to handle") or code == "CD904"
         ),
         c_extension=_c_extension_of(category, explanation, context),
+        callee=_callee_of(explanation, context),
         stack=_stack_of(text),
     )
 
@@ -161,6 +194,29 @@ def _c_extension_of(category: str, explanation: str, context: str) -> str | None
     package = found["module"].partition(".")[0]
     foreign = package not in sys.stdlib_module_names and package not in ("torch", "builtins")
     return found["module"] if reported and foreign else None
+
+
+def _callee_of(explanation: str, context: str) -> Callee | None:
+    skipped = _SKIPPED.match(context)
+    if skipped is not None:
+        module = skipped["module"] if skipped["module"] != "<unknown module>" else None
+        name = skipped["name"] if module is None else f"{module}.{skipped['name']}"
+        return Callee(name, module, _why(skipped["why"], explanation))
+    for pattern in _NAMED_IN_CONTEXT:
+        if found := pattern.match(context):
+            return Callee(".".join(part for part in found.groups() if part), None, None)
+    found = _NAMED_IN_EXPLANATION.search(explanation)
+    return Callee(found[1], None, None) if found is not None else None
+
+
+def _why(printed: str, explanation: str) -> str | None:
+    if "C extension or builtin" in printed or _BUILTIN.search(explanation):
+        return "no Python source: a builtin or a C extension"
+    if printed.strip() not in ("", "<missing reason>"):
+        return printed.strip()
+    if "intentionally marked" in explanation:
+        return "Dynamo skips its file on purpose"
+    return None
 
 
 def _site_of(text: str) -> Location | None:

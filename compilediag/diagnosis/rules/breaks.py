@@ -138,7 +138,7 @@ def _finding(broken: Broken, timeline: Timeline) -> Finding:
     return make_finding(
         timeline,
         broken.code,
-        f"graph break: {shorten(report.title, 120) or 'torch gave no reason'}",
+        _title(report),
         fix,
         caveat=caveat,
         location=location,
@@ -149,6 +149,15 @@ def _finding(broken: Broken, timeline: Timeline) -> Finding:
         evidence=_evidence(broken),
         about=(site.at,),
     )
+
+
+def _title(report: BreakReport) -> str:
+    """torch's title, with what it is about where the title does not name that."""
+    title = f"graph break: {shorten(report.title, 120) or 'torch gave no reason'}"
+    callee = report.callee
+    if callee is None or callee.name in report.title:
+        return title
+    return f"{title}: {callee.name}" + (f" ({shorten(callee.why, 120)})" if callee.why else "")
 
 
 def _line_to_change(broken: Broken, user_roots: tuple[str, ...]) -> Location:
@@ -205,6 +214,8 @@ def _evidence(broken: Broken) -> dict[str, object]:
     if report.c_extension is not None:
         found["c_extension"] = report.c_extension
         found["callee_ownership"] = "third_party"
+    if report.callee is not None:
+        found["callee"] = report.callee._asdict()
     if report.site is not None and report.stack:
         found["stack"] = [asdict(line) for line in report.stack[-6:]]
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.make_finding import make_finding
@@ -23,7 +24,7 @@ def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
     again = captures[1:]
     if not again and len(misses) < 2:
         return
-    yield make_finding(
+    found = make_finding(
         timeline,
         "CD153",
         f"compiled autograd compiled its backward graph {max(len(captures), 1)} times",
@@ -41,3 +42,7 @@ def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
             "misses": [item.text[:400] for item in misses[:8]],
         },
     )
+    entered = next((item for item in again if item.entered_at or item.entered_from), None)
+    if entered is not None:  # the program's call of backward
+        found = replace(found, entered_at=entered.entered_at, entered_from=entered.entered_from)
+    yield found

@@ -1,14 +1,27 @@
-"""CD154: a size that was declared dynamic became a constant."""
+"""CD154: a size that was declared dynamic became a constant, or left the range it was given."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.guards.size_limits import (
+    SizeLimit,
+    about,
+    behind,
+    fixing,
+    limit_of,
+    plain_size,
+)
 from compilediag.diagnosis.rules.make_finding import make_finding
+from compilediag.diagnosis.rules.size_lines import WITHOUT_NUMBER, evidence_of
+from compilediag.timeline.compiles import CompileId
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Compile, Timeline
+from compilediag_harness.wire import Location, SizeGuard
 
 _VIOLATED = re.compile(
     r"ConstraintViolationError|Constraints violated|Not all values of .{0,400}are valid because"
@@ -16,10 +29,29 @@ _VIOLATED = re.compile(
     r"|in the specified range .{0,400}satisfy the generated guard",
     re.DOTALL,
 )
-_VIOLATED_SOURCE = re.compile(
-    r"(?:You marked |because |RelaxedUnspecConstraint\(|Not all values of )"
-    r"(L\[[^\]\n]{1,200}\](?:[^\s()=]{0,200}\(\)\[\d{1,4}\])?)"
+_SOURCE = r"L\[[^\]\n]{1,200}\][^\s()=]{0,200}(?:\(\)\[\d{1,4}\])?"
+_SIZE = re.compile(rf"(?:^|[\s(=]){_SOURCE}", re.MULTILINE)
+_BULLET = re.compile(r"^ {2}- ", re.MULTILINE)
+_CONSTANT = re.compile(r"constant \((-?\d{1,20})\)")
+_GENERATED = re.compile(r"satisfy the generated guard\s+(.{1,1000}?)\.?$", re.MULTILINE)
+_STACK_LINE = re.compile(r'^ {2}File "(.{1,1024}?)", line (\d{1,9}), in (\S{1,256})$', re.MULTILINE)
+_SUGGESTED = re.compile(r"^Suggested fixes:\n((?: {2}\S.*\n?){1,8})", re.MULTILINE)
+
+_CONSTANT_BY: Mapping[str, str] = {
+    "branch": "decide by the size before the compiled call; or {unmark}{graphs}",
+    "assertion": "remove the assertion of this line, or {unmark}: it allows no size but {value}",
+    "check": "remove the check of this line, or {unmark}: it allows no size but {value}",
+    "loop": WITHOUT_NUMBER["loop"] + "; or {unmark} and pad to a fixed size",
+    "number": WITHOUT_NUMBER["number"] + "; or {unmark} and pad to a fixed size",
+    "reshape": WITHOUT_NUMBER["reshape"],
+    "operation": WITHOUT_NUMBER["operation"],
+}
+_NOT_IN_RANGE = (
+    "allow the sizes that this line allows and no others: call mark_dynamic without min and max "
+    "(torch then compiles one graph for each side), or change the line"
 )
+_GENERIC = "change this line so that it works for every size, or {unmark}"
+_UNKNOWN = "{unmark}, or remove the line that makes the size a constant"
 
 
 def find_violated_constraints(timeline: Timeline) -> Iterable[Finding]:
@@ -29,34 +61,166 @@ def find_violated_constraints(timeline: Timeline) -> Iterable[Finding]:
         for item in timeline.compiles
         if _VIOLATED.search(f"{item.fail_type or ''}: {item.fail_reason or ''}")
     ]
+    alone = all(item in failed for item in timeline.compiles)
     for item in failed:
-        yield _violation(timeline, item, item.fail_reason or "")
+        guards = timeline.size_guards.get(item.id, ())
+        yield from _violations(timeline, item, item.fail_reason or "", guards, alone=alone)
     for process in timeline.processes if not failed else ():
         text = process.ended.failure if process.ended else None
         if text and _VIOLATED.search(text):
-            yield _violation(timeline, None, text)
+            guards = _exported(timeline, process.index)
+            yield from _violations(timeline, None, text, guards, alone=not timeline.compiles)
 
 
-def _violation(timeline: Timeline, failed: Compile | None, text: str) -> Finding:
-    source = _VIOLATED_SOURCE.search(text)
-    return make_finding(
+def _exported(timeline: Timeline, process: int) -> tuple[SizeGuard, ...]:
+    """The conditions of the last export of a process: it is what raised."""
+    found = [
+        item.guards
+        for item in timeline.guarded_sizes
+        if item.process == process and not CompileId(process, item.epoch, item.compile_id)[2]
+    ]
+    return found[-1] if found else ()
+
+
+def _violations(
+    timeline: Timeline,
+    failed: Compile | None,
+    text: str,
+    guards: Sequence[SizeGuard],
+    *,
+    alone: bool,
+) -> Iterator[Finding]:
+    """One finding for each line that violates what was declared, in torch's order."""
+    seen: set[object] = set()
+    for part in _BULLET.split(text)[1:] or [text]:
+        sizes = [plain_size(size.strip(" (=\n")) for size in _SIZE.findall(part)]
+        guard = _guard_of(part, sizes, guards)
+        known = [*sizes, *(map(plain_size, guard.fixed) if guard is not None else ())]
+        size = next(iter(known), None)
+        limit = limit_of(guard, timeline.user_roots) if guard is not None else None
+        place = limit.place if limit is not None else _printed_place(part, timeline.user_roots)
+        key = place if place is not None else size
+        if key not in seen:
+            seen.add(key)
+            yield _violation(timeline, failed, text, part, size, limit, place, alone=alone)
+
+
+def _guard_of(part: str, sizes: Sequence[str], guards: Sequence[SizeGuard]) -> SizeGuard | None:
+    """The condition that one line of torch's message is about; None where several would do."""
+    generated = _GENERATED.search(part)
+    if generated is not None:
+        return behind(guards, generated[1], None)
+    found = [guard for size in sizes for guard in [fixing(guards, size)] if guard is not None]
+    if found:
+        return found[0]
+    constants = [guard for guard in guards if guard.fixed]
+    if not sizes and len(constants) == 1:  # an export names its Dim, not the size
+        return constants[0]
+    both = [guard for guard in guards if all(guard in about(guards, size) for size in sizes)]
+    return both[0] if len(sizes) > 1 and len(both) == 1 else None
+
+
+def _printed_place(part: str, user_roots: Sequence[str]) -> Location | None:
+    """The user's line of the stack that torch 2.13 prints."""
+    stack = [Location(file, int(line), name) for file, line, name in _STACK_LINE.findall(part)]
+    own = [at for at in stack if ownership_of(at.file, user_roots) == "user"]
+    return (own or stack or [None])[-1]
+
+
+def _violation(
+    timeline: Timeline,
+    failed: Compile | None,
+    text: str,
+    part: str,
+    size: str | None,
+    limit: SizeLimit | None,
+    place: Location | None,
+    *,
+    alone: bool,
+) -> Finding:
+    frame = failed.frame if failed else None
+    constant = _CONSTANT.search(part)
+    title = "a size declared dynamic became a constant"
+    if constant is not None:
+        title += f", {constant[1]}"
+    elif limit is not None and limit.kind != "constant":
+        title = "a size declared dynamic has to be " + _REQUIRED[limit.kind]
+    found = make_finding(
         timeline,
         "CD154",
-        "a size declared dynamic became a constant",
-        "use torch._dynamo.maybe_mark_dynamic, or remove the line that makes the size a constant",
-        caveat="with maybe_mark_dynamic the graph is valid for that one size",
-        variable=source[1] if source else None,
-        location=failed.frame if failed else None,
+        title,
+        _fix(text, size, limit, place, constant[1] if constant else None),
+        caveat=None
+        if limit is not None
+        else "with maybe_mark_dynamic the graph is valid for that one size",
+        variable=size,
+        location=place or frame,
         steps=(failed.step,) if failed else (),
-        evidence={"message": text[:4096]},
+        evidence={
+            "message": text[:4096],
+            **({"compile_ids": [failed.compile_id]} if failed else {}),
+            **({"eager_frames": [[frame.file, frame.line]]} if frame else {}),
+            **(evidence_of(limit) if limit is not None else {}),
+            "nothing_else": alone,
+        },
     )
+    if failed is None:
+        return found
+    return replace(found, entered_at=failed.entered_at, entered_from=failed.entered_from)
+
+
+_REQUIRED = {
+    "constant": "a constant",
+    "divisibility": "a multiple",
+    "range": "within a smaller range",
+    "equal": "equal to another one",
+}
+
+
+def _fix(
+    text: str,
+    size: str | None,
+    limit: SizeLimit | None,
+    place: Location | None,
+    value: str | None,
+) -> str:
+    suggested = _SUGGESTED.search(text)
+    unmark = "use torch._dynamo.maybe_mark_dynamic"
+    graphs = f" (one graph for {value}, one for all other sizes)" if suggested is None else ""
+    if suggested is not None:
+        unmark = "declare it as torch suggests (" + "; ".join(
+            line.strip() for line in suggested[1].splitlines()
+        )
+        unmark += ")"
+    elif limit is not None and limit.how in ("loop", "number"):
+        unmark = "remove the mark"
+    pattern = _UNKNOWN if place is None else _GENERIC
+    if limit is not None and limit.kind == "constant" and value is not None:
+        pattern = _CONSTANT_BY.get(limit.how, _GENERIC)
+    elif limit is not None and limit.kind in ("divisibility", "range") and suggested is None:
+        pattern = _NOT_IN_RANGE
+    named = f"`{size}`" if size else "it"
+    return pattern.format(unmark=unmark, size=named, value=value, graphs=graphs)
 
 
 def _is_same_frame(cause: Finding, symptom: Finding) -> bool:
-    return cause.location == symptom.location
+    frames = cause.evidence.get("eager_frames")
+    place = symptom.location
+    return place is not None and frames == [[place.file, place.line]]
+
+
+def _explains_all(cause: Finding, symptom: Finding) -> bool:
+    """Nothing else was compiled, and what failed, failed for it."""
+    return cause.evidence.get("nothing_else") is True and symptom.evidence.get("why") in (
+        "failed",
+        "eager",
+        "ahead_of_time",
+    )
 
 
 ABSORBS = (
     # A frame that failed for a violated constraint did not run at all.
     Absorption("CD904", "CD154", _is_same_frame),
+    # It is why nothing was compiled.
+    Absorption("CD901", "CD154", _explains_all),
 )

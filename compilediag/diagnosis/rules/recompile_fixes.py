@@ -148,6 +148,17 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "make the sizes unequal in the first call, or set "
         "torch.fx.experimental._config.use_duck_shape = False",
     ),
+    ("CD118", "constant"): Wording(
+        "size that the graph needs, or excludes",
+        "warm up one size for each side of the condition on {name}, or decide by the size before "
+        "the compiled call",
+        "one graph for each side",
+    ),
+    ("CD118", "unequal"): Wording(
+        "sizes that were unequal are equal",
+        "warm up equal and unequal sizes, or decide by the sizes before the compiled call",
+        "one graph for each side",
+    ),
     ("CD118", "equal"): Wording(
         "sizes that the graph needs equal differ",
         "pass inputs whose sizes are equal, or expand {name} before the compiled call",

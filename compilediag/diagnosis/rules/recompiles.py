@@ -16,6 +16,7 @@ from compilediag.diagnosis.analysis import Analysis, AnalysisRule
 from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
+from compilediag.diagnosis.rules.size_lines import with_line
 from compilediag.timeline.timeline import Timeline
 
 
@@ -29,6 +30,8 @@ class Wording(NamedTuple):
     caveat: str | None = None
     """What the fix costs, as measured."""
 
+
+_ABOUT_SIZES = ("CD105", "CD118")
 
 _PLANNED = Wording(
     "tensor argument of another size, in the warm-up of its fixed sizes",
@@ -50,7 +53,8 @@ class RecompileRule(AnalysisRule):
         for group in analysis.causes.groups.get(self.code, ()):
             wording = _PLANNED if group.planned else self.wording_of(group)
             found = _finding(timeline, group, wording)
-            yield found if self.enrich is None else self.enrich(found, timeline)
+            found = found if self.enrich is None else self.enrich(found, timeline)
+            yield with_line(found, group, timeline) if self.code in _ABOUT_SIZES else found
 
 
 def _filled(text: str, group: Group) -> str:

@@ -20,7 +20,7 @@ from compilediag.readers.torch_trace.metadata import (
     Metadata,
     Metrics,
     Start,
-    calls_of_start,
+    calls_of_stack,
     compile_id_of,
     compiled_of,
     count_of,
@@ -31,6 +31,7 @@ from compilediag.readers.torch_trace.metadata import (
     text_of,
 )
 from compilediag.readers.torch_trace.scan import TraceRecord
+from compilediag.readers.torch_trace.size_guards import SizeGuardRecords
 from compilediag_harness.wire import (
     OLD_TORCH,
     TEXT_LIMIT,
@@ -44,6 +45,7 @@ from compilediag_harness.wire import (
     Location,
     ProcessStarted,
     Recompiled,
+    SizesGuarded,
     TorchSeen,
     UserCall,
 )
@@ -121,6 +123,7 @@ class TraceProcess:
         self._has_rank = False
         self._is_old = False
         """Written by a torch before 2.7."""
+        self._sizes = SizeGuardRecords(strings)
         self._exports: set[Key] = set()
         """Compiles that began below `torch.export`."""
         self._cut = False
@@ -143,7 +146,7 @@ class TraceProcess:
             self._start(metadata, metadata.dynamo_start)
         elif metadata.artifact is not None:
             self._artifact(str(metadata.artifact.name), record.payload, metadata)
-        else:
+        elif not self._sizes.take(metadata):
             return "bad_json"
         return None
 
@@ -188,7 +191,7 @@ class TraceProcess:
         self._begun.add(compile_id)
         key = (self._epoch, compile_id)
         self._open[key] = frame_of_start(start)
-        calls = calls_of_start(start)
+        calls = calls_of_stack(start.stack)
         files = [self._strings.get(call.file, "") for call in calls]
         if any(file.endswith(EXPORTING) for file in files):
             self._exports.add(key)
@@ -222,7 +225,14 @@ class TraceProcess:
             if key in self._reasons:
                 self._events.append(self._recompiled(key, row.frame))
                 del self._reasons[key]
+        self._sized(row.compile_id)
         self._events.append(row)
+
+    def _sized(self, compile_id: str) -> None:
+        guards, left_out = self._sizes.of(compile_id)
+        if guards:
+            at = (self._t, 0, compile_id, self._epoch)
+            self._events.append(SizesGuarded(*at, guards, left_out))
 
     def _versions(self, metrics: Metrics) -> None:
         self._is_old = self._is_old or metrics.is_old
@@ -261,6 +271,9 @@ class TraceProcess:
         is cut."""
         for key in self._reasons:
             yield self._recompiled(key, _UNKNOWN)
+        for compile_id in self._sizes.open:
+            guards, left_out = self._sizes.of(compile_id)
+            yield SizesGuarded(self._t, 0, compile_id, self._epoch, guards, left_out)
         if self._open:
             ids = ", ".join(compile_id for _, compile_id in list(self._open)[:3])
             compiles = "compile" if len(self._open) == 1 else "compiles"

@@ -68,6 +68,17 @@ class Start(msgspec.Struct):
     stack: Any = None
 
 
+class SizeRecord(msgspec.Struct):
+    """A symbol that was made, a condition on symbols, or a symbol that became a constant."""
+
+    expr: Any = None
+    symbol: Any = None
+    source: Any = None
+    sources: Any = None
+    user_stack: Any = None
+    stack: Any = None
+
+
 class StackEntry(NamedTuple):
     """One call of a stack. `file`: index of its interned name; the others of any type."""
 
@@ -91,6 +102,9 @@ class Metadata(msgspec.Struct):
     aot_autograd_backward_compilation_metrics: Metrics | None = None
     dynamo_start: Start | None = None
     artifact: Named | None = None
+    create_symbol: SizeRecord | None = None
+    guard_added_fast: SizeRecord | None = None
+    symbolic_shape_specialization: SizeRecord | None = None
     str: Any = None
     rank: Any = None
     compiled_autograd_id: Any = None
@@ -113,6 +127,9 @@ WANTED = (
     b"bwd_compilation_metrics",
     b"aot_autograd_backward_compilation_metrics",
     b"dynamo_start",
+    b"create_symbol",
+    b"guard_added_fast",
+    b"symbolic_shape_specialization",
     b"str",
 )
 """Kinds that are decoded, beside artifacts; rows of what happens at run time are no attempts."""
@@ -154,7 +171,7 @@ def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled
     """The event that the live collector makes of the same row, of step 0."""
     # torch's configuration, which holds the limit, is JSON within a JSON string of 40 kB.
     limit = _DIGITS.match(line.partition(_LIMIT_NAME)[2])
-    restarts = _items(metrics.restart_reasons)
+    restarts = items_of(metrics.restart_reasons)
     return Compiled(
         t=t,
         step=0,
@@ -185,7 +202,7 @@ def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled
 
 def frame_of_start(start: Start) -> tuple[int, int, str] | None:
     """The frame a compile began with: index of its interned file, first line, name."""
-    entries = _items(start.stack)
+    entries = items_of(start.stack)
     frame = entries[-1] if entries else None
     if not isinstance(frame, dict):
         return None
@@ -194,10 +211,10 @@ def frame_of_start(start: Start) -> tuple[int, int, str] | None:
     return None if file is None or line is None else (file, line, text_of(fields.get("name")) or "")
 
 
-def calls_of_start(start: Start) -> list[StackEntry]:
-    """The stack below which a compile began, outermost call first."""
+def calls_of_stack(stack: Any) -> list[StackEntry]:
+    """A recorded stack as far as it can be read, outermost call first."""
     found: list[StackEntry] = []
-    for entry in _items(start.stack):
+    for entry in items_of(stack):
         fields = cast(dict[str, Any], entry) if type(entry) is dict else {}
         file = count_of(fields.get("filename"))
         if file is not None:
@@ -208,7 +225,7 @@ def calls_of_start(start: Start) -> list[StackEntry]:
 
 def interned_of(value: Any) -> tuple[int, str] | None:
     """A string of the file's table, with its index."""
-    items = _items(value)
+    items = items_of(value)
     if len(items) != 2 or not isinstance(items[0], str):
         return None
     index = count_of(items[1])
@@ -234,7 +251,7 @@ def _seconds(metrics: Metrics) -> float:
     return seconds_of(metrics.duration_us) or 0.0
 
 
-def _items(value: Any) -> list[Any]:
+def items_of(value: Any) -> list[Any]:
     """A JSON list; empty where it is none."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 

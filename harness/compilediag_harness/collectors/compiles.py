@@ -7,6 +7,7 @@ from typing import Any
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.entering import entered
 from compilediag_harness.collectors.recompiles import RecompileCollector
+from compilediag_harness.collectors.size_guards import SizeGuardCollector
 from compilediag_harness.source.source_locations import location_of
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import (
@@ -25,9 +26,12 @@ _CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aota
 class CompileCollector:
     """Turns metrics rows, start callbacks and resets into events."""
 
-    def __init__(self, session: Session, recompiles: RecompileCollector) -> None:
+    def __init__(
+        self, session: Session, recompiles: RecompileCollector, sizes: SizeGuardCollector
+    ) -> None:
         self._session = session
         self._recompiles = recompiles
+        self._sizes = sizes
         self.rows = 0
 
     def started(self, trigger: str, compile_id: str) -> None:
@@ -52,6 +56,7 @@ class CompileCollector:
         self.rows += 1
         self._session.compiled_in_step = True
         try:
+            self._sizes.ended(str(_field(metrics, "compile_id") or ""))
             self._session.emit(self._compiled(metrics))
         except Exception as error:
             self._session.fault("metrics row", error)

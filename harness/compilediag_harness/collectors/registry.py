@@ -16,6 +16,7 @@ from compilediag_harness.collectors.interrupts import InterruptWatch
 from compilediag_harness.collectors.logs import LogCollector
 from compilediag_harness.collectors.memory import DeviceMemory
 from compilediag_harness.collectors.recompiles import RecompileCollector
+from compilediag_harness.collectors.size_guards import SizeGuardCollector
 from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.unguarded import UnguardedCollector
 from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_names
@@ -31,6 +32,7 @@ class CollectorSet:
     def __init__(self, session: Session) -> None:
         self.recompiles: RecompileCollector | None = None
         self.compiles: CompileCollector | None = None
+        self.sizes: SizeGuardCollector | None = None
         self.memory: DeviceMemory | None = None
         self.cudagraphs: CudagraphCollector | None = None
         self._session = session
@@ -50,7 +52,8 @@ class CollectorSet:
         session = self._session
         self._baselines = baselines = Baselines(torch.Tensor)
         self.recompiles = RecompileCollector(session, baselines)
-        self.compiles = CompileCollector(session, self.recompiles)
+        self.sizes = SizeGuardCollector(session)
+        self.compiles = CompileCollector(session, self.recompiles, self.sizes)
         self._hazards = HazardCollector(session, baselines)
         self._unguarded = UnguardedCollector(session, torch.nn.Module)
         self._syncs = SyncCollector(session, torch)
@@ -142,6 +145,8 @@ class CollectorSet:
             self._hazards.step_ended(session.step, session.compiled_in_step)
         if self._unguarded is not None:
             self._unguarded.look(session.step)
+        if self.sizes is not None:
+            self.sizes.finish()
         dynamo_seen = torch_names.loaded(torch_names.UTILS) is not None
         if dynamo_seen and self.compiles and not torch_compiles.on_metrics_row(self.compiles.row):
             lost = "torch keeps no metrics rows"

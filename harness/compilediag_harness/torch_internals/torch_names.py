@@ -22,6 +22,7 @@ UTILS = "torch._dynamo.utils"
 GUARDS = "torch._dynamo.guards"
 EVAL_FRAME = "torch._dynamo.eval_frame"
 EXPORT = "torch.export._trace"
+SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
 LOGGING = "torch._logging._internal"
 
 CONVERT_FRAME = "torch._dynamo.convert_frame"
@@ -56,6 +57,18 @@ HOOKS = (
         CONVERT_FRAME,
         "get_and_maybe_log_recompilation_reasons",
         "recompiles are seen only through torch's metrics, with one reason each",
+    ),
+    Hook(
+        "size_conditions",
+        SYMBOLIC_SHAPES,
+        "ShapeEnv._log_guard",
+        "the line that made a dynamic size a constant",
+    ),
+    Hook(
+        "size_constants",
+        SYMBOLIC_SHAPES,
+        "ShapeEnv._set_replacement",
+        "which dynamic sizes became constants, and where",
     ),
     Hook(
         "guard_managers",

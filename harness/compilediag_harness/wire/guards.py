@@ -94,6 +94,36 @@ class Recompiled(StepEvent):
     """Live entries beyond those in `entries`."""
 
 
+@dataclass(frozen=True, slots=True)
+class SizeGuard:
+    """A condition on dynamic sizes that a graph was built under."""
+
+    expression: str
+    """As sympy prints it: "Eq(s77, 4)"."""
+    sizes: tuple[tuple[str, str], ...]
+    """Each symbol of it with the source of a size that it stands for."""
+    fixed: tuple[str, ...]
+    """Sources of the sizes that became constants by it."""
+    torch_calls: tuple[str, ...]
+    """Functions of torch that needed its value, innermost first."""
+    stack: tuple[Location, ...]
+    """The lines of the traced code, outermost first; empty where torch needed it after tracing."""
+    texts: tuple[str, ...]
+    """The source texts of `stack`."""
+
+
+@event
+class SizesGuarded(StepEvent):
+    """The conditions on dynamic sizes of one attempt to compile, in their order. An export has no
+    compile id."""
+
+    compile_id: str
+    epoch: int
+    guards: tuple[SizeGuard, ...]
+    left_out: int = 0
+    """Later conditions beyond those in `guards`."""
+
+
 @event
 class HazardsChecked(StepEvent):
     """After a step in which something compiled, guards already false were looked for."""

@@ -1,0 +1,207 @@
+"""Which line of the user's code limits a dynamic size, and how: a branch, a reshape, a loop."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from compilediag.timeline.ownership import ownership_of
+from compilediag_harness.wire import Location, SizeGuard
+
+How = Literal[
+    "assertion", "branch", "check", "loop", "number", "operation", "reshape", "backend", "unknown"
+]
+"""What needed the value: an `assert`, a branch, `torch._check`, a loop or the unpacking of a
+tensor, a Python number (text, a key), an operation of tensors, a reshape to given sizes, or torch's
+backend after the code was traced."""
+
+_LOCAL = re.compile(r"L\[\s*['\"](\w+)['\"]\s*\]")
+_SIZE = re.compile(r"[\w.\[\]'\"]+\.size\(\)\[\d+\]")
+_RESHAPES = frozenset(
+    (
+        *("_reshape_view_helper", "_reshape_view_helper_core_alg", "_view_meta"),
+        *("_view_unbacked_meta", "expand", "_expand_meta"),
+    )
+)
+_RESHAPING = re.compile(r"\b(?:view|reshape|unflatten|expand|broadcast_to)\(")
+_LOOPS = frozenset(("call_range", "unpack_var_sequence", "unpack_iterable", "call_iter"))
+_OPERATIONS = frozenset(("run_node", "__torch_dispatch__", "_dispatch_impl"))
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLimit:
+    """A line that limits which sizes a graph is valid for."""
+
+    how: How
+    kind: str
+    """"constant", "divisibility", "range" or "equal" (of two sizes)."""
+    place: Location | None
+    """The user's line; None where torch needed the value after the code was traced."""
+    text: str
+    """The source of that line."""
+    inside: Location | None
+    """The line of a package or of torch that it called, where that one needed the value."""
+    condition: str
+    """With sizes in place of torch's symbols: "Eq(x.size()[0], 4)"."""
+
+
+def plain_size(source: str) -> str:
+    """A source as the user would write it: "L['x'].size()[0]" as "x.size()[0]"."""
+    return _LOCAL.sub(r"\1", source)
+
+
+def limit_of(guard: SizeGuard, user_roots: Sequence[str]) -> SizeLimit:
+    """The line that a condition comes from."""
+    own = [at for at in guard.stack if ownership_of(at.file, user_roots) == "user"]
+    place = own[-1] if own else guard.stack[-1] if guard.stack else None
+    at = guard.stack.index(place) if place is not None else -1
+    text = guard.texts[at] if place is not None and at < len(guard.texts) else ""
+    innermost = guard.stack[-1] if guard.stack else None
+    condition = guard.expression
+    for symbol, source in reversed(guard.sizes):
+        size = plain_size(source)
+        condition = re.sub(rf"\b{re.escape(symbol)}\b", size.replace("\\", ""), condition)
+    return SizeLimit(
+        how=_how(guard, guard.texts[-1] if guard.texts else ""),
+        kind=_kind(guard),
+        place=place,
+        text=text,
+        inside=innermost if innermost != place else None,
+        condition=condition,
+    )
+
+
+def fixing(guards: Iterable[SizeGuard], size: str) -> SizeGuard | None:
+    """The condition that made a size a constant."""
+    return next((guard for guard in guards if size in map(plain_size, guard.fixed)), None)
+
+
+def about(guards: Iterable[SizeGuard], size: str) -> list[SizeGuard]:
+    """The conditions that a size is in."""
+    return [guard for guard in guards if size in (plain_size(source) for _, source in guard.sizes)]
+
+
+def excluding(guards: Iterable[SizeGuard], size: str, value: int) -> SizeGuard | None:
+    """The first condition on one size alone that does not hold for a value."""
+    for guard in about(guards, size):
+        symbols = {symbol for symbol, _ in guard.sizes}
+        if len(symbols) == 1 and holds(guard.expression, {symbols.pop(): value}) is False:
+            return guard
+    return None
+
+
+def behind(guards: Iterable[SizeGuard], text: str, place: Location | None) -> SizeGuard | None:
+    """The condition that a printed guard on sizes comes from: of its sizes, at its line. None where
+    several would do."""
+    named = set(map(plain_size, _SIZE.findall(plain_size(text))))
+    found = [
+        guard
+        for guard in guards
+        if named and named == {plain_size(source) for _, source in guard.sizes}
+    ] or [guard for guard in guards if named & {plain_size(source) for _, source in guard.sizes}]
+    if place is not None and any(_is_at(guard, place) for guard in found):
+        found = [guard for guard in found if _is_at(guard, place)]
+    lines = {(guard.stack, _kind(guard)) for guard in found}
+    return found[0] if len(lines) == 1 else None
+
+
+def _is_at(guard: SizeGuard, place: Location) -> bool:
+    """Some line of the traced stack is the place, whose path torch may have shortened."""
+    return any(
+        at.line == place.line
+        and at.function == place.function
+        and at.file.endswith(place.file.rpartition("/")[2])
+        for at in guard.stack
+    )
+
+
+def _kind(guard: SizeGuard) -> str:
+    expression = guard.expression
+    if guard.fixed:
+        return "constant"
+    if re.search(r"\bMod\(|%|//|\bPythonMod\(", expression):
+        return "divisibility"
+    if re.search(r"[<>]", expression):
+        return "range"
+    return "equal" if len({symbol for symbol, _ in guard.sizes}) > 1 else "constant"
+
+
+def _how(guard: SizeGuard, text: str) -> How:
+    calls = guard.torch_calls
+    if not guard.stack:
+        return "backend"
+    if _is_check(calls):
+        return "check"
+    if "inner" in calls[:2] or calls[:1] == ("__bool__",):
+        return "assertion" if text.startswith("assert") else "branch"
+    if _LOOPS.intersection(calls) or (calls[:1] == ("__index__",) and "range(" in text):
+        return "loop"
+    if _RESHAPES.intersection(calls):  # which many operations use inside
+        return "reshape" if _RESHAPING.search(text) else "unknown"
+    if _OPERATIONS.intersection(calls):
+        return "operation"
+    if "evaluate_expr" in calls or calls[:1] in (("__int__",), ("__index__",), ("__float__",)):
+        return "number"
+    return "unknown"
+
+
+def _is_check(calls: Sequence[str]) -> bool:
+    """The call just inside the traced code is one of `torch._check` and its like."""
+    outermost = calls[-2:-1] if calls[-1:] == ("run_node",) else calls[-1:]
+    return bool(outermost) and outermost[0].startswith("_check")
+
+
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: int.__add__,
+    ast.Sub: int.__sub__,
+    ast.Mult: int.__mul__,
+    ast.FloorDiv: int.__floordiv__,
+    ast.Mod: int.__mod__,
+}
+_FUNCTIONS: Mapping[str, Callable[[int, int], int]] = {
+    "Eq": int.__eq__,
+    "Ne": int.__ne__,
+    "Mod": int.__mod__,
+    "PythonMod": int.__mod__,
+    "FloorDiv": int.__floordiv__,
+}
+
+
+def holds(expression: str, values: Mapping[str, int]) -> bool | None:
+    """Whether a condition as sympy prints it is true for these values; None where it cannot be
+    read."""
+    try:
+        return bool(_value(ast.parse(expression, mode="eval").body, values))
+    except (SyntaxError, ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):
+        return None
+
+
+def _value(node: ast.expr, values: Mapping[str, int]) -> Any:
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.Name(id=name):
+            return values[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, values)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _ARITHMETIC[type(op)](_value(left, values), _value(right, values))
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            return _COMPARISONS[type(op)](_value(left, values), _value(right, values))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            one, other = (_value(argument, values) for argument in arguments)
+            return _FUNCTIONS[name](one, other)
+        case _:
+            raise ValueError(ast.dump(node))

@@ -1,0 +1,452 @@
+"""Which line made a dynamic size a number, and how, from what torch recorded of its conditions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from timelines import FILE, PACKAGE_FILE, ROOT, TORCH_FILE, attempt, process, recompile
+from timelines import timeline as run_of
+from trace_lines import line
+
+from compilediag.diagnosis.causes.recompile import causes_of
+from compilediag.diagnosis.diagnose import diagnose
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.guards.reason import parse_reason, parse_reasons
+from compilediag.diagnosis.guards.size_limits import (
+    behind,
+    excluding,
+    fixing,
+    holds,
+    limit_of,
+)
+from compilediag.diagnosis.guards.tensors import condition_kind
+from compilediag.readers.torch_trace.read import trace_of
+from compilediag.timeline.fold import fold
+from compilediag.timeline.size_guards import GuardedSizes
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import FalseGuard, Location, SizeGuard, SizesGuarded
+
+X, W = "L['x'].size()[0]", "L['w'].size()[0]"
+LINE = Location(FILE, 12, "helper")
+CALLER = Location(FILE, 30, "forward")
+IN_OPERATION = ("_dispatch_impl", "dispatch", "__torch_dispatch__", "run_node")
+CALLS = {
+    # As torch 2.13 and 2.7.1 call them, innermost first.
+    "branch": (("evaluate_expr", "inner"), "if x.size(0) == 4:"),
+    "assertion": (("inner",), "assert x.size(0) == 4"),
+    "check": (("_check_with", "_check", "run_node"), "torch._check(x.size(0) == 4)"),
+    "loop": (("evaluate_expr", "specialize_symnode", "call_range"), "for i in range(x.size(0)):"),
+    "number": (("evaluate_expr", "specialize_symnode", "__init__"), "sizes[x.size(0)]"),
+    "reshape": (
+        ("_check_with", "_check", "infer_size", "_reshape_view_helper", *IN_OPERATION),
+        "return x.reshape(4, 2, 8)",
+    ),
+    "unknown": (
+        ("_check_with", "_check", "infer_size", "_reshape_view_helper", *IN_OPERATION),
+        "return self.mixed(x)",
+    ),
+    "operation": (("_check_with", "_check", "infer_size", *IN_OPERATION), "return x + w"),
+}
+EXPORTED = {
+    # `torch.export` runs the code itself.
+    "branch": (("__bool__",), "if x.size(0) == 4:"),
+    "check": (("_check_with", "_check"), "torch._check(x.size(0) == 4)"),
+    "loop": (("__index__",), "for i in range(x.size(0)):"),
+    "number": (("__index__",), "names[x.size(0)]"),
+}
+
+
+def guard(
+    expression: str = "Eq(s0, 4)",
+    sizes: tuple[tuple[str, str], ...] = (("s0", X),),
+    fixed: tuple[str, ...] = (),
+    by: str = "branch",
+    stack: tuple[Location, ...] = (CALLER, LINE),
+    text: str | None = None,
+) -> SizeGuard:
+    calls, code = CALLS[by]
+    texts = ("return helper(x)", "", "")[: max(0, len(stack) - 1)]
+    return SizeGuard(
+        expression, sizes, fixed, calls, stack, (*texts, text or code) if stack else ()
+    )
+
+
+def guarded(*guards: SizeGuard, compile_id: str = "0/0") -> tuple[GuardedSizes, ...]:
+    return (GuardedSizes(0, compile_id, 0, guards),)
+
+
+@pytest.mark.parametrize(
+    ("by", "calls", "text"),
+    [(by, *rest) for table in (CALLS, EXPORTED) for by, rest in table.items()],
+)
+def test_what_needed_the_number(by: str, calls: tuple[str, ...], text: str) -> None:
+    """By the functions of torch between the traced code and the condition."""
+    found = limit_of(SizeGuard("Eq(s0, 4)", (("s0", X),), (X,), calls, (LINE,), (text,)), (ROOT,))
+    assert (found.how, found.kind, found.place, found.text) == (by, "constant", LINE, text)
+    assert found.condition == "Eq(x.size()[0], 4)"
+
+
+def test_a_size_that_torch_needed_after_the_tracing() -> None:
+    """No line of the user's: none is named."""
+    found = limit_of(SizeGuard("Eq(s0, 4)", (("s0", X),), (X,), ("codegen",), (), ()), ())
+    assert (found.how, found.place) == ("backend", None)
+
+
+def test_a_line_of_a_package_is_named_by_the_line_that_called_it() -> None:
+    """The user changes their own line; the other one is evidence."""
+    package = Location(PACKAGE_FILE, 5, "rearranged")
+    torch = Location(TORCH_FILE, 7, "forward")
+    found = limit_of(guard(fixed=(X,), stack=(CALLER, LINE, package, torch)), (ROOT,))
+    assert (found.place, found.inside) == (LINE, torch)
+    library = limit_of(guard(fixed=(X,), stack=(package,)), (ROOT,))
+    assert (library.place, library.inside) == (package, None)
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        ("Eq(Mod(s0, 2), 0)", "divisibility"),
+        ("Ne(s0, 7)", "constant"),
+        ("s0 < 10", "range"),
+        ("Eq(s0, s1)", "equal"),
+        ("Eq(((s0 + 1)//2), 2)", "divisibility"),
+    ],
+)
+def test_kinds_of_conditions(expression: str, kind: str) -> None:
+    """A branch on a constant is not an equality of sizes, nor is a multiple."""
+    sizes = (("s0", X), ("s1", W)) if "s1" in expression else (("s0", X),)
+    assert limit_of(guard(expression, sizes), (ROOT,)).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("expression", "value", "answer"),
+    [
+        ("Ne(s0, 4)", 4, False),
+        ("Ne(s0, 4)", 5, True),
+        ("Eq(Mod(s0, 2), 0)", 5, False),
+        ("Eq(16*s0, 64)", 4, True),
+        ("s0 - (((s0 + 1)//2)) >= 0", 3, True),
+        ("(s0 < 10)", 12, False),
+        ("Eq(s0, s1)", 4, None),
+        ("Eq(Mod(s0, 0), 0)", 4, None),
+        ("__import__('os').getpid()", 4, None),
+        ("Eq(s0", 4, None),
+    ],
+)
+def test_conditions_are_read_as_sympy_prints_them(
+    expression: str, value: int, answer: bool | None
+) -> None:
+    """What cannot be read is not known, and nothing but arithmetic is evaluated."""
+    assert holds(expression, {"s0": value}) is answer
+
+
+def test_the_condition_behind_a_printed_guard() -> None:
+    """The one of its sizes, at its line; none where two lines would do."""
+    first = guard("Ne(s0, 7)")
+    other = guard("Ne(s0, 9)", stack=(CALLER, Location(FILE, 20, "helper")))
+    assert behind([first, other], "x.size()[0] != 7", LINE) is first
+    assert behind([first, other], "x.size()[0] != 7", None) is None
+    assert behind([first], "x.size()[0] != 7", None) is first
+    assert behind([first], "w.size()[0] != 7", None) is None
+    shortened = Location("user/app.py", 20, "helper")
+    assert behind([first, other], "L['x'].size()[0] != 9", shortened) is other
+
+
+def test_fixing_and_excluding() -> None:
+    """By the size's own name; a condition on two sizes excludes no value of one."""
+    fixed = guard(fixed=(X, W))
+    assert fixing([guard("s0 < 9"), fixed], "w.size()[0]") is fixed
+    assert fixing([fixed], "y.size()[0]") is None
+    one, two = guard("Ne(s0, 4)"), guard("Ne(s0, s1)", (("s0", X), ("s1", W)))
+    assert excluding([two, one], "x.size()[0]", 4) is one
+    assert excluding([two, one], "x.size()[0]", 5) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("x.size()[0] != 7", "constant"),
+        ("16*L['x'].size()[0] == 64", "constant"),
+        ("L['x'].size()[0] == L['w'].size()[0]", "equal"),
+        ("x.size()[1] == x.size()[0]", "equal"),
+        ("x.size()[0] != w.size()[0]", "unequal"),
+        ("2 <= x.size()[0]", "zero_one"),
+        ("x.size()[0] <= 9", "range"),
+        ("(x.size()[0] % 2) != 0", "divisibility"),
+    ],
+)
+def test_kinds_of_printed_guards(text: str, kind: str) -> None:
+    """`size(0) == 7` needs no two equal sizes."""
+    assert condition_kind(text) == kind
+
+
+VERBOSE = (
+    # As torch 2.7.1 and 2.13 print it with TORCH_LOGS=recompiles_verbose.
+    "0/0: (x.size()[0] % 2) == 0  # a = 1 if x.size(0) % 2 == 0 else 2  # app.py:3 in g "
+    "(_dynamo/variables/tensor.py:2606 in evaluate_expr); (y.size()[0] % 2) == 0  # b = 1 if "
+    "y.size(0) % 2 == 0 else 2  # app.py:4 in g (_dynamo/variables/tensor.py:2606 in evaluate_expr)"
+)
+
+
+def test_every_false_condition_that_torch_prints_is_a_cause() -> None:
+    """A trace or log of a run with recompiles_verbose has more than the first one."""
+    asked = replace(recompile("0/1"), entries=(), reasons=(VERBOSE,))
+    causes = causes_of(asked)
+    assert [(each.variable, each.kind, each.location.line) for each in causes if each.location] == [
+        ("x", "divisibility", 3),
+        ("y", "divisibility", 4),
+    ]
+    assert [each.confidence for each in causes] == ["text", "text"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0/0: n == 2",
+        "0/0: s == 'a; b'  # if s: ...; x = 1  # app.py:3 in g",
+        "0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5; see the manual",
+        "0/0: L['d'] == 'x:3 in f; y'",
+    ],
+)
+def test_one_guard_stays_one(text: str) -> None:
+    """Also where a string or a line of source holds the mark."""
+    assert [reason.compile_id for reason in parse_reasons(text)] == ["0/0"]
+    assert parse_reasons(text) == (parse_reason(text),)
+
+
+# --- CD154 ------------------------------------------------------------------------------------
+
+
+def message(*sizes: str) -> str:
+    return "Constraints violated (...)!\n" + "".join(
+        f"  - You marked {size} as dynamic but your code specialized it to be a constant (4).\n"
+        for size in sizes
+    )
+
+
+def violated(text: str, *guards: SizeGuard) -> tuple[Finding, ...]:
+    failed = attempt("0/0", kind="failed", fail_type="ConstraintViolationError", fail_reason=text)
+    return diagnose(run_of([failed], guarded_sizes=guarded(*guards))).findings
+
+
+@pytest.mark.parametrize("by", CALLS)
+def test_a_violation_names_the_line_and_not_the_function(by: str) -> None:
+    """Each way a size becomes a number, with a sentence about that line."""
+    (finding,) = violated(message(X), guard(fixed=(X,), by=by))
+    assert (finding.rule, finding.location, finding.variable) == ("CD154", LINE, "x.size()[0]")
+    assert finding.title.endswith("a constant, 4")
+    assert "this line" in finding.fix.summary or by == "branch"
+
+
+def test_it_is_the_reason_why_nothing_was_compiled() -> None:
+    """Then the run has findings and is not blind, unless something else failed too."""
+    failed = attempt("0/0", kind="failed", fail_type="UserError", fail_reason=message(X))
+    ended = process(failure=f"ConstraintViolationError: {message(X)}")
+    alone = diagnose(run_of([failed], processes=(ended,)))
+    assert (alone.verdict, [each.rule for each in alone.findings]) == ("findings", ["CD154"])
+    assert set(alone.findings[0].also) == {"CD904", "CD901"}
+    other = attempt(
+        "1/0", kind="failed", fail_reason="Tensor.item", where=Location(FILE, 50, "other")
+    )
+    assert diagnose(run_of([failed, other], processes=(ended,))).verdict == "blind"
+
+
+def test_two_lines_are_two_findings_and_two_sizes_of_one_line_are_one() -> None:
+    """Who mends one line alone finds the next one at the next run."""
+    other = Location(FILE, 20, "helper")
+    guards = (guard(fixed=(X,)), guard("Eq(s1, 4)", (("s1", W),), (W,), stack=(CALLER, other)))
+    found = violated(message(X, W), *guards)
+    assert [(each.location, each.variable) for each in found] == [
+        (LINE, "x.size()[0]"),
+        (other, "w.size()[0]"),
+    ]
+    (both,) = violated(message(X, W), guard("Eq(s0, 4)", (("s0", X), ("s0", W)), (X, W)))
+    assert both.location == LINE
+
+
+def test_a_range_that_was_promised() -> None:
+    """min and max of mark_dynamic: the line allows fewer sizes."""
+    text = (
+        "Constraints violated (L['x'].size()[0])!\n  - Not all values of L['x'].size()[0] = "
+        "L['x'].size()[0] in the specified range L['x'].size()[0] <= 64 satisfy the generated "
+        "guard {}\n"
+    )
+    within = violated(
+        text.format("2 <= L['x'].size()[0] and L['x'].size()[0] <= 9"), guard("s0 < 10")
+    )
+    multiple = violated(text.format("(L['x'].size()[0] % 2) == 0."), guard("Eq(Mod(s0, 2), 0)"))
+    for (finding,), word in ((within, "range"), (multiple, "multiple")):
+        assert finding.location == LINE
+        assert word in finding.title
+        assert "without min and max" in finding.fix.summary
+
+
+def test_an_export_names_its_dim() -> None:
+    """No row, no compile id, and torch's own suggestion."""
+    text = (
+        "UserError: Constraints violated (b)!\n  - You marked b as dynamic but your code "
+        "specialized it to be a constant (4).\nSuggested fixes:\n  b = 4\n\nThe error above"
+    )
+    older = GuardedSizes(0, "", 0, (guard(fixed=(W,), stack=(CALLER,)),))
+    run = Timeline(
+        processes=(process(failure=text, facts={"exported": True}),),
+        guarded_sizes=(older, *guarded(guard(fixed=(X,)), compile_id="")),
+        user_roots=(ROOT,),
+    )
+    diagnosed = diagnose(run)
+    (finding,) = diagnosed.findings
+    assert (finding.rule, finding.location, finding.variable) == ("CD154", LINE, "x.size()[0]")
+    assert "as torch suggests (b = 4)" in finding.fix.summary
+    assert "one graph" not in finding.fix.summary
+    assert diagnosed.verdict == "findings"
+
+
+def test_a_violation_without_a_record_of_conditions() -> None:
+    """The stack that torch 2.13 prints; else the frame, and no guess at the line."""
+    stack = f'\nUser stack:\n  File "{FILE}", line 12, in helper\n    return x.reshape(4, 2)\n'
+    (printed,) = violated(message(X) + stack)
+    assert (printed.location, "size_needed" in printed.evidence) == (LINE, False)
+    (bare,) = violated(message(X))
+    assert bare.location == Location(FILE, 10, "forward")
+
+
+# --- CD105 and CD118 --------------------------------------------------------------------------
+
+
+def size_changed(before: int, after: int) -> FalseGuard:
+    return FalseGuard(
+        "L['x']",
+        "TENSOR_MATCH",
+        f"tensor 'x' size mismatch at index 0. expected {before}, actual {after}",
+        f"[{before}, 3]",
+        f"[{after}, 3]",
+        Location(FILE, 11, "forward"),
+    )
+
+
+def changed(*guards: SizeGuard, before: int = 4, compile_id: str = "0/1") -> Finding:
+    cause = recompile("0/1", guards=[size_changed(before, 5)])
+    compiles = [attempt("0/0"), attempt("0/1", kind="recompile", cause=cause)]
+    run = run_of(compiles, guarded_sizes=guarded(*guards, compile_id=compile_id))
+    return next(each for each in diagnose(run).findings if each.rule == "CD105")
+
+
+def test_a_size_that_the_code_makes_a_number() -> None:
+    """No mark helps: the finding stands at the line that does it."""
+    for compile_id in ("0/0", "0/1"):
+        finding = changed(guard(fixed=(X,), by="loop"), compile_id=compile_id)
+        assert finding.location == LINE
+        assert "loop" in finding.fix.summary
+        assert "mark_dynamic" not in finding.fix.summary
+        assert finding.fix.candidates == ()
+
+
+def test_a_branch_that_tells_the_two_sizes_apart() -> None:
+    """The second graph excludes the size of the first: two graphs, marked or not."""
+    split = changed(guard("Ne(s0, 4)"))
+    assert (split.location, "each side" in split.fix.summary) == (LINE, True)
+    fits = changed(guard("Ne(s0, 7)"))
+    assert fits.fix.candidates
+    assert "maybe_mark_dynamic(x, 0)" in fits.fix.summary
+    other_size = changed(guard("Ne(s0, 4)", (("s0", W),)))
+    assert "maybe_mark_dynamic(x, 0)" in other_size.fix.summary
+
+
+def test_a_branch_on_a_constant_takes_its_other_side() -> None:
+    """It is no equality of sizes, and the advice is about the branch."""
+    false = FalseGuard("", "SHAPE", "L['x'].size()[0] != 7", user=LINE)
+    cause = recompile("0/1", guards=[false])
+    compiles = [attempt("0/0"), attempt("0/1", kind="recompile", cause=cause)]
+    run = run_of(compiles, guarded_sizes=guarded(guard("Ne(s0, 7)")))
+    (finding,) = (each for each in diagnose(run).findings if each.rule == "CD118")
+    assert (finding.location, finding.title) == (LINE, "a branch on the size takes its other side")
+    assert finding.evidence["kind"] == "constant"
+    assert "each side of the branch" in finding.fix.summary
+
+
+# --- recorded traces --------------------------------------------------------------------------
+
+FILES = (FILE, "/venv/lib/python3.11/site-packages/torch/_dynamo/symbolic_convert.py")
+
+
+def record(kind: str, compile_id: bool = True, attempt: int = 0, **fields: object) -> bytes:
+    of_compile = {"frame_id": 0, "frame_compile_id": 0, "attempt": attempt} if compile_id else {}
+    return line(json.dumps({kind: fields, **of_compile}).encode())
+
+
+def stack(*entries: tuple[int, int, str, str]) -> list[dict[str, object]]:
+    return [
+        {"line": at, "name": name, "filename": file, "loc": text}
+        for file, at, name, text in entries
+    ]
+
+
+TRACED = stack((0, 30, "forward", "return helper(x)"), (0, 12, "helper", "if x.size(0) == 4:"))
+ASKED = stack(
+    (0, 40, "<module>", "model(x)"), (1, 1, "step", ""), (1, 2, "inner", ""),
+    (1, 3, "evaluate_expr", ""),
+)  # fmt: skip
+NAMES = b"".join(line(json.dumps({"str": [name, at]}).encode()) for at, name in enumerate(FILES))
+MADE = record("create_symbol", symbol="s0", val="4", source=X)
+ADDED = record("guard_added_fast", expr="Eq(s0, 4)", user_stack=TRACED, stack=ASKED)
+FIXED = record("symbolic_shape_specialization", symbol="s0", sources=[X, W], value="4", stack=[])
+ROW = line(
+    json.dumps(
+        {
+            "compilation_metrics": {
+                "compile_id": "0/0", "co_filename": FILE, "co_firstlineno": 29,
+                "co_name": "forward",
+                "fail_type": "ConstraintViolationError", "fail_reason": message(X),
+                "recompile_reason": None,
+            },
+            "frame_id": 0, "frame_compile_id": 0, "attempt": 0,
+        }
+    ).encode()
+)  # fmt: skip
+
+
+def sizes_in(*records: bytes) -> list[SizesGuarded]:
+    (journal,) = trace_of([b"".join((NAMES, *records))], "trace.log")
+    return [event for event in journal.events if isinstance(event, SizesGuarded)]
+
+
+def test_a_trace_holds_the_same() -> None:
+    """The event of a live run, and with it the finding."""
+    (event,) = sizes_in(MADE, ADDED, FIXED, ROW)
+    assert event.compile_id == "0/0"
+    assert event.guards == (guard(fixed=(X, W)),)
+    (journal,) = trace_of([NAMES + MADE + ADDED + FIXED + ROW], "trace.log")
+    found = diagnose(fold([journal.events], user_roots=(ROOT,))).findings
+    assert [(each.rule, each.location) for each in found][-1] == ("CD154", LINE)
+
+
+def test_a_restart_traces_anew() -> None:
+    """What the attempt before it laid down does not hold."""
+    again = record("guard_added_fast", attempt=1, expr="s1 < 9", user_stack=TRACED[:1], stack=ASKED)
+    (event,) = sizes_in(MADE, ADDED, FIXED, again, ROW)
+    assert [(each.expression, each.fixed) for each in event.guards] == [("s1 < 9", ())]
+
+
+def test_an_export_in_a_trace_has_its_lines_in_the_calls() -> None:
+    """The code runs; a compile without a traced line has none of the user's."""
+    calls = [*TRACED, *stack((1, 9, "__bool__", ""))]
+    exported = record("guard_added_fast", compile_id=False, expr="s0 < 9", stack=calls)
+    (event,) = sizes_in(exported)
+    assert (event.compile_id, event.guards[0].stack) == ("", (CALLER, LINE))
+    assert event.guards[0].torch_calls == ("__bool__",)
+    (after,) = sizes_in(record("guard_added_fast", expr="s0 < 9", stack=calls), ROW)
+    assert after.guards[0].stack == ()
+
+
+def test_records_of_any_form_are_read() -> None:
+    """Fields that are missing or of another type cost what they hold."""
+    odd = (
+        record("guard_added_fast"),
+        record("guard_added_fast", expr=3, user_stack=[1, {"filename": "x"}], stack={}),
+        record("symbolic_shape_specialization", sources=5),
+        record("create_symbol", symbol=None, source=["x"]),
+    )
+    (event,) = sizes_in(*odd, ROW)
+    assert [each.expression for each in event.guards] == ["None", "3"]
