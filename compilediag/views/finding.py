@@ -72,7 +72,9 @@ def _facts(
     if not guards and finding.evidence.get("guard") is not None:
         guards = {str(finding.evidence["guard"]): None}
     parts += [("guard", options.text(guard, 2000)) for guard in guards]
-    parts += [("source", options.text(item)) for item in dict.fromkeys(c.source for c in causes) if item]
+    parts += [
+        ("source", options.text(item)) for item in dict.fromkeys(c.source for c in causes) if item
+    ]
     parts.append(("where", place(finding, options) or "could not be determined"))
     parts += [
         ("written by", writer(w, options, whole=True)) for w in lookups.writers(finding, receipt)

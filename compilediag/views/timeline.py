@@ -37,7 +37,9 @@ def render_timeline(receipt: Receipt, options: RenderOptions) -> str:
         meaning = "* the guard to blame; the others were false at the same time"
         lines += ["", *options.wrap(meaning, "  ", "    ")]
     if any(len(item.entries) > 1 for item in events):
-        meaning = "new: no cache entry accepts the value; known: one does, it was compiled for before"
+        meaning = (
+            "new: no cache entry accepts the value; known: one does, it was compiled for before"
+        )
         lines += ["", *options.wrap(meaning, "  ", "    ")]
     return "\n".join(lines) + "\n"
 

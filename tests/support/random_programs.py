@@ -65,13 +65,15 @@ VALUES: Mapping[str, Value] = {
         frozenset(("closure", "argument", "global", "attribute", "hook")),
     ),
     "list": Value(("[]", "[1.0]", "[1.0, 2.0]"), "y = y + len({v})", container=True),
-    "dict": Value(("{{}}", "{{'a': 1.0}}", "{{'a': 1.0, 'b': 2.0}}"), "y = y + len({v})", container=True),
-    "walk": Value(
-        ("{{}}", "{{'a': 1.0}}", "{{'a': 1.0, 'bb': 2.0}}", "{{'b': 1.0}}"),
-        "for key in {v}:\n    y = y + len(key)", container=True,
+    "dict": Value(
+        ("{}", "{'a': 1.0}", "{'a': 1.0, 'b': 2.0}"), "y = y + len({v})", container=True
     ),
-    "keys": Value(("{{}}", "{{'a': 1.0}}"), "if 'a' in {v}:\n    y = y + 1.0", container=True),
-    "set": Value(("set()", "{{'a'}}", "{{'a', 'b'}}"), "y = y + len({v})", container=True),
+    "walk": Value(
+        ("{}", "{'a': 1.0}", "{'a': 1.0, 'bb': 2.0}", "{'b': 1.0}"),
+        "y = y + sum(map(len, {v}))", container=True,
+    ),
+    "keys": Value(("{}", "{'a': 1.0}"), "if 'a' in {v}:\n    y = y + 1.0", container=True),
+    "set": Value(("set()", "{'a'}", "{'a', 'b'}"), "y = y + len({v})", container=True),
     "optional": Value(("None", "torch.ones(1)"), "if {v} is not None:\n    y = y + {v}"),
 }  # fmt: skip
 
@@ -161,11 +163,14 @@ class Expected(NamedTuple):
     """Pieces that each cache entry does not accept."""
     novel: frozenset[int]
     """Pieces that are read now, and whose value no entry accepts that reads them."""
+    unsure: frozenset[int]
+    """Refused pieces of which the construction does not say whether they are new: no hooks, which
+    torch does not guard."""
 
     @property
     def nearest(self) -> tuple[frozenset[int], ...]:
         """What may be told: the entries with the fewest, of those that refuse a new value."""
-        entries = [each for each in self.false if each & self.novel]
+        entries = [each for each in self.false if each & (self.novel | self.unsure)]
         least = min(map(len, entries), default=0)
         return tuple(each for each in entries if len(each) == least)
 
@@ -217,7 +222,9 @@ class Cache:
         self._frame = frame
         self._has_hooks = any(piece.storage == "hook" for piece in pieces)
         self._hooks = {at for at, piece in enumerate(pieces) if piece.kind == "hooks"}
-        self._pieces = tuple((at, piece) for at, piece in enumerate(pieces) if frame in piece.frames)
+        self._pieces = tuple(
+            (at, piece) for at, piece in enumerate(pieces) if frame in piece.frames
+        )
         self._values: dict[int, set[int]] = {at: set() for at, _ in self._pieces}
         """States that were compiled for, of the pieces that were read."""
         self.entries: list[dict[int, int | None]] = []
@@ -244,8 +251,10 @@ class Cache:
             many = piece.symbolic and len(self._values[at]) > 1
             entry[at] = None if many else call[at]
         self.entries.append(entry)
-        novel = frozenset[int]().union(*false) & (set(entry) | self._hooks) - accepted
-        return Expected(self._frame, false, novel) if false else None
+        refused = frozenset[int]().union(*false)
+        novel = refused & set(entry) - accepted
+        unsure = refused & self._hooks - set(entry)
+        return Expected(self._frame, false, novel, unsure) if false else None
 
 
 def _frames_of(host: str) -> tuple[str, ...]:
@@ -264,7 +273,7 @@ def program_of(number: int) -> Program:
         if sort < 0.2:
             kind = rng.choice([each for each in MODES if _has_mode(host, each)])
             one_of = "gradients" if kind in ("no_grad", "inference") else kind
-            piece = Piece(kind, kind, "mode", 2, _frames_reading(kind, frames))
+            piece = Piece(kind, kind, "mode", 2, frames)
         elif sort < 0.45:
             kind = rng.choice([each for each in TENSORS if (host, each) != ("sequential", "pairs")])
             one_of = "gradients" if kind == "gradient" and len(frames) > 1 else kind
@@ -293,10 +302,6 @@ def _has_mode(host: str, mode: str) -> bool:
     return mode != "training" or host in ("module", "nested", "sequential")
 
 
-def _frames_reading(mode: str, frames: tuple[str, ...]) -> tuple[str, ...]:
-    return frames
-
-
 def _calls(
     rng: random.Random, pieces: Sequence[Piece], frames: Iterable[str]
 ) -> tuple[tuple[int, ...], ...]:
@@ -310,7 +315,9 @@ def _calls(
             cache.called(tuple(state))
         if any(len(cache.entries) >= MOST_ENTRIES for cache in caches):
             break
-        for at in rng.sample(range(len(pieces)), min(len(pieces), rng.choice((0, 1, 1, 1, 2, 2, 3)))):
+        for at in rng.sample(
+            range(len(pieces)), min(len(pieces), rng.choice((0, 1, 1, 1, 2, 2, 3)))
+        ):
             state[at] = rng.randrange(pieces[at].states)
     return tuple(calls)
 
@@ -319,26 +326,44 @@ def _calls(
 
 
 def source_of(program: Program) -> str:
-    """The program as a module: `SETTERS` by piece, `MODEL` where there is one, and `call`."""
-    text = ["import enum", "import torch", "", "class Way(enum.Enum):", "    A = 1", "    B = 2", "    C = 3", ""]  # fmt: skip
+    """The program as a module: what it compiled, the setter of each value, and `arguments`."""
+    text = [*_HEAD, *_globals(program), "def make():", *_indented(_made(program))]
+    text += ["MODEL, COMPILED, SETTERS = make()"]
     for piece in program.pieces:
         if piece.storage == "global":
-            text.append(f"{piece.name} = {_states(piece)[0]}")
-    text += ["", "def make():", *_indented(_made(program)), "", "MODEL, COMPILED, SETTERS = make()", ""]
-    for piece in program.pieces:
-        if piece.storage == "global":
-            text += [f"def set_{piece.name}(state):", f"    global {piece.name}"]
-            text += [f"    {piece.name} = [{', '.join(f'lambda: {each}' for each in _states(piece))}][state]()", ""]  # fmt: skip
-            text += [f"SETTERS['{piece.name}'] = set_{piece.name}", ""]
-    arguments = [piece for piece in program.pieces if piece.storage == "argument"]
+            text += _setter(piece, "global", piece.name)
+            text += [f"SETTERS['{piece.name}'] = set_{piece.name}"]
     text += ["def arguments(states):", "    return ["]
-    text += [f"        [{', '.join(f'lambda: {each}' for each in _states(piece))}][states['{piece.name}']]()," for piece in arguments]  # fmt: skip
-    text += ["    ]", ""]
-    return "\n".join(text)
+    for piece in program.pieces:
+        if piece.storage == "argument":
+            text += [f"        {_choice(piece, f'states[{piece.name!r}]')},"]
+    return "\n".join([*text, "    ]", ""])
 
 
-def _states(piece: Piece) -> list[str]:
-    return [each.replace("{{", "{").replace("}}", "}") for each in VALUES[piece.kind].states]
+_HEAD = (
+    *("import enum", "import torch", ""),
+    *("class Way(enum.Enum):", "    A = 1", "    B = 2", "    C = 3", ""),
+)
+
+
+def _globals(program: Program) -> list[str]:
+    pieces = [piece for piece in program.pieces if piece.storage == "global"]
+    return [f"{piece.name} = {_states(piece)[0]}" for piece in pieces]
+
+
+def _states(piece: Piece) -> tuple[str, ...]:
+    return VALUES[piece.kind].states
+
+
+def _choice(piece: Piece, state: str) -> str:
+    """The value of a state: a new object each time."""
+    return f"[{', '.join(f'lambda: {each}' for each in _states(piece))}][{state}]()"
+
+
+def _setter(piece: Piece, scope: str | None, target: str) -> list[str]:
+    declared = [f"    {scope} {piece.name}"] if scope is not None else []
+    head = f"def set_{piece.name}(state):"
+    return [head, *declared, f"    {target} = {_choice(piece, 'state')}"]
 
 
 def _indented(lines: Iterable[str], depth: int = 1) -> list[str]:
@@ -350,17 +375,16 @@ def _made(program: Program) -> list[str]:
     lines: list[str] = []
     setters: list[str] = []
     for piece in program.pieces:
-        chosen = f"[{', '.join(f'lambda: {each}' for each in _states(piece))}][state]()" if piece.kind in VALUES else ""  # fmt: skip
         if piece.storage in ("closure", "hook"):
             lines += [f"{piece.name} = {_states(piece)[0]}"]
-            lines += [f"def set_{piece.name}(state):", f"    nonlocal {piece.name}", f"    {piece.name} = {chosen}"]  # fmt: skip
-            setters.append(piece.name)
+            lines += _setter(piece, "nonlocal", piece.name)
         elif piece.storage == "attribute":
-            lines += [f"def set_{piece.name}(state):", f"    HOLDER.{piece.name} = {chosen}"]
-            setters.append(piece.name)
+            lines += _setter(piece, None, f"HOLDER.{piece.name}")
+        else:
+            continue
+        setters.append(f"{piece.name!r}: set_{piece.name}")
     lines += _HOST_LINES[program.host](program)
-    lines += [f"return MODEL, COMPILED, {{{', '.join(f'{n!r}: set_{n}' for n in setters)}}}"]
-    return lines
+    return [*lines, f"return MODEL, COMPILED, {{{', '.join(setters)}}}"]
 
 
 def _body(program: Program, frame: str, storages: tuple[str, ...] | None = None) -> list[str]:
@@ -444,7 +468,8 @@ def _nested(program: Program) -> list[str]:
     ]
     for at, piece in enumerate(program.pieces):
         if piece.storage == "hook":
-            lines += [f"def hook_{piece.name}(module, args, y):", *_indented([*_read_hook(program, at), "return y"])]  # fmt: skip
+            lines += [f"def hook_{piece.name}(module, args, y):"]
+            lines += _indented([*_read_hook(program, at), "return y"])
             lines += [f"HOLDER.register_forward_hook(hook_{piece.name})"]
     return [*lines, "COMPILED = torch.compile(MODEL, backend='eager')"]
 
@@ -458,7 +483,7 @@ def _sequential(program: Program) -> list[str]:
     body = [*_first(program), *_body(program, "main"), "return y"]
     return [
         *_class(program, "First", ["return x + 1.0"], []),
-        *_class(program, "Second", body, _initial(program)).__iter__(),
+        *_class(program, "Second", body, _initial(program)),
         "MODEL = torch.nn.Sequential(First(), Second())",
         "HOLDER = MODEL[1]",
         "COMPILED = torch.compile(MODEL, backend='eager')",
@@ -469,7 +494,9 @@ def _broken(program: Program) -> list[str]:
     return [
         f"def forward(x{_parameters(program)}):",
         *_indented([*_first(program), *_body(program, "before")]),
-        *_indented(["torch._dynamo.graph_break()", "y = y + 1.0", *_body(program, "after"), "return y"]),
+        *_indented(
+            ["torch._dynamo.graph_break()", "y = y + 1.0", *_body(program, "after"), "return y"]
+        ),
         "MODEL, COMPILED = None, torch.compile(forward, backend='eager')",
     ]
 
@@ -498,12 +525,13 @@ _HOST_LINES = {
 # --- run and judged -------------------------------------------------------------------------------
 
 
-def run(program: Program, folder: Path) -> tuple[WatchResult, int]:
-    """What compilediag saw, and the recompiles that torch counted."""
+def run(program: Program, folder: Path) -> tuple[WatchResult, list[str]]:
+    """What compilediag saw, and the frames of the recompiles that torch counted."""
     path = folder / f"program_{program.number}.py"
     path.write_text(source_of(program))
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     torch._dynamo.reset()
     utils.clear_compilation_metrics()
@@ -514,8 +542,13 @@ def run(program: Program, folder: Path) -> tuple[WatchResult, int]:
         for call in program.calls:
             _call(program, module, before, call)
             before = call
-    rows = utils.get_compilation_metrics()
-    return seen, sum(bool(row.recompile_reason) for row in rows)
+    again = [row for row in utils.get_compilation_metrics() if row.recompile_reason]
+    return seen, [_frame_of(program, str(row.co_name)) for row in again]
+
+
+def _frame_of(program: Program, code: str) -> str:
+    resumed = code.startswith("torch_dynamo_resume_in_")
+    return program.frames[-1] if resumed else program.frames[0]
 
 
 def _call(
@@ -581,27 +614,36 @@ class Judged(NamedTuple):
 
 def judged(program: Program, folder: Path) -> Judged:
     """Runs a program and compares."""
-    seen, counted = run(program, folder)
+    seen, frames = run(program, folder)
     expected = program.expected
-    if counted != len(expected):
-        return Judged((f"no witness: torch recompiled {counted} times, the model {len(expected)}",))
+    if frames != [item.frame for item in expected]:
+        model = [item.frame for item in expected]
+        return Judged((f"no witness: torch recompiled {frames}, the model {model}",))
+    counted = len(frames)
     timeline = seen.timeline
     recompiles = timeline.counted_recompiles
     if len(recompiles) != counted or seen.receipt.compile.recompiles != counted:
         return Judged((f"{len(recompiles)} recompiles seen, torch has {counted}",), counted)
     tally = Judged((), counted)
     wanted: set[frozenset[int]] = set()
+    unsure: set[int] = set()
     for item, truth in zip(recompiles, expected, strict=True):
         causes = seen.diagnosis.causes.of(item)
         told = [_told(program, cause) for cause in causes]
         one = _judge_recompile(truth, told)
-        problems = [f"{item.compile_id}: {', '.join(one.problems)}; novel {sorted(truth.novel)} false {list(map(sorted, truth.false))}, causes {[(c.rule, c.kind, c.variable, c.expected, c.actual) for c in causes]}"] if one.problems else []  # fmt: skip
-        tally = _sum(tally, one._replace(problems=tuple(problems)))
+        if one.problems:
+            said = [(each.rule, each.kind, each.variable, each.value) for each in causes]
+            problem = (
+                f"{item.compile_id}: {', '.join(one.problems)}; {_shown(truth)}, causes {said}"
+            )
+            one = one._replace(problems=(problem,))
+        tally = _sum(tally, one)
+        unsure |= truth.unsure
         if truth.novel:
             wanted |= {frozenset((at,)) for at in truth.novel}
         elif told and told[0] is not None and told[0] in truth.combinations:
             wanted.add(told[0])
-    return _sum(tally, _judge_findings(program, seen, wanted))
+    return _sum(tally, _judge_findings(program, seen, wanted, {frozenset((at,)) for at in unsure}))
 
 
 def _told(program: Program, cause: Cause) -> frozenset[int] | None:
@@ -623,10 +665,13 @@ def _judge_recompile(truth: Expected, told: Sequence[frozenset[int] | None]) -> 
     problems: list[str] = []
     named = {at for each in told if each is not None for at in each}
     allowed = set(truth.novel).union(*truth.nearest)
+    if not truth.novel and told and told[0] is not None and told[0] <= truth.unsure:
+        return Judged((), 0, 1, 1, sum(each is None for each in told), 1, 1)
     if truth.novel:
         missing = truth.novel - named
         invented = sum(each is None or not each <= allowed for each in told)
-        first = bool(told) and told[0] is not None and told[0] <= truth.novel
+        new = truth.novel | truth.unsure
+        first = bool(told) and told[0] is not None and told[0] <= new
         count = len(truth.novel)
     else:
         right = bool(told) and told[0] in truth.combinations
@@ -642,7 +687,12 @@ def _judge_recompile(truth: Expected, told: Sequence[frozenset[int] | None]) -> 
     )  # fmt: skip
 
 
-def _judge_findings(program: Program, seen: WatchResult, wanted: set[frozenset[int]]) -> Judged:
+def _judge_findings(
+    program: Program,
+    seen: WatchResult,
+    wanted: set[frozenset[int]],
+    unsure: set[frozenset[int]],
+) -> Judged:
     """Each cause that was new once has a finding of its own, and there are no others."""
     problems: list[str] = []
     found = [item for item in seen.findings if item.rule in (*_CODES, COMBINATION)]
@@ -655,7 +705,7 @@ def _judge_findings(program: Program, seen: WatchResult, wanted: set[frozenset[i
     }
     problems += [f"no finding about {sorted(each)}" for each in wanted - about]
     problems += [
-        f"a finding about {each and sorted(each)}" for each in about if each not in wanted
+        f"a finding about {each and sorted(each)}" for each in about if each not in wanted | unsure
     ]
     if problems:
         problems.append(f"findings {[(f.rule, f.variable) for f in found]}")
@@ -674,8 +724,12 @@ def shown(program: Program) -> str:
     lines = [f"program {program.number}: {program.host}"]
     lines += [f"  {at} {piece}" for at, piece in enumerate(program.pieces)]
     lines += [f"  call {call}" for call in program.calls]
-    lines += [f"  recompile of {item.frame}: {list(map(sorted, item.false))} novel {sorted(item.novel)}" for item in program.expected]  # fmt: skip
+    lines += [f"  recompile of {_shown(item)}" for item in program.expected]
     return "\n".join([*lines, textwrap.indent(source_of(program), "    ")])
+
+
+def _shown(item: Expected) -> str:
+    return f"{item.frame}: refused {list(map(sorted, item.false))}, new {sorted(item.novel)}"
 
 
 def campaign(numbers: Iterable[int]) -> Iterator[tuple[Program, Judged]]:
@@ -702,7 +756,8 @@ def main() -> None:
         total = _sum(total, found)
         wrong += bool(found.problems)
         for problem in found.problems:
-            print(f"{program.number} ({program.host}: {', '.join(f'{p.storage} {p.kind}' for p in program.pieces)}): {problem}", flush=True)  # fmt: skip
+            made_of = ", ".join(f"{piece.storage} {piece.kind}" for piece in program.pieces)
+            print(f"{program.number} ({program.host}: {made_of}): {problem}", flush=True)
     print(
         f"{len(list(numbers))} programs, {wrong} with a difference: {total.recompiles} recompiles, "
         f"{total.named} of {total.causes} causes named, {total.invented} invented, "

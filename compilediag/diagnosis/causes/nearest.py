@@ -95,6 +95,10 @@ class Invalidated:
     """Tensors of another rank or type: their sizes mean nothing."""
     strided: frozenset[Steps]
     """Tensors that lie in memory in another order: their strides mean nothing."""
+    functions: frozenset[Steps]
+    """Hooks that are other functions now, or at another place among the hooks."""
+    values: frozenset[Steps]
+    """Paths that hold another value now."""
 
     @classmethod
     def under(cls, conditions: Sequence[Condition]) -> Invalidated:
@@ -103,12 +107,17 @@ class Invalidated:
         containers: set[Steps] = set()
         ranks: set[Steps] = set()
         strided: set[Steps] = set()
+        functions: set[Steps] = set()
+        values: set[Steps] = set()
         for each in conditions:
             path, check = each.guard.path, each.guard.check
             if path is None:
                 continue
             if check in _OBJECT_GONE:
                 objects.add(_steps(path))
+                functions.update(_hooks_on(path))
+            if check in ("value", *_OBJECT_GONE):
+                values.add(_steps(path))
             if check in _MEMBER_GONE and (member := _absent_member(each, path)) is not None:
                 members.add(_steps(member))
             if check in _STRUCTURE:
@@ -119,7 +128,8 @@ class Invalidated:
                 strided.add(_steps(path))
         mode = any(_sets_keys(each) for each in conditions)
         inference = any(each.decision.kind == "inference_mode" for each in conditions)
-        return cls(mode, inference, *map(frozenset, (objects, members, containers, ranks, strided)))
+        found = (objects, members, containers, ranks, strided, functions, values)
+        return cls(mode, inference, *map(frozenset, found))
 
     def hides(self, condition: Condition) -> bool:
         """`condition` is of a tensor, and of what a mode does to its dispatch keys."""
@@ -150,9 +160,30 @@ class Invalidated:
             return True
         if steps in self.members and guard.check not in _MEMBER_GONE:
             return True
+        if guard.check == "aliasing":
+            named = paths_in((guard.key or "").replace(" and ", ", "))
+            return any(_steps(each) in self.values for each in named)
         return any(
-            prefix in self.containers and _positional(path, len(prefix) - 2) for prefix in above
+            prefix in self.containers
+            and _positional(path, len(prefix) - 2)
+            and not self._is_same_hook(path, len(prefix) - 2)
+            for prefix in above
         )
+
+    def _is_same_hook(self, path: Path, depth: int) -> bool:
+        """The item at `depth` is a hook, and its function is as guarded: one more behind it moved
+        nothing."""
+        hook = Path(path.root, path.scope, path.hops[: depth + 1])
+        within = depth > 0 and path.hops[depth - 1].is_hooks and len(path.hops) > depth + 1
+        inner = path.hops[depth + 1 : depth + 2]
+        is_part = bool(inner) and inner[0].text in ("__closure__", "__defaults__", "__self__")
+        return within and is_part and _steps(hook) not in self.functions
+
+
+def _hooks_on(path: Path) -> list[Steps]:
+    """The hooks that a path passes through or ends at."""
+    ends = [at + 2 for at, hop in enumerate(path.hops) if hop.is_hooks]
+    return [_steps(Path(path.root, path.scope, path.hops[:end])) for end in ends]
 
 
 def _steps(path: Path) -> Steps:

@@ -39,6 +39,17 @@ def with_parts(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, 
     return [tuple(replace(each, novel=novel(each)) for each in entry) for entry in entries]
 
 
+def with_variables(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
+    """The causes found in all entries that there are, where a variable that each of them refuses is
+    new: one may have nothing against its length, another one nothing against its keys."""
+    refused = [{identity_of(each) for each in entry} for entry in entries]
+    everywhere = set[Hashable].intersection(*refused)
+    return [
+        tuple(replace(each, novel=identity_of(each) in everywhere or each.novel) for each in entry)
+        for entry in entries
+    ]
+
+
 def _accepted_in_mode(entry: Sequence[Condition]) -> set[Hashable]:
     """Sources of tensors that the entry refuses for nothing but a mode that is another one now."""
     gone = Invalidated.under(entry)
@@ -71,5 +82,6 @@ def combination_in(entries: Sequence[Sequence[Condition]]) -> tuple[Condition, .
     return ()
 
 
-def _order(condition: Condition) -> tuple[int, int]:
-    return condition.decision.order, condition.position
+def _order(condition: Condition) -> tuple[int, str, str]:
+    """The same in every recompile, whichever entry comes first."""
+    return condition.decision.order, condition.variable, condition.guard.aspect or ""

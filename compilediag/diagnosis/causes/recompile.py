@@ -14,12 +14,12 @@ from compilediag.diagnosis.causes.conditions import (
     false_guard_of,
 )
 from compilediag.diagnosis.causes.nearest import far, independent, nearest
-from compilediag.diagnosis.causes.novelty import combination_in, with_parts
+from compilediag.diagnosis.causes.novelty import combination_in, with_parts, with_variables
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Confidence
 from compilediag.diagnosis.guards.reason import parse_reason
 from compilediag.timeline.timeline import Recompile
-from compilediag_harness.wire import EntryDiff, Location
+from compilediag_harness.wire import Location
 
 COMBINATION = "CD120"
 """The code of values that were compiled for before, and not together."""
@@ -57,18 +57,19 @@ def explained(recompile: Recompile) -> Explained:
     (`problem`), from torch's printed reasons, with confidence "text".
     """
     if recompile.entries and recompile.problem is None:
-        found = _from_entries(recompile.entries, recompile.reasons, recompile.frame)
+        found = _from_entries(recompile)
         if found.causes:
             return found
     return Explained(_from_text(recompile.reasons, recompile.frame, recompile.problem))
 
 
-def _from_entries(
-    entries: Sequence[EntryDiff], reasons: tuple[str, ...], frame: Location
-) -> Explained:
+def _from_entries(recompile: Recompile) -> Explained:
+    entries, reasons, frame = recompile.entries, recompile.reasons, recompile.frame
     conditions = with_parts([conditions_of(entry, reasons, frame) for entry in entries])
     everywhere = [condition for entry in conditions for condition in entry]
     remaining = [with_companions(independent(entry), everywhere) for entry in conditions]
+    if not recompile.entries_left_out:
+        remaining = with_variables(remaining)
     together = combination_in(remaining)
     causes = (_combined(together),) if together else _ordered(nearest(remaining))
     missed = [
