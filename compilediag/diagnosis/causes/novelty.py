@@ -25,7 +25,7 @@ def with_parts(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, 
     """The conditions of all entries, where a part of something new is known if an entry accepts
     that part."""
     refused = [{_part(each) for each in entry} for entry in entries]
-    accepted = set[Hashable]().union(*map(_accepted_in_mode, entries))
+    accepted = set[str]().union(*map(_accepted_in_mode, entries))
 
     def novel(condition: Condition) -> bool | None:
         if not condition.novel:
@@ -50,7 +50,7 @@ def with_variables(entries: Sequence[Sequence[Condition]]) -> list[tuple[Conditi
     ]
 
 
-def _accepted_in_mode(entry: Sequence[Condition]) -> set[Hashable]:
+def _accepted_in_mode(entry: Sequence[Condition]) -> set[str]:
     """Sources of tensors that the entry refuses for nothing but a mode that is another one now."""
     gone = Invalidated.under(entry)
     hidden = {each.false.source for each in entry if gone.hides(each)}

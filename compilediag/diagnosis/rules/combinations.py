@@ -23,10 +23,14 @@ _WORDING = Wording(
 )
 
 
+def _wording(*_: object) -> Wording:
+    return _WORDING
+
+
 class CombinationRule(AnalysisRule):
     """The findings of the code, with the number of combinations of the values that were seen."""
 
-    _rule = RecompileRule(COMBINATION, lambda *_: _WORDING)
+    _rule = RecompileRule(COMBINATION, _wording)
 
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         groups = analysis.causes.groups.get(COMBINATION, ())

@@ -100,7 +100,8 @@ def _parameter(source: str, f_locals: Mapping[str, Any], code: types.CodeType) -
     if found is None or not source_locations.is_library(code.co_filename):
         return None
     called = f_locals.get("fn")
-    forward = getattr(type(called), "forward", None) if _holder_kind(called) == "module" else called
+    is_module = _holder_kind(called) == "module"
+    forward: Any = getattr(cast(Any, type(called)), "forward", None) if is_module else called
     inner = getattr(forward, "__code__", None)
     if not isinstance(inner, types.CodeType):
         return None
