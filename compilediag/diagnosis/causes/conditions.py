@@ -13,7 +13,7 @@ from compilediag.diagnosis.guards.reason import Reason, parse_reason
 from compilediag.diagnosis.guards.source import Path, path_of
 from compilediag.diagnosis.guards.tensors import keys_of
 from compilediag.diagnosis.guards.variables import display_name
-from compilediag.diagnosis.ownership import ownership_of
+from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
 
 _LOCAL = re.compile(r"L\[\s*['\"](\w+)['\"]\s*\]")
