@@ -8,6 +8,7 @@ entry has nothing against that part.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
@@ -17,8 +18,9 @@ from compilediag.diagnosis.causes.nearest import Invalidated, identity_of, of_th
 _HIDES = ("type", "rank")
 """What else an entry expected of a tensor cannot be compared then."""
 
-_MAX_PARTS = 4
-"""Values of a combination: of more, which are needed together would say nothing."""
+_MAX_PARTS, _MAX_TRIED = 4, 16
+"""Values of a combination: more of them would say nothing; and values that may be in one, those
+that most entries refuse."""
 
 
 def with_parts(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
@@ -72,11 +74,15 @@ def combination_in(entries: Sequence[Sequence[Condition]]) -> tuple[Condition, .
     conditions = [condition for entry in own for condition in entry]
     refused = [{identity_of(condition) for condition in entry} for entry in own]
     first = {identity_of(each): each for each in reversed(conditions) if each.novel is False}
+    often = Counter(identity for parts in refused for identity in parts if identity in first)
     everywhere = set[Hashable].intersection(*refused) if refused else set[Hashable]()
     if everywhere or any(condition.novel for condition in conditions):
         return ()
-    for size in range(2, min(_MAX_PARTS, len(first)) + 1):
-        for chosen in itertools.combinations(reversed(first), size):
+    # In an order of their own: that of a set differs from process to process.
+    tried = sorted(often, key=lambda identity: (-often[identity], _order(first[identity])))
+    tried = tried[:_MAX_TRIED]
+    for size in range(2, min(_MAX_PARTS, len(tried)) + 1):
+        for chosen in itertools.combinations(tried, size):
             if all(parts.intersection(chosen) for parts in refused):
                 return tuple(sorted(map(first.__getitem__, chosen), key=_order))
     return ()
