@@ -8,6 +8,7 @@
 #   make fuzz      damaged records for the readers: FUZZ_INPUTS=1000000 for a long campaign
 #   make chaos     runs killed, starved and raced at random moments: about half an hour; not in make test
 #   make padding   judges random callables by FixedShape.check: PADDING_CASES=10000
+#   make programs  diagnoses random programs whose causes are known: PROGRAMS=500
 #   make docs      write the generated pages again
 #   make clean     remove what make has made
 #
@@ -24,11 +25,12 @@ BENCH_ARGS ?=
 CHAOS_ARGS ?=
 FUZZ_INPUTS ?= 100000
 PADDING_CASES ?= 10000
+PROGRAMS ?= 500
 VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint matrix bench fuzz chaos padding docs wheel clean
+.PHONY: help demo check test lint matrix bench fuzz chaos padding programs docs wheel clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -64,6 +66,9 @@ chaos: $(VENV)/installed-dev
 
 padding: $(VENV)/installed
 	$(BIN)/python tests/support/padding_pieces.py --cases $(PADDING_CASES)
+
+programs: $(VENV)/installed
+	$(BIN)/python tests/support/random_programs.py --programs $(PROGRAMS)
 
 docs: $(VENV)/installed
 	$(BIN)/python tools/generate_docs.py

@@ -60,6 +60,7 @@ CD117 instance-variant: instances that share code differ in a guarded value: one
 CD118 shape-constraint: a dynamic size left the region its graph is valid for
 CD119 unguarded-change error: hooks or methods changed after compile and no guard sees it: the
     compiled result is stale
+CD120 value-combination: values that were each compiled for before met in a combination that was not
 CD150 armed-guard: a guard is already false: the next call will recompile
 CD151 variant-forecast: the combinations seen or possible will exceed the recompile limit
 CD152 recompile-limit-hit error: the limit was hit: eager from here, silently, or an error under

@@ -54,6 +54,16 @@ class Cause:
     confidence: Confidence = "exact"
     line_text: str | None = None
     """The source text of `location`."""
+    parts: tuple[Cause, ...] = ()
+    """Of a combination: the values that are known alone."""
+    novel: bool | None = None
+    """No cache entry accepts the present value; False: one does, so that the value was compiled for
+    before. None where that is not known."""
+
+    @property
+    def value(self) -> str:
+        """The variable with its present value, for use in a sentence."""
+        return f"{self.variable}={self.actual}" if self.actual is not None else self.variable
 
 
 @dataclass(frozen=True, slots=True)

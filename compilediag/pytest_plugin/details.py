@@ -126,7 +126,7 @@ def _cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
     when = steps([event.step for event in events.values() if event.step is not None])
     cost = seconds(sum(event.seconds or 0.0 for event in events.values()))
     word = "compile" if len(events) == 1 else "compiles"
-    guards = list(dict.fromkeys(item.cause.guard for item in group))
+    guards = [guard for guard in dict.fromkeys(item.cause.guard for item in group) if guard]
     writers = {(w.function, w.file, w.line): w for item in group for w in item.cause.writers}
     return [
         f"{rule} {_text(title)}: {variable}  {changed}".rstrip(),

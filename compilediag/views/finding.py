@@ -10,6 +10,7 @@ from compilediag.views.format import count, more, seconds
 from compilediag.views.settings import export_line
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
+from compilediag.views.timeline import missed_entries
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import CompileEvent, EventCause, FindingRecord
@@ -23,6 +24,8 @@ MAX_ITEMS = 8
 """Of one list in the evidence; `show --json` has them all."""
 _LABEL_WIDTH = 12
 MAX_COMPILES = 50
+MAX_DETAILED = 8
+"""Compiles whose cache entries are listed; `show --timeline` has them all."""
 MAX_OTHERS = 10
 
 _CONFIDENCE = {
@@ -47,7 +50,9 @@ def render_finding(
         caused = bool(lookups.causes(finding, receipt))
         verb = "it caused" if caused else "it is about"
         lines += ["", f"  {count(len(compiles), 'compile')} {verb}:"]
-        lines += [_compile(item, options) for item in compiles[:MAX_COMPILES]]
+        for at, item in enumerate(compiles[:MAX_COMPILES]):
+            lines.append(_compile(item, options))
+            lines += missed_entries(item, options, " " * 6) if at < MAX_DETAILED else []
         lines += more(len(compiles) - MAX_COMPILES, ": compilediag show --timeline", "    ")
         lines += _other_causes(finding, compiles, options) if caused else []
     return "\n".join(lines) + "\n"
@@ -64,11 +69,13 @@ def _facts(
         parts += [("expected", options.text(changed[0])), ("met", options.text(changed[1]))]
     parts += [("then", options.change(*pair)) for pair in lookups.changes(finding)[1:]]
     causes = lookups.causes(finding, receipt)
-    guards = dict.fromkeys(cause.guard for cause in causes)
+    guards = dict.fromkeys(cause.guard for cause in causes if cause.guard)
     if not guards and finding.evidence.get("guard") is not None:
         guards = {str(finding.evidence["guard"]): None}
     parts += [("guard", options.text(guard, 2000)) for guard in guards]
-    parts += [("source", options.text(item)) for item in dict.fromkeys(c.source for c in causes)]
+    parts += [
+        ("source", options.text(item)) for item in dict.fromkeys(c.source for c in causes) if item
+    ]
     parts.append(("where", place(finding, options) or "could not be determined"))
     parts += [
         ("written by", writer(w, options, whole=True)) for w in lookups.writers(finding, receipt)

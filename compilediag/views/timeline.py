@@ -9,9 +9,10 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.text import pad
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import CompileEvent, EventCause
+    from compilediag.receipt.schema.compiles import CompileEvent, EventCause, FalseGuard
     from compilediag.receipt.schema.receipt import Receipt
 
+MAX_ENTRIES = 4
 MAX_CAUSES = 20
 """Of one compile; `show --json` has them all."""
 
@@ -31,10 +32,39 @@ def render_timeline(receipt: Receipt, options: RenderOptions) -> str:
         lines += [line for cause in item.causes[:MAX_CAUSES] for line in _cause(cause, options)]
         hidden = len(item.causes) - MAX_CAUSES
         lines += more(hidden, ": compilediag show --json", " " * 9)
+        lines += missed_entries(item, options, " " * 9)
     if any(len(item.causes) > 1 for item in events):
         meaning = "* the guard to blame; the others were false at the same time"
         lines += ["", *options.wrap(meaning, "  ", "    ")]
+    if any(len(item.entries) > 1 for item in events):
+        meaning = (
+            "new: no cache entry accepts the value; known: one does, it was compiled for before"
+        )
+        lines += ["", *options.wrap(meaning, "  ", "    ")]
     return "\n".join(lines) + "\n"
+
+
+def missed_entries(item: CompileEvent, options: RenderOptions, indent: str) -> list[str]:
+    """The cache entries that did not fit, nearest first, where there was more than one: with each
+    value whether any entry accepts it."""
+    if len(item.entries) < 2:
+        return []
+    lines = [f"{indent}cache entries that did not fit, nearest first:"]
+    for entry in item.entries[:MAX_ENTRIES]:
+        guards = [_guard(guard, options) for guard in entry.guards]
+        rest = f"and {entry.left_out} that follow or are not listed" if entry.left_out else ""
+        told = "; ".join([*guards, rest] if rest else guards)
+        lines += options.wrap(told, f"{indent}  {pad(options.text(entry.compile_id, 40), 6)} ")
+    hidden = len(item.entries) - MAX_ENTRIES + item.entries_left_out
+    return lines + more(hidden, ": compilediag show --json", f"{indent}  ")
+
+
+def _guard(guard: FalseGuard, options: RenderOptions) -> str:
+    change = ""
+    if guard.expected is not None and guard.actual is not None:
+        change = f" {options.change(guard.expected, guard.actual, 60)}"
+    known = {True: " (new)", False: " (known)", None: ""}[guard.novel]
+    return f"{options.text(guard.variable or guard.rule, 80)}{change}{known}"
 
 
 def _compile(item: CompileEvent, options: RenderOptions, *, ranks: bool, epochs: bool) -> list[str]:
@@ -58,8 +88,8 @@ def _cause(cause: EventCause, options: RenderOptions) -> list[str]:
     where = f"{options.dot}{options.place(cause.file, cause.line)}" if cause.file else ""
     family = options.text(cause.family.replace("_", " "), 60)
     sentence = f"{code}{family}: {options.text(cause.variable, 120)}{change}{where}"
+    lines = options.wrap(sentence, f"       {sign} ", " " * 11)
+    if not cause.guard:
+        return lines
     guard = f"guard: {options.text(cause.guard, 300)}"
-    return [
-        *options.wrap(sentence, f"       {sign} ", " " * 11),
-        *options.wrap(guard, " " * 9, " " * 11, style="dim"),
-    ]
+    return [*lines, *options.wrap(guard, " " * 9, " " * 11, style="dim")]

@@ -71,7 +71,7 @@ OF_THE_STEPS = ("CD301", "CD302", "CD303", "CD304", "CD307")
 def codes_with_scenarios() -> list[str]:
     """The codes of everything a run can find by itself: recompiles, forecasts, breaks, evidence,
     CUDA graphs and fixed sizes."""
-    wanted = ("CD10", "CD11", "CD15", "CD19", "CD20", "CD21", "CD29", "CD40", "CD90")
+    wanted = ("CD10", "CD11", "CD12", "CD15", "CD19", "CD20", "CD21", "CD29", "CD40", "CD90")
     return [code for code in REGISTER if code.startswith(wanted) or code in OF_THE_STEPS]
 
 

@@ -678,3 +678,52 @@ def test_twice_as_much_of_anything_is_twice_the_bytes(kind):
 
     first, second, third = (program(n) for n in (6, 12, 18))
     assert third - second <= 1.2 * (second - first) + 200
+
+
+def test_a_dict_of_another_size_is_found_beside_another_false_guard():
+    """torch checks the size of a dict it goes through in no leaf, and prints the first guard."""
+
+    def walk(x, mode, table):
+        for key in table:
+            x = x + len(key)
+        return x * len(mode)
+
+    with observed() as seen:
+        function = compiled(walk)
+        function(torch.ones(2), "a", {"k": 1})
+        function(torch.ones(2), "bb", {"k": 1, "l": 2})
+    (entry,) = seen.of(Recompiled)[-1].entries
+    found = {(guard.source, guard.leaf, guard.expected, guard.actual) for guard in entry.guards}
+    assert ("L['table']", "DICT_LENGTH", "1 key", "2 keys") in found
+    assert "L['mode']" in {guard.source for guard in entry.guards}
+
+
+def test_everything_that_differs_about_a_tensor_is_found():
+    """torch names the dtype only; a stride that follows from the size is no difference."""
+    with observed() as seen:
+        function = compiled(lambda x: x + 1)
+        function(torch.ones(4, 3))
+        function(torch.ones(4, 5, dtype=torch.float64, requires_grad=True))
+        function(torch.ones(3, 4).t())
+    events = seen.of(Recompiled)
+    first = {entry.compile_id: entry for entry in events[0].entries}["0/0"]
+    assert [(guard.expected, guard.actual) for guard in first.guards] == [
+        ("torch.float32", "torch.float64"),
+        ("requires_grad=False", "requires_grad=True"),
+        ("[4, 3]", "[4, 5]"),
+    ]
+    last = {entry.compile_id: entry for entry in events[1].entries}["0/0"]
+    assert [guard.actual for guard in last.guards] == ["stride [1, 4]"]
+
+
+def test_what_torch_passes_on_goes_by_the_parameter_of_the_module():
+    """`inner(*args)` is torch's; the module's own forward calls its first argument `input`."""
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    with observed() as seen:
+        function = torch.compile(net, backend="eager", dynamic=False)
+        function(torch.ones(2, 2))
+        function(torch.ones(3, 2))
+    guards = seen.of(Recompiled)[-1].entries[0].guards
+    facts = {guard.source: guard.facts for guard in guards}
+    if "L['args'][0]" in facts:  # since torch 2.8 the frame is that of its wrapper
+        assert facts["L['args'][0]"].parameter == "input"

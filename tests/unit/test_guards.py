@@ -142,6 +142,8 @@ def test_branch_is_blamed_for_a_range() -> None:
         ("G['cfg'].flag", "cfg.flag"),
         ("G['___unnamed_scope_140661594553216_c307']['mymath'].zz", "mymath.zz"),
         ("G['os'].environ._data[b'HOME']", "os.environ[b'HOME']"),
+        ("L['fn']._modules['1'].rate", "module[1].rate"),
+        ("L['fn']._modules['1']", "module[1]"),
         (f"{HOOK}.__self__.on", "self.on"),
         (f"{HOOK}.args[0].on", "args[0].on"),
         (f"{HOOK}.__code__", "forward hook of fn"),
@@ -151,6 +153,20 @@ def test_branch_is_blamed_for_a_range() -> None:
 def test_variable_names(source: str, variable: str) -> None:
     """Sources of both spellings are named as a user would write them."""
     assert variable_of(source, GuardFacts()) == variable
+
+
+def test_what_a_wrapper_of_torch_passes_on() -> None:
+    """The user wrote neither `args` nor `fn`: a parameter, a keyword, a child of its container."""
+    first, key = path_of("L['args'][0]"), path_of("L['kwargs']['mask']")
+    assert first is not None
+    assert key is not None
+    named = GuardFacts(parameter="input")
+    assert display_name(first, named, in_torch=True) == "input"
+    assert display_name(first, GuardFacts(), in_torch=True) == "argument 0"
+    assert display_name(first, GuardFacts()) == "args[0]"  # in a function of the user's own
+    assert display_name(key, GuardFacts(), in_torch=True) == "mask"
+    child = GuardFacts(root_type="Sequential")
+    assert variable_of("L['fn']._modules['1'].rate", child) == "Sequential[1].rate"
 
 
 @pytest.mark.parametrize("hook", [HOOK, HOOK_27])

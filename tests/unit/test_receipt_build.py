@@ -41,6 +41,7 @@ from compilediag.receipt.sanitize import MAX_TEXT
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
+    EntryDiff,
     EnvironmentRead,
     Event,
     EvidenceLost,
@@ -353,6 +354,26 @@ def test_many_compiles_are_counted_and_not_all_listed(monkeypatch: pytest.Monkey
     assert receipt.completeness.reasons == (
         "compile.events: 3 later compiles are counted and not listed",
     )
+
+
+def test_entries_that_did_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each recompile lists them, nearest first, until there are too many in the receipt."""
+    known = replace(flag_guard(), novel=False)
+    new = replace(flag_guard(), source="G['n']", text="G['n'] == 1", novel=True)
+    entries = (EntryDiff("0/0", (known, new), 9), EntryDiff("0/1", (new,), 9, left_out=2))
+    asked = replace(recompiled("0/2", 0.5, 1), entries=entries, entries_left_out=3)
+    rows: list[Event] = [compiled("0/0", 0.5, 0, 0.0), compiled("0/1", 0.5, 0, 0.0)]
+    rows += [asked, compiled("0/2", 0.5, 1, 0.6)]
+    event = built([started(), torch_seen(), *rows, ended()]).compile.events[-1]
+    assert [(item.compile_id, item.left_out) for item in event.entries] == [("0/1", 2), ("0/0", 0)]
+    assert [[guard.novel for guard in item.guards] for item in event.entries] == [
+        [True],
+        [False, True],
+    ]
+    assert event.entries_left_out == 3
+    monkeypatch.setattr(compiles, "FALSE_GUARDS_KEPT", 2)
+    event = built([started(), torch_seen(), *rows, ended()]).compile.events[-1]
+    assert (event.entries, event.entries_left_out) == ((), 5)
 
 
 def test_not_a_number_raises_a_check() -> None:

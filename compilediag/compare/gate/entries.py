@@ -207,7 +207,7 @@ def _guard(cause: EventCause) -> str:
         for word, value in (("expected", cause.expected), ("met", cause.actual))
         if value is not None
     ]
-    return _cut(cause.guard) + (f" ({_cut(', '.join(values))})" if values else "")
+    return (_cut(cause.guard) + (f" ({_cut(', '.join(values))})" if values else "")).strip()
 
 
 def _cut(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from compilediag.diagnosis.guards.checks import UNKNOWN, guard_of
@@ -11,8 +11,10 @@ from compilediag.diagnosis.guards.families import Decision, GuardContext, decide
 from compilediag.diagnosis.guards.guard import Guard
 from compilediag.diagnosis.guards.reason import Reason, parse_reason
 from compilediag.diagnosis.guards.source import Path, path_of
+from compilediag.diagnosis.guards.tensors import keys_of
 from compilediag.diagnosis.guards.variables import display_name
-from compilediag_harness.wire import EntryDiff, FalseGuard, Location
+from compilediag.timeline.ownership import ownership_of
+from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
 
 _LOCAL = re.compile(r"L\[\s*['\"](\w+)['\"]\s*\]")
 
@@ -33,6 +35,8 @@ class Condition:
     """In guard order."""
     line_text: str | None = None
     """The source text of `place`."""
+    novel: bool | None = None
+    """No cache entry accepts the present value; None where that is not known."""
 
     @property
     def printed(self) -> bool:
@@ -50,9 +54,28 @@ def conditions_of(
     """The conditions of one cache entry. Where it has no leaves, those of what torch printed."""
     printed = _printed_for(entry.compile_id, reasons)
     guards = entry.guards or ((false_guard_of(printed),) if printed is not None else ())
-    return tuple(
-        condition_of(false, position, frame, printed) for position, false in enumerate(guards)
-    )
+    found = (condition_of(false, at, frame, printed) for at, false in enumerate(guards))
+    return tuple(part for condition in found for part in _modes_of(condition))
+
+
+def _modes_of(condition: Condition) -> Iterator[Condition]:
+    """The parts of torch's global state that changed, each a condition: one leaf guards them all.
+    What belongs to one device's autocast is one part."""
+    guard, kind = condition.guard, condition.decision.kind
+    parts: dict[str, list[str]] = {}
+    for name in (guard.aspect or "").split() if guard.check == "state" else ():
+        parts.setdefault(".".join(name.split(".")[:2]), []).append(name)
+    if len(parts) < 2 or kind != guard.aspect:
+        yield condition
+        return
+    for names in parts.values():
+        aspect = " ".join(names)
+        yield replace(
+            condition,
+            guard=replace(guard, aspect=aspect),
+            decision=replace(condition.decision, kind=aspect),
+            variable=aspect,
+        )
 
 
 def false_guard_of(reason: Reason) -> FalseGuard:
@@ -96,9 +119,11 @@ def condition_of(
     if decision.kind == "inference_mode":
         expected, actual = ("off", "on") if false.facts.inference_mode else ("on", "off")
     hint = false.hint or (own.hint if own else None)
-    variable = _variable(guard, decision, false, hint)
+    variable = _variable(guard, decision, false, hint, frame)
     text = false.line_text or (own.user_line if own else None)
-    return Condition(false, guard, decision, variable, expected, actual, place, position, text)
+    return Condition(
+        *(false, guard, decision, variable, expected, actual, place, position, text), false.novel
+    )
 
 
 def _read(false: FalseGuard, printed: Reason | None) -> Guard:
@@ -114,10 +139,21 @@ def _read(false: FalseGuard, printed: Reason | None) -> Guard:
     has_path = guard.path is not None and guard.check not in ("tensor", "tensor_type")
     if path is not None and path.scope != "state" and not has_path:
         guard = replace(guard, path=path)
+    if guard.aspect == "autocast" and _leaves_autograd(guard, false.facts):
+        guard = replace(guard, aspect="inference")
     return guard
 
 
-def _variable(guard: Guard, decision: Decision, false: FalseGuard, hint: str | None) -> str:
+def _leaves_autograd(guard: Guard, facts: GuardFacts) -> bool:
+    """Inference mode and autocast changed at once: torch guards autocast by itself too."""
+    before, after = keys_of(guard.expected or ""), keys_of(guard.actual or "")
+    left = any(key.startswith("Autograd") for key in before ^ after)
+    return facts.inference_mode is not None and left
+
+
+def _variable(
+    guard: Guard, decision: Decision, false: FalseGuard, hint: str | None, frame: Location | None
+) -> str:
     if guard.check == "aliasing" and guard.key:
         return _LOCAL.sub(r"\1", guard.key)
     if decision.code == "CD111" and (guard.check == "state" or decision.kind == "inference_mode"):
@@ -125,7 +161,9 @@ def _variable(guard: Guard, decision: Decision, false: FalseGuard, hint: str | N
     if decision.code == "CD112":
         return "backend"
     subject = guard.subject
-    return display_name(subject, false.facts, hint) if subject is not None else ""
+    in_torch = frame is not None and ownership_of(frame.file) == "torch"
+    named = subject is not None
+    return display_name(subject, false.facts, hint, in_torch=in_torch) if named else ""
 
 
 def _same_text(text: str, printed: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.conditions import Condition
 from compilediag.diagnosis.guards.brackets import unquoted
-from compilediag.diagnosis.guards.source import Path
+from compilediag.diagnosis.guards.source import Path, paths_in
 
 Steps = tuple[Hashable, ...]
 
@@ -32,16 +32,31 @@ def independent(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
 def nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
     """The entry that the fewest acts would have made fit; of equals that with the most values that
     no entry accepts, which nothing was compiled for, then that with the fewest conditions, then the
-    first, the most recently used. Entries compiled for another instance only count when there is
-    none of this instance."""
+    first, the most recently used. Where each of its values is accepted by some entry, they are no
+    reason by themselves: then the nearest of the entries that found a new value. Entries compiled
+    for another instance only count when there is none of this instance."""
+    own = of_this_instance(entries)
+    found = min(own, key=_distance, default=())
+    if any(condition.novel is not False for condition in found):
+        return found
+    new = [entry for entry in own if any(condition.novel for condition in entry)]
+    return min(new, key=_distance, default=found)
+
+
+def far(entry: Sequence[Condition]) -> tuple[bool, int, int, int]:
+    """How far an entry is: sorts the nearest first."""
+    return _other_instance(entry), *_distance(entry)
+
+
+def of_this_instance(entries: Iterable[Sequence[Condition]]) -> Sequence[Sequence[Condition]]:
+    """The entries that were compiled for this instance; where there are none, all."""
     candidates = [entry for entry in entries if entry]
-    own = [entry for entry in candidates if not _other_instance(entry)]
-    return min(own or candidates, key=_distance, default=())
+    return [entry for entry in candidates if not _other_instance(entry)] or candidates
 
 
 def _distance(entry: Sequence[Condition]) -> tuple[int, int, int]:
     acts = {_act(condition) for condition in entry}
-    novel = {_act(condition) for condition in entry if condition.false.novel}
+    novel = {_act(condition) for condition in entry if condition.novel}
     return len(acts), -len(novel), len(entry)
 
 
@@ -50,7 +65,7 @@ def _act(condition: Condition) -> Hashable:
     one thing done, however many guards it makes false."""
     guard = condition.guard
     if guard.check != "tensor":
-        return _identity(condition)
+        return identity_of(condition)
     changed = changed_dimensions(condition.expected, condition.actual)
     if guard.aspect == "size" and changed:
         return "size", frozenset(item[1:] for item in changed)
@@ -78,6 +93,12 @@ class Invalidated:
     """Containers whose positions moved."""
     ranks: frozenset[Steps]
     """Tensors of another rank or type: their sizes mean nothing."""
+    strided: frozenset[Steps]
+    """Tensors that lie in memory in another order: their strides mean nothing."""
+    functions: frozenset[Steps]
+    """Hooks that are other functions now, or at another place among the hooks."""
+    values: frozenset[Steps]
+    """Paths that hold another value now."""
 
     @classmethod
     def under(cls, conditions: Sequence[Condition]) -> Invalidated:
@@ -85,43 +106,84 @@ class Invalidated:
         members: set[Steps] = set()
         containers: set[Steps] = set()
         ranks: set[Steps] = set()
+        strided: set[Steps] = set()
+        functions: set[Steps] = set()
+        values: set[Steps] = set()
         for each in conditions:
             path, check = each.guard.path, each.guard.check
             if path is None:
                 continue
             if check in _OBJECT_GONE:
                 objects.add(_steps(path))
+                functions.update(_hooks_on(path))
+            if check in ("value", *_OBJECT_GONE):
+                values.add(_steps(path))
             if check in _MEMBER_GONE and (member := _absent_member(each, path)) is not None:
                 members.add(_steps(member))
             if check in _STRUCTURE:
                 containers.add(_steps(path))
             if each.guard.aspect in ("rank", "type"):
                 ranks.add(_steps(path))
+            if each.guard.check == "tensor" and each.guard.aspect == "stride":
+                strided.add(_steps(path))
         mode = any(_sets_keys(each) for each in conditions)
         inference = any(each.decision.kind == "inference_mode" for each in conditions)
-        return cls(mode, inference, *map(frozenset, (objects, members, containers, ranks)))
+        found = (objects, members, containers, ranks, strided, functions, values)
+        return cls(mode, inference, *map(frozenset, found))
+
+    def hides(self, condition: Condition) -> bool:
+        """`condition` is of a tensor, and of what a mode does to its dispatch keys."""
+        guard = condition.guard
+        return (
+            guard.check == "tensor"
+            and guard.aspect in _KEY_ASPECTS
+            and (self.mode_changed or condition.decision.kind == "inference_mode")
+        )
 
     def implies(self, condition: Condition) -> bool:
         """`condition` follows from what is gone."""
         guard, path = condition.guard, condition.guard.path
         if condition.decision.code == "CD111":
             return self.inference_mode and guard.aspect == "grad_mode"
-        if self.mode_changed and guard.check == "tensor" and guard.aspect in _KEY_ASPECTS:
+        if self.hides(condition):
             return True
         if path is None:
             return False
         steps = _steps(path)
         if guard.check == "shape" and steps in self.ranks:
             return True
+        if guard.check == "shape" and ".stride()" in condition.false.text and self.strided:
+            return any(_steps(named) in self.strided for named in paths_in(condition.false.text))
         # A check of the very object that is gone is that cause itself, not a consequence.
         above = [steps[:end] for end in range(2, len(steps))]
         if any(prefix in self.objects or prefix in self.members for prefix in above):
             return True
         if steps in self.members and guard.check not in _MEMBER_GONE:
             return True
+        if guard.check == "aliasing":
+            named = paths_in((guard.key or "").replace(" and ", ", "))
+            return any(_steps(each) in self.values for each in named)
         return any(
-            prefix in self.containers and _positional(path, len(prefix) - 2) for prefix in above
+            prefix in self.containers
+            and _positional(path, len(prefix) - 2)
+            and not self._is_same_hook(path, len(prefix) - 2)
+            for prefix in above
         )
+
+    def _is_same_hook(self, path: Path, depth: int) -> bool:
+        """The item at `depth` is a hook, and its function is as guarded: one more behind it moved
+        nothing."""
+        hook = Path(path.root, path.scope, path.hops[: depth + 1])
+        within = depth > 0 and path.hops[depth - 1].is_hooks and len(path.hops) > depth + 1
+        inner = path.hops[depth + 1 : depth + 2]
+        is_part = bool(inner) and inner[0].text in ("__closure__", "__defaults__", "__self__")
+        return within and is_part and _steps(hook) not in self.functions
+
+
+def _hooks_on(path: Path) -> list[Steps]:
+    """The hooks that a path passes through or ends at."""
+    ends = [at + 2 for at, hop in enumerate(path.hops) if hop.is_hooks]
+    return [_steps(Path(path.root, path.scope, path.hops[:end])) for end in ends]
 
 
 def _steps(path: Path) -> Steps:
@@ -156,7 +218,7 @@ def _positional(path: Path, depth: int) -> bool:
 def _once_per_variable(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
     best: dict[Hashable, Condition] = {}
     for condition in conditions:
-        key = _identity(condition)
+        key = identity_of(condition)
         held = best.get(key)
         if held is None or _rank(condition) < _rank(held):
             best[key] = condition
@@ -166,7 +228,7 @@ def _once_per_variable(conditions: Sequence[Condition]) -> tuple[Condition, ...]
     return tuple(c for c in kept if c not in dropped) if dropped else tuple(kept)
 
 
-def _identity(condition: Condition) -> Hashable:
+def identity_of(condition: Condition) -> Hashable:
     """Conditions with the same identity are one cause."""
     code, kind = condition.decision.code, condition.decision.kind
     guard, path = condition.guard, condition.guard.path
@@ -183,6 +245,9 @@ def _identity(condition: Condition) -> Hashable:
         return code, guard.aspect, condition.expected, condition.actual, path.root
     if guard.check == "shape":
         return "shape", path
+    if guard.check == "tensor":
+        # Its dtype and its size change independently.
+        return guard.aspect, path or condition.false.source
     return condition.subject or (condition.false.source, condition.false.text)
 
 

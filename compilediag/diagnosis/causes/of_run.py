@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
-from compilediag.diagnosis.causes.recompile import causes_of
+from compilediag.diagnosis.causes.recompile import Explained, MissedEntry, explained
 from compilediag.diagnosis.findings import Cause, CauseId
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import ownership_of
@@ -119,6 +119,10 @@ class RunCauses:
         default_factory=dict[CompileId, tuple[BlamedCause, ...]]
     )
     """The primary cause first; attempts at the recompile limit included."""
+    entries: Mapping[CompileId, tuple[MissedEntry, ...]] = field(
+        default_factory=dict[CompileId, tuple[MissedEntry, ...]]
+    )
+    """The cache entries that did not fit, nearest first, as far as the process recorded them."""
     groups: Mapping[str, Sequence[Group]] = field(default_factory=dict[str, Sequence[Group]])
     """By code, in the order of their first recompile; of recompiles that count."""
 
@@ -133,16 +137,19 @@ class RunCauses:
 
 def causes_in(timeline: Timeline) -> RunCauses:
     """Works out and groups the causes of every recompile."""
-    known: dict[object, tuple[Cause, ...]] = {}
+    known: dict[object, Explained] = {}
     by_compile: dict[CompileId, tuple[BlamedCause, ...]] = {}
+    entries: dict[CompileId, tuple[MissedEntry, ...]] = {}
     for item in timeline.recompiles:
         # Ranks do the same: what decides the causes decides them once.
         facts = (item.entries, item.reasons, item.frame, item.problem)
-        causes = known.get(facts)
-        if causes is None:
-            causes = known[facts] = causes_of(item)
-        by_compile[item.id] = tuple(_blamed(cause, item, timeline) for cause in causes)
-    return RunCauses(by_compile, _grouped(timeline.counted_recompiles, by_compile))
+        found = known.get(facts)
+        if found is None:
+            found = known[facts] = explained(item)
+        by_compile[item.id] = tuple(_blamed(cause, item, timeline) for cause in found.causes)
+        entries[item.id] = found.entries
+    groups = _grouped(timeline.counted_recompiles, by_compile)
+    return RunCauses(by_compile, entries, groups)
 
 
 def _blamed(cause: Cause, recompile: Recompile, timeline: Timeline) -> BlamedCause:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from compilediag.diagnosis.causes.buffer_companions import with_companions
 from compilediag.diagnosis.causes.conditions import (
@@ -11,35 +13,75 @@ from compilediag.diagnosis.causes.conditions import (
     conditions_of,
     false_guard_of,
 )
-from compilediag.diagnosis.causes.nearest import independent, nearest
+from compilediag.diagnosis.causes.nearest import far, independent, nearest
+from compilediag.diagnosis.causes.novelty import combination_in, with_parts, with_variables
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Confidence
 from compilediag.diagnosis.guards.reason import parse_reasons
 from compilediag.timeline.timeline import Recompile
-from compilediag_harness.wire import EntryDiff, Location
+from compilediag_harness.wire import Location
+
+COMBINATION = "CD120"
+"""The code of values that were compiled for before, and not together."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissedEntry:
+    """A cache entry that did not fit."""
+
+    compile_id: str
+    guards: tuple[Cause, ...]
+    """Its false guards without those that follow from others, in guard order."""
+    left_out: int
+    """False guards beyond those in `guards`."""
+
+
+class Explained(NamedTuple):
+    """Why a recompile happened."""
+
+    causes: tuple[Cause, ...]
+    """The primary one first. All of them must be removed to avoid the recompile."""
+    entries: tuple[MissedEntry, ...] = ()
+    """Those that were evaluated in the process, nearest first."""
 
 
 def causes_of(recompile: Recompile) -> tuple[Cause, ...]:
-    """The causes of a recompile, the primary one first. All of them must be removed to avoid it.
+    """The causes of a recompile, the primary one first."""
+    return explained(recompile).causes
+
+
+def explained(recompile: Recompile) -> Explained:
+    """The causes of a recompile, and the cache entries they were found in.
 
     They come from the guards evaluated in the process; where those are missing or incomplete
     (`problem`), from torch's printed reasons, with confidence "text".
     """
     if recompile.entries and recompile.problem is None:
-        found = _from_entries(recompile.entries, recompile.reasons, recompile.frame)
-        if found:
+        found = _from_entries(recompile)
+        if found.causes:
             return found
-    return _from_text(recompile.reasons, recompile.frame, recompile.problem)
+    return Explained(_from_text(recompile.reasons, recompile.frame, recompile.problem))
 
 
-def _from_entries(
-    entries: Sequence[EntryDiff], reasons: tuple[str, ...], frame: Location
-) -> tuple[Cause, ...]:
-    conditions = [conditions_of(entry, reasons, frame) for entry in entries]
+def _from_entries(recompile: Recompile) -> Explained:
+    entries, reasons, frame = recompile.entries, recompile.reasons, recompile.frame
+    conditions = with_parts([conditions_of(entry, reasons, frame) for entry in entries])
     everywhere = [condition for entry in conditions for condition in entry]
     remaining = [with_companions(independent(entry), everywhere) for entry in conditions]
-    chosen = nearest(remaining)
-    return _ordered(chosen)
+    if not recompile.entries_left_out:
+        remaining = with_variables(remaining)
+    together = combination_in(remaining)
+    causes = (_combined(together),) if together else _ordered(nearest(remaining))
+    missed = [
+        (own, MissedEntry(entry.compile_id, _listed(own), entry.left_out + len(all_) - len(own)))
+        for entry, all_, own in zip(entries, conditions, remaining, strict=True)
+    ]
+    missed.sort(key=lambda pair: far(pair[0]))
+    return Explained(causes, tuple(entry for _, entry in missed))
+
+
+def _listed(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
+    return tuple(_cause(condition, primary=False) for condition in conditions)
 
 
 def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> tuple[Cause, ...]:
@@ -60,7 +102,7 @@ def _ordered(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
     with it."""
     ranked = sorted(
         conditions,
-        key=lambda each: (each.false.novel is False, each.decision.order, each.position),
+        key=lambda each: (each.novel is False, each.decision.order, each.position),
     )
     return tuple(_cause(condition, primary=not index) for index, condition in enumerate(ranked))
 
@@ -82,6 +124,29 @@ def _cause(condition: Condition, *, primary: bool) -> Cause:
         writers=false.writers,
         confidence=confidence,
         line_text=condition.line_text,
+        novel=condition.novel,
+    )
+
+
+def _combined(conditions: Sequence[Condition]) -> Cause:
+    """Values that were compiled for before, each with others, and never with one another."""
+    parts = _listed(conditions)
+    location = next((part.location for part in parts if part.location is not None), None)
+    return Cause(
+        rule=COMBINATION,
+        family=info(COMBINATION).family,
+        kind=None,
+        source="",
+        variable=", ".join(dict.fromkeys(part.variable for part in parts)),
+        guard="",
+        expected=None,
+        actual=", ".join(part.value for part in parts),
+        location=location,
+        primary=True,
+        writers=tuple(dict.fromkeys(writer for part in parts for writer in part.writers)),
+        line_text=next((part.line_text for part in parts if part.location == location), None),
+        parts=parts,
+        novel=False,
     )
 
 

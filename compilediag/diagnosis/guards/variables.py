@@ -1,8 +1,9 @@
 """Names a guarded value as a user would write it: "pos.pe", "capture", "d['k']".
 
 What lies below a module is written as in `named_buffers()` and `state_dict`, without the `self`
-in front: "pos.pe". A plain attribute of the root keeps its root: "self.count", "cfg.flag". What a
-function captured goes by the name of its free variable. Facts of the live process come first.
+in front: "pos.pe"; a numbered child by its container: "Sequential[1].scale". A plain attribute of
+the root keeps its root: "self.count", "cfg.flag". What a function captured goes by the name of its
+free variable. Facts of the live process come first.
 """
 
 from __future__ import annotations
@@ -21,18 +22,34 @@ _SILENT_ATTRIBUTES = ("__dict__", "__code__", "__class__")
 _SIZES = ("size", "stride", "storage_offset", "numel", "item")
 
 
-def display_name(path: Path, facts: GuardFacts, hint: str | None = None) -> str:
-    """The variable behind a path."""
+def display_name(
+    path: Path, facts: GuardFacts, hint: str | None = None, *, in_torch: bool = False
+) -> str:
+    """The variable behind a path. `in_torch`: the names of the frame are torch's, such as those of
+    the wrapper `inner(*args, **kwargs)` that calls a module of torch's."""
     if path.callable_end:
         return _captured(path, facts, hint)
     hops = _meaningful(path.hops)
+    if in_torch and path.scope == "local" and path.root in ("args", "kwargs"):
+        return _passed_on(path.root, hops, facts)
     if facts.holder_path and hops and len(hops) == len(path.hops):
         return facts.holder_path + _rendered(hops[-2:] if path.registry else hops[-1:])
     below_module = bool(hops) and hops[0].text in ("_modules", "_buffers", "_parameters")
     if path.scope == "local" and path.root in _SELF_NAMES and below_module:
-        name = _rendered(hops)
-        return name[1:] if name.startswith(".") else name or path.root
+        name = _rendered(hops).removeprefix(".")
+        child, _, rest = name.partition(".")
+        if child.isdigit():
+            return f"{facts.root_type or 'module'}[{child}]" + (f".{rest}" if rest else "")
+        return name or path.root
     return path.root + _rendered(hops)
+
+
+def _passed_on(root: str, hops: tuple[Hop, ...], facts: GuardFacts) -> str:
+    if not hops:
+        return "keyword arguments" if root == "kwargs" else "arguments"
+    if root == "kwargs":
+        return unquoted(hops[0].text) + _rendered(hops[1:])
+    return (facts.parameter or f"argument {hops[0].text}") + _rendered(hops[1:])
 
 
 def free_variable_of(hint: str | None) -> str | None:

@@ -8,6 +8,7 @@ from compilediag.diagnosis.rules import (
     batch_size,
     breaks,
     cadences,
+    combinations,
     constraints,
     cudagraph_texts,
     cudagraphs,
@@ -28,6 +29,7 @@ from compilediag.diagnosis.rules import (
 
 ALL_RULES: tuple[Rule, ...] = (
     *recompile_fixes.RULES,
+    *combinations.RULES,
     *hooks.RULES,
     *forecast.RULES,
     *breaks.RULES,

@@ -103,7 +103,7 @@ def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
         # compiles that a failed guard caused fill one cache.
         used = min(frame.compiles, 1 + len(recompiles))
         near = used >= math.ceil(NEAR_LIMIT * limit)
-        values = _values_seen(recompiles, analysis.causes)
+        values = values_seen(recompiles, analysis.causes)
         combinations = math.prod(len(seen) for seen in values.values())
         if not near and combinations <= limit:
             continue
@@ -135,14 +135,15 @@ def _recompiles_by_frame(timeline: Timeline) -> Mapping[FrameKey, list[Recompile
     return found
 
 
-def _values_seen(recompiles: Sequence[Recompile], causes: RunCauses) -> dict[str, set[str]]:
+def values_seen(recompiles: Sequence[Recompile], causes: RunCauses) -> dict[str, set[str]]:
     """Distinct values of each variable whose values torch never generalises: sizes and numbers
     as arguments become dynamic, so their values do not multiply."""
     seen: dict[str, set[str]] = {}
     for item in recompiles:
         for cause in causes.of(item):
             known = {value for value in (cause.expected, cause.actual) if value is not None}
-            if not cause.variable or cause.rule in _GENERALISED or _are_numbers(cause, known):
+            generalised = cause.rule in _GENERALISED or _are_numbers(cause, known)
+            if not cause.variable or cause.parts or generalised:
                 continue
             seen.setdefault(cause.variable, set()).update(known)
     return {variable: values for variable, values in seen.items() if len(values) > 1}

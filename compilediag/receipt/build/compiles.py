@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from compilediag.diagnosis.causes import recompile as recompile_causes
 from compilediag.diagnosis.causes.of_run import BlamedCause
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_ids
@@ -21,11 +22,13 @@ from compilediag.receipt.schema.compiles import (
     CompileTime,
     EnteredAt,
     EventCause,
+    FalseGuard,
     FindingRecord,
     FrameDetail,
     FrameName,
     GraphBreak,
     Headroom,
+    MissedEntry,
     Writer,
 )
 from compilediag.timeline.breaks import BreakLine
@@ -36,6 +39,10 @@ from compilediag_harness.wire import Location, UserCall, plain
 
 EVENTS_KEPT = 5_000
 """More compile events than this belong into a trace, not into a receipt; counts stay whole."""
+
+FALSE_GUARDS_KEPT, OF_AN_ENTRY = 5_000, 16
+"""Most false guards listed of all entries that did not fit, the first recompiles first, and of one
+entry; each nearest entry's are the causes of its event besides."""
 
 FRAMES_KEPT = 50_000
 """Most frames listed, so that `show` can read the receipt; counts stay whole."""
@@ -121,9 +128,14 @@ def _events(
     """A trace has no steps, a text log no seconds either: null, not zero."""
     ids = diagnosis.finding_ids
     stepped, timed = timeline.observes("steps"), timeline.observes("metrics_rows")
+    room = FALSE_GUARDS_KEPT
     for item in compiles:
         again = item.recompile if is_recompile(item) else None
         causes = () if again is None else diagnosis.causes.blamed(again)
+        missed = () if again is None else diagnosis.causes.entries.get(again.id, ())
+        listed = tuple(map(_missed, missed))
+        room -= sum(len(entry.guards) for entry in listed)
+        listed = listed if room >= 0 else ()
         yield CompileEvent(
             compile_id=item.compile_id,
             epoch=item.epoch,
@@ -137,7 +149,24 @@ def _events(
             process=item.process,
             entered_at=entered_record(item.entered_at, places),
             entered_from=item.entered_from or None,
+            entries=listed,
+            entries_left_out=len(missed) - len(listed) + (again.entries_left_out if again else 0),
         )
+
+
+def _missed(entry: recompile_causes.MissedEntry) -> MissedEntry:
+    guards = tuple(
+        FalseGuard(
+            variable=guard.variable,
+            rule=guard.rule,
+            expected=guard.expected,
+            actual=guard.actual,
+            novel=guard.novel,
+        )
+        for guard in entry.guards[:OF_AN_ENTRY]
+    )
+    left_out = entry.left_out + len(entry.guards) - len(guards)
+    return MissedEntry(compile_id=entry.compile_id, guards=guards, left_out=left_out)
 
 
 def cause_record(found: BlamedCause, ids: FindingIds, places: PathShortener) -> EventCause:

@@ -54,6 +54,24 @@ class EventCause(Record, frozen=True, kw_only=True):
     """Id of the finding that explains it, "F1"."""
 
 
+class FalseGuard(Record, frozen=True, kw_only=True):
+    """One guard of a cache entry that was false."""
+
+    variable: str
+    rule: str
+    expected: str | None
+    actual: str | None
+    novel: bool | None
+
+
+class MissedEntry(Record, frozen=True, kw_only=True):
+    """A cache entry that did not fit."""
+
+    compile_id: str
+    guards: tuple[FalseGuard, ...]
+    left_out: int = 0
+
+
 class CompileEvent(Record, frozen=True, kw_only=True):
     """One compile that ended with guarded code."""
 
@@ -69,6 +87,8 @@ class CompileEvent(Record, frozen=True, kw_only=True):
     process: int = 0
     entered_at: EnteredAt | None = None
     entered_from: str | None = None
+    entries: tuple[MissedEntry, ...] = ()
+    entries_left_out: int = 0
 
 
 class CompileTime(Record, frozen=True, kw_only=True):

@@ -28,6 +28,8 @@ class Baseline:
     lines: dict[tuple[str, str], Location]
     """(source, kind of guard) to the user's line; kind "" is any guard of the source."""
     inference_mode: bool | None
+    lengths: dict[str, int]
+    """Of guarded containers, by their source."""
 
 
 class Baselines:
@@ -50,7 +52,9 @@ class Baselines:
                 roots[name] = weakref.ref(value)
         root_types: dict[str, type] = {name: type(value) for name, value in values.items()}
         inference_mode = torch_guards.inference_mode()
-        baseline = Baseline(compile_id, roots, root_types, _lines(guards), inference_mode)
+        guards = tuple(guards)
+        facts = (_lines(guards), inference_mode, _lengths(guards))
+        baseline = Baseline(compile_id, roots, root_types, *facts)
         self._by_code.setdefault(code, {})[compile_id] = baseline
         self._fresh.append(weakref.ref(code))
 
@@ -84,6 +88,16 @@ class Baselines:
         """Whether inference mode is on, where it is not as when the entry was compiled."""
         baseline, now = self.of(code, compile_id), torch_guards.inference_mode()
         return None if baseline is None or baseline.inference_mode == now else now
+
+
+def _lengths(guards: Iterable[Any]) -> dict[str, int]:
+    lengths: dict[str, int] = {}
+    for guard in guards:
+        with contextlib.suppress(Exception):
+            length = torch_guards.length_of(guard)
+            if length is not None:
+                lengths[str(guard.name)] = length
+    return lengths
 
 
 def _lines(guards: Iterable[Any]) -> dict[tuple[str, str], Location]:

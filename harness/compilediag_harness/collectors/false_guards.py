@@ -53,11 +53,9 @@ def described(
     return EntryDiff(
         compile_id,
         tuple(
-            replace(
-                _describe(leaf, examined, compile_id, given),
-                novel=_is_novel(leaf, accepted),
-            )
+            replace(guard, novel=_is_novel(leaf, accepted))
             for leaf in chosen
+            for guard in _describe(leaf, examined, compile_id, given)
         ),
         examined.checked,
         examined.unevaluated,
@@ -117,34 +115,37 @@ def expression_of(text: str) -> str:
 
 def _describe(
     leaf: torch_guards.Leaf, examined: Examined, compile_id: str, given: GuardValues
-) -> FalseGuard:
+) -> list[FalseGuard]:
+    """One, or one for each thing that differs about a tensor."""
     leaf = _with_number(leaf, examined)
     scope, value = examined.scope, examined.values.get(leaf.source, MISSING)
     parts = leaf.parts or [""]  # read once: torch makes them anew each time
-    text, expected, actual = expression_of(parts[0]), None, None
+    text = expression_of(parts[0])
+    differences: tuple[tensor_checks.Mismatch, ...] = ()
     if leaf.kind == "TENSOR_MATCH":
-        mismatch = tensor_checks.mismatch_of(text, value, given.baselines.tensor_type)
-        if mismatch is not None:
-            text, expected, actual = mismatch
+        differences = tensor_checks.mismatches_of(text, value, given.baselines.tensor_type)
     elif leaf.kind == "GLOBAL_STATE" and hasattr(leaf.check, "check_verbose"):
         text = str(leaf.check.check_verbose(value).verbose_code_parts[0]).strip()
     elif len(parts) > 1:  # dimension markings (mark_dynamic): one text each, find the false one
         text = next((p for p in map(expression_of, parts) if _part_false(p, scope)), text)
-    if expected is None:
-        expected, actual = _compared(leaf.kind, text, value, given.baselines.tensor_type)
+    compared = _compared(leaf.kind, text, value, given.baselines.tensor_type)
     user = _user_line(leaf, compile_id, given, scope)
-    return FalseGuard(
+    guard = FalseGuard(
         source=clip(leaf.source, 2048),
         leaf=leaf.kind,
         text=clip(text, 2048),
-        expected=expected,
-        actual=actual,
+        expected=compared[0],
+        actual=compared[1],
         user=user,
         hint=_hint(leaf.kind, parts[0]),
         facts=_facts(leaf, value, scope, compile_id, given),
         writers=_writers(leaf, value, scope, given),
         line_text=None if user is None else source_locations.text_of(user),
     )
+    return [
+        replace(guard, text=clip(text, 2048), expected=expected, actual=actual)
+        for text, expected, actual in differences
+    ] or [guard]
 
 
 def _writers(
@@ -186,7 +187,7 @@ def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str 
     if value is MISSING or kind == "GLOBAL_STATE":
         return None, None
     if kind in ("DICT_LENGTH", "LENGTH_CHECK"):
-        found = re.search(r"== (\d+)$", text)
+        found = re.search(r"[!=]= (\d+)$", text)
         container = cast(Sized, value)
         expected = guard_facts.counted(container, int(found[1]) if found else 0)
         return expected, guard_facts.counted(container)

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple, cast
 
 from compilediag_harness.collectors import writers
 from compilediag_harness.collectors.tensor_checks import type_name
+from compilediag_harness.source import source_locations
 from compilediag_harness.wire import GuardFacts, Location, clip
 
 # Sources as torch writes them: Python over {L, G}, a dict's items through `dict.__getitem__`.
 _ROOT = re.compile(r"(?:dict\(|type\(|list\(|dict\.keys\(|dict\.__getitem__\()*L\['(\w+)'\]")
 _CELL = re.compile(r"^(?P<function>.*)\.__closure__\[(?P<index>\d+)\]\.cell_contents", re.DOTALL)
 _MEMBER = re.compile(r"(?:hasattr\(.*, |___dict_contains\()'([^']{1,200})'", re.DOTALL)
+_PASSED_ON = re.compile(r"L\['args'\]\[(\d{1,4})\]")
 _REGISTRIES = ("_buffers", "_parameters", "_modules")
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 
@@ -83,7 +85,29 @@ def facts_of(
         holder_type=None if holder is None else type(holder.value).__name__,
         value_type=type_name(value),
         is_enum=isinstance(value, enum.Enum) or None,
+        root_type=_module_type(scope["L"].get(root_name(source))),
+        parameter=_parameter(source, scope["L"], code),
     )
+
+
+def _module_type(root: Any) -> str | None:
+    return type(root).__name__ if root is not None and _holder_kind(root) == "module" else None
+
+
+def _parameter(source: str, f_locals: Mapping[str, Any], code: types.CodeType) -> str | None:
+    """`L['args'][0]` of torch's `inner(*args, **kwargs)` by the signature of the `fn` it calls."""
+    found = _PASSED_ON.match(source)
+    if found is None or not source_locations.is_library(code.co_filename):
+        return None
+    called = f_locals.get("fn")
+    is_module = _holder_kind(called) == "module"
+    forward: Any = getattr(cast(Any, type(called)), "forward", None) if is_module else called
+    inner = getattr(forward, "__code__", None)
+    if not isinstance(inner, types.CodeType):
+        return None
+    named = inner.co_varnames[: inner.co_argcount][forward is not called :]
+    index = int(found[1])
+    return named[index] if index < len(named) else None
 
 
 def member_of(text: str) -> str | None:

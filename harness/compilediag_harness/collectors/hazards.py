@@ -57,7 +57,9 @@ class HazardCollector:
             return False
         f_locals = {name: v for name, ref in baseline.roots.items() if (v := ref()) is not None}
         # A guard on a local that is not at hand cannot be evaluated: `unevaluated` counts it.
-        examined = LeafChecks(f_locals, deadline).of(entries[0])
+        known = self._baselines.of(code, str(entries[0].compile_id))
+        lengths = None if known is None else known.lengths
+        examined = LeafChecks(f_locals, deadline).of(entries[0], lengths)
         if examined.checked == 0:
             return False  # a dead entry, as at the end of the process: nothing can be concluded
         diff = described(examined, GuardValues(code, f_locals, self._baselines))

@@ -10,7 +10,7 @@ import functools
 import time
 import types
 import weakref
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -65,8 +65,8 @@ class LeafChecks:
         self.accepted: set[str] = set()
         """Subjects whose present value some entry accepts with all its leaves on them."""
 
-    def of(self, entry: Any) -> Examined:
-        """Every false leaf of an entry."""
+    def of(self, entry: Any, lengths: Mapping[str, int] | None = None) -> Examined:
+        """Every false leaf of an entry; `lengths`: of its guarded containers, by their source."""
         scope = torch_guards.scope_of(entry, self._locals)
         values = self._values.setdefault(id(scope["G"]), {"L": self._locals, "G": scope["G"]})
         if time.thread_time() > self._deadline:
@@ -74,7 +74,7 @@ class LeafChecks:
         false: list[torch_guards.Leaf] = []
         failed: set[str] = set()
         checked = unevaluated = 0
-        leaves = self._leaves_of(entry)
+        leaves = self._leaves_of(entry, lengths)
         for leaf in leaves.all:
             checked += 1
             if not checked % 64 and time.thread_time() > self._deadline:
@@ -101,13 +101,13 @@ class LeafChecks:
         found = (tuple(false), scope, values, checked, unevaluated)
         return Examined(entry, *found, finished=True)
 
-    def _leaves_of(self, entry: Any) -> _Leaves:
+    def _leaves_of(self, entry: Any, lengths: Mapping[str, int] | None) -> _Leaves:
         """Read one by one, for there may be very many; kept where there are few of each entry."""
         manager = entry.guard_manager
         if self._keeps and (known := _kept.get(manager)) is not None:
             return known
         subjects: set[str] = set()
-        read = _noting(torch_guards.leaves_of(entry), subjects)
+        read = _noting(torch_guards.leaves_of(entry, lengths), subjects)
         if not self._keeps:
             return _Leaves(read, subjects)
         first = tuple(islice(read, _KEPT_LEAVES + 1))

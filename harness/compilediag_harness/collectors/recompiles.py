@@ -93,7 +93,8 @@ class RecompileCollector:
         examined: list[Examined] = []
         problem = None
         for entry in entries[:_EXAMINED]:
-            found = checks.of(entry)
+            known = self._baselines.of(frame.f_code, str(entry.compile_id))
+            found = checks.of(entry, None if known is None else known.lengths)
             if not found.finished and len(examined) >= most:
                 break  # the nearest are chosen of those used last
             examined.append(found)

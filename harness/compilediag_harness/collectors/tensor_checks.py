@@ -7,6 +7,7 @@ comparison is made here for every false tensor guard, from the guard's own text 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -44,19 +45,20 @@ class Mismatch(NamedTuple):
     actual: str
 
 
-def mismatch_of(text: str, value: Any, tensor_type: type) -> Mismatch | None:
-    """The first difference between the guard `check_tensor(...)` and `value`, in the order in which
-    torch checks; None if the text cannot be read or nothing visible differs."""
+def mismatches_of(text: str, value: Any, tensor_type: type) -> tuple[Mismatch, ...]:
+    """Every difference between the guard `check_tensor(...)` and `value`, in the order in which
+    torch checks, without those that follow from another one; empty if the text cannot be read or
+    nothing visible differs."""
     guard = _CHECK.match(text)
     if guard is None:
-        return None
+        return ()
     source = guard["source"]
     if not isinstance(value, tensor_type):
         expected, actual = f"torch.{guard['type']}", type_name(value)
         message = f"expected type of '{source}' to be <class '{expected}'>, but found "
-        return Mismatch(f"{message}<class '{actual}'>", expected, actual)
-    found = next(_mismatches(guard, value), None)
-    return found and found._replace(text=f"tensor '{source}' {found.text}")
+        return (Mismatch(f"{message}<class '{actual}'>", expected, actual),)
+    found = tuple(_mismatches(guard, value)) or tuple(_key_mismatch(guard, value))
+    return tuple(each._replace(text=f"tensor '{source}' {each.text}") for each in found)
 
 
 def type_name(value: Any) -> str:
@@ -86,8 +88,12 @@ def _mismatches(guard: re.Match[str], value: Any) -> Iterator[Mismatch]:
         shown = f"requires_grad={value.requires_grad}"
         yield Mismatch(text, f"requires_grad={guard['grad']}", shown)
     yield from _size_mismatches(guard, value)
-    # What is left when all else is equal: the dispatch keys (device type, inference mode, autocast,
-    # functorch, subclass).
+    if device == guard["device"]:
+        yield from (each for each in _key_mismatch(guard, value) if each.expected != each.actual)
+
+
+def _key_mismatch(guard: re.Match[str], value: Any) -> Iterator[Mismatch]:
+    """The dispatch keys: device type, inference mode, autocast, functorch, subclass."""
     keys = torch_guards.dispatch_keys(value)
     if keys is not None:
         text = f"dispatch key set mismatch. expected {guard['keys']}, actual {keys}"
@@ -103,14 +109,26 @@ def _size_mismatches(guard: re.Match[str], value: Any) -> Iterator[Mismatch]:
         text = f"rank mismatch. expected {len(sizes)}, actual {len(actual)}"
         yield Mismatch(text, _shown(sizes), _shown(actual))
         return
-    yield from _first_difference("size", sizes, actual)
+    resized = list(_first_difference("size", sizes, actual))
+    yield from resized
     strides = _sizes(guard["stride"])
     if strides is not None and hasattr(value, "stride"):
         try:
             actual = list(value.stride())
         except (RuntimeError, NotImplementedError):  # sparse and nested tensors have none
             return
-        yield from _first_difference("stride", strides, actual)
+        if not resized or not _is_ordered_alike(strides, actual):
+            yield from _first_difference("stride", strides, actual)
+
+
+def _is_ordered_alike(one: list[int | None], other: list[int]) -> bool:
+    """Whether the strides differ only as other sizes make them: the dimensions lie in memory in the
+    same order. A dynamic stride has no known place."""
+    pairs = [(a, b) for a, b in zip(one, other, strict=False) if a is not None]
+    return all(
+        (a1 > a2) == (b1 > b2) or a1 == a2 or b1 == b2
+        for (a1, b1), (a2, b2) in itertools.combinations(pairs, 2)
+    )
 
 
 def _sizes(text: str) -> list[int | None] | None:

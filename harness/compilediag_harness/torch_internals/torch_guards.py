@@ -4,7 +4,8 @@ tensors that guards check."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from compilediag_harness.torch_internals.torch_compiles import current_compile_id
@@ -18,6 +19,9 @@ from compilediag_harness.torch_internals.torch_names import (
 )
 
 Value = TypeVar("Value")
+_LENGTH = re.compile(r"len\(.*\) == (\d+)|not .*", re.DOTALL)
+_SIZED = ("SEQUENCE_LENGTH", "DICT_KEYS_MATCH", "DICT_KEYS", "DICT_LENGTH")
+"""Kinds of guards on the length of a container."""
 
 
 def on_recompile_reasons(callback: Callable[[list[Any], Any, list[str]], None]) -> Remover | None:
@@ -107,9 +111,33 @@ class Leaf(NamedTuple):
         return [self.condition] if self.check is None else self.check.verbose_code_parts()
 
 
-def leaves_of(entry: Any) -> Iterator[Leaf]:
+class DictSize:
+    """The size that a dict's manager requires itself, without a leaf, in its own words."""
+
+    def __init__(self, source: str, size: int) -> None:
+        self._source, self._size = source, size
+
+    def __call__(self, value: Any) -> bool:
+        return len(value) == self._size
+
+    def verbose_code_parts(self) -> list[str]:
+        return [f"len({self._source}) != {self._size}"]
+
+
+def length_of(guard: Any) -> int | None:
+    """The length that a Guard object requires of what it guards, once its guards are built."""
+    texts = getattr(guard, "code_list", None) if guard_kind(guard) in _SIZED else None
+    for text in texts or ():
+        found = _LENGTH.fullmatch(text)
+        if found is not None:
+            return int(found[1] or 0)
+    return None
+
+
+def leaves_of(entry: Any, sizes: Mapping[str, int] | None = None) -> Iterator[Leaf]:
     """Every callable leaf guard of a cache entry, in guard order, and its symbolic shape
-    conditions last (kind "SHAPE", `check` None, one leaf per condition)."""
+    conditions last (kind "SHAPE", `check` None, one leaf per condition). `sizes`: lengths of the
+    guarded containers by their source."""
     # `RootGuardManager` is C++ with Python bindings: leaf guards, then managers of what is reached
     # from the value by an attribute, an index or a key.
     root = getattr(entry.guard_manager, "root", None)
@@ -125,6 +153,9 @@ def leaves_of(entry: Any) -> Iterator[Leaf]:
             if not isinstance(leaf, relational):
                 yield Leaf(manager.get_source(), type(leaf).__name__, leaf)
         if hasattr(manager, "get_key_value_managers"):  # a dict: managers of keys and of values
+            source = manager.get_source()
+            if sizes and source in sizes:
+                yield Leaf(source, "DICT_LENGTH", DictSize(source, sizes[source]))
             for key_manager, value_manager in manager.get_key_value_managers().values():
                 stack += [value_manager, key_manager]
         stack.extend(reversed(manager.get_child_managers()))

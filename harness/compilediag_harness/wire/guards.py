@@ -33,6 +33,10 @@ class GuardFacts:
     inference_mode: bool | None = None
     """Whether `torch.inference_mode` is on now, where it was not when the entry was compiled, or
     the other way round; None where it is the same."""
+    root_type: str | None = None
+    """Class name of the module a source starts from."""
+    parameter: str | None = None
+    """What the user's callable calls the value that a wrapper of torch's own holds in `*args`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,63 @@
+"""CD120: values that were each compiled for before, and not with one another; with how many
+combinations there may be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from compilediag.diagnosis.analysis import Analysis, AnalysisRule
+from compilediag.diagnosis.causes.of_run import Group
+from compilediag.diagnosis.causes.recompile import COMBINATION
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.rules.forecast import values_seen
+from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
+
+_WORDING = Wording(
+    "new combination of known values",
+    "remove the cause of one of them (each has a finding of its own), or warm up every combination "
+    "of them before the timed steps",
+    "one graph per combination",
+)
+
+
+def _wording(*_: object) -> Wording:
+    return _WORDING
+
+
+class CombinationRule(AnalysisRule):
+    """The findings of the code, with the number of combinations of the values that were seen."""
+
+    _rule = RecompileRule(COMBINATION, _wording)
+
+    def find(self, analysis: Analysis) -> Iterable[Finding]:
+        groups = analysis.causes.groups.get(COMBINATION, ())
+        for group, found in zip(groups, self._rule.find(analysis), strict=True):
+            yield _with_forecast(found, group, analysis)
+
+
+def _with_forecast(finding: Finding, group: Group, analysis: Analysis) -> Finding:
+    """The values that met, those of each part in the recompiles of the frame, and how many
+    combinations these make."""
+    parts = {part.variable: part for part in group.first.parts}
+    frame = group.recompiles[0].frame
+    again = [item for item in analysis.timeline.counted_recompiles if item.frame == frame]
+    values = values_seen(again, analysis.causes)
+    seen = {name: sorted(values[name]) for name in parts if name in values}
+    evidence = {
+        **finding.evidence,
+        "met": list(dict.fromkeys(cause.actual for cause in group.causes)),
+        "parts": [f"{part.rule} {part.variable}" for part in parts.values()],
+        "values_seen": seen,
+    }
+    fix = finding.fix
+    if len(seen) == len(parts):
+        possible = evidence["combinations"] = math.prod(map(len, seen.values()))
+        summary = fix.summary.replace("every combination", f"all {possible} combinations")
+        fix = replace(fix, summary=summary)
+    return replace(finding, evidence=evidence, fix=fix)
+
+
+RULES: tuple[Rule, ...] = (CombinationRule(),)

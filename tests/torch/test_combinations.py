@@ -1,0 +1,70 @@
+"""The advice on combinations of known values is code: it is followed, and torch counts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch._dynamo import utils  # noqa: E402
+
+import compilediag  # noqa: E402
+
+X = torch.arange(4.0)
+MET = [(False, False), (True, False), (False, True), (True, True), (False, True)]
+"""What is probed and scaled in each step: the last new pair is of known values."""
+
+
+def layer(x: Any, probed: Any, scaled: Any) -> Any:
+    if scaled:
+        x = x * 0.5
+    return x + x.mean() if probed else x + 1
+
+
+def without_probe(x: Any, probed: Any, scaled: Any) -> Any:
+    """`probed` is a tensor, as the finding of `probed` says."""
+    if scaled:
+        x = x * 0.5
+    return torch.where(probed, x + x.mean(), x + 1)
+
+
+def recompiles_in(function: Callable[..., Any], calls: Iterable[tuple[Any, Any]]) -> int:
+    """As torch itself counts them."""
+    utils.clear_compilation_metrics()
+    for probed, scaled in calls:
+        torch.testing.assert_close(function(X, probed, scaled), layer(X, probed, scaled))
+    return sum(bool(row.recompile_reason) for row in utils.get_compilation_metrics())
+
+
+@pytest.fixture
+def advice() -> str:
+    """The fix of the combination that the program as it stands has."""
+    torch._dynamo.reset()
+    function = torch.compile(layer, backend="eager")
+    with compilediag.watch() as seen:
+        assert recompiles_in(function, MET) == 3
+    found = {item.rule: item for item in seen.findings}
+    assert found["CD120"].variable == "probed, scaled"
+    assert [item.rule for item in seen.findings].count("CD107") == 2
+    torch._dynamo.reset()
+    return found["CD120"].fix.summary
+
+
+def test_all_combinations_warmed_up(advice: str) -> None:
+    """As many as it says, and none recompiles afterwards."""
+    pairs = list(itertools.product((False, True), repeat=2))
+    assert f"warm up all {len(pairs)} combinations" in advice
+    function = torch.compile(layer, backend="eager")
+    assert recompiles_in(function, pairs) == len(pairs) - 1
+    assert recompiles_in(function, MET) == 0
+
+
+def test_one_of_the_values_removed(advice: str) -> None:
+    """No combination is left, and one recompile for the other value."""
+    assert "remove the cause of one of them" in advice
+    function = torch.compile(without_probe, backend="eager")
+    assert recompiles_in(function, [(torch.tensor(p), s) for p, s in MET]) == 1
