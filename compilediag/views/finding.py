@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.views import lookups
-from compilediag.views.finding_rows import place, title_of, when, writer
+from compilediag.views.finding_rows import title_of, when, writer
 from compilediag.views.format import count, more, seconds
+from compilediag.views.place import called, line_of, no_call
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
 
@@ -68,7 +70,7 @@ def _facts(
         guards = {str(finding.evidence["guard"]): None}
     parts += [("guard", options.text(guard, 2000)) for guard in guards]
     parts += [("source", options.text(item)) for item in dict.fromkeys(c.source for c in causes)]
-    parts.append(("where", place(finding, options) or "could not be determined"))
+    parts += _places(finding, options)
     parts += [
         ("written by", writer(w, options, whole=True)) for w in lookups.writers(finding, receipt)
     ]
@@ -78,6 +80,24 @@ def _facts(
     for key, value in finding.evidence.items():
         if key not in _SHOWN_APART:
             parts += _evidence(key, value, options)
+    return parts
+
+
+def _places(finding: FindingRecord, options: RenderOptions) -> list[tuple[str, str]]:
+    """The program's own line, the place itself, and what the call passes."""
+    call, location = finding.entered_at, finding.location
+    where = "could not be determined"
+    if location is not None:
+        where = line_of(location.file, location.line, location.function, options)
+    parts = [("where", where)]
+    if call is not None:
+        # Of what is in a library the call is the line to look at.
+        at = 0 if leading_call(finding) is not None else 1
+        parts.insert(at, ("called at", called(call, options)))
+        for parameter, expression in call.arguments.items():
+            parts.append(("passes", f"{options.text(parameter, 60)} = {options.text(expression)}"))
+    elif is_foreign_record(finding):
+        parts.append(("called at", no_call(finding, options)))
     return parts
 
 
