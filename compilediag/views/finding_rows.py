@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from compilediag.receipt.user_line import leading_call
 from compilediag.views import lookups
-from compilediag.views.format import seconds, steps
+from compilediag.views.format import count, seconds, steps
 from compilediag.views.place import first_line, library_line, passed_at
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
@@ -77,7 +77,10 @@ def _where(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> 
         f"written by {writer(item, options)}" for item in lookups.writers(finding, receipt)[:2]
     ]
     first = [first_line(finding, options), when(finding), passed_at(finding, options)]
-    if leading_call(finding) is None:
+    others = len(lookups.calls(finding, receipt)) - 1
+    if leading_call(finding) is not None and others > 0:
+        first.insert(1, f"and from {count(others, 'other line')}")
+    if leading_call(finding) is None or not library:
         parts = [*first, *written, *library]
         return options.wrap_items([text for text in parts if text], INDENT)
     parts = [text for text in first if text]

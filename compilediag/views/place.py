@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.receipt.user_line import NOT_RECORDED, is_foreign_record, leading_call, passed
+from compilediag.compare.keys import portable_file
+from compilediag.receipt.user_line import (
+    NOT_RECORDED,
+    is_foreign,
+    is_foreign_record,
+    leading_call,
+    passed,
+)
 from compilediag.views.style import RenderOptions
 
 if TYPE_CHECKING:
@@ -14,6 +21,7 @@ if TYPE_CHECKING:
         FindingRecord,
         FrameDetail,
         GraphBreak,
+        Place,
     )
 
 _CALL_CHARS = 120
@@ -51,7 +59,25 @@ def library_line(finding: FindingRecord, options: RenderOptions) -> list[str]:
     owner = [_NOT_YOURS[finding.ownership]] if finding.ownership in _NOT_YOURS else []
     if leading_call(finding) is None:
         return [*owner, no_call(finding, options)]
-    return [line_of(location.file, location.line, location.function, options), *owner]
+    return [place_of(finding, location, options), *owner]
+
+
+def place_of(finding: FindingRecord, location: Place, options: RenderOptions) -> str:
+    """The finding's own place; of a library or torch by the package's path."""
+    file = portable_file(location.file) if is_foreign_record(finding) else location.file
+    return line_of(file, location.line, location.function, options)
+
+
+def short_frame(item: CompileEvent, options: RenderOptions) -> str:
+    """`forward, model.py:7`; of a frame in a library or torch also the line of the call."""
+    frame, call = item.frame, item.entered_at
+    name = options.text(frame.function, 60)
+    if not is_foreign(None, frame.file):
+        return f"{name}, {options.place(frame.file, frame.line)}"
+    shown = f"{name}, {options.place(portable_file(frame.file), frame.line)}"
+    if call is not None:
+        return f"{options.place(call.file, call.line)}: {shown}"
+    return shown
 
 
 def no_call(
@@ -64,12 +90,12 @@ def no_call(
 
 
 def passed_at(finding: FindingRecord, options: RenderOptions) -> str:
-    """What the call passes for the variable: "x is batch['x'] at train.py:36"; nothing where that
-    is not known."""
+    """What the call passes for the variable: "train.py:36 passes batch['x'] for x"; nothing where
+    that is not known."""
     call, found = finding.entered_at, passed(finding.variable, finding.entered_at)
     if call is None or found is None:
         return ""
     parameter, expression = found
-    told = f"{options.text(parameter, 60)} is {options.text(expression, _CALL_CHARS)}"
-    at = "" if leading_call(finding) is not None else f" at {options.place(call.file, call.line)}"
-    return told + at
+    what = f"{options.text(expression, _CALL_CHARS)} for {options.text(parameter, 60)}"
+    who = "" if leading_call(finding) is not None else f"{options.place(call.file, call.line)} "
+    return f"{who}passes {what}"

@@ -40,4 +40,5 @@ def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
             "compile_ids": [item.compile_id for item in captures],
             "misses": [item.text[:400] for item in misses[:8]],
         },
+        entered=again[0] if again else None,
     )
