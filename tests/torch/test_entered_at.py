@@ -79,7 +79,7 @@ def test_what_is_passed(library: ModuleType) -> None:
     screen = render(seen.receipt, width=100, color=False)
     own, library_line = (screen.find(text) for text in ('scatter(data["x"]', "foreignlib/"))
     assert 0 < own < library_line
-    assert 'values is data["x"]' in screen
+    assert 'passes data["x"] for values' in screen
 
 
 def test_a_library_that_owns_the_loop(library: ModuleType) -> None:

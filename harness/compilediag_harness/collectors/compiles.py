@@ -14,10 +14,12 @@ from compilediag_harness.wire import (
     CompileStarted,
     DynamoReset,
     Location,
+    UserCall,
     clip,
     clip_middle,
 )
 
+_RECORDING = "CUDAGRAPH_RECORDING"
 _REASON_CHARS = 2048
 _CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
 
@@ -28,6 +30,8 @@ class CompileCollector:
     def __init__(self, session: Session, recompiles: RecompileCollector) -> None:
         self._session = session
         self._recompiles = recompiles
+        self._entered: dict[str, tuple[UserCall | None, str]] = {}
+        """Of compiles that began, by compile id."""
         self.rows = 0
 
     def started(self, trigger: str, compile_id: str) -> None:
@@ -35,6 +39,9 @@ class CompileCollector:
         session = self._session
         session.compiled_in_step = True
         compiled = torch_compiles.frame_being_compiled()
+        found = entered(session)
+        if trigger != _RECORDING:  # which has no row
+            self._entered[compile_id] = found
         session.emit(
             CompileStarted(
                 session.now(),
@@ -43,7 +50,7 @@ class CompileCollector:
                 compile_id,
                 session.epoch,
                 location_of(compiled.code) if compiled is not None else None,
-                *entered(session),
+                *found,
             )
         )
 
@@ -61,6 +68,7 @@ class CompileCollector:
         # Invariant: a compile id is unique within an epoch only.
         session = self._session
         session.epoch += 1
+        self._entered.clear()
         self._recompiles.analysis_s.clear()
         session.emit(DynamoReset(session.now(), session.step, session.epoch))
 
@@ -68,7 +76,7 @@ class CompileCollector:
         session = self._session
         compile_id = str(_field(metrics, "compile_id") or "")
         # Our own analysis of a recompile lies within torch's times.
-        entered_at, entered_from = entered(session)
+        entered_at, entered_from = self._entered.pop(compile_id, None) or entered(session)
         seconds = _seconds(metrics) - self._recompiles.analysis_s.pop(compile_id, 0.0)
         return Compiled(
             t=session.now(),

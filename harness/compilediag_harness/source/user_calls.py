@@ -132,6 +132,7 @@ def _running_segment(frame: types.FrameType) -> str | None:
     return b"".join(lines).decode("utf-8", "replace")
 
 
+@functools.lru_cache(maxsize=256)
 def _as_call(segment: str) -> ast.Call | None:
     try:
         found = ast.parse(f"({segment}\n)", mode="eval").body
