@@ -57,6 +57,17 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """A setting of torch that should remove what a finding is about, without an edit."""
+
+    kind: Literal["environment"]
+    """How it is applied: a variable of the program's environment."""
+    setting: str
+    value: str
+    risk: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fix:
     """What to change: `summary` is one line in the imperative, `caveat` what it costs."""
 
@@ -66,6 +77,8 @@ class Fix:
     caveat: str | None = None
     verified: bool = False
     proof: str | None = None
+    candidates: tuple[Candidate, ...] = ()
+    """Settings that need no edit, the best first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,15 @@ class Place(Record, frozen=True, kw_only=True):
     function: str
 
 
+class CandidateRecord(Record, frozen=True, kw_only=True):
+    """A setting that needs no edit."""
+
+    kind: str
+    setting: str
+    value: str
+    risk: str
+
+
 class FixRecord(Record, frozen=True, kw_only=True):
     """What to change, what that costs, and whether a rerun has proved it."""
 
@@ -153,6 +162,7 @@ class FixRecord(Record, frozen=True, kw_only=True):
     caveat: str | None = None
     verified: bool = False
     proof: Any = None
+    candidates: tuple[CandidateRecord, ...] = ()
 
 
 class FindingRecord(Record, frozen=True, kw_only=True):
