@@ -19,10 +19,11 @@ from compilediag.compare.moves import Moved, Place, moved, place_text
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt.lane import lane_fields
-from compilediag.receipt.schema.compiles import FindingRecord
+from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.tracked import TrackedRecord
+from compilediag.receipt.user_line import is_foreign, leading_call
 from compilediag.receipt.versions import unknown_to, version_of
 
 _VARYING = frozenset({"load_avg_1m"})
@@ -60,6 +61,9 @@ class CauseChange(Struct, frozen=True):
     """Where it is in the later receipt that has it."""
     expected: str | None
     actual: str | None
+    call: EnteredAt | None = None
+    """The call of the program's own that led there, where that place is in a library or in
+    torch."""
 
 
 class BreakChange(Struct, frozen=True):
@@ -74,6 +78,8 @@ class BreakChange(Struct, frozen=True):
     after: int
     line: int
     """Of one of them, in the later receipt that has it."""
+    call: EnteredAt | None = None
+    """As in `CauseChange`."""
 
 
 class FrameChange(Struct, frozen=True):
@@ -258,7 +264,7 @@ def _field_changes(before: object, after: object, path: str) -> tuple[FieldChang
 def _cause(
     before: RunBaseline, after: RunBaseline, key: CauseKey, change: Change[Any]
 ) -> CauseChange:
-    _, cause = (after.causes.get(key) or before.causes[key])[0]
+    event, cause = (after.causes.get(key) or before.causes[key])[0]
     return CauseChange(
         # As the receipt has it: a person reads it.
         key=CauseKey(key.rule, cause.variable, cause.file, key.function),
@@ -267,6 +273,7 @@ def _cause(
         line=cause.line,
         expected=cause.expected,
         actual=cause.actual,
+        call=event.entered_at if is_foreign(None, cause.file or event.frame.file) else None,
     )
 
 
@@ -282,6 +289,7 @@ def _break(
         before=change.count_before,
         after=change.count_after,
         line=site.line,
+        call=leading_call(site),
     )
 
 

@@ -22,9 +22,18 @@ from compilediag.compare.keys import (
     frame_key,
 )
 from compilediag.receipt.lane import lane_fields
-from compilediag.receipt.schema.compiles import CompileEvent, EventCause, GraphBreak
+from compilediag.receipt.schema.compiles import (
+    CompileEvent,
+    EnteredAt,
+    EventCause,
+    FindingRecord,
+    GraphBreak,
+)
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.ownership import ownership_of
+
+_RECOMPILES = "CD1"
+"""How the codes of findings about recompiles begin."""
 
 Scalar: TypeAlias = str | int | float | bool | None
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
@@ -114,6 +123,7 @@ class FrameTotal(Struct, frozen=True):
     compiles: int
     ran_eager: bool
     eager_reason: str | None
+    entered_at: EnteredAt | None = None
 
 
 FileFilter: TypeAlias = Callable[[str | None], bool]
@@ -130,14 +140,25 @@ class RunBaseline(Struct, frozen=True):
     counts_file: FileFilter
     own_code_only: bool = False
 
+    def counts_recompile(self, event: CompileEvent) -> bool:
+        """Whether a recompile counts."""
+        return _counts_recompile(event, self.counts_file)
+
+    def counts_finding(self, finding: FindingRecord) -> bool:
+        """Whether a finding counts: as what it is about does."""
+        file = finding.location.file if finding.location is not None else None
+        is_entered = finding.rule.startswith(_RECOMPILES) and finding.entered_at is not None
+        return self.counts_file(file) or is_entered
+
 
 def run_baseline(
     receipt: Receipt, name: str | None = None, *, own_code_only: bool = False
 ) -> RunBaseline:
     """A receipt as a baseline, under another lane's name if one is given.
 
-    With `own_code_only` it holds what happened in the user's own files, or because of them; and
-    of the counts those that can be split by file.
+    With `own_code_only` it holds what happened in the user's own files, or because of them: a
+    recompile in a library that a call in them asked for, but no graph break there, which no call
+    could avoid. Of the counts it holds those that can be split so.
     """
     counted = _file_filter(receipt, own_code_only=own_code_only)
     causes, breaks = _causes(receipt, counted), _breaks(receipt, counted)
@@ -204,7 +225,7 @@ def _causes(
     for event in receipt.compile.events:
         of_event: dict[CauseKey, EventCause] = {}
         for cause in event.causes:
-            if counted(cause.file):
+            if counted(cause.file) or event.entered_at is not None:
                 of_event.setdefault(cause_key(cause), cause)
         for key, cause in of_event.items():
             found.setdefault(key, []).append((event, cause))
@@ -238,23 +259,29 @@ def _frames(receipt: Receipt, counted: FileFilter) -> dict[FrameKey, FrameTotal]
             compiles=item.compiles + (known.compiles if known else 0),
             ran_eager=item.ran_eager or (known is not None and known.ran_eager),
             eager_reason=item.eager_reason or (known.eager_reason if known else None),
+            entered_at=item.entered_at or (known.entered_at if known else None),
         )
     return totals
+
+
+def _counts_recompile(event: CompileEvent, counted: FileFilter) -> bool:
+    """A recompile is of the user's own code if the frame is, any of its causes, or the call that
+    led there."""
+    causes = any(cause.file and counted(cause.file) for cause in event.causes)
+    return counted(event.frame.file) or causes or event.entered_at is not None
 
 
 def _own_counts(
     receipt: Receipt, counted: FileFilter, breaks: Mapping[BreakKey, Sequence[GraphBreak]]
 ) -> dict[str, int]:
-    """The counts that can be split by file. A recompile is of the user's own code if the frame or
-    any of its causes is."""
+    """The counts that can be split by whose code it is."""
     frames = [item for item in receipt.compile.frames_detail if counted(item.frame.file)]
     sites = {(site.file, site.line) for found in breaks.values() for site in found}
     return {
         "frames": len(frames),
         "compiles": sum(item.compiles for item in frames),
         "recompiles": sum(
-            item.kind == "recompile"
-            and (counted(item.frame.file) or any(c.file and counted(c.file) for c in item.causes))
+            item.kind == "recompile" and _counts_recompile(item, counted)
             for item in receipt.compile.events
         ),
         "graphs": sum(

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from compilediag.diagnosis.causes.of_run import RunCauses
-from compilediag.diagnosis.findings import CauseId, Finding
+from compilediag.diagnosis.findings import CauseId, Entered, Finding
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location, UserCall
-
-
-class _Entered(Protocol):
-    """What has the two fields: a recompile, a break site, a frame."""
-
-    @property
-    def entered_at(self) -> UserCall | None: ...
-    @property
-    def entered_from(self) -> str: ...
+from compilediag_harness.wire import Location
 
 
 def with_callers(
@@ -33,8 +23,8 @@ def with_callers(
 
 def _known(
     timeline: Timeline, causes: RunCauses
-) -> Mapping[CauseId | BreakLine | Location, _Entered]:
-    found: dict[CauseId | BreakLine | Location, _Entered] = {}
+) -> Mapping[CauseId | BreakLine | Location, Entered]:
+    found: dict[CauseId | BreakLine | Location, Entered] = {}
     for recompile in timeline.recompiles:
         for blamed in causes.blamed(recompile):
             found.setdefault(blamed.id, recompile)
@@ -48,7 +38,7 @@ def _known(
 
 
 def _with_caller(
-    finding: Finding, known: Mapping[CauseId | BreakLine | Location, _Entered]
+    finding: Finding, known: Mapping[CauseId | BreakLine | Location, Entered]
 ) -> Finding:
     if finding.entered_at is not None or finding.entered_from:
         return finding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.ownership import Ownership
@@ -123,6 +123,15 @@ class Finding:
     known, or where the thread has no such call."""
     entered_from: str = ""
     """Where the thread has none: the thread."""
+
+
+class Entered(Protocol):
+    """What knows how it was entered: a compile, a recompile, a break site, a frame, a recording."""
+
+    @property
+    def entered_at(self) -> UserCall | None: ...
+    @property
+    def entered_from(self) -> str: ...
 
 
 Rule = Callable[[Timeline], Iterable[Finding]]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from compilediag.compare.gate.attribution import finding_of_frame
 from compilediag.compare.keys import CauseKey, cause_key, function_key
 from compilediag.diagnosis.codes import info
-from compilediag.receipt.build.compiles import cause_record, frame_name
+from compilediag.receipt.build.compiles import cause_record, entered_record, frame_name
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
@@ -24,8 +24,11 @@ from compilediag.receipt.schema.compiles import (
     Place,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.user_line import is_foreign, is_foreign_record
 from compilediag.runs.watch import WatchResult
 from compilediag.views.format import seconds, steps
+from compilediag.views.place import called, no_call
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import clean
 
 _MAX_CHANGES = 8
@@ -58,6 +61,8 @@ def failed_recompiles(run: WatchResult) -> tuple[CompileEvent, ...]:
                 cause_record(found, ids, places) for found in run.diagnosis.causes.blamed(item)
             ),
             process=item.process,
+            entered_at=entered_record(item.entered_at, places),
+            entered_from=item.entered_from or None,
         )
         for item in run.timeline.recompiles
         if not item.produced
@@ -144,10 +149,21 @@ def _line_to_change(found: _Occurrence, finding: FindingRecord | None) -> str:
     """The finding's; else the guard's, or the frame's where torch gave no line."""
     event, cause = found
     if finding is not None and finding.location is not None:
-        return _at(finding.location)
-    if cause.file is not None:
-        return _place(cause.file, cause.line or 0, cause.function or "")
-    return _at(event.frame)
+        here, foreign = _at(finding.location), is_foreign_record(finding)
+    elif cause.file is not None:
+        here = _place(cause.file, cause.line or 0, cause.function or "")
+        foreign = is_foreign(None, cause.file)
+    else:
+        here, foreign = _at(event.frame), is_foreign(None, event.frame.file)
+    return _behind(event, here) if foreign else here
+
+
+def _behind(record: CompileEvent | GraphBreak | FrameDetail, here: str) -> str:
+    """A place in a library or in torch behind the call of the program's own that led there."""
+    call = record.entered_at
+    if call is None:
+        return f"{here} · {no_call(record, RenderOptions())}"
+    return f"{called(call, RenderOptions(width=_TEXT_CHARS))}, at {here}"
 
 
 def breaks(receipt: Receipt, sites: Iterable[GraphBreak]) -> list[str]:
@@ -160,6 +176,7 @@ def breaks(receipt: Receipt, sites: Iterable[GraphBreak]) -> list[str]:
         title = finding.title if finding is not None and finding.title else site.reason
         code = "graph break" if finding is None else finding.rule
         where = _place(site.file, site.line, site.function)
+        where = _behind(site, where) if is_foreign_record(site) else where
         lines += [f"{code} {_text(title)}", f"  {where}", *_fix(finding)]
     return lines
 
@@ -172,9 +189,10 @@ def eager(receipt: Receipt, frames: Iterable[FrameDetail]) -> list[str]:
         finding = finding_of_frame(receipt, file, line, function_key(function))
         reason = (frame.eager_reason or "torch gave no reason").strip().splitlines()[0]
         code = "CD904" if finding is None else finding.rule
+        where = _at(frame.frame)
         lines += [
             f"{code} {_name(frame.frame)} ran eager: {_text(reason)}",
-            f"  {_at(frame.frame)}",
+            f"  {_behind(frame, where) if is_foreign_record(frame) else where}",
             *_fix(finding),
         ]
     return lines

@@ -11,7 +11,7 @@ from compilediag.runs.watch import WatchResult
 
 class JudgedPart:
     """With `own_code_only`, without what lies in libraries and in torch: a recompile is the user's
-    own when the line of a guard or the compiled frame is."""
+    own when the line of a guard, the compiled frame or the call that led there is."""
 
     def __init__(self, run: WatchResult, *, own_code_only: bool = False) -> None:
         self.receipt = run.receipt
@@ -57,5 +57,4 @@ class JudgedPart:
         return details.causes(self.receipt, events, only=(rule, variable))
 
     def _has(self, event: CompileEvent) -> bool:
-        files = (cause.file for cause in event.causes if cause.file is not None)
-        return self._run.counts_file(event.frame.file) or any(map(self._run.counts_file, files))
+        return self._run.counts_recompile(event)

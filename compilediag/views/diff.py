@@ -13,7 +13,10 @@ from compilediag.compare.diff import (
     FieldChange,
     FrameChange,
 )
+from compilediag.compare.keys import portable_file
+from compilediag.receipt.user_line import is_foreign
 from compilediag.views.format import measured, more, seconds
+from compilediag.views.place import called
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 
@@ -124,14 +127,23 @@ def _cause(item: CauseChange, options: RenderOptions) -> str:
     sentence = f"{options.text(key.rule, 60)} {options.text(key.variable, 120)}"
     if item.expected is not None and item.actual is not None:
         sentence += f"  {options.change(item.expected, item.actual, 80)}"
+    if item.call is not None:
+        sentence += f"{options.dot}{called(item.call, options)}"
     if key.file:
-        sentence += f"{options.dot}{options.path(key.file, 60)}:{item.line}"
+        sentence += f"{options.dot}{'at ' if item.call else ''}{_at(key.file, item.line, options)}"
     return f"{sentence}{options.dot}compiles {item.before} {options.arrow} {item.after}"
+
+
+def _at(file: str, line: int | None, options: RenderOptions) -> str:
+    """A package's file by the package, which is the same on every machine."""
+    return options.place(portable_file(file) if is_foreign(None, file) else file, line)
 
 
 def _break(item: BreakChange, options: RenderOptions) -> str:
     category = f"{options.text(item.category, 60)} " if item.category else ""
-    where = f"{options.place(item.file, item.line)} in {options.text(item.function, 60)}"
+    where = f"{_at(item.file, item.line, options)} in {options.text(item.function, 60)}"
+    if item.call is not None:
+        where = f"{called(item.call, options)}{options.dot}at {where}"
     sites = f"{options.dot}sites {item.before} {options.arrow} {item.after}"
     return f"{category}{where}{sites}: {options.text(item.reason, 160)}"
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.views import lookups
-from compilediag.views.finding_rows import place, title_of, when, writer
+from compilediag.views.finding_rows import title_of, when, writer
 from compilediag.views.format import count, more, seconds
+from compilediag.views.place import called, no_call, place_of, short_frame
 from compilediag.views.settings import export_line
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
@@ -76,7 +78,7 @@ def _facts(
     parts += [
         ("source", options.text(item)) for item in dict.fromkeys(c.source for c in causes) if item
     ]
-    parts.append(("where", place(finding, options) or "could not be determined"))
+    parts += _places(finding, receipt, options)
     parts += [
         ("written by", writer(w, options, whole=True)) for w in lookups.writers(finding, receipt)
     ]
@@ -87,6 +89,28 @@ def _facts(
         if key not in _SHOWN_APART:
             parts += _evidence(key, value, options)
     return parts
+
+
+def _places(
+    finding: FindingRecord, receipt: Receipt, options: RenderOptions
+) -> list[tuple[str, str]]:
+    """The program's own lines and what they pass, and the place itself: first the line to look at,
+    which is a call where the place is in a library."""
+    location, calls = finding.location, lookups.calls(finding, receipt)
+    place, above = list[tuple[str, str]](), list[tuple[str, str]]()
+    if location is not None:
+        place.append(("where", place_of(finding, location, options)))
+    elif not calls:
+        place.append(("where", "could not be determined"))
+    for call in calls[:MAX_ITEMS]:
+        above.append(("called at", called(call, options)))
+        for parameter, expression in call.arguments.items():
+            above.append(("passes", f"{options.text(parameter, 60)} = {options.text(expression)}"))
+    if len(calls) > MAX_ITEMS:
+        above.append(("called at", f"+{len(calls) - MAX_ITEMS} more lines"))
+    if not calls and is_foreign_record(finding):
+        above.append(("called at", no_call(finding, options)))
+    return [*above, *place] if leading_call(finding) is not None else [*place, *above]
 
 
 def _evidence(key: str, value: object, options: RenderOptions) -> list[tuple[str, str]]:
@@ -126,8 +150,7 @@ def _compile(item: CompileEvent, options: RenderOptions) -> str:
     step = "step not seen" if item.step is None else f"step {item.step}"
     cells = (options.text(item.compile_id, 40), step, seconds(item.seconds))
     columns = "  ".join(map(pad, cells, (8, 13, 12)))
-    frame = f"{options.text(item.frame.function, 60)}, "
-    frame += options.place(item.frame.file, item.frame.line)
+    frame = short_frame(item, options)
     return options.truncate(f"    {columns}{frame}", options.width)
 
 

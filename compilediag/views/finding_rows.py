@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compilediag.receipt.user_line import leading_call
 from compilediag.views import lookups
-from compilediag.views.format import seconds, steps
+from compilediag.views.format import count, seconds, steps
+from compilediag.views.place import first_line, library_line, passed_at
 from compilediag.views.settings import export_line
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
 INDENT = "     "
 _SEVERITY = {"error": "red", "warning": "yellow", "info": "dim"}
-_NOT_YOURS = {"third_party": "in a library", "torch": "in torch itself"}
 _TEXT_CHARS = 120
 """Of one value, such as a shape or the text of a guard; `explain` shows more."""
 
@@ -71,30 +72,31 @@ def detail_of(finding: FindingRecord, receipt: Receipt, options: RenderOptions) 
 
 
 def _where(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> list[str]:
-    """Line two: file and line, when, who writes it."""
-    parts = [text for text in (place(finding, options), when(finding)) if text]
-    parts += [
+    """Line two: file and line, when, who writes it. Of what is in a library the program's own line
+    comes first, and the library's behind it on a line of its own."""
+    library = library_line(finding, options)
+    written = [
         f"written by {writer(item, options)}" for item in lookups.writers(finding, receipt)[:2]
     ]
-    if finding.ownership in _NOT_YOURS:
-        parts.append(_NOT_YOURS[finding.ownership])
-    return options.wrap_items(parts, INDENT)
-
-
-def place(finding: FindingRecord, options: RenderOptions) -> str:
-    """`model.py:7 in forward`, or nothing where no line is to blame."""
-    location = finding.location
-    if location is None:
-        return ""
-    function = f" in {options.text(location.function, 60)}" if location.function else ""
-    return options.place(location.file, location.line) + function
+    first = [first_line(finding, options), when(finding), passed_at(finding, options)]
+    others = len(lookups.calls(finding, receipt)) - 1
+    if leading_call(finding) is not None and others > 0:
+        first.insert(1, f"and from {count(others, 'other line')}")
+    if leading_call(finding) is None or not library:
+        parts = [*first, *written, *library]
+        return options.wrap_items([text for text in parts if text], INDENT)
+    parts = [text for text in first if text]
+    return [
+        *options.wrap_items(parts, INDENT),
+        *options.wrap_items([*library, *written], f"{INDENT}at ", f"{INDENT}   "),
+    ]
 
 
 def finding_line(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
     """What the first two lines of the screen say, as one, while the program runs."""
     what = options.text(title_of(finding), _TEXT_CHARS)
     detail = detail_of(finding, receipt, options)
-    parts = [f"{what}: {detail}" if detail else what, place(finding, options)]
+    parts = [f"{what}: {detail}" if detail else what, first_line(finding, options)]
     parts += [
         f"written by {writer(item, options)}" for item in lookups.writers(finding, receipt)[:1]
     ]

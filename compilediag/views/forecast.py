@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.finding_rows import place, title_of
+from compilediag.views.finding_rows import title_of
 from compilediag.views.lookups import numbered
+from compilediag.views.place import first_line
 from compilediag.views.style import RenderOptions
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def _armed(armed: list[FindingRecord], options: RenderOptions) -> str:
     """What will recompile at the next call, by name and place."""
     names = [
         options.text(item.variable or title_of(item), 60)
-        + (f" ({place(item, options)})" if item.location is not None else "")
+        + (f" ({first_line(item, options)})" if item.location is not None else "")
         for item in armed
     ]
     sentence = ", ".join(names[:MAX_NAMES])

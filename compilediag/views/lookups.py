@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 from compilediag.receipt.schema.compiles import Writer
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import CompileEvent, EventCause, FindingRecord
+    from compilediag.receipt.schema.compiles import (
+        CompileEvent,
+        EnteredAt,
+        EventCause,
+        FindingRecord,
+    )
     from compilediag.receipt.schema.receipt import Receipt
 
 OUTLOOK_RULES = frozenset({"CD150", "CD151"})
@@ -107,6 +112,14 @@ def _by_finding(compiles: _Same) -> dict[str | None, list[CompileEvent]]:
         for name in dict.fromkeys(cause.finding for cause in item.causes):
             found.setdefault(name, []).append(item)
     return found
+
+
+def calls(finding: FindingRecord, receipt: Receipt) -> list[EnteredAt]:
+    """The calls of the program's own that led to the finding, each line once, its own first."""
+    own = [] if finding.entered_at is None else [finding.entered_at]
+    again = [item.entered_at for item in events(finding, receipt) if item.entered_at is not None]
+    found = {(item.file, item.line): item for item in reversed([*own, *again])}
+    return [found[key] for key in dict.fromkeys((item.file, item.line) for item in [*own, *again])]
 
 
 def causes(finding: FindingRecord, receipt: Receipt) -> list[EventCause]:

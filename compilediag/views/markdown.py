@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.views import lookups
 from compilediag.views.finding_rows import title_of, when
 from compilediag.views.format import seconds
 from compilediag.views.headline import ending, headline, reasons, trainer_figures
 from compilediag.views.lookups import main_findings, notes
+from compilediag.views.place import no_call
 from compilediag.views.settings import export_line
 from compilediag.views.style import RenderOptions
 
@@ -63,8 +65,7 @@ def _row(number: int, finding: FindingRecord, receipt: Receipt, options: RenderO
     changed = lookups.change(finding, receipt)
     if changed is not None:
         what += f" {code(changed[0])} → {code(changed[1])}"
-    at = finding.location
-    where = code(options.place(at.file, at.line, 200)) if at is not None else ""
+    where = "<br>".join(_places(finding, options))
     fix = prose(finding.fix.summary)
     if finding.fix.caveat:
         fix += f" ({prose(finding.fix.caveat)})"
@@ -73,6 +74,17 @@ def _row(number: int, finding: FindingRecord, receipt: Receipt, options: RenderO
     cost = seconds(finding.cost_s) if finding.cost_s is not None else ""
     cells = (str(number), prose(finding.rule), what, where, when(finding), cost, fix)
     return "| " + " | ".join(cells) + " |"
+
+
+def _places(finding: FindingRecord, options: RenderOptions) -> list[str]:
+    """The program's own line first, then that of the library."""
+    at, call = finding.location, leading_call(finding)
+    here = code(options.place(at.file, at.line, 200)) if at is not None else ""
+    if call is not None:
+        text = f" {code(call.text)}" if call.text else ""
+        return [f"{code(options.place(call.file, call.line, 200))}{text}", f"at {here}"]
+    missing = [prose(no_call(finding, options))] if is_foreign_record(finding) else []
+    return [here, *missing]
 
 
 def code(text: str, *, cell: bool = True) -> str:

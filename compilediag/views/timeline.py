@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compilediag.views.format import count, more, seconds
+from compilediag.views.place import short_frame
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import pad
 
@@ -74,8 +75,7 @@ def _compile(item: CompileEvent, options: RenderOptions, *, ranks: bool, epochs:
     identity += f" of process {item.process}" if ranks else ""
     cells = (step, identity, item.kind, seconds(item.seconds))
     columns = " ".join(map(pad, cells, (9, 6, 9, 8)))
-    frame = f"{options.text(item.frame.function, 60)}, "
-    frame += options.place(item.frame.file, item.frame.line)
+    frame = short_frame(item, options)
     return options.wrap(frame, f"  {columns} ", " " * 9, style="bold")
 
 

@@ -26,6 +26,7 @@ from msgspec import structs
 
 from compilediag.compare.changes import CountChange
 from compilediag.compare.gate.judgement import Item, Judgement, Kind
+from compilediag.receipt.schema.compiles import EnteredAt
 from compilediag.views.gate import FORMATS, sarif
 from compilediag.views.gate.location import RepositoryLine, location
 from compilediag.views.style import RenderOptions
@@ -433,7 +434,7 @@ def test_junit_of_a_strict_gate_says_what_is_better() -> None:
 def test_json_is_named_versioned_and_whole() -> None:
     """Every field of every item, with its fingerprint; nothing judged is no pass."""
     read = json.loads(render("json", *ALL))
-    assert (read["schema"], read["version"]) == ("compilediag.judgement", "1.0")
+    assert (read["schema"], read["version"]) == ("compilediag.judgement", "1.1")
     assert (read["passed"], read["judged"]) == (False, False)
     assert [item["passed"] for item in read["judgements"]] == [True, False, False]
     first = read["judgements"][1]["failures"][0]
@@ -623,6 +624,15 @@ def hostile(texts: Callable[[], str], index: int) -> Judgement:
             (0.0, 1e6, None)[index % 3],
             "F1" if index % 2 else texts(),
             texts(),
+            call=EnteredAt(
+                file=texts(),
+                line=(-1, 0, 1, 10**9)[index % 4],
+                function=texts(),
+                text=texts(),
+                arguments={texts(): texts()},
+            )
+            if index % 2
+            else None,
         )
 
     items = [item(KINDS[(index + more) % len(KINDS)]) for more in range(3)]

@@ -104,11 +104,19 @@ def test_nested_calls() -> None:
 
 
 def test_starred() -> None:
-    """After a starred argument no position is known; keywords are, those of a mapping are not."""
-    a, b, more = object(), object(), {"scale": 2.0}
-    assert _told(forward(a, *[b], scale=2.0))[1] == {"x": "a", "scale": "2.0"}
+    """What is unpacked of a plain tuple or dict is named by its items; behind what is unpacked of
+    another kind no position is known, keywords are."""
+    a, b, more = object(), object(), {"scale": 2.0, "extra": object()}
+    pair = (a, b)
+    assert _told(forward(*pair, **more))[1] == {
+        "x": "pair[0]",
+        "mask": "pair[1]",
+        "scale": "more['scale']",
+        "more['extra']": "more['extra']",
+    }
+    assert _told(forward(a, *iter([b]), a, scale=2.0))[1] == {"x": "a", "scale": "2.0"}
     assert _told(forward(*[a, b]))[1] == {}
-    assert _told(forward(a, **more))[1] == {"x": "a"}
+    assert _told(forward(a, **dict(more)))[1] == {"x": "a"}
 
 
 def test_methods() -> None:

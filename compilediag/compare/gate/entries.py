@@ -21,8 +21,14 @@ from compilediag.compare.run_baseline import (
     KnownFrame,
     RunBaseline,
 )
-from compilediag.receipt.schema.compiles import CompileEvent, EventCause, FindingRecord
+from compilediag.receipt.schema.compiles import (
+    CompileEvent,
+    EnteredAt,
+    EventCause,
+    FindingRecord,
+)
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.user_line import is_foreign, leading_call
 
 _MAX_STEPS = 5
 _MAX_CHARS = 300
@@ -60,11 +66,17 @@ def _cause(receipt: Receipt, run: RunBaseline, known: KnownCause, before: int | 
         file=cause.file,
         line=cause.line,
         function=known.key.function,
+        call=_call_of(event, cause),
         variable=cause.variable,
         guard=_guard(cause),
         cost_s=sum(measured) if measured else None,
     )
     return _with_finding(item, finding_of_cause(receipt, cause))
+
+
+def _call_of(event: CompileEvent, cause: EventCause) -> EnteredAt | None:
+    """That of the recompile itself: a finding has the first one's."""
+    return event.entered_at if is_foreign(None, cause.file or event.frame.file) else None
 
 
 def _break(receipt: Receipt, run: RunBaseline, known: KnownBreak, before: int | None) -> Item:
@@ -84,6 +96,7 @@ def _break(receipt: Receipt, run: RunBaseline, known: KnownBreak, before: int | 
         file=where.file,
         line=where.line,
         function=function,
+        call=leading_call(site if finding is None else finding),
         detail=title or None,
     )
     return _with_finding(item, finding)
@@ -103,6 +116,7 @@ def _fallback(receipt: Receipt, run: RunBaseline, known: KnownFallback, before: 
         file=total.file,
         line=total.line,
         function=function,
+        call=total.entered_at if is_foreign(None, total.file) else None,
     )
     return _with_finding(item, finding)
 
@@ -111,16 +125,17 @@ def frame_item(run: RunBaseline, known: KnownFrame, before: int) -> Item:
     """A frame that is compiled for the first time more often: another epoch, process or frame."""
     in_baseline = f"the baseline has {before}" if before else "this frame is not in the baseline"
     function, after = known.key.function, known.count - known.recompiles
-    times = plural(after, "time")
+    times, total = plural(after, "time"), run.frames[known.key]
     return Item(
         kind="frame",
         rule="compiles" if before else "frames",
         message=f"{function} is compiled {times} without a recompile; {in_baseline}",
         before=before,
         after=after,
-        file=run.frames[known.key].file,
-        line=run.frames[known.key].line,
+        file=total.file,
+        line=total.line,
         function=function,
+        call=total.entered_at if is_foreign(None, total.file) else None,
     )
 
 
@@ -137,6 +152,7 @@ def finding_item(finding: FindingRecord) -> Item:
         file=where.file if where is not None else None,
         line=where.line if where is not None else None,
         function=function_key(where.function) if where is not None else None,
+        call=leading_call(finding),
         variable=finding.variable,
     )
     return _with_finding(item, finding)

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from compilediag.compare.changes import CountChange
+from compilediag.receipt.schema.compiles import EnteredAt
 
 Kind = Literal[
     "limit",  # --fail-on: a count over its limit
@@ -51,6 +52,9 @@ class Item(Struct, frozen=True):
     detail: str | None = None
     """What distinguishes two items of one function without a variable: torch's reason for a graph
     break."""
+    call: EnteredAt | None = None
+    """The call of the program's own that led there, where that place is in a library or in torch:
+    the line to look at first. It is no part of what the item is."""
 
     @property
     def fingerprint(self) -> str:

@@ -83,9 +83,7 @@ def _sources(receipt: Receipt, run: RunBaseline, limit: Limit) -> Iterable[Item]
 
 def _findings(receipt: Receipt, run: RunBaseline, name: str) -> list[FindingRecord]:
     """The findings that a limit is about: those of a rule, or all that are no mere information."""
-    found = [
-        i for i in receipt.findings if run.counts_file(i.location.file if i.location else None)
-    ]
+    found = [item for item in receipt.findings if run.counts_finding(item)]
     if name == "findings":
         return [item for item in found if item.severity != "info"]
     return [item for item in found if name == item.rule or name in item.also]

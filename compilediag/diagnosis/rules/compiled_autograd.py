@@ -41,6 +41,7 @@ def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
             "compile_ids": [item.compile_id for item in captures],
             "misses": [item.text[:400] for item in misses[:8]],
         },
+        entered=again[0] if again else None,
     )
     entered = next((item for item in again if item.entered_at or item.entered_from), None)
     if entered is not None:  # the program's call of backward

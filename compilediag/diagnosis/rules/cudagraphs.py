@@ -169,6 +169,7 @@ def _finding(
             "threads": len({item.thread for item in items}),
             **(more or {}),
         },
+        entered=items[0],
     )
 
 

@@ -84,6 +84,7 @@ def _armed(timeline: Timeline, look: Hazards, cause: Cause) -> Finding:
             "frame": f"{frame.function} ({frame.file}:{frame.line})",
             **pick(look, "checked", "unevaluated"),
         },
+        entered=next((item for item in timeline.frames if item.where == frame), None),
     )
     # It belongs to the family of its cause, and is fixed as that is.
     return replace(found, family=cause.family, fix=replace(found.fix, how=register.how))

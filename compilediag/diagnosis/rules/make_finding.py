@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import CauseId, Confidence, Finding, Fix, Severity
+from compilediag.diagnosis.findings import CauseId, Confidence, Entered, Finding, Fix, Severity
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
@@ -29,9 +29,11 @@ def make_finding(
     evidence: dict[str, object],
     also: tuple[str, ...] = (),
     about: tuple[CauseId | BreakLine, ...] = (),
+    entered: Entered | None = None,
 ) -> Finding:
     """A finding of `code`: its severity unless another is given, owned by whom `location` belongs
-    to. What has no location is about the run as a whole, which is the user's."""
+    to. What has no location is about the run as a whole, which is the user's. `entered`: what it is
+    about, where neither `about` nor `location` is a frame, cause or break of the timeline."""
     register = info(code)
     return Finding(
         rule=code,
@@ -50,6 +52,8 @@ def make_finding(
         evidence=evidence,
         also=also,
         about=about,
+        entered_at=entered.entered_at if entered is not None else None,
+        entered_from=entered.entered_from if entered is not None else "",
     )
 
 

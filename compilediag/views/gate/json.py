@@ -6,14 +6,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from compilediag._version import __version__
-from compilediag.compare.gate.judgement import Judgement
+from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.views.style import RenderOptions
 
 SCHEMA = "compilediag.judgement"
-VERSION = "1.0"
+VERSION = "1.1"
 """Minor: a field more. Major: a field that means something else."""
 
 _ORDER = (
@@ -41,5 +42,9 @@ def _judgement(judgement: Judgement) -> dict[str, Any]:
     fields |= {"passed": judgement.passed, "judged": judgement.judged}
     fields["counts"] = [asdict(item) for item in judgement.counts]
     for name in ("failures", "improvements", "known"):
-        fields[name] = [asdict(i) | {"fingerprint": i.fingerprint} for i in fields[name]]
+        fields[name] = [_item(item) for item in fields[name]]
     return {name: fields[name] for name in _ORDER}
+
+
+def _item(item: Item) -> dict[str, Any]:
+    return asdict(item) | {"call": to_builtins(item.call), "fingerprint": item.fingerprint}

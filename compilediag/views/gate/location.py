@@ -24,9 +24,14 @@ class RepositoryLine(NamedTuple):
 
 
 def location(item: Item, options: RenderOptions) -> RepositoryLine | None:
-    """The item's place; None where no file below the root of the repository is to blame."""
-    path = _below(item.file, options)
-    return RepositoryLine(path, max(item.line or 1, 1)) if path else None
+    """The item's place: of what is in a library the call of the program's own that led there. None
+    where no file below the root of the repository is to blame."""
+    called = [] if item.call is None else [(item.call.file, item.call.line)]
+    for file, line in (*called, (item.file, item.line)):
+        path = _below(file, options)
+        if path:
+            return RepositoryLine(path, max(line or 1, 1))
+    return None
 
 
 def home(judgement: Judgement, options: RenderOptions) -> RepositoryLine:

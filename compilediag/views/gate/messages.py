@@ -166,11 +166,16 @@ def inert(line: str) -> str:
 
 
 def place(item: Item, options: RenderOptions, limit: int = 200) -> str:
-    """`model.py:7 in forward`, cleaned; nothing where no line is to blame."""
+    """`model.py:7 in forward`, cleaned, behind the call of the program's own that led there where
+    that is another file: `train.py:36: model(x), at …`. Nothing where no line is to blame."""
     if not item.file:
         return ""
     function = f" in {options.text(item.function, 80)}" if item.function else ""
-    return options.place(item.file, item.line, limit) + function
+    here = options.place(item.file, item.line, limit) + function
+    if item.call is None:
+        return here
+    text = f": {options.text(item.call.text, 120)}" if item.call.text else ""
+    return f"{options.place(item.call.file, item.call.line, limit)}{text}, at {here}"
 
 
 def worst_first(judgements: Sequence[Judgement]) -> list[Judgement]:

@@ -97,8 +97,9 @@ def _result(
     artifact = {"uri": _uri(found.path), "uriBaseId": "%SRCROOT%"}
     physical = {"artifactLocation": artifact, "region": {"startLine": found.line}}
     place: dict[str, object] = {"physicalLocation": physical}
-    if item.function:
-        name = options.text(item.function, 200)
+    function = item.function if item.call is None else item.call.function
+    if function:
+        name = options.text(function, 200)
         place["logicalLocations"] = [{"fullyQualifiedName": name, "kind": "function"}]
     return {
         "ruleId": rule[0],

@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from compilediag.errors import ReproImpossible
+from compilediag.receipt.user_line import leading_call
 from compilediag.views.repro import modes
 from compilediag.views.repro.changes import change_of
 from compilediag.views.repro.owners import INPUT, Lines, instances_program, program_of
@@ -140,8 +141,9 @@ def _quoted(finding: FindingRecord, quoted: Sequence[str]) -> Lines:
 
 
 def _where(finding: FindingRecord) -> str | None:
-    place = finding.location
-    return f"{place.file}:{place.line} in {place.function}" if place else None
+    place, call = finding.location, leading_call(finding)
+    called = f", called at {call.file}:{call.line}" if call is not None else ""
+    return f"{place.file}:{place.line} in {place.function}{called}" if place else None
 
 
 def _comment(text: object) -> str:

@@ -15,10 +15,12 @@ from compilediag_harness.wire import (
     CompileStarted,
     DynamoReset,
     Location,
+    UserCall,
     clip,
     clip_middle,
 )
 
+_RECORDING = "CUDAGRAPH_RECORDING"
 _REASON_CHARS = 2048
 _CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
 
@@ -32,6 +34,8 @@ class CompileCollector:
         self._session = session
         self._recompiles = recompiles
         self._sizes = sizes
+        self._entered: dict[str, tuple[UserCall | None, str]] = {}
+        """Of compiles that began, by compile id."""
         self.rows = 0
 
     def started(self, trigger: str, compile_id: str) -> None:
@@ -39,6 +43,9 @@ class CompileCollector:
         session = self._session
         session.compiled_in_step = True
         compiled = torch_compiles.frame_being_compiled()
+        found = entered(session)
+        if trigger != _RECORDING:  # which has no row
+            self._entered[compile_id] = found
         session.emit(
             CompileStarted(
                 session.now(),
@@ -47,7 +54,7 @@ class CompileCollector:
                 compile_id,
                 session.epoch,
                 location_of(compiled.code) if compiled is not None else None,
-                *entered(session),
+                *found,
             )
         )
 
@@ -66,6 +73,7 @@ class CompileCollector:
         # Invariant: a compile id is unique within an epoch only.
         session = self._session
         session.epoch += 1
+        self._entered.clear()
         self._recompiles.analysis_s.clear()
         session.emit(DynamoReset(session.now(), session.step, session.epoch))
 
@@ -73,7 +81,7 @@ class CompileCollector:
         session = self._session
         compile_id = str(_field(metrics, "compile_id") or "")
         # Our own analysis of a recompile lies within torch's times.
-        entered_at, entered_from = entered(session)
+        entered_at, entered_from = self._entered.pop(compile_id, None) or entered(session)
         seconds = _seconds(metrics) - self._recompiles.analysis_s.pop(compile_id, 0.0)
         return Compiled(
             t=session.now(),

@@ -132,6 +132,7 @@ def _running_segment(frame: types.FrameType) -> str | None:
     return b"".join(lines).decode("utf-8", "replace")
 
 
+@functools.lru_cache(maxsize=256)
 def _as_call(segment: str) -> ast.Call | None:
     try:
         found = ast.parse(f"({segment}\n)", mode="eval").body
@@ -193,9 +194,9 @@ def _arguments(
         passed = _identical(call.tree, compiled, names)
     source = f"({call.text}\n)"
     for parameter, expression, _ in passed[:_MAX_ARGUMENTS]:
-        text = ast.get_source_segment(source, expression)
-        if text:
-            yield parameter, clip(_on_one_line(text), _EXPRESSION_CHARS)
+        # What is unpacked has no text of its own.
+        text = ast.get_source_segment(source, expression) or ast.unparse(expression)
+        yield parameter, clip(_on_one_line(text), _EXPRESSION_CHARS)
 
 
 class _Names:
@@ -214,7 +215,35 @@ class _Names:
             return self._locals.get(name, self._globals.get(name, UNKNOWN))
         if isinstance(expression, ast.Attribute):
             return plain_attribute(self.value(expression.value), expression.attr)
+        if isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Constant):
+            return _item(self.value(expression.value), expression.slice.value)
         return UNKNOWN
+
+    def unpacked(self, call: ast.Call) -> tuple[list[ast.expr], dict[str, ast.expr]]:
+        """Arguments by position and by keyword; what a plain tuple, list or dict is unpacked into
+        as its items. Nothing by position behind what is unpacked of another kind."""
+        positional: list[ast.expr] = []
+        for expression in call.args:
+            if not isinstance(expression, ast.Starred):
+                positional.append(expression)
+                continue
+            held = self.value(expression.value)
+            if type(held) not in (tuple, list):
+                break
+            positional += [_subscript(expression.value, at) for at in range(len(held))]
+        by_name: dict[str, ast.expr] = {}
+        for keyword in call.keywords:
+            held = self.value(keyword.value) if keyword.arg is None else None
+            if keyword.arg is not None:
+                by_name[keyword.arg] = keyword.value
+            elif type(held) is dict:
+                keys = cast("dict[Any, Any]", held)
+                by_name |= {str(key): _subscript(keyword.value, key) for key in keys}
+        return positional, by_name
+
+
+def _subscript(holder: ast.expr, key: Any) -> ast.expr:
+    return ast.Subscript(holder, ast.Constant(key), ast.Load())
 
 
 def plain_attribute(holder: Any, name: str) -> Any:
@@ -250,9 +279,8 @@ def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[
     more_by_name = next(rest) if code.co_flags & inspect.CO_VARKEYWORDS else None
     found: list[_Passed] = []
     first = int(_is_bound(call, compiled, names))
-    for at, expression in enumerate(call.args, first):
-        if isinstance(expression, ast.Starred):
-            break
+    positions, keywords = names.unpacked(call)
+    for at, expression in enumerate(positions, first):
         if at < len(positional):
             name = positional[at]
             found.append(_Passed(name, expression, values.get(name, UNKNOWN)))
@@ -262,26 +290,24 @@ def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[
             found.append(_Passed(f"{more}[{index}]", expression, value))
         else:
             return None
-    for keyword in call.keywords:
-        name = keyword.arg
-        if name is None:
-            continue
+    for name, expression in keywords.items():
         if name in by_name:
-            found.append(_Passed(name, keyword.value, values.get(name, UNKNOWN)))
+            found.append(_Passed(name, expression, values.get(name, UNKNOWN)))
         elif more_by_name is not None:
             value = _item(values.get(more_by_name), name)
-            found.append(_Passed(f"{more_by_name}['{name}']", keyword.value, value))
+            found.append(_Passed(f"{more_by_name}['{name}']", expression, value))
         else:
             return None
     return found
 
 
 def _item(held: Any, key: Any) -> Any:
-    if type(held) not in (tuple, dict):
+    """Of plain containers only: others would run code."""
+    if type(held) not in (tuple, list, dict):
         return UNKNOWN
     try:
         return held[key]
-    except (KeyError, IndexError):
+    except (KeyError, IndexError, TypeError):
         return UNKNOWN
 
 
@@ -303,9 +329,11 @@ def _has_method(kind: type, code: types.CodeType) -> bool:
     for owner in kind.__mro__:
         function = vars(owner).get(code.co_name)
         for _ in range(8):
-            if getattr(function, "__code__", None) is code:
+            if not isinstance(function, types.FunctionType):
+                break
+            if function.__code__ is code:
                 return True
-            function = getattr(function, "__wrapped__", None)
+            function = vars(function).get("__wrapped__")
     return False
 
 
@@ -352,7 +380,8 @@ def _identical(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> l
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     got = {name: values[name] for name in parameters if name in values}
     found: list[_Passed] = []
-    for expression in (*call.args, *(keyword.value for keyword in call.keywords)):
+    positions, keywords = names.unpacked(call)
+    for expression in (*positions, *keywords.values()):
         given = names.value(expression)
         if given is UNKNOWN or _is_shared(given):
             continue

@@ -1,0 +1,44 @@
+"""Which line of a record is the program's own, and comes first: its place, or the call above it."""
+
+from __future__ import annotations
+
+from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord, FrameDetail, GraphBreak
+from compilediag.timeline.ownership import ownership_of
+
+NOT_RECORDED = "your line that led there was not recorded"
+
+
+def is_foreign(owner: str | None, file: str | None) -> bool:
+    """Whether a place is no line of the program's own. `owner`: as the receipt has it."""
+    if not file:
+        return False
+    return (owner or ownership_of(file)) != "user"
+
+
+def leading_call(record: FindingRecord | GraphBreak | FrameDetail) -> EnteredAt | None:
+    """The call of the program's own that comes before the place of the record, because that lies
+    in a library or in torch, or there is none; None where the place itself comes first, or no call
+    is known."""
+    nowhere = isinstance(record, FindingRecord) and record.location is None
+    return record.entered_at if nowhere or is_foreign_record(record) else None
+
+
+def is_foreign_record(record: FindingRecord | GraphBreak | FrameDetail) -> bool:
+    """Whether the record's place is in a library or in torch."""
+    if isinstance(record, FindingRecord):
+        return is_foreign(record.ownership, record.location.file if record.location else None)
+    if isinstance(record, GraphBreak):
+        return is_foreign(record.ownership, record.file)
+    return is_foreign(None, record.frame.file)
+
+
+def passed(variable: str | None, call: EnteredAt | None) -> tuple[str, str] | None:
+    """The parameter that a variable belongs to and the expression that the call passes for it; None
+    where that is not known, or says no more than the variable's name."""
+    if not variable or call is None:
+        return None
+    for parameter, expression in call.arguments.items():
+        belongs = variable == parameter or variable.startswith((f"{parameter}.", f"{parameter}["))
+        if belongs and expression != parameter:
+            return parameter, expression
+    return None

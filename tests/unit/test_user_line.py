@@ -1,0 +1,180 @@
+"""The program's own line comes first wherever a place is shown, and decides whose a recompile
+is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from gate_receipts import branch, first, receipt
+from timelines import FILE, PACKAGE_FILE, attempt, false_guard, recompile
+
+from compilediag.compare.diff import compare
+from compilediag.compare.gate.expression import parse_limits
+from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.judgement import Judgement
+from compilediag.compare.gate.update import recorded
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.user_line import passed
+from compilediag.views.diff import render_comparison
+from compilediag.views.finding import render_finding
+from compilediag.views.gate import github, gitlab, junit, sarif, terminal
+from compilediag.views.gate import json as json_format
+from compilediag.views.gate import markdown as gate_markdown
+from compilediag.views.gate.location import location
+from compilediag.views.markdown import render_markdown
+from compilediag.views.style import RenderOptions
+from compilediag.views.timeline import render_timeline
+from compilediag.views.verdict import render
+from compilediag_harness.wire import Location, UserCall
+
+CALL = UserCall(FILE, 36, "main", "model(x, data.rows)", (("n", "data.rows"),))
+OTHER = UserCall(FILE, 50, "evaluate", "model(x, 3)", (("n", "3"),))
+LIBRARY = Location(PACKAGE_FILE, 47, "scatter")
+OWN = Location(FILE, 10, "forward")
+OPTIONS = RenderOptions()
+
+
+def run(
+    *calls: UserCall | None, where: Location = LIBRARY, thread: str = "", broken: bool = False
+) -> Receipt:
+    """A recompile for each call, because of a number that is passed to the function."""
+    made = [replace(attempt("0/0", where=where), entered_at=calls[0], entered_from=thread)]
+    for number, call in enumerate(calls, 1):
+        entered = {"entered_at": call, "entered_from": thread}
+        guard = false_guard("L['n']", "L['n'] == 2", user=where)
+        cause = recompile(f"0/{number}", step=number, where=where, guards=[guard])
+        item = attempt(f"0/{number}", kind="recompile", step=number, where=where, cause=cause)
+        again = replace(cause, **entered)
+        made.append(replace(item, recompile=again, **entered))
+    site = replace(branch(file=where.file), entered_at=calls[0])
+    return receipt(*made, breaks=[site] if broken else [])
+
+
+def judged(found: Receipt, **more: bool) -> Judgement:
+    return judge(found, baseline=recorded(receipt(first()), None).lane, baseline_name="x", **more)
+
+
+SCREENS: dict[str, Callable[[Receipt], str]] = {
+    "verdict": lambda found: render(found, width=100, color=False),
+    "explain": lambda found: render_finding(1, found.findings[0], found, OPTIONS),
+    "timeline": lambda found: render_timeline(found, OPTIONS),
+    "markdown": render_markdown,
+    "diff": lambda found: render_comparison(compare(receipt(), found), OPTIONS),
+    **{
+        f"gate-{view.__name__.rpartition('.')[2]}": lambda found, view=view: view.render(
+            [judged(found)], OPTIONS
+        )
+        for view in (github, gitlab, junit, sarif, terminal, gate_markdown)
+    },
+}
+
+
+@pytest.mark.parametrize("view", SCREENS)
+def test_the_own_line_comes_first(view: str) -> None:
+    """Of a recompile in a library the call in the program's file is shown, before its line."""
+    shown = SCREENS[view](run(CALL))
+    own, library = shown.find("app.py"), shown.find("layers.py")
+    assert 0 <= own
+    assert library < 0 or own < library
+
+
+def test_the_verdict_screen() -> None:
+    """The call with its text, what it passes, then the library; a second line is counted."""
+    screen = render(run(CALL, OTHER), width=100, color=False)
+    own = "     app.py:36 in main: model(x, data.rows) · and from 1 other line · steps 1, 2"
+    library = "     at site-packages/einops/layers.py:47 in scatter · in a library"
+    lines = screen.splitlines()
+    assert own in lines
+    assert library in lines
+    assert "passes data.rows for n" in screen
+
+
+def test_explain_lists_every_call() -> None:
+    """With all that each passes."""
+    found = run(CALL, OTHER)
+    text = render_finding(1, found.findings[0], found, OPTIONS)
+    for shown in (
+        "called at   app.py:36 in main: model(x, data.rows)",
+        "passes      n = data.rows",
+        "called at   app.py:50 in evaluate: model(x, 3)",
+        "where       site-packages/einops/layers.py:47 in scatter",
+    ):
+        assert shown in text
+
+
+def test_a_line_of_ones_own() -> None:
+    """It comes first; the call is only shown where it says what was passed."""
+    screen = render(run(CALL, where=OWN), width=100, color=False)
+    assert "app.py:10 in forward · step 1 · app.py:36 passes data.rows for n" in screen
+    same = UserCall(FILE, 36, "main", "model(x, n)", (("n", "n"),))
+    assert "passes" not in render(run(same, where=OWN), width=100, color=False)
+
+
+@pytest.mark.parametrize(
+    ("thread", "words"),
+    [
+        ("thread pool_0 (thread.py:83 in _worker)", "entered from thread pool_0 (thread.py:83"),
+        ("", "your line that led there was not recorded"),
+    ],
+)
+def test_no_call_of_ones_own(thread: str, words: str) -> None:
+    """A library's line never stands alone: the thread, or that it is not known."""
+    found = run(None, thread=thread)
+    for view in ("verdict", "explain", "markdown"):
+        assert words in " ".join(SCREENS[view](found).replace("\\", "").split()), view
+
+
+def test_annotations_are_on_the_own_file() -> None:
+    """What marks lines of a repository marks the call; the library's line is in the message."""
+    judgement = judged(run(CALL, broken=True))
+    assert {item.kind for item in judgement.failures} >= {"cause", "break"}
+    for item in judgement.failures:
+        if item.kind in ("cause", "break"):
+            assert location(item, OPTIONS) == ("app.py", 36)
+    log = json.loads(sarif.render([judgement], OPTIONS))
+    places = [result["locations"][0] for result in log["runs"][0]["results"]]
+    assert places[0]["physicalLocation"]["artifactLocation"]["uri"] == "app.py"
+    assert places[0]["physicalLocation"]["region"] == {"startLine": 36}
+    assert places[0]["logicalLocations"][0]["fullyQualifiedName"] == "main"
+    message = log["runs"][0]["results"][0]["message"]["text"]
+    assert "layers.py:47" in message
+    annotations = github.render([judgement], OPTIONS)
+    assert "::error file=app.py,line=36," in annotations
+    assert "layers.py:47" in annotations
+    read = json.loads(json_format.render([judgement], OPTIONS))
+    item = read["judgements"][0]["failures"][0]
+    assert (item["file"], item["call"]["line"]) == (PACKAGE_FILE, 36)
+
+
+def test_what_a_cause_is_does_not_depend_on_the_call() -> None:
+    """The same item and the same baseline, from wherever it is called."""
+    here, there = judged(run(CALL)), judged(run(OTHER))
+    assert [i.fingerprint for i in here.failures] == [i.fingerprint for i in there.failures]
+    baseline = recorded(run(CALL), None, reason="known").lane
+    assert judge(run(OTHER), baseline=baseline, baseline_name="x").passed
+
+
+def test_own_code_only_counts_what_an_own_line_entered() -> None:
+    """A recompile in a library that a line of the program asked for; no break there, and no
+    recompile of a thread without such a line."""
+    found = run(CALL, broken=True)
+    own = judged(found, own_code_only=True)
+    assert [item.kind for item in own.failures] == ["cause"]
+    counts = {item.name: item.after for item in own.counts}
+    assert (counts["recompiles"], counts["graph_breaks"]) == (1, 0)
+    limits = parse_limits("recompiles>0,findings>0")
+    assert not judge(found, limits=limits, own_code_only=True).passed
+    pool = run(None, thread="thread pool_0 (thread.py:83 in _worker)")
+    assert judge(pool, limits=limits, own_code_only=True).passed
+
+
+def test_which_parameter_a_variable_belongs_to() -> None:
+    """The parameter itself, or an item or attribute of it; not one whose name begins alike."""
+    (found,) = run(CALL).findings
+    assert passed("n", found.entered_at) == ("n", "data.rows")
+    assert passed("n.rows[0]", found.entered_at) == ("n", "data.rows")
+    assert passed("number", found.entered_at) is None
+    assert passed(None, found.entered_at) is None
