@@ -1,182 +1,38 @@
 """Advice is code: each fix is followed as its sentence says, and torch counts what recompiles then.
 
-A case is a program, what its finding must advise, and the same program with that done.
+A case is a program, the wording that its finding must have, and the same program with each way of
+that wording taken. A wording without a case is a failure.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from advice import breaks, containers, modes, tensors, values  # noqa: E402
+from advice.case import BREAKS, CASES, Break, Case, Key, X, compiled  # noqa: E402
 from torch._dynamo import utils  # noqa: E402
 
 import compilediag  # noqa: E402
+from compilediag.diagnosis.findings import Finding  # noqa: E402
+from compilediag.diagnosis.rules import break_fixes  # noqa: E402
+from compilediag.diagnosis.rules.recompile_fixes import FIXES  # noqa: E402
+from compilediag.diagnosis.rules.sizes import PAD, SIZES  # noqa: E402
 
-Run = Callable[[Callable[..., Any]], list[Any]]
-"""Calls a compiled function as the program does, and returns its results."""
+_ = breaks, containers, modes, tensors, values
+WORDINGS = {**FIXES, **{("CD105", kind): wording for kind, wording in SIZES.items()}}
+NO_ADVICE = ("CD190",)
+"""Codes of what could not be determined."""
 
+BREAKS_WITHOUT = ("CD290",)
+"""Codes of breaks whose report names no category."""
 
-@dataclass(frozen=True)
-class Case:
-    """A program before and after its advice."""
-
-    function: Callable[..., Any]
-    run: Run
-    rule: str
-    advice: str
-    """A part of the fix sentence."""
-    fixed_run: Run
-    fixed_function: Callable[..., Any] | None = None
-
-
-def rows(*sizes: int) -> list[Any]:
-    return [torch.arange(float(size * 4)).reshape(size, 4) for size in sizes]
-
-
-def calls(arguments: Sequence[Any]) -> Run:
-    return lambda compiled: [compiled(*each) for each in arguments]
-
-
-def double(x: Any) -> Any:
-    return x * 2
-
-
-def weighted(x: Any, weights: Any) -> Any:
-    return (x * weights).sum(0)
-
-
-def by_column(x: Any) -> Any:
-    total = torch.zeros(len(x))
-    for column in range(x.size(1)):
-        total = total + x[:, column]
-    return total
-
-
-def gated(x: Any, level: float) -> Any:
-    return x * level if level > 0 else x - 1
-
-
-def scaled(x: Any, level: float) -> Any:
-    return x * level + 1
-
-
-def summed(batch: dict[str, Any]) -> Any:
-    return batch["x"] + batch["bias"] if "bias" in batch else batch["x"] + 0
-
-
-def shifted(x: Any, bias: Any) -> Any:
-    return x if bias is None else x + bias
-
-
-def padded_columns(x: Any) -> Any:
-    return torch.nn.functional.pad(x, (0, 5 - x.size(1)))
-
-
-SIZES = [(x,) for x in rows(8, 8, 5, 6)]
-PAIRS = [(x, x + 1) for x in rows(8, 5, 6)]
-WIDE = [(torch.ones(2, width),) for width in (3, 5, 4)]
-X = torch.arange(4.0)
-OTHER = X + 1
-
-
-def marked(arguments: Sequence[Any], *positions: int) -> Run:
-    """Each call with its tensors marked as the finding prints it."""
-
-    def run(compiled: Callable[..., Any]) -> list[Any]:
-        for each in arguments:
-            for position in positions:
-                torch._dynamo.maybe_mark_dynamic(each[position], 0)
-        return [compiled(*each) for each in arguments]
-
-    return run
-
-
-def both_ways(first: Sequence[Any], then: Run) -> Run:
-    """Warmed up with both, outside of what is counted."""
-
-    def run(compiled: Callable[..., Any]) -> list[Any]:
-        for each in first:
-            compiled(*each)
-        utils.clear_compilation_metrics()
-        return then(compiled)
-
-    return run
-
-
-REQUIRING = X.clone().requires_grad_()
-CASES = {
-    "one size": Case(double, calls(SIZES), "CD105", "maybe_mark_dynamic(x, 0)", marked(SIZES, 0)),
-    "tensors of one length": Case(
-        weighted,
-        calls(PAIRS),
-        "CD105",
-        "maybe_mark_dynamic(x, 0), torch._dynamo.maybe_mark_dynamic(weights, 0)",
-        marked(PAIRS, 0, 1),
-    ),
-    "a loop over the size": Case(
-        by_column,
-        calls(WIDE),
-        "CD105",
-        "pad to 5",
-        lambda compiled: [compiled(padded_columns(x)) for (x,) in WIDE],
-    ),
-    "a first size of one": Case(
-        double,
-        calls([(x,) for x in rows(1, 5, 6)]),
-        "CD105",
-        "2 or more",
-        lambda compiled: [
-            result[:size]
-            for size, result in zip(
-                (1, 5, 6), marked([(x,) for x in rows(2, 5, 6)], 0)(compiled), strict=True
-            )
-        ],
-    ),
-    "a branch on a number": Case(
-        gated,
-        calls([(X, 1.0), (X, -1.0), (X, 2.0)]),
-        "CD107",
-        "before the compiled call",
-        lambda compiled: [
-            compiled(X, torch.tensor(level), torch.tensor(level > 0)) for level in (1.0, -1.0, 2.0)
-        ],
-        lambda x, level, positive: torch.where(positive, x * level, x - 1),
-    ),
-    "a number": Case(
-        scaled,
-        calls([(X, 1.5), (X, 2.5)]),
-        "CD107",
-        "0-dim tensor",
-        calls([(X, torch.tensor(1.5)), (X, torch.tensor(2.5))]),
-    ),
-    "a missing key": Case(
-        summed,
-        calls([({"x": X, "bias": OTHER},), ({"x": X},)]),
-        "CD108",
-        "same keys",
-        calls([({"x": X, "bias": OTHER},), ({"x": X, "bias": torch.zeros(4)},)]),
-    ),
-    "an optional tensor": Case(
-        shifted,
-        calls([(X, OTHER), (X, None), (X, OTHER)]),
-        "CD114",
-        "zeros",
-        calls([(X, OTHER), (X, torch.zeros(4)), (X, OTHER)]),
-    ),
-    "requires_grad": Case(
-        double,
-        calls([(X,), (REQUIRING,), (X,)]),
-        "CD106",
-        "warm up `x` with and without requires_grad",
-        both_ways([(X,), (REQUIRING,)], calls([(X,), (REQUIRING,), (X,)])),
-    ),
-}
+SEPARATOR = re.compile(r"; or,? ")
 
 
 @pytest.fixture(autouse=True)
@@ -187,46 +43,137 @@ def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(function, backend="eager")
-
-
-def recompiles() -> int:
+def recompiles() -> list[str]:
     """As torch itself counts them."""
-    return sum(bool(row.recompile_reason) for row in utils.get_compilation_metrics())
+    return [row.recompile_reason for row in utils.get_compilation_metrics() if row.recompile_reason]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_followed_literally(name: str) -> None:
+def has_wording(found: Finding, key: Key) -> bool:
+    """The sentence is that of the wording, with any names in it."""
+    parts = re.split(r"\{+[^{}]*\}+", WORDINGS[key].fix)
+    pattern = ".*".join(map(re.escape, parts)).replace(re.escape(PAD), "pad to .*")
+    return found.rule == key[0] and re.fullmatch(pattern, found.fix.summary) is not None
+
+
+quiet = pytest.mark.filterwarnings(
+    "ignore:Dynamo does not know how to trace:UserWarning",
+    "ignore:The .grad attribute of a Tensor:UserWarning",
+    "ignore:`torch.jit:DeprecationWarning",
+)
+"""What torch warns of while it compiles these programs."""
+
+
+@quiet
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_followed_literally(case: Case) -> None:
     """The advice names what to do; done, nothing recompiles, and the results are the same."""
-    case = CASES[name]
     with compilediag.watch() as seen:
-        before = case.run(compiled(case.function))
-    assert recompiles() > 0
-    found = [item for item in seen.findings if item.rule == case.rule]
-    assert len(found) == 1, [item.title for item in seen.findings]
-    assert case.advice in found[0].fix.summary
+        before = case.before()
+    assert recompiles()
+    told = [(item.rule, item.variable, item.fix.summary) for item in seen.findings]
+    assert any(has_wording(item, case.key) for item in seen.findings), told
+    for number, way in case.ways.items():
+        torch._dynamo.reset()
+        utils.clear_compilation_metrics()
+        after = way()
+        assert recompiles() == [], number
+        if case.equal:
+            torch.testing.assert_close(after, before)
+
+
+def test_every_way_of_every_wording_is_followed() -> None:
+    """A wording needs a program that shows that it helps; wordings of one code that differ in their
+    title only share it."""
+    ways = {
+        (code, wording.fix, number)
+        for (code, _), wording in WORDINGS.items()
+        if code not in NO_ADVICE
+        for number in range(len(SEPARATOR.split(wording.fix)))
+    }
+    followed = {
+        (case.key[0], WORDINGS[case.key].fix, number) for case in CASES for number in case.ways
+    }
+    assert followed <= ways
+    assert ways - followed == set()
+
+
+def jumped(x: Any) -> Any:
+    count = int(x.sum().item())
+    return x * count
+
+
+def across(x: Any, mode: str) -> Any:
+    y = x * 2
+    torch._dynamo.graph_break()
+    return y * 2 if mode == "twice" else y - 1
+
+
+def test_a_value_that_no_program_can_name_belongs_to_its_break() -> None:
+    """Dynamo's temporaries are in no sentence and no variable; the break's line is."""
+    with compilediag.watch() as seen:
+        before = [compiled(jumped)(x) for x in (X, X + 1, X + 2)]
+    assert recompiles()
+    (found,) = [item for item in seen.findings if item.rule == "CD107"]
+    place = f"test_advice.py:{jumped.__code__.co_firstlineno + 1}"
+    assert found.fix.summary == f"remove the graph break at {place}"
+    assert found.variable is None
     torch._dynamo.reset()
     utils.clear_compilation_metrics()
-    after = case.fixed_run(compiled(case.fixed_function or case.function))
-    assert recompiles() == 0
-    for one, other in zip(before, after, strict=True):
-        torch.testing.assert_close(one, other)
+    call = compiled(lambda x: x * x.sum(), fullgraph=True)
+    torch.testing.assert_close([call(x) for x in (X, X + 1, X + 2)], before)
+    assert recompiles() == []
 
 
-def test_no_advice_names_a_temporary() -> None:
-    """What lives across a graph break cannot be marked by anybody."""
-
-    def broken(x: Any) -> Any:
-        total = x.sum(1)
-        torch._dynamo.graph_break()
-        return total * 2
-
+def test_an_argument_that_is_carried_over_a_break() -> None:
+    """Without the break the function itself guards it: then the advice for arguments holds."""
     with compilediag.watch() as seen:
-        for x in rows(8, 5, 6):  # new ones: a mark stays on its tensor
-            compiled(broken)(x)
-    sizes = [item for item in seen.findings if item.rule == "CD105"]
-    marks = [
-        mark for item in sizes for mark in re.findall(r"mark_dynamic\((\w+)", item.fix.summary)
-    ]
-    assert marks == ["x"]
+        before = [compiled(across)(X, mode) for mode in ("twice", "once")]
+    assert recompiles()
+    (found,) = [item for item in seen.findings if item.rule == "CD107"]
+    first, second = SEPARATOR.split(found.fix.summary)
+    place = f"test_advice.py:{across.__code__.co_firstlineno + 2}"
+    assert first == f"remove the graph break at {place}"
+    assert second.startswith("if `mode` is an argument of `across`, warm up each value of `mode`")
+    torch._dynamo.reset()
+    call = compiled(across)
+    for mode in ("twice", "once"):
+        call(X, mode)
+    utils.clear_compilation_metrics()
+    torch.testing.assert_close([call(X, mode) for mode in ("twice", "once")], before)
+    assert recompiles() == []
+
+
+BREAK_FIXES = {**break_fixes.FIXES, "explicit": break_fixes.EXPLICIT}
+
+
+@quiet
+@pytest.mark.parametrize("case", BREAKS, ids=lambda case: case.name)
+def test_one_graph(case: Break) -> None:
+    """The ways compile with fullgraph=True, where torch raises at any break."""
+    with compilediag.watch() as seen:
+        before = case.before()
+    told = [item.fix.summary for item in seen.findings]
+    assert any((case.told or BREAK_FIXES[case.code].fix) in fix for fix in told), told
+    for way in case.ways.values():
+        torch._dynamo.reset()
+        after = way()
+        if case.equal:
+            torch.testing.assert_close(after, before)
+
+
+def test_every_way_of_every_break_is_followed() -> None:
+    """As for recompiles."""
+    ways = {
+        (code, number)
+        for code, fix in BREAK_FIXES.items()
+        if code not in BREAKS_WITHOUT
+        for number in range(len(SEPARATOR.split(fix.fix)))
+    }
+    followed = {
+        (code, number)
+        for case in BREAKS
+        for code, fix in BREAK_FIXES.items()
+        if fix.fix == BREAK_FIXES[case.code].fix
+        for number in case.ways
+    }
+    assert ways - followed == set()

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, AnalysisRule
-from compilediag.diagnosis.causes.of_run import Group
+from compilediag.diagnosis.causes.of_run import Group, RunCauses
 from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.timeline.timeline import Timeline
 
@@ -30,6 +31,10 @@ class Wording(NamedTuple):
     """What the fix costs, as measured."""
 
 
+CARRIED = "what is carried over a graph break is an argument of the code behind it, and guarded"
+TEMPORARY = "___"
+"""How Dynamo's own names begin, which no program can use: `___stack0`."""
+
 _PLANNED = Wording(
     "tensor argument of another size, in the warm-up of its fixed sizes",
     "nothing: each size is compiled once, before it is used",
@@ -41,14 +46,14 @@ class RecompileRule(AnalysisRule):
     """The rule of one code: its groups, in the family's words."""
 
     code: str
-    wording_of: Callable[[Group], Wording]
+    wording_of: Callable[[Group, RunCauses], Wording]
     enrich: Callable[[Finding, Timeline], Finding] | None = None
     """Adds to a finding what else is recorded about it in the run."""
 
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
-            wording = _PLANNED if group.planned else self.wording_of(group)
+            wording = _PLANNED if group.planned else self.wording_of(group, analysis.causes)
             found = _finding(timeline, group, wording)
             yield found if self.enrich is None else self.enrich(found, timeline)
 
@@ -58,7 +63,7 @@ def _filled(text: str, group: Group) -> str:
     variable, kind = group.variable, group.kind or ""
     return text.format(
         name=group.name,
-        function=group.function,
+        function=_function(group),
         variable=variable,
         **{letter: variable or letter for letter in "dix"},
         inputs=variable or "the inputs",
@@ -68,6 +73,13 @@ def _filled(text: str, group: Group) -> str:
     )
 
 
+def _function(group: Group) -> str:
+    """The function in a sentence; what torch wraps around a module has no name to a user."""
+    if ownership_of(group.location.file) == "torch":
+        return "the compiled code"
+    return group.function
+
+
 def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
     first, causes, recompiles = group.first, group.causes, group.recompiles
     return make_finding(
@@ -75,9 +87,9 @@ def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
         group.code,
         _filled(wording.title, group),
         _filled(wording.fix, group),
-        caveat=wording.caveat,
+        caveat=wording.caveat and _filled(wording.caveat, group),
         location=group.location,
-        variable=first.variable or None,
+        variable=None if first.variable.startswith(TEMPORARY) else first.variable or None,
         severity="info" if group.planned else None,
         confidence="exact" if any(item.confidence == "exact" for item in causes) else "text",
         count=len(recompiles),

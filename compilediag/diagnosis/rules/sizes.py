@@ -11,7 +11,8 @@ from typing import NamedTuple, cast
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.rules.recompiles import Wording
+from compilediag.diagnosis.rules.fix_choice import Break
+from compilediag.diagnosis.rules.recompiles import CARRIED, Wording
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
 from compilediag.timeline.compiles import frame_id_of
 from compilediag.timeline.timeline import Timeline
@@ -27,43 +28,67 @@ _MAX_SIZES = 16
 """Sizes kept in the evidence: those seen most."""
 
 
-_PAD = "pad to a fixed size (drop_last=True for a last batch)"
-_RESUMED = "torch_dynamo_resume_in_"
-_TEMPORARY = "___"
-"""How Dynamo's own names begin: `___stack0`."""
-
+PAD = "pad to a fixed size (drop_last=True for a last batch)"
+_SIZE = "tensor argument of another size"
 _MARKED = "dynamic graphs may run slower; CUDA graphs need the padding"
+SIZES = {
+    "marking": Wording(
+        "dimension marked after the first call", "mark {{name}} before the first call"
+    ),
+    "resumed": Wording(
+        _SIZE,
+        "remove the graph break at {broken}; or pad what {{name}} is computed from",
+        CARRIED,
+    ),
+    "constant": Wording(
+        _SIZE,
+        f"{PAD}; or keep {{dimensions}} of {{{{name}}}} dynamic: no loop over it, no number "
+        "computed from it, no dynamic=False",
+        "a mark does not help: torch compiled a second size of it too",
+    ),
+    "small": Wording(
+        _SIZE,
+        "call {marks} before the first call, which needs sizes of 2 or more (torch keeps 0 and 1); "
+        f"or {PAD}",
+        _MARKED,
+    ),
+    None: Wording(_SIZE, f"call {{marks}} before the first call; or {PAD}", _MARKED),
+}
+"""The wordings of sizes that changed. Ways to cure it are separated by "; or "."""
 
 
-def wording_of_sizes(group: Group) -> Wording:
-    """What to do about sizes that changed, from what the recompiles show.
+def wording_of_sizes(group: Group, broken: Break | None) -> Wording:
+    """What to do about sizes that changed, from what the recompiles show; `broken` is the graph
+    break that the tensor is carried over.
 
     A mark makes a dimension dynamic from the first call on, unless the graph makes the size a
     constant (a loop over it, a number computed from it): torch has then compiled a second size
     although it took the dimension for dynamic, and no mark helps. 0 and 1 are always constants.
     """
-    if group.kind == "marking":
-        return Wording("dimension marked after the first call", "mark {name} before the first call")
-    title = f"tensor argument{'s' if group.together else ''} of another size"
-    if _inside(group):
-        return Wording(
-            title,
-            "pad what {function} computes it from, or remove the graph break before it: it is no "
-            "argument of yours that could be marked",
-        )
     changed = [
         item for cause in group.causes for item in changed_dimensions(cause.expected, cause.actual)
     ]
     fixed = _constants(group)
-    if fixed:
-        return Wording(
-            title,
-            f"{_PAD}; or keep {_dimensions(fixed)} of {{name}} dynamic: no loop over it, no number "
-            "computed from it, no dynamic=False",
-            "a mark does not help: torch compiled a second size of it too",
-        )
     # As `changed`, but a guard's text also names the dimension where its sizes are not shown.
     dimensions = sorted({item.dimension for item in changed}) or [_named_dimension(group)]
+    if group.kind == "marking":
+        wording = SIZES["marking"]
+    elif broken is not None:
+        wording = SIZES["resumed"]
+    elif fixed:
+        wording = SIZES["constant"]
+    else:
+        wording = SIZES["small" if any(each.before in ("0", "1") for each in changed) else None]
+    fix = wording.fix.format(
+        broken=broken.place if broken else "",
+        dimensions=_dimensions(fixed),
+        marks=_marks(group, dimensions),
+    )
+    title = wording.title.replace("argument", "arguments") if group.together else wording.title
+    return wording._replace(title=title, fix=fix)
+
+
+def _marks(group: Group, dimensions: Sequence[object]) -> str:
     marks = [
         f"torch._dynamo.maybe_mark_dynamic({variable}, {dimension})"
         for variable in group.variables
@@ -71,11 +96,7 @@ def wording_of_sizes(group: Group) -> Wording:
     ]
     if len(marks) > _MAX_MARKS:
         marks = [*marks[:_MAX_MARKS], f"{len(marks) - _MAX_MARKS} more alike"]
-    small = any(item.before in ("0", "1") for item in changed)
-    least = ", which needs sizes of 2 or more (torch keeps 0 and 1)" if small else ""
-    return Wording(
-        title, f"call {', '.join(marks)} before the first call{least}; or {_PAD}", _MARKED
-    )
+    return ", ".join(marks)
 
 
 _MAX_MARKS = 4
@@ -91,13 +112,6 @@ def _constants(group: Group) -> list[int]:
         for item in changed_dimensions(cause.expected, cause.actual)
     )
     return sorted({key[-1] for key, count in times.items() if count > 1})
-
-
-def _inside(group: Group) -> bool:
-    """The tensor is no argument of the user's: a temporary, or what lives across a graph break."""
-    return group.variable.startswith(_TEMPORARY) or group.recompiles[0].frame.function.startswith(
-        _RESUMED
-    )
 
 
 def _dimensions(dimensions: Sequence[int]) -> str:
@@ -123,7 +137,7 @@ def with_sizes(finding: Finding, timeline: Timeline) -> Finding:
     # Buckets of exactly the sizes that were called spare no compile.
     if set(cast(list[int], evidence["buckets"])) == set(_called(sizes)[0]):
         return replace(finding, evidence=evidence)
-    summary = finding.fix.summary.replace(_PAD, f"pad to {padded.buckets}: compilediag plan")
+    summary = finding.fix.summary.replace(PAD, f"pad to {padded.buckets}: compilediag plan")
     return replace(finding, evidence=evidence, fix=replace(finding.fix, summary=summary))
 
 

@@ -10,7 +10,7 @@ import textwrap
 import types
 from collections.abc import Iterator
 
-_MUTATORS = frozenset({
+MUTATORS = frozenset({
     *("append", "extend", "insert", "pop", "popitem", "clear", "update", "setdefault", "remove"),
     *("add", "discard", "sort", "reverse", "appendleft", "extendleft", "popleft"),
 })  # fmt: skip
@@ -27,7 +27,7 @@ def mutation_line(code: types.CodeType, name: str) -> int | None:
         elif isinstance(node, ast.AugAssign):
             target = node.target
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            target = node.func.value if node.func.attr in _MUTATORS else None
+            target = node.func.value if node.func.attr in MUTATORS else None
         if isinstance(target, ast.Name) and target.id == name:
             return target.lineno
     return None
