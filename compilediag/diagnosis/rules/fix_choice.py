@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.branching import decides_by, fills, reads
 from compilediag.timeline.compiles import frame_id_of
+from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import Location
 
 _SET_ONCE = (

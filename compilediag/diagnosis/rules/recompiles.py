@@ -15,8 +15,8 @@ from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, AnalysisRule
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 
 
