@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from advice import breaks, containers, modes, tensors, values  # noqa: E402
-from advice.case import BREAKS, CASES, Break, Case, Key, X, compiled  # noqa: E402
+from advice.case import BREAKS, CASES, Break, Case, Key, X, compiled, rows  # noqa: E402
 from torch._dynamo import utils  # noqa: E402
 
 import compilediag  # noqa: E402
@@ -106,6 +106,37 @@ def across(x: Any, mode: str) -> Any:
     y = x * 2
     torch._dynamo.graph_break()
     return y * 2 if mode == "twice" else y - 1
+
+
+def test_the_expression_that_was_passed_is_marked() -> None:
+    """What torch wraps around its own modules has no names: the line of the program has."""
+    step = compiled(torch.nn.Sequential(torch.nn.Linear(4, 4)))
+    with compilediag.watch() as seen:
+        for batch in rows(8, 5, 6):
+            step(batch)
+    assert recompiles()
+    (found,) = [item for item in seen.findings if item.rule == "CD105"]
+    own = test_the_expression_that_was_passed_is_marked.__code__.co_firstlineno
+    assert found.fix.summary.startswith(
+        f"call torch._dynamo.maybe_mark_dynamic(batch, 0) before test_advice.py:{own + 5}, from "
+        "the first call on; or "
+    )
+    torch._dynamo.reset()
+    utils.clear_compilation_metrics()
+    for batch in rows(8, 5, 6):
+        torch._dynamo.maybe_mark_dynamic(batch, 0)
+        step(batch)
+    assert recompiles() == []
+
+
+def test_an_argument_without_a_name_is_the_input() -> None:
+    """`args[0]` is no name of the program's, whatever the sentence is about."""
+    step = compiled(torch.nn.Sequential(torch.nn.Linear(4, 4)))
+    with compilediag.watch() as seen:
+        step(torch.ones(2, 4))
+        step(torch.ones(2, 4).requires_grad_())
+    (found,) = [item for item in seen.findings if item.rule == "CD106"]
+    assert found.fix.summary.startswith("warm up the input with and without requires_grad")
 
 
 def test_a_value_that_no_program_can_name_belongs_to_its_break() -> None:

@@ -7,6 +7,7 @@ would have cost alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -35,6 +36,11 @@ CARRIED = "what is carried over a graph break is an argument of the code behind 
 TEMPORARY = "___"
 """How Dynamo's own names begin, which no program can use: `___stack0`."""
 
+_ARGUMENTS = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD114", "CD118"))
+_ROOT = re.compile(r"(?:args|kwargs)\[[^\]]+\]|\w+")
+_PLAIN = re.compile(r"[^\W\d]\w*(?:\.\w+|\[\w+\]|\['\w+'\])*")
+"""An expression that is evaluated again without an effect, and holds the same tensor."""
+
 _PLANNED = Wording(
     "tensor argument of another size, in the warm-up of its fixed sizes",
     "nothing: each size is compiled once, before it is used",
@@ -58,11 +64,24 @@ class RecompileRule(AnalysisRule):
             yield found if self.enrich is None else self.enrich(found, timeline)
 
 
+def passed_as(group: Group, variable: str) -> str:
+    """What the program passes for the argument, "batch" or "data.x"; the argument itself where that
+    is not known, or is made in the call."""
+    call = group.recompiles[0].entered_at
+    root = _ROOT.match(variable)
+    if call is None or root is None or group.code not in _ARGUMENTS:
+        return variable
+    passed = dict(call.arguments).get(variable) or dict(call.arguments).get(root[0])
+    if passed is None or not _PLAIN.fullmatch(passed):
+        return variable
+    return passed if variable in dict(call.arguments) else passed + variable[root.end() :]
+
+
 def _filled(text: str, group: Group) -> str:
     """The text of a `Wording` with the names of a group in it."""
     variable, kind = group.variable, group.kind or ""
     return text.format(
-        name=group.name,
+        name=_name(group),
         function=_function(group),
         variable=variable,
         **{letter: variable or letter for letter in "dix"},
@@ -71,6 +90,18 @@ def _filled(text: str, group: Group) -> str:
         setting=kind.replace("_", " "),
         guard=group.first.guard,
     )
+
+
+def _name(group: Group) -> str:
+    """The variables in a sentence; `args[0]` of what torch wraps around a module has no name in the
+    program but that of what it passes."""
+    name = group.name
+    for variable in group.variables if ownership_of(group.location.file) == "torch" else ():
+        if variable.startswith(("args[", "kwargs[")):
+            passed = passed_as(group, variable)
+            shown = f"`{passed}`" if passed != variable else "the input"
+            name = name.replace(f"`{variable}`", shown)
+    return name
 
 
 def _function(group: Group) -> str:

@@ -11,7 +11,7 @@ from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, const
 from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.fix_choice import Break
-from compilediag.diagnosis.rules.recompiles import CARRIED, Wording
+from compilediag.diagnosis.rules.recompiles import CARRIED, Wording, passed_as
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
@@ -29,6 +29,7 @@ _MAX_SIZES = 16
 PAD = "pad to a fixed size (drop_last=True for a last batch)"
 _SIZE = "tensor argument of another size"
 _MARKED = "dynamic graphs may run slower; CUDA graphs need the padding"
+_COMPILED_ONCE = "every size it pads to is compiled there"
 SIZES = {
     "marking": Wording(
         "dimension marked after the first call", "mark {{name}} before the first call"
@@ -44,13 +45,16 @@ SIZES = {
         "computed from it, no dynamic=False",
         "a mark does not help: torch compiled a second size of it too",
     ),
+    "padded": Wording(
+        _SIZE, "call warmup(example) of its FixedShape once, before the first batch", _COMPILED_ONCE
+    ),
     "small": Wording(
         _SIZE,
-        "call {marks} before the first call, which needs sizes of 2 or more (torch keeps 0 and 1); "
+        "call {marks} before {first}, which needs sizes of 2 or more (torch keeps 0 and 1); "
         f"or {PAD}",
         _MARKED,
     ),
-    None: Wording(_SIZE, f"call {{marks}} before the first call; or {PAD}", _MARKED),
+    None: Wording(_SIZE, f"call {{marks}} before {{first}}; or {PAD}", _MARKED),
 }
 """The wordings of sizes that changed. Ways to cure it are separated by "; or "."""
 
@@ -81,6 +85,7 @@ def wording_of_sizes(group: Group, broken: Break | None) -> Wording:
         broken=broken.place if broken else "",
         dimensions=_dimensions(fixed),
         marks=_marks(group, dimensions),
+        first=_first_call(group),
     )
     title = wording.title.replace("argument", "arguments") if group.together else wording.title
     return wording._replace(title=title, fix=fix)
@@ -88,13 +93,22 @@ def wording_of_sizes(group: Group, broken: Break | None) -> Wording:
 
 def _marks(group: Group, dimensions: Sequence[object]) -> str:
     marks = [
-        f"torch._dynamo.maybe_mark_dynamic({variable}, {dimension})"
+        f"torch._dynamo.maybe_mark_dynamic({passed_as(group, variable)}, {dimension})"
         for variable in group.variables
         for dimension in dimensions
     ]
     if len(marks) > _MAX_MARKS:
         marks = [*marks[:_MAX_MARKS], f"{len(marks) - _MAX_MARKS} more alike"]
     return ", ".join(marks)
+
+
+def _first_call(group: Group) -> str:
+    call = group.recompiles[0].entered_at
+    if call is None or not any(passed_as(group, each) != each for each in group.variables):
+        return "the first call"
+    return (
+        f"{call.file.replace(chr(92), '/').rpartition('/')[2]}:{call.line}, from the first call on"
+    )
 
 
 _MAX_MARKS = 4
@@ -114,6 +128,9 @@ def _named_dimension(group: Group) -> str | int:
 def with_sizes(finding: Finding, timeline: Timeline) -> Finding:
     """CD105 with the sizes that were called, how often, and buckets for them where one size changes
     and was compiled more than once."""
+    if finding.severity != "info" and _is_padded(finding, timeline):
+        summary, caveat = SIZES["padded"].fix, SIZES["padded"].caveat
+        return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
     sizes = None if finding.severity == "info" else _sizes_of(finding, timeline)
     if sizes is None:
         return finding
@@ -128,16 +145,29 @@ def with_sizes(finding: Finding, timeline: Timeline) -> Finding:
     return replace(finding, evidence=evidence, fix=replace(finding.fix, summary=summary))
 
 
-def _sizes_of(finding: Finding, timeline: Timeline) -> VaryingSizes | None:
-    """The changing size of the callable that was compiled again; None where it is not one size, or
-    another variable's."""
+def _frames_of(finding: Finding, timeline: Timeline) -> set[tuple[int, str, int]]:
+    """The code that was compiled again, as (process, file, line)."""
     ids = set(cast(list[str], finding.evidence["compile_ids"]))
-    frames = {
+    return {
         (item.process, item.frame.file, item.frame.line)
         for item in timeline.compiles
         if item.compile_id in ids
     }
-    found = called_sizes(timeline, frames)
+
+
+def _is_padded(finding: Finding, timeline: Timeline) -> bool:
+    """A `FixedShape` wraps what was compiled again: its sizes are few and known."""
+    padded = {
+        (item.process, item.function.file, item.function.line) for item in timeline.fixed_shapes
+    }
+    frames = _frames_of(finding, timeline)
+    return bool(frames) and frames <= padded
+
+
+def _sizes_of(finding: Finding, timeline: Timeline) -> VaryingSizes | None:
+    """The changing size of the callable that was compiled again; None where it is not one size, or
+    another variable's."""
+    found = called_sizes(timeline, _frames_of(finding, timeline))
     if found is None:
         return None
     tensors = {dimension.rpartition(":")[0] for dimension in found.dims[0]}

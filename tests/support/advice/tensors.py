@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import compilediag
 from advice.case import OTHER, X, case, compiled, rows, warmed
 
 
@@ -90,6 +91,24 @@ case(
     ("CD105", None),
     lambda: all_of(compiled(double), ones(*PLANES)),
     lambda: marked(compiled(double), ones(*PLANES), 0, 1),
+)
+
+
+def fixed(*, warm: bool) -> list[Any]:
+    shaped = compilediag.FixedShape(
+        compiled(double, dynamic=False), dims={"x": 0}, buckets=[4, 8, 16]
+    )
+    if warm:
+        shaped.warmup(torch.ones(3, 4))
+        warmed()
+    return [shaped(x) for x in rows(3, 7, 12)]
+
+
+case(
+    "a size that a FixedShape pads",
+    ("CD105", "padded"),
+    lambda: fixed(warm=False),
+    lambda: fixed(warm=True),
 )
 
 
