@@ -22,6 +22,7 @@ import compilediag  # noqa: E402
 from compilediag.diagnosis.findings import Finding  # noqa: E402
 from compilediag.diagnosis.rules import break_fixes  # noqa: E402
 from compilediag.diagnosis.rules.recompile_fixes import FIXES  # noqa: E402
+from compilediag.diagnosis.rules.recompiles import WAYS  # noqa: E402
 from compilediag.diagnosis.rules.sizes import PAD, SIZES  # noqa: E402
 
 _ = breaks, containers, modes, tensors, values
@@ -31,8 +32,6 @@ NO_ADVICE = ("CD190",)
 
 BREAKS_WITHOUT = ("CD290",)
 """Codes of breaks whose report names no category."""
-
-SEPARATOR = re.compile(r"; or,? ")
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +87,7 @@ def test_every_way_of_every_wording_is_followed() -> None:
         (code, wording.fix, number)
         for (code, _), wording in WORDINGS.items()
         if code not in NO_ADVICE
-        for number in range(len(SEPARATOR.split(wording.fix)))
+        for number in range(len(WAYS.split(wording.fix)))
     }
     followed = {
         (case.key[0], WORDINGS[case.key].fix, number) for case in CASES for number in case.ways
@@ -161,7 +160,7 @@ def test_an_argument_that_is_carried_over_a_break() -> None:
         before = [compiled(across)(X, mode) for mode in ("twice", "once")]
     assert recompiles()
     (found,) = [item for item in seen.findings if item.rule == "CD107"]
-    first, second = SEPARATOR.split(found.fix.summary)
+    first, second = WAYS.split(found.fix.summary)
     place = f"test_advice.py:{across.__code__.co_firstlineno + 2}"
     assert first == f"remove the graph break at {place}"
     assert second.startswith("if `mode` is an argument of `across`, warm up each value of `mode`")
@@ -198,7 +197,7 @@ def test_every_way_of_every_break_is_followed() -> None:
         (code, number)
         for code, fix in BREAK_FIXES.items()
         if code not in BREAKS_WITHOUT
-        for number in range(len(SEPARATOR.split(fix.fix)))
+        for number in range(len(WAYS.split(fix.fix)))
     }
     followed = {
         (code, number)

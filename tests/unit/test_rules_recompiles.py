@@ -264,6 +264,10 @@ def test_a_line_fills_what_it_changes(line: str, variable: str, filled: bool) ->
     assert fills(line, variable) is filled
 
 
+ARGUMENT_OF_F = (
+    "remove the graph break at model.py:6; or, if `n` is an argument of `f`, compile with "
+    "torch.compile(dynamic=True)"
+)
 RESUMED = Location("/home/u/model.py", 6, "torch_dynamo_resume_in_f_at_6")
 
 
@@ -271,12 +275,7 @@ RESUMED = Location("/home/u/model.py", 6, "torch_dynamo_resume_in_f_at_6")
     ("source", "variable", "advice"),
     [
         ("L['___stack1']", None, "remove the graph break at model.py:6"),
-        (
-            "L['n']",
-            "n",
-            "remove the graph break at model.py:6; or, if `n` is an argument of `f`, compile with "
-            "torch.compile(dynamic=True)",
-        ),
+        ("L['n']", "n", ARGUMENT_OF_F),
     ],
 )
 def test_what_crosses_a_graph_break_belongs_to_it(

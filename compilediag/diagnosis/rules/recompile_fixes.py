@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
 from compilediag.diagnosis.findings import Rule
 from compilediag.diagnosis.rules.fix_choice import break_before, kinds_of
-from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, RecompileRule, Wording
+from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, WAYS, RecompileRule, Wording
 from compilediag.diagnosis.rules.sizes import with_sizes, wording_of_sizes
 
 _VARIANTS = "one graph per value, each a compile: only for values that are few"
@@ -395,7 +395,7 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "could not determine: torch gave no reason; try TORCH_LOGS=recompiles_verbose",
     ),
 }
-"""Ways to cure it are separated by "; or ": each alone cures it."""
+"""Ways are separated as `WAYS` reads them. tests/torch/test_advice.py runs each."""
 
 
 def wording_of(group: Group, causes: RunCauses) -> Wording:
@@ -406,7 +406,7 @@ def wording_of(group: Group, causes: RunCauses) -> Wording:
         return wording
     if group.variable.startswith(TEMPORARY):
         return wording._replace(fix=f"remove the graph break at {broken.place}", caveat=CARRIED)
-    first, *_ = wording.fix.split("; or ")
+    first, *_ = WAYS.split(wording.fix)
     return wording._replace(
         fix=f"remove the graph break at {broken.place}; or, if {{name}} is an argument of "
         f"`{broken.function}`, {first}",

@@ -32,6 +32,9 @@ class Wording(NamedTuple):
     """What the fix costs, as measured."""
 
 
+WAYS = re.compile(r"; or,? ")
+"""Between the ways of a fix, each of which alone is enough."""
+
 CARRIED = "what is carried over a graph break is an argument of the code behind it, and guarded"
 TEMPORARY = "___"
 """How Dynamo's own names begin, which no program can use: `___stack0`."""

@@ -56,7 +56,7 @@ SIZES = {
     ),
     None: Wording(_SIZE, f"call {{marks}} before {{first}}; or {PAD}", _MARKED),
 }
-"""The wordings of sizes that changed. Ways to cure it are separated by "; or "."""
+"""The wordings of sizes that changed."""
 
 
 def wording_of_sizes(group: Group, broken: Break | None) -> Wording:
