@@ -1,7 +1,7 @@
 """The call of the program's own above what torch compiles: its place, its text, what it passes.
 
 Text is that of the running instruction, which Python 3.11 and later can place to the column; before
-that it is the only call on the line. An argument is told only where its binding to a parameter is
+that it is the only call on the line. An argument is recorded where its binding to a parameter is
 certain: no value that can be compared speaks against it, and nothing in between may have moved it.
 """
 
@@ -294,7 +294,7 @@ def _is_bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> bo
         return first == "self"
     if call.args and names.value(call.args[0]) is holder:
         return False
-    return first == "self" or _has_method(cast(type, type(holder)), code)
+    return first == "self" or _has_method(cast("type[Any]", type(holder)), code)
 
 
 def _has_method(kind: type, code: types.CodeType) -> bool:
@@ -327,7 +327,8 @@ def _is_function(callee: Any) -> bool:
     """Whether it is known what is called, and that it adds no argument of its own."""
     if callee is _UNKNOWN:
         return False
-    inner = getattr(callee, "_torchdynamo_orig_callable", callee)
+    inner = _attribute(callee, "_torchdynamo_orig_callable")
+    inner = callee if inner is _UNKNOWN else inner
     is_module = type(_attribute(callee, "_modules")) is dict
     return is_module or isinstance(inner, (types.FunctionType, types.MethodType))
 
