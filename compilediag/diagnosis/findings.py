@@ -54,6 +54,8 @@ class Cause:
     confidence: Confidence = "exact"
     line_text: str | None = None
     """The source text of `location`."""
+    branched_on: bool | None = None
+    """A condition in the function of `location` reads the value; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,36 @@ def test_an_argument_that_is_carried_over_a_break() -> None:
     assert recompiles() == []
 
 
+def layer(x: Any, activation: str, norm: str) -> Any:
+    y = getattr(torch, activation)(x)
+    return {"none": y, "l2": y / y.norm(), "max": y / y.abs().max()}[norm]
+
+
+def test_the_limit_that_is_enough() -> None:
+    """The forecast names a limit under which every combination of the values seen is compiled."""
+    activations, norms = ("relu", "tanh", "sigmoid"), ("none", "l2", "max")
+    call = compiled(layer)
+    with compilediag.watch() as seen:
+        for activation, norm in (*zip(activations, norms, strict=True), ("relu", "max")):
+            call(X, activation, norm)
+    (found,) = [item for item in seen.findings if item.rule == "CD151"]
+    named = re.match(r"torch\._dynamo\.config\.recompile_limit = (\d+) ", found.fix.caveat or "")
+    assert named is not None
+    torch._dynamo.reset()
+
+    def run_all(limit: int) -> None:
+        settings = {"recompile_limit": limit, "fail_on_recompile_limit_hit": True}
+        with torch._dynamo.config.patch(settings):
+            for activation in activations:
+                for norm in norms:
+                    call(X, activation, norm)
+
+    run_all(int(named[1]))
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
+        run_all(int(named[1]) - 1)
+
+
 BREAK_FIXES = {**break_fixes.FIXES, "explicit": break_fixes.EXPLICIT}
 
 

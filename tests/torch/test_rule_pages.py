@@ -1,5 +1,5 @@
-"""What the pages of recompiles and graph breaks show as code is run: the bad code has the fault, the
-good code has none."""
+"""The code on the pages of recompiles and graph breaks is run: the bad has the fault, the good has
+none."""
 
 from __future__ import annotations
 

@@ -80,6 +80,7 @@ def _cause(condition: Condition, *, primary: bool) -> Cause:
         writers=false.writers,
         confidence=confidence,
         line_text=condition.line_text,
+        branched_on=false.branched_on,
     )
 
 

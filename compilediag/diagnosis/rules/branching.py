@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from compilediag_harness.source.writes_in_source import MUTATORS
+from compilediag_harness.source.writes_in_source import MUTATORS, conditions_in
 
 
 def decides_by(line: str, variable: str) -> bool:
@@ -16,7 +16,7 @@ def decides_by(line: str, variable: str) -> bool:
     tree = _parsed(line)
     if tree is None or not variable:
         return False
-    return any(_is(node, variable) for test in _conditions(tree) for node in ast.walk(test))
+    return any(_is(node, variable) for test in conditions_in(tree) for node in ast.walk(test))
 
 
 def fills(line: str, variable: str) -> bool:
@@ -51,16 +51,6 @@ def _parsed(line: str) -> ast.AST | None:
         except (SyntaxError, ValueError, RecursionError):
             continue
     return None
-
-
-def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
-            yield node.test
-        elif isinstance(node, ast.BoolOp):
-            yield from node.values[:-1]  # of the last one only the value is used
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            yield node.operand
 
 
 def _is(node: ast.AST, variable: str) -> bool:

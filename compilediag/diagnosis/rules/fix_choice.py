@@ -69,10 +69,17 @@ def _of_line(group: Group) -> Iterator[str]:
         yield "library"
     elif _written_elsewhere(group):
         yield "foreign"
-    elif _of_two_sides(group) and any(
-        decides_by(text, cause.variable) for text, cause in zip(lines, group.causes, strict=True)
-    ):
+    elif _of_two_sides(group) and is_branched_on(group):
         yield "branch"
+
+
+def is_branched_on(group: Group) -> bool:
+    """The function that reads the value decides by it: in its source as the process had it, or in
+    the line that is recorded."""
+    return any(
+        cause.branched_on or decides_by(cause.line_text or "", cause.variable)
+        for cause in group.causes
+    )
 
 
 def _of_two_sides(group: Group) -> bool:

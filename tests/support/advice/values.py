@@ -683,6 +683,42 @@ case(
 )
 
 
+class Stepping(nn.Module):
+    """Branches on its counter in a line behind the one that reads it first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def forward(self, x: Any) -> Any:
+        self.count += 1
+        if self.count > 2:
+            return x * 3
+        return x * 2
+
+
+def tripled(x: Any) -> Any:
+    return x * 3
+
+
+def counted_outside() -> Any:
+    first, then = compiled(doubled), compiled(tripled)
+    return [(then if count > 2 else first)(X) for count in range(1, 6)]
+
+
+def by_count(x: Any, count: Any) -> Any:
+    return torch.where(count > 2, x * 3, x * 2)
+
+
+case(
+    "a counter to branch on",
+    ("CD104", "branch"),
+    lambda: called(Stepping()),
+    counted_outside,
+    lambda: each(compiled(by_count), [torch.tensor(count) for count in range(1, 6)]),
+)
+
+
 class Adapted(nn.Module):
     """Which adapter is active is a string."""
 
