@@ -25,9 +25,6 @@ _HELD = ("CD102", "CD104", "CD109")
 _CALLABLE = re.compile(r"(?:^|[._])(?:function|method)(?:[._]\w+)* object$")
 _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
-_OWN_ATTRIBUTE = re.compile(r"fn\.\w+")
-"""Of a compiled module whose forward is no user's: torch calls it `fn`."""
-
 _LOCAL_CODES = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD113", "CD114", "CD118"))
 """Codes of values that the caller passes; across a graph break Dynamo is the caller."""
 
@@ -90,10 +87,8 @@ def _of_two_sides(group: Group) -> bool:
 def _is_read_inside(group: Group, lines: list[str]) -> bool:
     """An attribute that no line of the user's reads: what the line calls does, and takes it as it
     is."""
-    if group.code != "CD104":
-        return False
-    if _OWN_ATTRIBUTE.fullmatch(group.variable):
-        return ownership_of(group.location.file) == "torch"
+    if group.code != "CD104" or ownership_of(group.location.file) == "torch":
+        return group.code == "CD104"
     owner, _, member = group.variable.rpartition(".")
     shown = [text for text in lines if text]
     return bool(owner and shown) and not any(reads(text, member) for text in shown)
@@ -158,6 +153,12 @@ def _of_guard(group: Group) -> str:
         return "lr" if kind == "lr" else "option"
     if group.code == "CD117" and ".keywords[" in variable:
         return "partial"
+    if group.code == "CD101" and ".environ[" in variable:
+        return "environment"
+    if group.code == "CD103" and any(cause.kind == "shape" for cause in group.causes):
+        return ""  # created, and then grown
+    if group.code == "CD118" and "size()" not in first.guard:
+        return "number"
     if group.code == "CD106" and kind == "parameter":
         return "frozen" if (first.expected or "").startswith("requires_grad") else kind
     if group.code == "CD190":
@@ -173,6 +174,8 @@ def _of_value(group: Group) -> Iterator[str]:
     if first.expected in ("True", "False"):
         yield "bool"
     number = _number(first.expected)
+    if number is not None and (first.actual or "").startswith("Tensor "):
+        yield "mixed"
     if number is not None:
         if _is_constant(group):
             yield "constant"

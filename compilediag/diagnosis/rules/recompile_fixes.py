@@ -66,6 +66,9 @@ _OTHER_KEYS = Wording(
     "tensor of 2 rows or more); or warm up each set of keys",
     "one graph per set of keys",
 )
+_ENVIRONMENT = Wording(
+    "environment value changed", "read {name} once at import, outside of the compiled function"
+)
 _DEFAULT_DEVICE = Wording(
     "default device or function mode changed",
     "put `with torch.device(...)` around the creation of tensors only, not around the call",
@@ -92,6 +95,7 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "calls it runs eager",
     ),
     ("CD101", "callable"): _CALLABLE._replace(title="captured function or object"),
+    ("CD101", "environment"): _ENVIRONMENT,
     ("CD101", "branch"): _DECIDE._replace(title="captured value"),
     ("CD101", "number"): Wording(
         "captured number",
@@ -140,7 +144,7 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ("CD104", "length"): _LENGTH._replace(title=_ATTRIBUTE_CONTAINER),
     ("CD104", "type"): Wording("attribute of another type", _WARM, _VARIANTS),
     ("CD104", "callable"): _CALLABLE._replace(title=_ATTRIBUTE),
-    ("CD104", "library"): _SET_BY_PACKAGE._replace(title="attribute of a package's object"),
+    ("CD104", "library"): _SET_BY_PACKAGE._replace(title="attribute that a package reads"),
     ("CD104", "foreign"): Wording(
         "attribute of a package's object",
         "keep a 0-dim buffer of your own, filled before the compiled call, and read that in "
@@ -175,6 +179,7 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "before the first call",
         "mark_unbacked may raise where the code branches on the size",
     ),
+    ("CD118", "number"): Wording("number left the range of its graph", _WARM, _VARIANTS),
     ("CD118", "divisibility"): Wording(
         "dynamic size is no multiple any more", "pad {name} to the multiple"
     ),
@@ -194,7 +199,9 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "one graph per range",
     ),
     ("CD106", "dtype"): Wording(
-        "tensor of another dtype", "convert {name} with .to(dtype) before the compiled call", _COPY
+        "tensor of another dtype",
+        "convert {name} to one dtype before the compiled call: .to(dtype), or .astype of an array",
+        _COPY,
     ),
     ("CD106", "stride"): Wording(
         "tensor of another layout", "call .contiguous() on {name} before the compiled call", _COPY
@@ -268,6 +275,9 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "torch makes each value a constant of its own graph, and a tensor in its place would not "
         "be one; only for values that are few",
     ),
+    ("CD107", "mixed"): Wording(
+        "number in some calls, tensor in others", "pass {name} as a 0-dim tensor at every call"
+    ),
     ("CD107", "int"): Wording(
         _NUMBER,
         "compile with torch.compile(dynamic=True); or, where it is no size or bound, pass {name} "
@@ -293,7 +303,7 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ),
     ("CD108", None): Wording(
         "container argument of another length",
-        "pass a padded tensor with a mask instead of {name}; or warm up each length",
+        "where {name} holds tensors, pass a padded one with a mask instead; or warm up each length",
         "one graph per length that is warmed up",
     ),
     ("CD110", "dead_object"): Wording(
@@ -308,9 +318,7 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "define {name} once, outside of the loop; or, where several are used, write one function "
         "per callable, compile each, and choose outside",
     ),
-    ("CD109", "environment"): Wording(
-        "environment value changed", "read {name} once at import, outside of the compiled function"
-    ),
+    ("CD109", "environment"): _ENVIRONMENT,
     ("CD109", "library"): _SET_BY_PACKAGE._replace(title="global variable of a package"),
     ("CD109", "grows"): _GROWS._replace(title=_GLOBAL),
     ("CD109", "keys"): _KEYS._replace(title=_GLOBAL),

@@ -41,6 +41,8 @@ TEMPORARY = "___"
 
 _ARGUMENTS = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD114", "CD118"))
 _ROOT = re.compile(r"(?:args|kwargs)\[[^\]]+\]|\w+")
+_KEYWORD = re.compile(r"`fn\.keywords\['(\w+)'\]`")
+"""An argument that a functools.partial holds."""
 _PLAIN = re.compile(r"[^\W\d]\w*(?:\.\w+|\[\w+\]|\['\w+'\])*")
 """An expression that is evaluated again without an effect, and holds the same tensor."""
 
@@ -104,7 +106,7 @@ def _name(group: Group) -> str:
             passed = passed_as(group, variable)
             shown = f"`{passed}`" if passed != variable else "the input"
             name = name.replace(f"`{variable}`", shown)
-    return name
+    return _KEYWORD.sub(r"`\1`", name)
 
 
 def _function(group: Group) -> str:

@@ -550,6 +550,18 @@ class Appending(nn.Module):
         return (self.seen * x).sum()
 
 
+class Remembering(nn.Module):
+    """Concatenates what it has seen, beginning with nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Any = None
+
+    def forward(self, x: Any) -> Any:
+        self.seen = x * 1 if self.seen is None else torch.cat([self.seen, x])
+        return (self.seen * x).sum()
+
+
 class WritingAt(nn.Module):
     """Writes what it has seen at a position."""
 
@@ -580,6 +592,15 @@ case(
     "a buffer that is concatenated",
     ("CD103", None),
     lambda: tokens(Appending()),
+    None,
+    lambda: tokens(WritingAt()),
+)
+
+
+case(
+    "a buffer that is created and concatenated",
+    ("CD103", None),
+    lambda: tokens(Remembering()),
     None,
     lambda: tokens(WritingAt()),
 )

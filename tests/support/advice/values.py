@@ -332,6 +332,35 @@ case(
 )
 
 
+case(
+    "a float or a tensor",
+    ("CD107", "mixed"),
+    lambda: each(compiled(scale_by), (1.5, torch.tensor(2.5))),
+    lambda: each(compiled(scale_by), (torch.tensor(1.5), torch.tensor(2.5))),
+)
+
+
+def viewed(x: Any, count: int) -> Any:
+    return x.view(count, -1) * 2
+
+
+def views(*, warm: bool) -> Any:
+    call, results = compiled(viewed), []
+    for times in range(2 if warm else 1):
+        if times:
+            warmed()
+        results = [call(torch.ones(8), count) for count in (2, 4, 8)]
+    return results
+
+
+case(
+    "a number of rows to view",
+    ("CD118", "number"),
+    lambda: views(warm=False),
+    lambda: views(warm=True),
+)
+
+
 def zeros(x: Any, size: int) -> Any:
     return x.new_zeros(size) + 1
 
@@ -602,6 +631,21 @@ def read_once() -> Any:
     return [call(X), call(X)][:1]
 
 
+def captured_environment() -> Any:
+    module = os
+
+    def choose_by(x: Any) -> Any:
+        return x * 2 if module.environ.get("ADVICE") == "1" else x - 1
+
+    call, results = compiled(choose_by), []
+    for value in "01":
+        os.environ["ADVICE"] = value
+        results.append(call(X))
+    del os.environ["ADVICE"]
+    return results[:1]
+
+
+case("a captured environment", ("CD101", "environment"), captured_environment, lambda: read_once())  # noqa: PLW0108
 case("an environment variable", ("CD109", "environment"), environment, read_once)
 
 
@@ -817,6 +861,60 @@ case(
     lambda: scheduled(warm=False),
     lambda: scheduled(warm=False, constant=True),
     lambda: scheduled(warm=True),
+    equal=False,
+)
+
+
+class Counted(nn.Module):
+    """A child of a container of torch's."""
+
+    def __init__(self, *, buffer: bool) -> None:
+        super().__init__()
+        if buffer:
+            self.register_buffer("scale", torch.zeros(()))
+        else:
+            self.scale: Any = 0.0
+
+    def forward(self, x: Any) -> Any:
+        return x * self.scale
+
+
+def wrapped(*, buffer: bool) -> Any:
+    model = nn.Sequential(Counted(buffer=buffer))
+    call, results = compiled(model), []
+    for scale in SCALES:
+        if buffer:
+            model[0].scale.fill_(scale)
+        else:
+            model[0].scale = scale
+        results.append(call(X))
+    return results
+
+
+case(
+    "a number in a container of torch's",
+    ("CD104", "number"),
+    lambda: wrapped(buffer=False),
+    lambda: wrapped(buffer=True),
+)
+
+
+def wrapped_layer(*, warm: bool) -> Any:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1))
+    call = compiled(model)
+    for times in range(2 if warm else 1):
+        if times:
+            warmed()
+        for model[1].p in (0.1, 0.2, 0.3):
+            call(X)
+
+
+case(
+    "dropout in a container of torch's",
+    ("CD104", "library"),
+    lambda: wrapped_layer(warm=False),
+    None,
+    lambda: wrapped_layer(warm=True),
     equal=False,
 )
 
