@@ -252,6 +252,7 @@ def test_a_line_decides_by_its_conditions_alone(line: str, variable: str, decide
         ("self.seen[step] = x", "self.seen", True),
         ("cache.setdefault(key, x)", "cache", True),
         ("seen += [x]", "seen", True),
+        ("self.seen.append(x)", "cache.seen", True),  # in a method of the cache
         ("return len(self.seen)", "self.seen", False),
         ("y = self.seen[0] + x", "self.seen", False),
         ("self.other.append(self.seen)", "self.seen", False),

@@ -20,11 +20,16 @@ def decides_by(line: str, variable: str) -> bool:
 
 
 def fills(line: str, variable: str) -> bool:
-    """Whether the line changes the container: an item stored, a mutating method called, `+=`."""
+    """Whether the line changes the container: an item stored, a mutating method called, `+=`. The
+    object that holds it may have another name there."""
     tree = _parsed(line)
     if tree is None or not variable:
         return False
-    return any(_is(target, variable) for target in _changed(tree))
+    member = variable.rpartition(".")[2]
+    return any(
+        _is(target, variable) or (isinstance(target, ast.Attribute) and target.attr == member)
+        for target in _changed(tree)
+    )
 
 
 def reads(line: str, name: str) -> bool:

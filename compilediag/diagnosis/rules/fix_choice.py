@@ -61,7 +61,8 @@ def _of_line(group: Group) -> Iterator[str]:
     decides by it: what can be changed then is something else."""
     lines = [cause.line_text or "" for cause in group.causes]
     if any(_HOOK.search(cause.source) for cause in group.causes):
-        yield "hook"
+        is_number = _number(group.first.expected) is not None
+        yield "hook_number" if is_number and not is_branched_on(group) else "hook"
     if ownership_of(group.location.file) == "third_party" or _is_read_inside(group, lines):
         yield "library"
     elif _written_elsewhere(group):
@@ -113,7 +114,7 @@ def _of_container(group: Group) -> Iterator[str]:
         yield "modules"
     filled = any(fills(cause.line_text or "", cause.variable) for cause in group.causes)
     filled = filled or any(_is_inside(w, group.location) for c in group.causes for w in c.writers)
-    if keys:
+    if keys and not (filled and len(group.causes) > 1):
         yield "keys"
     else:
         yield "grows" if filled else "length"

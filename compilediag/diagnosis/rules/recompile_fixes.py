@@ -94,6 +94,12 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "costs a kernel each step; disabling costs a graph break per call site, and the loop that "
         "calls it runs eager",
     ),
+    ("CD101", "hook_number"): Wording(
+        "captured number",
+        "make {name} a 0-dim tensor that is changed in place (add_, fill_); or put "
+        "torch.compiler.disable on {function}",
+        _DISABLE_COST,
+    ),
     ("CD101", "callable"): _CALLABLE._replace(title="captured function or object"),
     ("CD101", "environment"): _ENVIRONMENT,
     ("CD101", "branch"): _DECIDE._replace(title="captured value"),
@@ -375,7 +381,7 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ("CD116", "lr"): Wording(
         "lr of the optimizer changed",
         "construct the optimizer with lr=torch.tensor(...): torch's schedulers change it in place, "
-        "and other code with fill_; or leave optimizer.step() out of the compiled function",
+        "and other code with fill_; or, where optimizer.step() is compiled, leave it out",
     ),
     ("CD116", "option"): Wording(
         "{kind} of the optimizer changed",

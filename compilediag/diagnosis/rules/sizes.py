@@ -80,7 +80,9 @@ def wording_of_sizes(group: Group, broken: Break | None) -> Wording:
     elif fixed:
         wording = SIZES["constant"]
     else:
-        wording = SIZES["small" if any(each.before in ("0", "1") for each in changed) else None]
+        wording = SIZES[
+            "small" if any({item.before, item.after} & {"0", "1"} for item in changed) else None
+        ]
     fix = wording.fix.format(
         broken=broken.place if broken else "",
         dimensions=_dimensions(fixed),

@@ -198,6 +198,35 @@ case(
     lambda: hook_history("disabled"),
 )
 
+
+class Names(nn.Module):
+    """Adds to a set in each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Any = set()
+
+    def forward(self, x: Any, name: str) -> Any:
+        self.seen.add(name)
+        return x * 2
+
+
+def added() -> Any:
+    module = Names()
+    call = compiled(module)
+    return [call(X, name) for name in "abc"], len(module.seen)
+
+
+def names_returned() -> Any:
+    call, seen, results = compiled(lambda x: x * 2), set[str](), []
+    for name in "abc":
+        results.append(call(X))
+        seen.add(name)
+    return results, len(seen)
+
+
+case("a set of a module", ("CD104", "grows"), added, names_returned)
+
 # --- a container that others fill -----------------------------------------------------------------
 
 

@@ -261,6 +261,39 @@ case(
 )
 
 
+def hook_counter(how: str) -> Any:
+    model, results = nn.Linear(4, 4), []
+    with torch.no_grad():
+        model.weight.fill_(0.5)
+        model.bias.fill_(0.5)
+    count, counted = 0, torch.zeros(())
+
+    def number(module: Any, args: Any, output: Any) -> Any:
+        nonlocal count
+        count += 1
+        return output * count
+
+    def in_place(module: Any, args: Any, output: Any) -> Any:
+        counted.add_(1)
+        return output * counted
+
+    hooks = {"number": number, "place": in_place, "disabled": torch.compiler.disable(number)}
+    model.register_forward_hook(hooks[how])
+    call = compiled(model)
+    for _ in range(4):
+        results.append(call(X).detach())  # noqa: PERF401
+    return results
+
+
+case(
+    "a hook's counter",
+    ("CD101", "hook_number"),
+    lambda: hook_counter("number"),
+    lambda: hook_counter("place"),
+    lambda: hook_counter("disabled"),
+)
+
+
 # --- arguments ------------------------------------------------------------------------------------
 
 case(
