@@ -185,7 +185,11 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "before the first call",
         "mark_unbacked may raise where the code branches on the size",
     ),
-    ("CD118", "number"): Wording("number left the range of its graph", _WARM, _VARIANTS),
+    ("CD118", "number"): Wording(
+        "number left the range of its graph",
+        "warm up values on both sides of `{guard}` before the timed steps",
+        "one graph per side",
+    ),
     ("CD118", "divisibility"): Wording(
         "dynamic size is no multiple any more", "pad {name} to the multiple"
     ),

@@ -19,6 +19,7 @@ from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire.quoted import resumed_function
 
 
 class Wording(NamedTuple):
@@ -113,7 +114,8 @@ def _function(group: Group) -> str:
     """The function in a sentence; what torch wraps around a module has no name to a user."""
     if ownership_of(group.location.file) == "torch":
         return "the compiled code"
-    return group.function
+    resumed = resumed_function(group.location.function)
+    return group.function if resumed is None else f"`{resumed}`"
 
 
 def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:

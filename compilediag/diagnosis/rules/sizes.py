@@ -11,7 +11,7 @@ from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, const
 from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.fix_choice import Break
-from compilediag.diagnosis.rules.recompiles import CARRIED, Wording, passed_as
+from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, Wording, passed_as
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
@@ -36,7 +36,7 @@ SIZES = {
     ),
     "resumed": Wording(
         _SIZE,
-        "remove the graph break at {broken}; or pad what {{name}} is computed from",
+        "remove the graph break at {broken}; or pad what {carried} is computed from",
         CARRIED,
     ),
     "constant": Wording(
@@ -85,6 +85,7 @@ def wording_of_sizes(group: Group, broken: Break | None) -> Wording:
         ]
     fix = wording.fix.format(
         broken=broken.place if broken else "",
+        carried="it" if group.variable.startswith(TEMPORARY) else "{name}",
         dimensions=_dimensions(fixed),
         marks=_marks(group, dimensions),
         first=_first_call(group),

@@ -215,6 +215,32 @@ case(
     lambda: padded_before((8, 5, 6)),
 )
 
+
+def positive(x: Any) -> Any:
+    y = x[x > 0]
+    return y * 2
+
+
+def all_positive(x: Any) -> Any:
+    return torch.where(x > 0, x, 0.0) * 2
+
+
+def masks(function: Any) -> list[Any]:
+    call, results = compiled(function), []
+    for size in (5, 6, 7):
+        x = torch.arange(-2.0, float(size))
+        torch._dynamo.maybe_mark_dynamic(x, 0)
+        results.append(call(x)[-size:])
+    return [result[result > 0] for result in results]
+
+
+case(
+    "a size that is made at a graph break",
+    ("CD105", "resumed"),
+    lambda: masks(positive),
+    lambda: masks(all_positive),
+)
+
 # --- a dynamic size that leaves its range ---------------------------------------------------------
 
 
