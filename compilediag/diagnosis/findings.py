@@ -59,6 +59,8 @@ class Cause:
     novel: bool | None = None
     """No cache entry accepts the present value; False: one does, so that the value was compiled for
     before. None where that is not known."""
+    branched_on: bool | None = None
+    """A condition in the function of `location` reads the value; None where that is not known."""
 
     @property
     def value(self) -> str:

@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
 from compilediag.diagnosis.findings import Candidate, CauseId, Finding
-from compilediag.diagnosis.rules.branching import decides_by
+from compilediag.diagnosis.rules.fix_choice import is_branched_on
 from compilediag.timeline.timeline import Timeline
 
 _FIRST_WITH_OVERRIDES = Version("2.13")
@@ -96,7 +96,7 @@ def _dynamic_int(group: Group, version: Version) -> str | None:
         return None
     if "cell_contents" in source:  # a captured int is reached as a local of the compiled function
         return None
-    return source if _all_values(group, _INT) and not _is_branched_on(group) else None
+    return source if _all_values(group, _INT) and not is_branched_on(group) else None
 
 
 def _dynamic_size(group: Group, version: Version) -> str | None:
@@ -122,24 +122,20 @@ def _dynamic_float(group: Group, version: Version) -> str | None:
     """Dynamic from the first compile on instead of from the second."""
     if group.code not in _NUMBERS or version < _FIRST_WITH_OVERRIDES:
         return None
-    works = _all_values(group, _FLOAT) and not _is_branched_on(group)
+    works = _all_values(group, _FLOAT) and not is_branched_on(group)
     return "assume_static_by_default=False" if works else None
 
 
 def _unspecialised_int(group: Group, version: Version) -> str | None:
     if group.code not in ("CD104", "CD117") or version < _FIRST_WITH_OVERRIDES:
         return None
-    works = _all_values(group, _INT) and len(group.values) > 1 and not _is_branched_on(group)
+    works = _all_values(group, _INT) and len(group.values) > 1 and not is_branched_on(group)
     return "allow_unspec_int_on_nn_module=True" if works else None
 
 
 def _all_values(group: Group, kind: re.Pattern[str]) -> bool:
     shown = [value for cause in group.causes for value in (cause.expected, cause.actual)]
     return all(value is not None and kind.fullmatch(value) for value in shown)
-
-
-def _is_branched_on(group: Group) -> bool:
-    return any(decides_by(cause.line_text or "", cause.variable) for cause in group.causes)
 
 
 def _of_break(finding: Finding, version: Version) -> Iterator[Candidate]:

@@ -6,6 +6,7 @@ recompiles give the sizes alone. Pure.
 
 from __future__ import annotations
 
+import ast
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from compilediag_harness.shapes.buckets import (
 from compilediag_harness.shapes.grids import GridPlan, plan_grid
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import CompileEvent
+    from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt
     from compilediag.receipt.schema.invocations import VaryingSizesRecord
     from compilediag.receipt.schema.receipt import Receipt
 
@@ -83,6 +84,10 @@ class CallablePlan(NamedTuple):
     """Of a callable that pads already."""
     padded_calls: int = 0
     """Calls among them at sizes that a `FixedShape` had padded to."""
+    held_by: str | None = None
+    """The expression that the program calls it by, "self.model"; None where that is not known."""
+    called_at: str | None = None
+    """Where it does, "train.py:36"."""
 
     @property
     def counts(self) -> dict[int, int]:
@@ -100,7 +105,36 @@ def bucket_plans(receipt: Receipt, limits: PlanLimits) -> tuple[CallablePlan, ..
     found = [*_from_fixed(receipt, limits), *_from_calls(receipt, limits)]
     if not found and receipt.shapes is None:
         found = [*_from_recompiles(receipt, limits)]
-    return tuple(sorted(found, key=lambda item: -sum(item.varying.counts)))
+    calls = _calls_by_place(receipt)
+    named = [_with_call(item, calls.get((item.file, item.line))) for item in found]
+    return tuple(sorted(named, key=lambda item: -sum(item.varying.counts)))
+
+
+def _calls_by_place(receipt: Receipt) -> dict[tuple[str | None, int | None], EnteredAt]:
+    """The call of the program's own by which each frame was first compiled, where it calls that
+    frame and not something that does: its arguments are those of the frame then."""
+    found: dict[tuple[str | None, int | None], EnteredAt] = {}
+    for event in receipt.compile.events:
+        if event.entered_at is not None and event.entered_at.arguments:
+            found.setdefault((event.frame.file, event.frame.line), event.entered_at)
+    return found
+
+
+def _with_call(item: CallablePlan, call: EnteredAt | None) -> CallablePlan:
+    held_by = None if call is None else _called_expression(call.text)
+    if call is None or held_by is None:
+        return item
+    return item._replace(held_by=held_by, called_at=f"{call.file}:{call.line}")
+
+
+def _called_expression(text: str) -> str | None:
+    """`self.model` of "self.model(x)"; None of what cannot be assigned to."""
+    try:
+        call = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    holds = isinstance(call, ast.Call) and isinstance(call.func, (ast.Name, ast.Attribute))
+    return ast.unparse(call.func) if holds and isinstance(call, ast.Call) else None
 
 
 def plan_json(item: CallablePlan) -> dict[str, object]:
@@ -110,6 +144,8 @@ def plan_json(item: CallablePlan) -> dict[str, object]:
         "name": item.name,
         "file": item.file,
         "line": item.line,
+        "held_by": item.held_by,
+        "called_at": item.called_at,
         "dims": varying.dims,
         "sizes": varying.sizes,
         "counts": varying.counts if item.counted else None,

@@ -53,7 +53,10 @@ def _block(item: CallablePlan, options: RenderOptions) -> list[str]:
 def _head(item: CallablePlan, options: RenderOptions) -> list[str]:
     varying = item.varying
     place = options.place(item.file, item.line, 200) if item.file else ""
-    name = options.styled(options.text(item.name, 80), "bold")
+    if item.called_at is not None:
+        file, _, line = item.called_at.rpartition(":")
+        place = f"called at {options.place(file, int(line), 200)}"
+    name = options.styled(options.text(item.held_by or item.name, 80), "bold")
     calls = count(sum(varying.counts), "call") if item.counted else "calls not counted"
     distinct = count(len(varying.sizes), "size" if len(varying.dims) == 1 else "combination")
     lines = [f"{name}  {options.dot.join(filter(None, (place, calls, distinct)))}"]
@@ -155,7 +158,7 @@ def _code(item: CallablePlan, options: RenderOptions) -> list[str]:
         return options.wrap(sentence, "  ")
     if item.fixed is not None:
         return _changed(item, item.fixed, options)
-    name = _variable(item.name)
+    name = item.held_by or _variable(item.name)
     if item.grid is not None:
         dims, sizes = _two_axes(axes), _listed_axes(item)
     else:
@@ -180,7 +183,7 @@ def _changed(item: CallablePlan, fixed: FixedSizes, options: RenderOptions) -> l
     else:
         new = _listed(item.buckets.buckets if item.buckets else ())
         now = _listed(fixed.buckets[0])
-    current = f"FixedShape({_variable(item.name)}, ...) pads to {now} now"
+    current = f"FixedShape({item.held_by or _variable(item.name)}, ...) pads to {now} now"
     if new == now:
         return options.wrap(f"{current}: as planned", "  ", "    ")
     return [
@@ -198,6 +201,8 @@ def _arguments(dims: Sequence[str]) -> dict[str, int]:
 def _variable(name: str) -> str:
     """What the callable is probably called in the program: `policy` for "Policy.forward"."""
     parts = [part for part in name.split(".") if part.isidentifier() and part != "forward"]
+    if "<locals>" in name and name.endswith(".inner"):
+        return "compiled"  # what torch wraps around a module
     base = parts[-1].lower() if parts and name.endswith(".forward") else (parts or ["compiled"])[-1]
     return "compiled" if keyword.iskeyword(base) else base
 

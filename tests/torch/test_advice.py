@@ -1,183 +1,37 @@
 """Advice is code: each fix is followed as its sentence says, and torch counts what recompiles then.
 
-A case is a program, what its finding must advise, and the same program with that done.
+A case is a program, the wording that its finding must have, and the same program with each way of
+that wording taken. A wording without a case is a failure.
 """
 
 from __future__ import annotations
 
-import linecache
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from advice import breaks, containers, modes, tensors, values  # noqa: E402
+from advice.case import BREAKS, CASES, Break, Case, Key, X, compiled, rows  # noqa: E402
 from torch._dynamo import utils  # noqa: E402
 
 import compilediag  # noqa: E402
+from compilediag.diagnosis.findings import Finding  # noqa: E402
+from compilediag.diagnosis.rules import break_fixes  # noqa: E402
+from compilediag.diagnosis.rules.recompile_fixes import FIXES  # noqa: E402
+from compilediag.diagnosis.rules.recompiles import WAYS  # noqa: E402
+from compilediag.diagnosis.rules.sizes import PAD, SIZES  # noqa: E402
 
-Run = Callable[[Callable[..., Any]], list[Any]]
-"""Calls a compiled function as the program does, and returns its results."""
+_ = breaks, containers, modes, tensors, values
+WORDINGS = {**FIXES, **{("CD105", kind): wording for kind, wording in SIZES.items()}}
+NO_ADVICE = ("CD190",)
+"""Codes of what could not be determined."""
 
-
-@dataclass(frozen=True)
-class Case:
-    """A program before and after its advice."""
-
-    function: Callable[..., Any]
-    run: Run
-    rule: str
-    advice: str
-    """A part of the fix sentence."""
-    fixed_run: Run
-    fixed_function: Callable[..., Any] | None = None
-
-
-def rows(*sizes: int) -> list[Any]:
-    return [torch.arange(float(size * 4)).reshape(size, 4) for size in sizes]
-
-
-def calls(arguments: Sequence[Any]) -> Run:
-    return lambda compiled: [compiled(*each) for each in arguments]
-
-
-def double(x: Any) -> Any:
-    return x * 2
-
-
-def weighted(x: Any, weights: Any) -> Any:
-    return (x * weights).sum(0)
-
-
-def by_column(x: Any) -> Any:
-    total = torch.zeros(len(x))
-    for column in range(x.size(1)):
-        total = total + x[:, column]
-    return total
-
-
-def gated(x: Any, level: float) -> Any:
-    return x * level if level > 0 else x - 1
-
-
-def scaled(x: Any, level: float) -> Any:
-    return x * level + 1
-
-
-def summed(batch: dict[str, Any]) -> Any:
-    return batch["x"] + batch["bias"] if "bias" in batch else batch["x"] + 0
-
-
-def shifted(x: Any, bias: Any) -> Any:
-    return x if bias is None else x + bias
-
-
-def padded_columns(x: Any) -> Any:
-    return torch.nn.functional.pad(x, (0, 5 - x.size(1)))
-
-
-SIZES = [(x,) for x in rows(8, 8, 5, 6)]
-PAIRS = [(x, x + 1) for x in rows(8, 5, 6)]
-WIDE = [(torch.ones(2, width),) for width in (3, 5, 4)]
-X = torch.arange(4.0)
-OTHER = X + 1
-
-
-def marked(arguments: Sequence[Any], *positions: int) -> Run:
-    """Each call with its tensors marked as the finding prints it."""
-
-    def run(compiled: Callable[..., Any]) -> list[Any]:
-        for each in arguments:
-            for position in positions:
-                torch._dynamo.maybe_mark_dynamic(each[position], 0)
-        return [compiled(*each) for each in arguments]
-
-    return run
-
-
-def both_ways(first: Sequence[Any], then: Run) -> Run:
-    """Warmed up with both, outside of what is counted."""
-
-    def run(compiled: Callable[..., Any]) -> list[Any]:
-        for each in first:
-            compiled(*each)
-        utils.clear_compilation_metrics()
-        return then(compiled)
-
-    return run
-
-
-REQUIRING = X.clone().requires_grad_()
-CASES = {
-    "one size": Case(double, calls(SIZES), "CD105", "maybe_mark_dynamic(x, 0)", marked(SIZES, 0)),
-    "tensors of one length": Case(
-        weighted,
-        calls(PAIRS),
-        "CD105",
-        "maybe_mark_dynamic(x, 0), torch._dynamo.maybe_mark_dynamic(weights, 0)",
-        marked(PAIRS, 0, 1),
-    ),
-    "a loop over the size": Case(
-        by_column,
-        calls(WIDE),
-        "CD105",
-        "pad to 5",
-        lambda compiled: [compiled(padded_columns(x)) for (x,) in WIDE],
-    ),
-    "a first size of one": Case(
-        double,
-        calls([(x,) for x in rows(1, 5, 6)]),
-        "CD105",
-        "2 or more",
-        lambda compiled: [
-            result[:size]
-            for size, result in zip(
-                (1, 5, 6), marked([(x,) for x in rows(2, 5, 6)], 0)(compiled), strict=True
-            )
-        ],
-    ),
-    "a branch on a number": Case(
-        gated,
-        calls([(X, 1.0), (X, -1.0), (X, 2.0)]),
-        "CD107",
-        "before the compiled call",
-        lambda compiled: [
-            compiled(X, torch.tensor(level), torch.tensor(level > 0)) for level in (1.0, -1.0, 2.0)
-        ],
-        lambda x, level, positive: torch.where(positive, x * level, x - 1),
-    ),
-    "a number": Case(
-        scaled,
-        calls([(X, 1.5), (X, 2.5)]),
-        "CD107",
-        "0-dim tensor",
-        calls([(X, torch.tensor(1.5)), (X, torch.tensor(2.5))]),
-    ),
-    "a missing key": Case(
-        summed,
-        calls([({"x": X, "bias": OTHER},), ({"x": X},)]),
-        "CD108",
-        "same keys",
-        calls([({"x": X, "bias": OTHER},), ({"x": X, "bias": torch.zeros(4)},)]),
-    ),
-    "an optional tensor": Case(
-        shifted,
-        calls([(X, OTHER), (X, None), (X, OTHER)]),
-        "CD114",
-        "zeros",
-        calls([(X, OTHER), (X, torch.zeros(4)), (X, OTHER)]),
-    ),
-    "requires_grad": Case(
-        double,
-        calls([(X,), (REQUIRING,), (X,)]),
-        "CD106",
-        "warm up `x` with and without requires_grad",
-        both_ways([(X,), (REQUIRING,)], calls([(X,), (REQUIRING,), (X,)])),
-    ),
-}
+BREAKS_WITHOUT = ("CD290",)
+"""Codes of breaks whose report names no category."""
 
 
 @pytest.fixture(autouse=True)
@@ -188,254 +42,199 @@ def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(function, backend="eager")
-
-
-def recompiles() -> int:
+def recompiles() -> list[str]:
     """As torch itself counts them."""
-    return sum(bool(row.recompile_reason) for row in utils.get_compilation_metrics())
+    return [row.recompile_reason for row in utils.get_compilation_metrics() if row.recompile_reason]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_followed_literally(name: str) -> None:
-    """The advice names what to do; done, nothing recompiles, and the results are the same."""
-    case = CASES[name]
-    with compilediag.watch() as seen:
-        before = case.run(compiled(case.function))
-    assert recompiles() > 0
-    found = [item for item in seen.findings if item.rule == case.rule]
-    assert len(found) == 1, [item.title for item in seen.findings]
-    assert case.advice in found[0].fix.summary
-    torch._dynamo.reset()
-    utils.clear_compilation_metrics()
-    after = case.fixed_run(compiled(case.fixed_function or case.function))
-    assert recompiles() == 0
-    for one, other in zip(before, after, strict=True):
-        torch.testing.assert_close(one, other)
+def has_wording(found: Finding, key: Key) -> bool:
+    """The sentence is that of the wording, with any names in it."""
+    parts = re.split(r"\{+[^{}]*\}+", WORDINGS[key].fix)
+    pattern = ".*".join(map(re.escape, parts)).replace(re.escape(PAD), "pad to .*")
+    return found.rule == key[0] and re.fullmatch(pattern, found.fix.summary) is not None
 
 
-# --- sizes that were declared dynamic (CD154), and lines that need their number ----------------
-
-
-def to_four(x: Any) -> Any:
-    return x.reshape(4, 2, 2).sum(1)
-
-
-def to_own_size(x: Any) -> Any:
-    return x.reshape(-1, 2, 2).sum(1)
-
-
-def looped(x: Any) -> Any:
-    total = torch.zeros(4)
-    for row in range(x.size(0)):
-        total = total + x[row]
-    return total
-
-
-def summed_rows(x: Any) -> Any:
-    return torch.zeros(4) + x.sum(0)
-
-
-def keyed(x: Any) -> Any:
-    return x * {3: 2.0}.get(x.size(0), 2.0)
-
-
-def without_key(x: Any) -> Any:
-    return x * 2.0
-
-
-def with_created(x: Any) -> Any:
-    return torch.cat([x, torch.ones(4, 1)], 1)
-
-
-def with_created_alike(x: Any) -> Any:
-    return torch.cat([x, torch.ones(x.size(0), 1)], 1)
-
-
-def added(x: Any, other: Any) -> Any:
-    return x + other
-
-
-def four_apart(x: Any) -> Any:
-    if x.size(0) == 4:
-        return x + 1
-    return x * 2
-
-
-def checked(x: Any) -> Any:
-    torch._check(x.size(0) == 4)
-    return x * 2
-
-
-def asserted(x: Any) -> Any:
-    assert x.size(0) == 4
-    return x * 2
-
-
-def bounded(x: Any) -> Any:
-    if x.size(0) < 10:
-        return x + 1
-    return x - 1
-
-
-def even(x: Any) -> Any:
-    if x.size(0) % 2 == 0:
-        return x + 1
-    return x - 1
-
-
-@dataclass(frozen=True)
-class Promise:
-    """A function that breaks the promise of a mark, and what its advice makes of it."""
-
-    function: Callable[..., Any]
-    text: str
-    """In the line that breaks it."""
-    advice: str
-    fixed: Callable[..., Any]
-    mark: Callable[..., None] = torch._dynamo.mark_dynamic
-    fixed_mark: Callable[..., None] = torch._dynamo.mark_dynamic
-    warmed: tuple[int, ...] = ()
-    sizes: tuple[int, ...] = (4, 6, 8)
-    count: int = 1
-    """Arguments, of which the first one is marked."""
-
-
-def in_range(x: Any, dimension: int) -> None:
-    torch._dynamo.mark_dynamic(x, dimension, min=2, max=64)
-
-
-def no_mark(x: Any, dimension: int) -> None:
-    pass
-
-
-PROMISES = {
-    "a reshape": Promise(to_four, "reshape", "write -1", to_own_size),
-    "a loop": Promise(looped, "range", "an operation on the whole tensor", summed_rows),
-    "a loop, padded": Promise(
-        looped, "range", "remove the mark and pad to a fixed size", looped,
-        fixed_mark=no_mark, sizes=(4, 4),
-    ),
-    "a key": Promise(keyed, "get", "as a size only", without_key),
-    "a created tensor": Promise(with_created, "cat", "where it is created", with_created_alike),
-    "another argument": Promise(added, "x + other", "mark it too", added, count=2),
-    "a branch": Promise(
-        four_apart, "== 4", "one graph for 4, one for all other sizes", four_apart,
-        fixed_mark=torch._dynamo.maybe_mark_dynamic, warmed=(4, 5), sizes=(4, 5, 6),
-    ),
-    "a check": Promise(
-        checked, "_check", "maybe_mark_dynamic", checked,
-        fixed_mark=torch._dynamo.maybe_mark_dynamic, sizes=(4, 4),
-    ),
-    "an assertion, removed": Promise(
-        asserted, "assert", "remove the assertion of this line", without_key
-    ),
-    "a range": Promise(
-        bounded, "< 10", "without min and max", bounded, mark=in_range, warmed=(4, 12),
-        sizes=(4, 6, 12, 14),
-    ),
-    "a multiple": Promise(
-        even, "% 2", "without min and max", even, mark=in_range, warmed=(4, 5), sizes=(6, 7, 8),
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PROMISES)
-def test_a_promise_kept_as_advised(name: str) -> None:
-    """The line named is the one that breaks it; with the advice torch compiles, and no more."""
-    case = PROMISES[name]
-    broken = [torch.arange(16.0).reshape(4, 4) for _ in range(case.count)]
-    case.mark(broken[0], 0)
-    with compilediag.watch() as seen, pytest.raises(Exception, match="Constraints violated"):
-        compiled(case.function)(*broken)
-    (finding,) = seen.findings
-    assert (finding.rule, seen.diagnosis.verdict) == ("CD154", "findings")
-    assert finding.location is not None
-    line = linecache.getline(finding.location.file, finding.location.line)
-    assert case.text in line
-    assert case.advice in finding.fix.summary
-    torch._dynamo.reset()
-    fixed = compiled(case.fixed)
-    for size in case.warmed:
-        fixed(*marked_alike(case, size))
-    utils.clear_compilation_metrics()
-    for size in case.sizes:
-        arguments = marked_alike(case, size)
-        torch.testing.assert_close(fixed(*arguments), case.fixed(*arguments))
-    assert recompiles() == 0
-    assert len(utils.get_compilation_metrics()) == (0 if case.warmed else 1)
-
-
-def marked_alike(case: Promise, size: int) -> list[Any]:
-    arguments = [torch.arange(size * 4.0).reshape(size, 4) for _ in range(case.count)]
-    for each in arguments:
-        case.fixed_mark(each, 0)
-    return arguments
-
-
-@pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize(
-    ("function", "text", "advice"),
-    [
-        (looped, "range", "operation on the whole tensor"),
-        (keyed, "get", "as a size only"),
-        (four_apart, "== 4", "each side of the branch"),
-    ],
+quiet = pytest.mark.filterwarnings(
+    "ignore:Dynamo does not know how to trace:UserWarning",
+    "ignore:The .grad attribute of a Tensor:UserWarning",
+    "ignore:`torch.jit:DeprecationWarning",
 )
-def test_a_size_that_stays_a_number(
-    function: Callable[..., Any], text: str, advice: str, dynamic: bool | None
-) -> None:
-    """Automatic dynamic and dynamic=True try, and the line that undoes it is named, not a mark."""
+"""What torch warns of while it compiles these programs."""
+
+
+@quiet
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_followed_literally(case: Case) -> None:
+    """The advice names what to do; done, nothing recompiles, and the results are the same."""
     with compilediag.watch() as seen:
-        call = torch.compile(function, backend="eager", dynamic=dynamic)
-        for size in (4, 5, 7):
-            call(torch.ones(size, 3 + (function is looped)))
-    (finding,) = (each for each in seen.findings if each.rule == "CD105")
-    assert finding.location is not None
-    assert text in linecache.getline(finding.location.file, finding.location.line)
-    assert advice in finding.fix.summary
-    assert "mark_dynamic" not in finding.fix.summary
+        before = case.before()
+    assert recompiles()
+    told = [(item.rule, item.variable, item.fix.summary) for item in seen.findings]
+    assert not any(own in str(told) for own in ("___", "torch_dynamo_resume_in"))
+    assert any(has_wording(item, case.key) for item in seen.findings), told
+    for number, way in case.ways.items():
+        torch._dynamo.reset()
+        utils.clear_compilation_metrics()
+        after = way()
+        assert recompiles() == [], number
+        if case.equal:
+            torch.testing.assert_close(after, before)
 
 
-def test_a_constant_of_a_branch() -> None:
-    """Warmed up on both sides as the finding of the other side advises, nothing recompiles."""
+def test_every_way_of_every_wording_is_followed() -> None:
+    """A wording needs a program that shows that it helps; wordings of one code that differ in their
+    title only share it."""
+    ways = {
+        (code, wording.fix, number)
+        for (code, _), wording in WORDINGS.items()
+        if code not in NO_ADVICE
+        for number in range(len(WAYS.split(wording.fix)))
+    }
+    followed = {
+        (case.key[0], WORDINGS[case.key].fix, number) for case in CASES for number in case.ways
+    }
+    assert followed <= ways
+    assert ways - followed == set()
 
-    def seven_apart(x: Any) -> Any:
-        if x.size(0) == 7:
-            return x + 1
-        return x * 2
 
+def jumped(x: Any) -> Any:
+    count = int(x.sum().item())
+    return x * count
+
+
+def across(x: Any, mode: str) -> Any:
+    y = x * 2
+    torch._dynamo.graph_break()
+    return y * 2 if mode == "twice" else y - 1
+
+
+def test_the_expression_that_was_passed_is_marked() -> None:
+    """What torch wraps around its own modules has no names: the line of the program has."""
+    step = compiled(torch.nn.Sequential(torch.nn.Linear(4, 4)))
     with compilediag.watch() as seen:
-        call = compiled(seven_apart)
-        for size in (4, 5, 6, 7, 8):
-            call(torch.ones(size))
-    (finding,) = (each for each in seen.findings if each.rule == "CD118")
-    assert "equal" not in finding.title
-    assert "each side of the branch" in finding.fix.summary
+        for batch in rows(8, 5, 6):
+            step(batch)
+    assert recompiles()
+    (found,) = [item for item in seen.findings if item.rule == "CD105"]
+    own = test_the_expression_that_was_passed_is_marked.__code__.co_firstlineno
+    assert found.fix.summary.startswith(
+        f"call torch._dynamo.maybe_mark_dynamic(batch, 0) before test_advice.py:{own + 5}, from "
+        "the first call on; or "
+    )
     torch._dynamo.reset()
-    call = compiled(seven_apart)
-    for size in (4, 5, 7):
-        call(torch.ones(size))
     utils.clear_compilation_metrics()
-    for size in (4, 5, 6, 7, 8):
-        torch.testing.assert_close(call(torch.ones(size)), seven_apart(torch.ones(size)))
-    assert recompiles() == 0
+    for batch in rows(8, 5, 6):
+        torch._dynamo.maybe_mark_dynamic(batch, 0)
+        step(batch)
+    assert recompiles() == []
 
 
-def test_no_advice_names_a_temporary() -> None:
-    """What lives across a graph break cannot be marked by anybody."""
-
-    def broken(x: Any) -> Any:
-        total = x.sum(1)
-        torch._dynamo.graph_break()
-        return total * 2
-
+def test_an_argument_without_a_name_is_the_input() -> None:
+    """`args[0]` is no name of the program's, whatever the sentence is about."""
+    step = compiled(torch.nn.Sequential(torch.nn.Linear(4, 4)))
     with compilediag.watch() as seen:
-        for x in rows(8, 5, 6):  # new ones: a mark stays on its tensor
-            compiled(broken)(x)
-    sizes = [item for item in seen.findings if item.rule == "CD105"]
-    marks = [
-        mark for item in sizes for mark in re.findall(r"mark_dynamic\((\w+)", item.fix.summary)
-    ]
-    assert marks == ["x"]
+        step(torch.ones(2, 4))
+        step(torch.ones(2, 4).requires_grad_())
+    (found,) = [item for item in seen.findings if item.rule == "CD106"]
+    assert found.fix.summary.startswith("warm up the input with and without requires_grad")
+
+
+def test_a_value_that_no_program_can_name_belongs_to_its_break() -> None:
+    """Dynamo's temporaries are in no sentence and no variable; the break's line is."""
+    with compilediag.watch() as seen:
+        before = [compiled(jumped)(x) for x in (X, X + 1, X + 2)]
+    assert recompiles()
+    (found,) = [item for item in seen.findings if item.rule == "CD107"]
+    place = f"test_advice.py:{jumped.__code__.co_firstlineno + 1}"
+    assert found.fix.summary == f"remove the graph break at {place}"
+    assert found.variable is None
+    torch._dynamo.reset()
+    utils.clear_compilation_metrics()
+    call = compiled(lambda x: x * x.sum(), fullgraph=True)
+    torch.testing.assert_close([call(x) for x in (X, X + 1, X + 2)], before)
+    assert recompiles() == []
+
+
+def test_an_argument_that_is_carried_over_a_break() -> None:
+    """Without the break the function itself guards it: then the advice for arguments holds."""
+    with compilediag.watch() as seen:
+        before = [compiled(across)(X, mode) for mode in ("twice", "once")]
+    assert recompiles()
+    (found,) = [item for item in seen.findings if item.rule == "CD107"]
+    first, second = WAYS.split(found.fix.summary)
+    place = f"test_advice.py:{across.__code__.co_firstlineno + 2}"
+    assert first == f"remove the graph break at {place}"
+    assert second.startswith("if `mode` is an argument of `across`, warm up each value of `mode`")
+    torch._dynamo.reset()
+    call = compiled(across)
+    for mode in ("twice", "once"):
+        call(X, mode)
+    utils.clear_compilation_metrics()
+    torch.testing.assert_close([call(X, mode) for mode in ("twice", "once")], before)
+    assert recompiles() == []
+
+
+def layer(x: Any, activation: str, norm: str) -> Any:
+    y = getattr(torch, activation)(x)
+    return {"none": y, "l2": y / y.norm(), "max": y / y.abs().max()}[norm]
+
+
+def test_the_limit_that_is_enough() -> None:
+    """The forecast names a limit under which every combination of the values seen is compiled."""
+    activations, norms = ("relu", "tanh", "sigmoid"), ("none", "l2", "max")
+    call = compiled(layer)
+    with compilediag.watch() as seen:
+        for activation, norm in (*zip(activations, norms, strict=True), ("relu", "max")):
+            call(X, activation, norm)
+    (found,) = [item for item in seen.findings if item.rule == "CD151"]
+    named = re.match(r"torch\._dynamo\.config\.recompile_limit = (\d+) ", found.fix.caveat or "")
+    assert named is not None
+    torch._dynamo.reset()
+
+    def run_all(limit: int) -> None:
+        settings = {"recompile_limit": limit, "fail_on_recompile_limit_hit": True}
+        with torch._dynamo.config.patch(settings):
+            for activation in activations:
+                for norm in norms:
+                    call(X, activation, norm)
+
+    run_all(int(named[1]))
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
+        run_all(int(named[1]) - 1)
+
+
+BREAK_FIXES = {**break_fixes.FIXES, "explicit": break_fixes.EXPLICIT}
+
+
+@quiet
+@pytest.mark.parametrize("case", BREAKS, ids=lambda case: case.name)
+def test_one_graph(case: Break) -> None:
+    """The ways compile with fullgraph=True, where torch raises at any break."""
+    with compilediag.watch() as seen:
+        before = case.before()
+    told = [item.fix.summary for item in seen.findings]
+    assert any((case.told or BREAK_FIXES[case.code].fix) in fix for fix in told), told
+    for way in case.ways.values():
+        torch._dynamo.reset()
+        after = way()
+        if case.equal:
+            torch.testing.assert_close(after, before)
+
+
+def test_every_way_of_every_break_is_followed() -> None:
+    """As for recompiles."""
+    ways = {
+        (code, number)
+        for code, fix in BREAK_FIXES.items()
+        if code not in BREAKS_WITHOUT
+        for number in range(len(WAYS.split(fix.fix)))
+    }
+    followed = {
+        (code, number)
+        for case in BREAKS
+        for code, fix in BREAK_FIXES.items()
+        if fix.fix == BREAK_FIXES[case.code].fix
+        for number in case.ways
+    }
+    assert ways - followed == set()

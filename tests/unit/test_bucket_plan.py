@@ -17,6 +17,7 @@ from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, histogram
 from compilediag.receipt.build.invocations import MAX_SIZES, invocations_section
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.file import write_receipt
+from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, FrameName
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection, SizeRecord
@@ -75,6 +76,43 @@ def test_the_ledger_gives_sizes_counts_and_names() -> None:
         "powers of two": (2, 8 * 42 + 32 * 5 - rows),
         "multiples of 8": (2, 8 * 42 + 32 * 5 - rows),
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "held_by"),
+    [
+        ("self.model(batch)", {"obs": "batch"}, "self.model"),
+        ("step(batch)", {"obs": "batch"}, "step"),
+        ("trainer.fit(batches)", {}, None),  # what it calls is not known to be the callable
+        ("make()(batch)", {"obs": "batch"}, None),  # nothing can be assigned to that
+        ("y = (", {"obs": "batch"}, None),
+    ],
+)
+def test_the_code_names_what_the_program_calls(
+    text: str, arguments: dict[str, str], held_by: str | None
+) -> None:
+    """The name of the compiled code may be torch's, `inner`: the program's call has the variable
+    that holds it, where it calls that code itself."""
+    from msgspec.structs import replace
+
+    given = receipt_with(batches())
+    event = CompileEvent(
+        compile_id="0/0",
+        epoch=0,
+        frame=FrameName(function="score", file=str(given.invocations[0].file), line=10),
+        step=0,
+        kind="first",
+        seconds=0.1,
+        graph_ops=1,
+        guards=1,
+        entered_at=EnteredAt(file="train.py", line=36, text=text, arguments=arguments),
+    )
+    given = replace(given, compile=replace(given.compile, events=(event,)))
+    (found,) = bucket_plans(given, PlanLimits(graphs=2))
+    assert (found.held_by, found.called_at) == (held_by, "train.py:36" if held_by else None)
+    drawn = render_plan([found], RenderOptions(width=100))
+    assert f"  {held_by or 'score'} = cd.FixedShape({held_by or 'score'}, " in drawn
+    assert ("called at train.py:36" in drawn) is (held_by is not None)
 
 
 def test_limits_reach_the_planner() -> None:
@@ -249,7 +287,7 @@ def test_the_finding_names_sizes_calls_and_buckets() -> None:
     assert found.evidence["sizes"] == [5, 7, 30, 8, 32]
     assert found.evidence["calls"] == [30, 10, 4, 2, 1]
     assert found.evidence["buckets"] == [5, 8, 32]
-    assert "pad to 5, 8, 32 (5% padding): compilediag plan; or keep" in found.fix.summary
+    assert "pad to 5, 8, 32 (5% padding): compilediag plan" in found.fix.summary
 
 
 def test_one_recompile_needs_no_plan() -> None:

@@ -11,7 +11,7 @@ import pytest
 from compilediag.diagnosis.codes import REGISTER, info
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules import hooks, recompile_fixes
-from compilediag.diagnosis.rules.branching import decides_by
+from compilediag.diagnosis.rules.branching import decides_by, fills
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import (
     EntryDiff,
@@ -19,6 +19,7 @@ from compilediag_harness.wire import (
     GuardFacts,
     Location,
     UnguardedChanged,
+    UserCall,
 )
 
 RULES: tuple[Rule, ...] = (*recompile_fixes.RULES, *hooks.RULES)
@@ -133,7 +134,7 @@ WORDS = [
     ("not ___dict_contains('k', d)", "CD108", "same keys"),
     ("___check_type_id(l, 7), type=<class 'list'>", "CD108", "one container type"),
     ("self.k == 2", "CD104", "0-dim buffer"),
-    ("self.mode == 'a'", "CD104", "variant"),
+    ("self.mode == 'a'", "CD104", "each value"),
     ("not hasattr(o, 'z')", "CD104", "in __init__"),
     ("tensor 'x' size mismatch at index 1. expected 4, actual 5", "CD105", "mark_dynamic(x, 1)"),
     ("_dynamo_dynamic_indices not a subset: runtime {0}", "CD105", "before the first"),
@@ -143,7 +144,7 @@ WORDS = [
     ("G['GI'] == 3", "CD109", "tensor"),
     ("G['os'].environ._data[b'A'] == b'1'", "CD109", "at import"),
     ("___check_obj_id(g.__code__, 7), type=<class 'code'>", "CD110", "outside of the loop"),
-    ("Cache line invalidated because L['c'] got deallocated", "CD110", "alive"),
+    ("Cache line invalidated because L['c'] got deallocated", "CD110", "create `c` once"),
     ("GLOBAL_STATE changed: grad_mode ", "CD111", "without gradients"),
     ("GLOBAL_STATE changed: allow_tf32 ", "CD111", "before the first"),
     ("GLOBAL_STATE changed: autocast(cpu)_enabled ", "CD111", "autocast"),
@@ -242,6 +243,81 @@ def test_code_on_pages_is_python(code: str) -> None:
 def test_a_line_decides_by_its_conditions_alone(line: str, variable: str, decides: bool) -> None:
     """Neither words of a comment nor what a branch computes make a value one to branch on."""
     assert decides_by(line, variable) is decides
+
+
+@pytest.mark.parametrize(
+    ("line", "variable", "filled"),
+    [
+        ("self.seen.append(x.sum())", "self.seen", True),
+        ("self.seen[step] = x", "self.seen", True),
+        ("cache.setdefault(key, x)", "cache", True),
+        ("seen += [x]", "seen", True),
+        ("self.seen.append(x)", "cache.seen", True),  # in a method of the cache
+        ("return len(self.seen)", "self.seen", False),
+        ("y = self.seen[0] + x", "self.seen", False),
+        ("self.other.append(self.seen)", "self.seen", False),
+        ("self.seen.append(", "self.seen", False),
+        ("", "", False),
+    ],
+)
+def test_a_line_fills_what_it_changes(line: str, variable: str, filled: bool) -> None:
+    """Reading a container, and handing it on, changes nothing."""
+    assert fills(line, variable) is filled
+
+
+ARGUMENT_OF_F = (
+    "remove the graph break at model.py:6; or, if `n` is an argument of `f`, compile with "
+    "torch.compile(dynamic=True)"
+)
+RESUMED = Location("/home/u/model.py", 6, "torch_dynamo_resume_in_f_at_6")
+
+
+@pytest.mark.parametrize(
+    ("source", "variable", "advice"),
+    [
+        ("L['___stack1']", None, "remove the graph break at model.py:6"),
+        ("L['n']", "n", ARGUMENT_OF_F),
+    ],
+)
+def test_what_crosses_a_graph_break_belongs_to_it(
+    source: str, variable: str | None, advice: str
+) -> None:
+    """The break made an argument of it; a name of Dynamo's own is in no sentence."""
+    guard = FalseGuard(source, "EQUALS_MATCH", f"{source} == 2", "2", "3", RESUMED)
+    (finding,) = findings(replace(recompile(1, guard), frame=RESUMED))
+    assert (finding.variable, finding.fix.summary) == (variable, advice)
+
+
+def test_an_attribute_is_no_part_of_a_graph_break() -> None:
+    """Without the break its function guards it just as well."""
+    guard = FalseGuard("L['self'].n", "EQUALS_MATCH", "L['self'].n == 2", "2", "3", RESUMED)
+    (finding,) = findings(replace(recompile(1, guard), frame=RESUMED))
+    assert finding.fix.summary.startswith("make `self.n` a 0-dim buffer")
+
+
+def size(old: str, new: str) -> FalseGuard:
+    text = "tensor 'x' size mismatch at index 0. expected 8, actual 5"
+    return FalseGuard("L['x']", "TENSOR_MATCH", text, old, new, FRAME)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mark", "before"),
+    [
+        ((("x", "batch"),), "batch", "train.py:36, from the first call on"),
+        ((("x", "data.x"),), "data.x", "train.py:36, from the first call on"),
+        ((("x", "torch.randn(n)"),), "x", "the first call"),  # made in the call
+        ((), "x", "the first call"),
+    ],
+)
+def test_a_mark_is_for_what_the_program_passes(
+    arguments: tuple[tuple[str, str], ...], mark: str, before: str
+) -> None:
+    """At the program's own call, where that names the tensor."""
+    entered = UserCall("/home/u/train.py", 36, "main", "model(...)", arguments)
+    (finding,) = findings(replace(recompile(1, size("[8, 4]", "[5, 4]")), entered_at=entered))
+    assert finding.fix.summary.startswith(
+        f"call torch._dynamo.maybe_mark_dynamic({mark}, 0) before {before}; or pad"
+    )
 
 
 def test_ranks_do_not_make_a_size_constant() -> None:

@@ -139,3 +139,30 @@ def test_code_without_source_has_no_known_writers():
 def test_a_nested_functions_write_is_not_the_outer_functions():
     """`make_stash` contains `fill`, but only `fill` writes."""
     assert writes_in_source.mutation_line(make_stash.__code__, "stash") is None
+
+
+def deciding(x, level, limit):
+    """Decides by `level` and by an attribute, computes with `limit`."""
+    y = x * limit
+    if level > 0 and not x.full:
+        return y
+    return [z for z in y if z] if limit else (lambda other: x if other else y)
+
+
+def test_a_function_decides_by_what_its_conditions_read():
+    """Whichever line read the value first; a function inside it is another one."""
+    first = deciding.__code__.co_firstlineno
+    read = {
+        name: writes_in_source.branches_on(__file__, first + 2, name)
+        for name in ("level", "full", "limit", "x", "y", "absent")
+    }
+    assert read == {
+        "level": True,
+        "full": True,
+        "limit": True,
+        "x": True,
+        "y": False,
+        "absent": False,
+    }
+    assert writes_in_source.branches_on("/nowhere.py", 1, "x") is None
+    assert writes_in_source.branches_on(__file__, 1, "x") is None

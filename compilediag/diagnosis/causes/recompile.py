@@ -125,6 +125,7 @@ def _cause(condition: Condition, *, primary: bool) -> Cause:
         confidence=confidence,
         line_text=condition.line_text,
         novel=condition.novel,
+        branched_on=false.branched_on,
     )
 
 

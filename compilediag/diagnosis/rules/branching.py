@@ -1,18 +1,50 @@
-"""Whether a line of source decides by a value: a tensor in its place would break the graph."""
+"""What a line of source does with a value: decides by it, fills it, or only reads it."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+
+from compilediag_harness.source.writes_in_source import MUTATORS, conditions_in
 
 
 def decides_by(line: str, variable: str) -> bool:
-    """Whether a condition in the line reads the variable, such as "level" or "self.level". False
-    where the line is no whole statement: nothing is known then."""
+    """Whether a condition in the line reads the variable, such as "level" or "self.level": a tensor
+    in its place would break the graph. False where the line is no whole statement: nothing is known
+    then."""
     tree = _parsed(line)
     if tree is None or not variable:
         return False
-    return any(_is(node, variable) for test in _conditions(tree) for node in ast.walk(test))
+    return any(_is(node, variable) for test in conditions_in(tree) for node in ast.walk(test))
+
+
+def fills(line: str, variable: str) -> bool:
+    """Whether the line changes the container: an item stored, a mutating method called, `+=`. The
+    object that holds it may have another name there."""
+    tree = _parsed(line)
+    if tree is None or not variable:
+        return False
+    member = variable.rpartition(".")[2]
+    return any(
+        _is(target, variable) or (isinstance(target, ast.Attribute) and target.attr == member)
+        for target in _changed(tree)
+    )
+
+
+def reads(line: str, name: str) -> bool:
+    """Whether the line mentions the name."""
+    return re.search(rf"\b{re.escape(name)}\b", line) is not None
+
+
+def _changed(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            yield node.value
+        elif isinstance(node, ast.AugAssign):
+            yield node.target
+        elif isinstance(node, ast.Attribute) and node.attr in MUTATORS:
+            yield node.value
 
 
 def _parsed(line: str) -> ast.AST | None:
@@ -24,16 +56,6 @@ def _parsed(line: str) -> ast.AST | None:
         except (SyntaxError, ValueError, RecursionError):
             continue
     return None
-
-
-def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
-            yield node.test
-        elif isinstance(node, ast.BoolOp):
-            yield from node.values[:-1]  # of the last one only the value is used
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            yield node.operand
 
 
 def _is(node: ast.AST, variable: str) -> bool:

@@ -14,13 +14,13 @@ class BreakFix(NamedTuple):
     caveat: str | None = None
 
 
-_FIXES = {
+FIXES = {
     "CD201": BreakFix(
-        "compute both sides and choose with torch.where, or branch with torch.cond",
+        "compute both sides and choose with torch.where; or branch with torch.cond",
         "torch.where computes both sides; torch.cond needs functions without side effects",
     ),
     "CD202": BreakFix(
-        "keep the value a tensor, or read it after the compiled function",
+        "keep the value a tensor; or read it after the compiled function",
         "torch._dynamo.config.capture_scalar_outputs = True (for sizes: "
         "capture_dynamic_output_shape_ops) keeps one graph with an unknown value",
     ),
@@ -42,10 +42,10 @@ _FIXES = {
         "backward hooks of modules need compiled autograd to stay in the graph",
     ),
     "CD210": BreakFix(
-        "register a fake implementation for the operator, or use a functional form that has one",
+        "use a functional form of the operator; or register a fake implementation for it",
     ),
     "CD211": BreakFix(
-        "move {it} out of the compiled function, or put it under "
+        "move {it} out of the compiled function; or put it under "
         "`if not torch.compiler.is_compiling()`",
         "under is_compiling() it runs no more once compiled",
     ),
@@ -57,8 +57,8 @@ _FIXES = {
     "CD214": BreakFix("keep the operator's contract: pure functions, the same output structure"),
     "CD290": BreakFix("read torch's report in the evidence: it fits no category"),
 }
-_EXPLICIT = BreakFix(
-    "accept it, remove the call, or move it to the edge of the compiled function",
+EXPLICIT = BreakFix(
+    "accept it; or remove the call; or move it to the edge of the compiled function",
     "without torch.compiler.disable the function is traced and guarded",
 )
 
@@ -66,13 +66,13 @@ _EXPLICIT = BreakFix(
 def break_fix(code: str, report: BreakReport) -> BreakFix:
     """What to change for a break of category `code`."""
     if report.explicit:
-        return _EXPLICIT
+        return EXPLICIT
     if report.c_extension is not None:
         return BreakFix(
             f"wrap the call into {report.c_extension} in torch.library.custom_op with a fake "
-            "implementation, or call it outside of the compiled function",
+            "implementation; or call it outside of the compiled function",
             "the operator is opaque: nothing is fused into it",
         )
-    fix = _FIXES[code]
+    fix = FIXES[code]
     callee = report.callee
     return fix._replace(fix=fix.fix.format(it=f"`{callee.name}`" if callee is not None else "it"))

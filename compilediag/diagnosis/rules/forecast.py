@@ -26,6 +26,13 @@ NEAR_LIMIT = 0.75
 DEFAULT_LIMIT = 8
 """`torch._dynamo.config.recompile_limit` of every torch from 2.7 to 2.15."""
 
+_ACCUMULATED_LIMIT = 256
+"""`accumulated_recompile_limit`, which holds whatever the other limit is."""
+
+_ENOUGH = (
+    "torch._dynamo.config.recompile_limit = {} is enough for the values seen so far, at a compile "
+    "each; where other values come, it only moves the limit"
+)
 _GENERALISED = ("CD105", "CD118")
 _NUMBER = re.compile(r"[-+]?\d{1,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,4})?")
 
@@ -116,7 +123,9 @@ def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
             "CD151",
             title,
             "remove the causes of its recompiles: at the limit the frame runs eager",
-            caveat="raising torch._dynamo.config.recompile_limit only moves the limit",
+            caveat=_ENOUGH.format(combinations)
+            if limit < combinations <= _ACCUMULATED_LIMIT
+            else "raising torch._dynamo.config.recompile_limit only moves the limit",
             location=frame.where,
             severity="warning" if near else "info",
             evidence={

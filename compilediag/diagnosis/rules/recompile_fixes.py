@@ -6,146 +6,196 @@ causes; "bool" and "number" are guards that expected such a value, None is every
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from compilediag.diagnosis.causes.of_run import Group
+from compilediag.diagnosis.causes.of_run import Group, RunCauses
 from compilediag.diagnosis.findings import Rule
-from compilediag.diagnosis.rules.branching import decides_by
-from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
+from compilediag.diagnosis.rules.fix_choice import break_before, kinds_of
+from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, WAYS, RecompileRule, Wording
 from compilediag.diagnosis.rules.sizes import with_sizes, wording_of_sizes
-from compilediag.timeline.ownership import ownership_of
 
-_DISABLE_COST = (
-    "costs a kernel each step; disabling the function instead costs a graph break per call site, "
-    "and the loop that calls it runs eager"
-)
+_VARIANTS = "one graph per value, each a compile: only for values that are few"
 _COPY = "a copy of the tensor per call"
-_SET_ONCE = (
-    "matmul_precision", "reduced_precision", "num_threads", "deterministic", "default_dtype",
-)  # fmt: skip
+_WARM = "warm up each value of {name} before the timed steps"
+_APART = "write one function per value of {name}, compile each, and choose outside"
+_CHANGED_IN_PLACE = "make it a 0-dim tensor that is changed in place (fill_, add_)"
+_BREAKS_BRANCH = "a tensor in its place breaks the graph where {function} branches on it"
+_RING = (
+    "write it into a preallocated tensor at a position held in a 0-dim tensor (a ring buffer: "
+    "index_copy_)"
+)
+_DISABLED = "put torch.compiler.disable on the function that fills {name}"
+_DISABLE_COST = "torch.compiler.disable costs a graph break per call site"
+_FILL_FIRST = "fill {name} with all its keys before the first compiled call"
+_READ_OUTSIDE = (
+    "pass what {function} computes from {name} as a tensor argument, made before the compiled call"
+)
 
-_GROWN = Wording(
-    "lazily grown buffer",
-    "allocate {name} at its largest size in __init__ and slice it",
-    "when the input length varies too, one recompile for that size remains (CD105)",
+_CALLABLE = Wording(
+    "",
+    "write one function per callable in {name}, compile each, and choose outside; or warm up each "
+    "callable, made once, before the timed steps",
+    "one compile per callable",
 )
-_ATTRIBUTE_CONTAINER = Wording(
-    "attribute container",
-    "return what {function} puts into {name} and collect it outside, or write it into a "
-    "preallocated tensor with a 0-dim counter",
+_VALUE = Wording("", f"{_WARM}; or {_APART}", _VARIANTS)
+_DECIDE = Wording(
+    "",
+    "decide on {name} before the compiled call, with one compiled function per outcome; or compute "
+    "both sides and choose with torch.where, {name} a 0-dim tensor",
+    _BREAKS_BRANCH,
 )
-_INSTANCE = Wording(
-    "instances share code and differ",
-    "compile the container of the instances once",
-    "raise recompile_limit only as a last resort: each instance costs a compile",
+_GROWS = Wording(
+    "",
+    f"return what {{function}} puts into {{name}} and collect it outside; or {_RING}; or "
+    f"{_DISABLED}",
+    _DISABLE_COST,
 )
+_LENGTH = Wording("", _READ_OUTSIDE)
+_KEYS = Wording("", f"{_FILL_FIRST}; or {_READ_OUTSIDE}")
+_SET_BY_PACKAGE = Wording(
+    "",
+    "keep what sets {name} (a context manager, a setting) the same at every call; or "
+    "warm up each value before the timed steps",
+    _VARIANTS,
+)
+_LAZY = "when the input length varies too, one recompile for that size remains (CD105)"
 _METADATA = Wording("tensor metadata changed", "pass {name} with one type and layout at every call")
 _OTHER_KEYS = Wording(
     "container argument with other keys",
-    "pass {name} with the same keys in the same order at every call: a neutral value for a key "
-    "that has none (a tensor of 2 rows or more), dict(sorted({d}.items())) for the order",
+    "pass {name} with the same keys at every call, a neutral value for a key that has none (a "
+    "tensor of 2 rows or more); or warm up each set of keys",
+    "one graph per set of keys",
 )
-_DECIDE = Wording(
-    "",
-    "decide on {name} before the compiled call, or compute both sides and choose with torch.where",
-    "a tensor in its place would break the graph: {function} branches on it",
-)
-_SET_BY_PACKAGE = Wording(
-    "",
-    "keep what sets {name} (a context manager, a setting) the same at every call, or warm up each "
-    "value before the timed steps",
-    "one graph per value",
+_ENVIRONMENT = Wording(
+    "environment value changed", "read {name} once at import, outside of the compiled function"
 )
 _DEFAULT_DEVICE = Wording(
     "default device or function mode changed",
     "put `with torch.device(...)` around the creation of tensors only, not around the call",
 )
+_ATTRIBUTE = "module attribute"
+_ATTRIBUTE_CONTAINER = "attribute container"
+_CAPTURED_CONTAINER = "closure container"
+_GLOBAL = "global variable"
+_INSTANCE = "instances share code and differ"
+_ARGUMENT = "Python value as argument"
+_NUMBER = "Python number as argument"
 
 FIXES: Mapping[tuple[str, str | None], Wording] = {
     ("CD101", "tensor"): Wording(
-        "captured tensor", "pass {name} to {function} as an argument, or keep its metadata fixed"
+        "captured tensor",
+        "keep one tensor in {name}, of its largest size, and change it with copy_",
     ),
-    ("CD101", "object"): Wording(
-        "captured function or object",
-        "keep one object in {name}: choose between callables outside of the compiled region",
-        "one compile per callable",
-    ),
-    ("CD101", "part"): Wording(
-        "captured object's value",
-        "write always in {function} into a preallocated buffer instead of asking {name}, and read "
-        "the buffer outside when it is due",
-        _DISABLE_COST,
-    ),
-    ("CD101", None): Wording(
+    ("CD101", "hook"): Wording(
         "closure flag",
-        "remove the flag {name} from {function}: copy the value into a preallocated buffer every "
-        "time, and read the buffer outside when it is due",
+        "copy the value into a preallocated buffer at every call of {function} instead of reading "
+        "{name}, and read the buffer outside when it is due; or put torch.compiler.disable on "
+        "{function}",
+        "costs a kernel each step; disabling costs a graph break per call site, and the loop that "
+        "calls it runs eager",
+    ),
+    ("CD101", "hook_number"): Wording(
+        "captured number",
+        "make {name} a 0-dim tensor that is changed in place (add_, fill_); or put "
+        "torch.compiler.disable on {function}",
         _DISABLE_COST,
     ),
-    ("CD102", None): Wording(
-        "closure container",
-        "replace {name} by a preallocated tensor that {function} writes in place (for a history: "
-        "a ring buffer with index_copy_)",
-        "disabling the function with torch.compiler.disable instead costs a graph break per call "
-        "site",
+    ("CD101", "callable"): _CALLABLE._replace(title="captured function or object"),
+    ("CD101", "environment"): _ENVIRONMENT,
+    ("CD101", "branch"): _DECIDE._replace(title="captured value"),
+    ("CD101", "number"): Wording(
+        "captured number",
+        "pass {name} to {function} as an argument, a 0-dim tensor; or " + _CHANGED_IN_PLACE,
+        _BREAKS_BRANCH,
     ),
-    ("CD103", "created"): _GROWN._replace(title="lazily created buffer"),
+    ("CD101", None): _VALUE._replace(title="captured value"),
+    ("CD102", "hook"): Wording(
+        _CAPTURED_CONTAINER,
+        "replace {name} by a preallocated tensor that {function} writes in place (for a history: "
+        "a ring buffer with index_copy_); or put torch.compiler.disable on {function}",
+        _DISABLE_COST,
+    ),
+    ("CD102", "grows"): _GROWS._replace(title=_CAPTURED_CONTAINER),
+    ("CD102", "keys"): _KEYS._replace(title=_CAPTURED_CONTAINER),
+    ("CD102", "length"): _LENGTH._replace(title=_CAPTURED_CONTAINER),
+    ("CD103", "created"): Wording(
+        "lazily created buffer",
+        "create {name} in __init__, before the first compiled call; or by one call of the "
+        "uncompiled module",
+        _LAZY,
+    ),
     ("CD103", "companion"): Wording(
         "lazily filled cache",
-        "fill the cache that {name} belongs to once at its largest size, in __init__ or by one "
+        "fill the cache that {name} belongs to once at its largest size, in __init__; or by one "
         "eager call before compiling",
-        "when the input length varies too, one recompile for that size remains (CD105)",
+        _LAZY,
     ),
-    ("CD103", None): _GROWN,
+    ("CD103", None): Wording(
+        "lazily grown buffer",
+        "allocate {name} at its largest size in __init__ and slice it; or, where it is appended "
+        "to, write at a position held in a 0-dim buffer (index_copy_), with a mask instead of a "
+        "slice",
+        _LAZY,
+    ),
     ("CD104", "attribute_set"): Wording(
         "attribute added or removed", "set {name} in __init__, before the first call, and keep it"
     ),
-    ("CD104", "length"): _ATTRIBUTE_CONTAINER,
-    ("CD104", "members"): _ATTRIBUTE_CONTAINER,
-    ("CD104", "keys"): _ATTRIBUTE_CONTAINER,
-    ("CD104", "missing"): _ATTRIBUTE_CONTAINER,
-    ("CD104", "type"): Wording(
-        "attribute of another type",
-        "keep the type of {name}: build one model per variant before compiling",
-        "one compile per variant",
+    ("CD104", "modules"): Wording(
+        "submodules added or removed",
+        "add all submodules before the first compiled call",
+        "a submodule that is not used yet can be added with a weight of 0",
     ),
-    ("CD104", "library"): _SET_BY_PACKAGE._replace(title="attribute of a package's object"),
+    ("CD104", "grows"): _GROWS._replace(title=_ATTRIBUTE_CONTAINER),
+    ("CD104", "keys"): _KEYS._replace(title=_ATTRIBUTE_CONTAINER),
+    ("CD104", "length"): _LENGTH._replace(title=_ATTRIBUTE_CONTAINER),
+    ("CD104", "type"): Wording("attribute of another type", _WARM, _VARIANTS),
+    ("CD104", "callable"): _CALLABLE._replace(title=_ATTRIBUTE),
+    ("CD104", "library"): _SET_BY_PACKAGE._replace(title="attribute that a package reads"),
     ("CD104", "foreign"): Wording(
         "attribute of a package's object",
         "keep a 0-dim buffer of your own, filled before the compiled call, and read that in "
         "{function} instead of {name}",
         "what is put in place of {name} itself its owner overwrites",
     ),
-    ("CD104", "branch"): _DECIDE._replace(title="module attribute"),
+    ("CD104", "branch"): _DECIDE._replace(title=_ATTRIBUTE),
     ("CD104", "number"): Wording(
-        "module attribute",
-        "make {name} a 0-dim buffer and change it in place (add_, fill_), or do not touch it in "
+        _ATTRIBUTE,
+        "make {name} a 0-dim buffer and change it in place (add_, fill_); or do not touch it in "
         "{function}",
-        "the buffer is in state_dict unless persistent=False",
+        "the buffer is in state_dict unless persistent=False; " + _BREAKS_BRANCH,
     ),
-    ("CD104", None): Wording(
-        "module attribute",
-        "decide on {name} outside of the compiled region, or build one variant per value before "
-        "compiling",
-        "one compile per variant",
+    ("CD104", None): Wording(_ATTRIBUTE, _WARM, _VARIANTS),
+    ("CD117", "number"): Wording(
+        _INSTANCE,
+        "compile the container of the instances once; or make {name} a 0-dim buffer",
+        "raise recompile_limit only as a last resort: each instance costs a compile",
     ),
-    ("CD117", "number"): _INSTANCE._replace(
-        fix="compile the container of the instances once, or make {name} a 0-dim buffer"
+    ("CD117", "partial"): Wording(
+        _INSTANCE,
+        "pass {name} as an argument of one compiled function, a number as a 0-dim tensor",
     ),
-    ("CD117", None): _INSTANCE,
+    ("CD117", None): Wording(
+        _INSTANCE,
+        "compile the container of the instances once",
+        "raise recompile_limit only as a last resort: each instance costs a compile",
+    ),
     ("CD118", "zero_one"): Wording(
         "size 0 or 1 reached a dynamic graph",
-        "pad {name} to at least 2, or call torch._dynamo.decorators.mark_unbacked({x}, dim) "
+        "pad {name} to at least 2; or call torch._dynamo.decorators.mark_unbacked({x}, dim) "
         "before the first call",
         "mark_unbacked may raise where the code branches on the size",
+    ),
+    ("CD118", "number"): Wording(
+        "number left the range of its graph",
+        "warm up values on both sides of `{guard}` before the timed steps",
+        "one graph per side",
     ),
     ("CD118", "divisibility"): Wording(
         "dynamic size is no multiple any more", "pad {name} to the multiple"
     ),
     ("CD118", "duck_equal"): Wording(
         "sizes that were equal by accident differ",
-        "make the sizes unequal in the first call, or set "
+        "make the sizes unequal in the first call; or set "
         "torch.fx.experimental._config.use_duck_shape = False",
     ),
     ("CD118", "constant"): Wording(
@@ -161,16 +211,18 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ),
     ("CD118", "equal"): Wording(
         "sizes that the graph needs equal differ",
-        "pass inputs whose sizes are equal, or expand {name} before the compiled call",
+        "pass inputs whose sizes are equal; or warm up equal and unequal sizes",
     ),
     ("CD118", None): Wording(
         "dynamic size left its range",
-        "warm up one size on each side of the bound that {function} sets on {name}, or remove the "
+        "warm up one size on each side of the bound that {function} sets on {name}; or remove the "
         "branch on the size",
         "one graph per range",
     ),
     ("CD106", "dtype"): Wording(
-        "tensor of another dtype", "convert {name} with .to(dtype) before the compiled call", _COPY
+        "tensor of another dtype",
+        "convert {name} to one dtype before the compiled call: .to(dtype), or .astype of an array",
+        _COPY,
     ),
     ("CD106", "stride"): Wording(
         "tensor of another layout", "call .contiguous() on {name} before the compiled call", _COPY
@@ -184,29 +236,29 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ),
     ("CD106", "requires_grad"): Wording(
         "tensor with another requires_grad",
-        "warm up {name} with and without requires_grad, or call .requires_grad_() on the input of "
-        "the first of stacked blocks: those after it need gradients",
+        "warm up {name} with and without requires_grad; or, where blocks are stacked, call "
+        ".requires_grad_() on the input of the first: the inputs of the others need gradients",
         "warming up keeps two graphs",
     ),
     ("CD106", "inference"): Wording(
         "inference tensor", "call .clone() on {name} outside of torch.inference_mode()", _COPY
     ),
-    ("CD106", "parameter"): Wording(
-        "parameter changed",
-        "freeze, cast or replace {name} before the first compiled call; where it alternates, warm "
-        "up both",
+    ("CD106", "frozen"): Wording(
+        "parameter frozen or released",
+        "warm up {name} with and without requires_grad; or set requires_grad before the first "
+        "compiled call, where it does not alternate",
         "warming up keeps two graphs",
     ),
-    ("CD106", "sparse"): Wording(
-        "sparse tensor",
-        "convert {name} to one layout, such as .to_dense(), before the compiled call",
+    ("CD106", "parameter"): Wording(
+        "parameter changed", "cast or replace {name} before the first compiled call"
     ),
     ("CD106", "conjugate"): Wording(
-        "conjugated tensor", "call .resolve_conj() on {name} before the compiled call"
+        "conjugated tensor", "call .resolve_conj() on {name} before the compiled call", _COPY
     ),
     ("CD106", "grad"): Wording(
         "gradient present or missing",
-        "zero {name} instead of setting it to None (zero_grad(set_to_none=False))",
+        "zero {name} instead of setting it to None (zero_grad(set_to_none=False)), and have all "
+        "gradients before the first compiled call",
     ),
     ("CD106", "type"): _METADATA._replace(title="tensor of another type"),
     ("CD106", "subclass"): _METADATA._replace(title="tensor subclass"),
@@ -217,10 +269,16 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "pass {inputs} always as distinct tensors: .clone() one of them",
         _COPY,
     ),
+    ("CD114", "cache"): Wording(
+        "argument is None in the first call and grows",
+        "pass {name} preallocated at its largest length in every call, and write into it at a "
+        "position given as a tensor (index_copy_), with a mask",
+        "costs the work of the largest length",
+    ),
     ("CD114", None): Wording(
         "argument is None in some calls",
-        "warm up calls with and without {name}; or, where it is added or multiplied, pass zeros or "
-        "ones instead of None",
+        "warm up calls with and without {name}; or, where {name} is only added or multiplied, pass "
+        "zeros or ones instead of None",
         "warming up keeps two graphs",
     ),
     ("CD107", "tensor_index"): Wording(
@@ -228,55 +286,72 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ),
     ("CD107", "bool"): Wording(
         "bool argument",
-        "warm up both values of {name}, or pass a bool tensor and use torch.where",
+        "warm up both values of {name}; or pass a bool tensor and choose with torch.where",
         "torch.where computes both sides",
     ),
-    ("CD107", "branch"): _DECIDE._replace(title="Python value as argument"),
+    ("CD107", "branch"): _DECIDE._replace(title=_ARGUMENT),
+    ("CD107", "constant"): Wording(
+        _NUMBER,
+        _WARM,
+        "torch makes each value a constant of its own graph, and a tensor in its place would not "
+        "be one; only for values that are few",
+    ),
+    ("CD107", "mixed"): Wording(
+        "number in some calls, tensor in others", "pass {name} as a 0-dim tensor at every call"
+    ),
+    ("CD107", "int"): Wording(
+        _NUMBER,
+        "compile with torch.compile(dynamic=True); or, where it is no size or bound, pass {name} "
+        "as a 0-dim tensor",
+        "sizes and ints become dynamic: graphs may run slower, and 0 and 1 stay constants",
+    ),
     ("CD107", "number"): Wording(
-        "Python number as argument",
-        "pass {name} as a 0-dim tensor",
-        "an int can also stay one with torch.compile(dynamic=True)",
+        _NUMBER,
+        "pass {name} as a 0-dim tensor; or compile with torch.compile(dynamic=True)",
+        "dynamic=True makes sizes dynamic too",
     ),
-    ("CD107", None): Wording(
-        "Python value as argument",
-        "choose by {name} outside of the compiled function, or select from a table tensor",
-        "one graph per value that is warmed up",
-    ),
+    ("CD107", None): Wording(_ARGUMENT, f"{_WARM}; or {_APART}", _VARIANTS),
     ("CD108", "members"): _OTHER_KEYS,
-    ("CD108", "keys"): _OTHER_KEYS,
     ("CD108", "missing"): _OTHER_KEYS,
+    ("CD108", "keys"): Wording(
+        "container argument with other keys",
+        "pass {name} with its keys in one order, where only that differs (dict(sorted("
+        "{d}.items()))); or warm up each set of keys",
+        "one graph per set of keys",
+    ),
     ("CD108", "type"): Wording(
         "container argument of another type", "pass {name} as one container type"
     ),
     ("CD108", None): Wording(
-        "container argument of another length", "pass a padded tensor with a mask instead of {name}"
+        "container argument of another length",
+        "where {name} holds tensors, pass a padded one with a mask instead; or warm up each length",
+        "one graph per length that is warmed up",
     ),
     ("CD110", "dead_object"): Wording(
-        "a guarded object died", "keep {name} alive as long as the compiled function is used"
+        "a guarded object died",
+        "create {name} once, and keep it as long as the compiled function is used",
     ),
     ("CD110", "type"): Wording(
-        "argument of another type", "pass one type for {name}, or tensors taken from it"
+        "argument of another type", "warm up each type of {name} before the timed steps", _VARIANTS
     ),
     ("CD110", None): Wording(
         "another function or class was passed",
-        "create {name} once, outside of the loop; choose between callables outside of {function}, "
-        "with one compiled function each",
+        "define {name} once, outside of the loop; or, where several are used, write one function "
+        "per callable, compile each, and choose outside",
     ),
-    ("CD109", "environment"): Wording(
-        "environment value changed", "read {name} once at import, outside of the region"
-    ),
+    ("CD109", "environment"): _ENVIRONMENT,
     ("CD109", "library"): _SET_BY_PACKAGE._replace(title="global variable of a package"),
-    ("CD109", "foreign"): _SET_BY_PACKAGE._replace(title="global variable of a package"),
-    ("CD109", "branch"): _DECIDE._replace(title="global variable"),
+    ("CD109", "grows"): _GROWS._replace(title=_GLOBAL),
+    ("CD109", "keys"): _KEYS._replace(title=_GLOBAL),
+    ("CD109", "length"): _LENGTH._replace(title=_GLOBAL),
+    ("CD109", "callable"): _CALLABLE._replace(title=_GLOBAL),
+    ("CD109", "branch"): _DECIDE._replace(title=_GLOBAL),
     ("CD109", "number"): Wording(
-        "global variable",
-        "pass {name} as a tensor argument, or make it a 0-dim tensor that is changed in place",
+        _GLOBAL,
+        "pass {name} to {function} as an argument, a 0-dim tensor; or " + _CHANGED_IN_PLACE,
+        _BREAKS_BRANCH,
     ),
-    ("CD109", None): Wording(
-        "global variable",
-        "read {name} outside of the compiled function and pass what follows from it",
-        "one graph per value that is warmed up",
-    ),
+    ("CD109", None): _VALUE._replace(title=_GLOBAL),
     ("CD111", "train_eval"): Wording(
         "train and eval alternate",
         "warm up both modes before the timed steps",
@@ -294,7 +369,8 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ),
     ("CD111", "autocast"): Wording(
         "autocast changed",
-        "enter autocast at one place for every call, best inside the compiled function",
+        "enter autocast at one place for every call, best inside the compiled function; or warm up "
+        "with and without it",
     ),
     ("CD111", "default_device"): _DEFAULT_DEVICE,
     ("CD111", "torch_function_mode"): _DEFAULT_DEVICE,
@@ -304,8 +380,8 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ),
     ("CD111", None): Wording(
         "global state of torch changed",
-        "keep the state the same at every compiled call, or warm up each combination",
-        "one graph per combination",
+        "keep the state the same at every compiled call; or warm up each state",
+        "one graph per state",
     ),
     ("CD112", None): Wording(
         "same code, another backend object",
@@ -317,9 +393,15 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "register all hooks before the first compiled call and keep them; decide inside the hook "
         "with a tensor",
     ),
+    ("CD116", "lr"): Wording(
+        "lr of the optimizer changed",
+        "construct the optimizer with lr=torch.tensor(...): torch's schedulers change it in place, "
+        "and other code with fill_; or, where optimizer.step() is compiled, leave it out",
+    ),
     ("CD116", "option"): Wording(
         "{kind} of the optimizer changed",
-        "pass {kind} as a tensor ({kind}=torch.tensor(...)) and change it with fill_",
+        "keep {kind} constant (a scheduler with cycle_momentum=False)",
+        "torch makes a float dynamic at its second value: one recompile in all",
     ),
     ("CD116", ".grad"): Wording(
         "a parameter without gradient in the optimizer step",
@@ -342,57 +424,28 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "could not determine: torch gave no reason; try TORCH_LOGS=recompiles_verbose",
     ),
 }
+"""Ways are separated as `WAYS` reads them. tests/torch/test_advice.py runs each."""
 
 
-def wording_of(group: Group) -> Wording:
+def wording_of(group: Group, causes: RunCauses) -> Wording:
     """The wording of a group of causes."""
-    if group.code == "CD105":
-        return wording_of_sizes(group)
-    kinds = (*_kinds_of_line(group), _kind_of(group), *_value_kinds(group), None)
+    broken = break_before(group)
+    wording = wording_of_sizes(group, broken) if group.code == "CD105" else _row(group, causes)
+    if broken is None or group.code == "CD105":
+        return wording
+    if group.variable.startswith(TEMPORARY):
+        return wording._replace(fix=f"remove the graph break at {broken.place}", caveat=CARRIED)
+    first, *_ = WAYS.split(wording.fix)
+    return wording._replace(
+        fix=f"remove the graph break at {broken.place}; or, if {{name}} is an argument of "
+        f"`{broken.function}`, {first}",
+        caveat=CARRIED,
+    )
+
+
+def _row(group: Group, causes: RunCauses) -> Wording:
+    kinds = (*kinds_of(group, causes), None)
     return next(FIXES[group.code, kind] for kind in kinds if (group.code, kind) in FIXES)
-
-
-def _kinds_of_line(group: Group) -> Iterator[str]:
-    """Whether the line is a package's, the value is one that only packages write, or the line
-    decides by it: what can be changed then is something else."""
-    if ownership_of(group.location.file) == "third_party":
-        yield "library"
-    elif _written_elsewhere(group):
-        yield "foreign"
-    elif any(decides_by(cause.line_text or "", cause.variable) for cause in group.causes):
-        yield "branch"
-
-
-def _written_elsewhere(group: Group) -> bool:
-    """Only packages write the value: what is put in its place they overwrite."""
-    writers = [writer for cause in group.causes for writer in cause.writers]
-    return bool(writers) and all(ownership_of(w.file) != "user" for w in writers)
-
-
-def _kind_of(group: Group) -> str:
-    kind, variable = group.kind or "", group.first.variable
-    if group.code == "CD101" and kind not in ("tensor", "object"):
-        return "part" if "." in variable or "[" in variable else kind
-    if group.code == "CD111":
-        if any(name in kind for name in _SET_ONCE):
-            return "set_once"
-        return next((name for name in ("grad_mode", "autocast") if name in kind), kind)
-    if group.code == "CD116" and not kind:
-        return next((end for end in (".grad", "param_groups") if variable.endswith(end)), "")
-    if group.code == "CD116":
-        return "option"
-    if group.code == "CD190":
-        return "guard" if group.first.guard else ""
-    return kind
-
-
-def _value_kinds(group: Group) -> Iterator[str]:
-    """Whether the guard expected a "bool" or a "number"."""
-    if group.first.expected in ("True", "False"):
-        yield "bool"
-    with contextlib.suppress(ValueError):
-        float(group.first.expected or "")
-        yield "number"
 
 
 RULES: tuple[Rule, ...] = tuple(

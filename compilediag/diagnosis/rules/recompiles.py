@@ -7,17 +7,20 @@ would have cost alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, AnalysisRule
-from compilediag.diagnosis.causes.of_run import Group
+from compilediag.diagnosis.causes.of_run import Group, RunCauses
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.diagnosis.rules.size_lines import with_line
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire.quoted import resumed_function
 
 
 class Wording(NamedTuple):
@@ -32,6 +35,19 @@ class Wording(NamedTuple):
 
 
 _ABOUT_SIZES = ("CD105", "CD118")
+WAYS = re.compile(r"; or,? ")
+"""Between the ways of a fix, each of which alone is enough."""
+
+CARRIED = "what is carried over a graph break is an argument of the code behind it, and guarded"
+TEMPORARY = "___"
+"""How Dynamo's own names begin, which no program can use: `___stack0`."""
+
+_ARGUMENTS = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD114", "CD118"))
+_ROOT = re.compile(r"(?:args|kwargs)\[[^\]]+\]|\w+")
+_KEYWORD = re.compile(r"`fn\.keywords\['(\w+)'\]`")
+"""An argument that a functools.partial holds."""
+_PLAIN = re.compile(r"[^\W\d]\w*(?:\.\w+|\[\w+\]|\['\w+'\])*")
+"""An expression that is evaluated again without an effect, and holds the same tensor."""
 
 _PLANNED = Wording(
     "tensor argument of another size, in the warm-up of its fixed sizes",
@@ -44,25 +60,38 @@ class RecompileRule(AnalysisRule):
     """The rule of one code: its groups, in the family's words."""
 
     code: str
-    wording_of: Callable[[Group], Wording]
+    wording_of: Callable[[Group, RunCauses], Wording]
     enrich: Callable[[Finding, Timeline], Finding] | None = None
     """Adds to a finding what else is recorded about it in the run."""
 
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
-            wording = _PLANNED if group.planned else self.wording_of(group)
+            wording = _PLANNED if group.planned else self.wording_of(group, analysis.causes)
             found = _finding(timeline, group, wording)
             found = found if self.enrich is None else self.enrich(found, timeline)
             yield with_line(found, group, timeline) if self.code in _ABOUT_SIZES else found
+
+
+def passed_as(group: Group, variable: str) -> str:
+    """What the program passes for the argument, "batch" or "data.x"; the argument itself where that
+    is not known, or is made in the call."""
+    call = group.recompiles[0].entered_at
+    root = _ROOT.match(variable)
+    if call is None or root is None or group.code not in _ARGUMENTS:
+        return variable
+    passed = dict(call.arguments).get(variable) or dict(call.arguments).get(root[0])
+    if passed is None or not _PLAIN.fullmatch(passed):
+        return variable
+    return passed if variable in dict(call.arguments) else passed + variable[root.end() :]
 
 
 def _filled(text: str, group: Group) -> str:
     """The text of a `Wording` with the names of a group in it."""
     variable, kind = group.variable, group.kind or ""
     return text.format(
-        name=group.name,
-        function=group.function,
+        name=_name(group),
+        function=_function(group),
         variable=variable,
         **{letter: variable or letter for letter in "dix"},
         inputs=variable or "the inputs",
@@ -72,6 +101,26 @@ def _filled(text: str, group: Group) -> str:
     )
 
 
+def _name(group: Group) -> str:
+    """The variables in a sentence; `args[0]` of what torch wraps around a module has no name in the
+    program but that of what it passes."""
+    name = group.name
+    for variable in group.variables if ownership_of(group.location.file) == "torch" else ():
+        if variable.startswith(("args[", "kwargs[")):
+            passed = passed_as(group, variable)
+            shown = f"`{passed}`" if passed != variable else "the input"
+            name = name.replace(f"`{variable}`", shown)
+    return _KEYWORD.sub(r"`\1`", name)
+
+
+def _function(group: Group) -> str:
+    """The function in a sentence; what torch wraps around a module has no name to a user."""
+    if ownership_of(group.location.file) == "torch":
+        return "the compiled code"
+    resumed = resumed_function(group.location.function)
+    return group.function if resumed is None else f"`{resumed}`"
+
+
 def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
     first, causes, recompiles = group.first, group.causes, group.recompiles
     return make_finding(
@@ -79,9 +128,9 @@ def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
         group.code,
         _filled(wording.title, group),
         _filled(wording.fix, group),
-        caveat=wording.caveat,
+        caveat=wording.caveat and _filled(wording.caveat, group),
         location=group.location,
-        variable=first.variable or None,
+        variable=None if first.variable.startswith(TEMPORARY) else first.variable or None,
         severity="info" if group.planned else None,
         confidence="exact" if any(item.confidence == "exact" for item in causes) else "text",
         count=len(recompiles),

@@ -10,7 +10,8 @@ from typing import NamedTuple, cast
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions
 from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.rules.recompiles import Wording
+from compilediag.diagnosis.rules.fix_choice import Break
+from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, Wording, passed_as
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
@@ -25,66 +26,96 @@ _MAX_SIZES = 16
 """Sizes kept in the evidence: those seen most."""
 
 
-_PAD = "pad to a fixed size (drop_last=True for a last batch)"
-_RESUMED = "torch_dynamo_resume_in_"
-_TEMPORARY = "___"
-"""How Dynamo's own names begin: `___stack0`."""
-
+PAD = "pad to a fixed size (drop_last=True for a last batch)"
+_SIZE = "tensor argument of another size"
 _MARKED = "dynamic graphs may run slower; CUDA graphs need the padding"
+_COMPILED_ONCE = "every size it pads to is compiled there"
+SIZES = {
+    "marking": Wording(
+        "dimension marked after the first call", "mark {{name}} before the first call"
+    ),
+    "resumed": Wording(
+        _SIZE,
+        "remove the graph break at {broken}; or pad what {carried} is computed from",
+        CARRIED,
+    ),
+    "constant": Wording(
+        _SIZE,
+        f"{PAD}; or keep {{dimensions}} of {{{{name}}}} dynamic: no loop over it, no number "
+        "computed from it, no dynamic=False",
+        "a mark does not help: torch compiled a second size of it too",
+    ),
+    "padded": Wording(
+        _SIZE, "call warmup(example) of its FixedShape once, before the first batch", _COMPILED_ONCE
+    ),
+    "small": Wording(
+        _SIZE,
+        "call {marks} before {first}, which needs sizes of 2 or more (torch keeps 0 and 1); "
+        f"or {PAD}",
+        _MARKED,
+    ),
+    None: Wording(_SIZE, f"call {{marks}} before {{first}}; or {PAD}", _MARKED),
+}
+"""The wordings of sizes that changed."""
 
 
-def wording_of_sizes(group: Group) -> Wording:
-    """What to do about sizes that changed, from what the recompiles show.
+def wording_of_sizes(group: Group, broken: Break | None) -> Wording:
+    """What to do about sizes that changed, from what the recompiles show; `broken` is the graph
+    break that the tensor is carried over.
 
     A mark makes a dimension dynamic from the first call on, unless the graph makes the size a
     constant (a loop over it, a number computed from it): torch has then compiled a second size
     although it took the dimension for dynamic, and no mark helps. 0 and 1 are always constants.
     """
-    if group.kind == "marking":
-        return Wording("dimension marked after the first call", "mark {name} before the first call")
-    title = f"tensor argument{'s' if group.together else ''} of another size"
-    if _inside(group):
-        return Wording(
-            title,
-            "pad what {function} computes it from, or remove the graph break before it: it is no "
-            "argument of yours that could be marked",
-        )
     changed = [
         item for cause in group.causes for item in changed_dimensions(cause.expected, cause.actual)
     ]
     fixed = constant_dimensions(group.causes, group.recompiles)
-    if fixed:
-        return Wording(
-            title,
-            f"{_PAD}; or keep {_dimensions(fixed)} of {{name}} dynamic: no loop over it, no number "
-            "computed from it, no dynamic=False",
-            "a mark does not help: torch compiled a second size of it too",
-        )
     # As `changed`, but a guard's text also names the dimension where its sizes are not shown.
     dimensions = sorted({item.dimension for item in changed}) or [_named_dimension(group)]
+    if group.kind == "marking":
+        wording = SIZES["marking"]
+    elif broken is not None:
+        wording = SIZES["resumed"]
+    elif fixed:
+        wording = SIZES["constant"]
+    else:
+        wording = SIZES[
+            "small" if any({item.before, item.after} & {"0", "1"} for item in changed) else None
+        ]
+    fix = wording.fix.format(
+        broken=broken.place if broken else "",
+        carried="it" if group.variable.startswith(TEMPORARY) else "{name}",
+        dimensions=_dimensions(fixed),
+        marks=_marks(group, dimensions),
+        first=_first_call(group),
+    )
+    title = wording.title.replace("argument", "arguments") if group.together else wording.title
+    return wording._replace(title=title, fix=fix)
+
+
+def _marks(group: Group, dimensions: Sequence[object]) -> str:
     marks = [
-        f"torch._dynamo.maybe_mark_dynamic({variable}, {dimension})"
+        f"torch._dynamo.maybe_mark_dynamic({passed_as(group, variable)}, {dimension})"
         for variable in group.variables
         for dimension in dimensions
     ]
     if len(marks) > _MAX_MARKS:
         marks = [*marks[:_MAX_MARKS], f"{len(marks) - _MAX_MARKS} more alike"]
-    small = any(item.before in ("0", "1") for item in changed)
-    least = ", which needs sizes of 2 or more (torch keeps 0 and 1)" if small else ""
-    return Wording(
-        title, f"call {', '.join(marks)} before the first call{least}; or {_PAD}", _MARKED
+    return ", ".join(marks)
+
+
+def _first_call(group: Group) -> str:
+    call = group.recompiles[0].entered_at
+    if call is None or not any(passed_as(group, each) != each for each in group.variables):
+        return "the first call"
+    return (
+        f"{call.file.replace(chr(92), '/').rpartition('/')[2]}:{call.line}, from the first call on"
     )
 
 
 _MAX_MARKS = 4
 """Calls printed in a fix."""
-
-
-def _inside(group: Group) -> bool:
-    """The tensor is no argument of the user's: a temporary, or what lives across a graph break."""
-    return group.variable.startswith(_TEMPORARY) or group.recompiles[0].frame.function.startswith(
-        _RESUMED
-    )
 
 
 def _dimensions(dimensions: Sequence[int]) -> str:
@@ -100,6 +131,9 @@ def _named_dimension(group: Group) -> str | int:
 def with_sizes(finding: Finding, timeline: Timeline) -> Finding:
     """CD105 with the sizes that were called, how often, and buckets for them where one size changes
     and was compiled more than once."""
+    if finding.severity != "info" and _is_padded(finding, timeline):
+        summary, caveat = SIZES["padded"].fix, SIZES["padded"].caveat
+        return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
     sizes = None if finding.severity == "info" else _sizes_of(finding, timeline)
     if sizes is None:
         return finding
@@ -110,20 +144,33 @@ def with_sizes(finding: Finding, timeline: Timeline) -> Finding:
     # Buckets of exactly the sizes that were called spare no compile.
     if set(cast(list[int], evidence["buckets"])) == set(_called(sizes)[0]):
         return replace(finding, evidence=evidence)
-    summary = finding.fix.summary.replace(_PAD, f"pad to {padded.buckets}: compilediag plan")
+    summary = finding.fix.summary.replace(PAD, f"pad to {padded.buckets}: compilediag plan")
     return replace(finding, evidence=evidence, fix=replace(finding.fix, summary=summary))
+
+
+def _frames_of(finding: Finding, timeline: Timeline) -> set[tuple[int, str, int]]:
+    """The code that was compiled again, as (process, file, line)."""
+    ids = set(cast(list[str], finding.evidence["compile_ids"]))
+    return {
+        (item.process, item.frame.file, item.frame.line)
+        for item in timeline.compiles
+        if item.compile_id in ids
+    }
+
+
+def _is_padded(finding: Finding, timeline: Timeline) -> bool:
+    """A `FixedShape` wraps what was compiled again: its sizes are few and known."""
+    padded = {
+        (item.process, item.function.file, item.function.line) for item in timeline.fixed_shapes
+    }
+    frames = _frames_of(finding, timeline)
+    return bool(frames) and frames <= padded
 
 
 def _sizes_of(finding: Finding, timeline: Timeline) -> VaryingSizes | None:
     """The changing size of the callable that was compiled again; None where it is not one size, or
     another variable's."""
-    ids = set(cast(list[str], finding.evidence["compile_ids"]))
-    frames = {
-        (item.process, item.frame.file, item.frame.line)
-        for item in timeline.compiles
-        if item.compile_id in ids
-    }
-    found = called_sizes(timeline, frames)
+    found = called_sizes(timeline, _frames_of(finding, timeline))
     if found is None:
         return None
     tensors = {dimension.rpartition(":")[0] for dimension in found.dims[0]}

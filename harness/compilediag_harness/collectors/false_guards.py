@@ -19,6 +19,7 @@ from compilediag_harness.collectors import guard_facts, tensor_checks, writers
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.leaf_checks import MISSING, Examined
 from compilediag_harness.source import source_locations
+from compilediag_harness.source.writes_in_source import branches_on
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location, clip
 
@@ -30,6 +31,9 @@ _COMMENT_START = re.compile(r"(?<!\s)\s{2,}#\s")
 _COMMENT_CHARS = 4096
 """Where to look for the comment that ends a guard text, in characters from its end."""
 _OBJECT_ID = re.compile(r"___check_obj_id\((?P<source>.*), (?P<id>\d+)\)")
+_VALUE_LEAVES = ("EQUALS_MATCH", "ID_MATCH", "CONSTANT_MATCH", "TRUE_MATCH", "FALSE_MATCH")
+_LAST_NAME = re.compile(r"(?:\.|^[LG]\[['\"]|__dict__\[['\"])(?P<name>\w+)(?:['\"]\])?$")
+"""The variable or attribute at the end of a source."""
 _CONSTANTS = {"TRUE_MATCH": "True", "FALSE_MATCH": "False", "NONE_MATCH": "None"}
 _SINGLETONS = {id(True): "True", id(False): "False", id(None): "None"}
 
@@ -130,6 +134,7 @@ def _describe(
         text = next((p for p in map(expression_of, parts) if _part_false(p, scope)), text)
     compared = _compared(leaf.kind, text, value, given.baselines.tensor_type)
     user = _user_line(leaf, compile_id, given, scope)
+    facts = _facts(leaf, value, scope, compile_id, given)
     guard = FalseGuard(
         source=clip(leaf.source, 2048),
         leaf=leaf.kind,
@@ -138,14 +143,23 @@ def _describe(
         actual=compared[1],
         user=user,
         hint=_hint(leaf.kind, parts[0]),
-        facts=_facts(leaf, value, scope, compile_id, given),
+        facts=facts,
         writers=_writers(leaf, value, scope, given),
         line_text=None if user is None else source_locations.text_of(user),
+        branched_on=_branched_on(leaf, facts, user),
     )
     return [
         replace(guard, text=clip(text, 2048), expected=expected, actual=actual)
         for text, expected, actual in differences
     ] or [guard]
+
+
+def _branched_on(leaf: torch_guards.Leaf, facts: GuardFacts, user: Location | None) -> bool | None:
+    if user is None or leaf.kind not in _VALUE_LEAVES:
+        return None
+    found = _LAST_NAME.search(leaf.source)
+    name = facts.free_variable or (None if found is None else found["name"])
+    return None if name is None else branches_on(user.file, user.line, name)
 
 
 def _writers(

@@ -1,4 +1,5 @@
-"""Where the source of a function changes a variable: read from its syntax tree, never executed."""
+"""Where the source of a function changes a variable, and whether it decides by one: read from its
+syntax tree, never executed."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import textwrap
 import types
 from collections.abc import Iterator
 
-_MUTATORS = frozenset({
+MUTATORS = frozenset({
     *("append", "extend", "insert", "pop", "popitem", "clear", "update", "setdefault", "remove"),
     *("add", "discard", "sort", "reverse", "appendleft", "extendleft", "popleft"),
 })  # fmt: skip
@@ -27,7 +28,7 @@ def mutation_line(code: types.CodeType, name: str) -> int | None:
         elif isinstance(node, ast.AugAssign):
             target = node.target
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            target = node.func.value if node.func.attr in _MUTATORS else None
+            target = node.func.value if node.func.attr in MUTATORS else None
         if isinstance(target, ast.Name) and target.id == name:
             return target.lineno
     return None
@@ -90,3 +91,50 @@ def tree_of(code: types.CodeType) -> ast.Module | None:
         return None
     ast.increment_lineno(tree, first - 1)
     return tree
+
+
+@functools.lru_cache(maxsize=1024)
+def branches_on(file: str, line: int, name: str) -> bool | None:
+    """Whether the innermost function around a line has a condition that reads a variable or an
+    attribute of this name. None without its source."""
+    tree = _tree_of_file(file)
+    function = None if tree is None else _function_around(tree, line)
+    if function is None:
+        return None
+    return any(
+        (isinstance(node, ast.Name) and node.id == name)
+        or (isinstance(node, ast.Attribute) and node.attr == name)
+        for test in conditions_in(function)
+        for node in ast.walk(test)
+    )
+
+
+def conditions_in(tree: ast.AST) -> Iterator[ast.expr]:
+    """The expressions whose truth decides what runs: Python asks a tensor for it, and the graph
+    breaks."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+            yield node.test
+        elif isinstance(node, ast.BoolOp):
+            yield from node.values[:-1]  # of the last one only the value is used
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            yield node.operand
+
+
+@functools.lru_cache(maxsize=64)
+def _tree_of_file(file: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(file)) or "(")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _function_around(tree: ast.AST, line: int) -> ast.AST | None:
+    """The last one that begins before the line holds it most closely."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, kinds) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    return max(around, key=lambda node: (node.lineno, node.col_offset), default=None)

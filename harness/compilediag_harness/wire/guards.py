@@ -63,6 +63,9 @@ class FalseGuard:
     novel: bool | None = None
     """No cache entry of the frame accepts the present value; False: one does, so that the value was
     compiled for before. None where that was not determined."""
+    branched_on: bool | None = None
+    """A condition in the function of the line `user` reads a value of this name: a tensor in its
+    place breaks the graph there. None where there is no source."""
 
 
 @dataclass(frozen=True, slots=True)

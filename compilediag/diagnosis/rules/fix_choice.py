@@ -1,0 +1,203 @@
+"""Which wording fits the recompiles of one cause: chosen from what is known about its value, its
+line and who writes it. A fact that is not in hand chooses nothing."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from compilediag.diagnosis.causes.of_run import Group, RunCauses
+from compilediag.diagnosis.rules.branching import decides_by, fills, reads
+from compilediag.timeline.compiles import frame_id_of
+from compilediag.timeline.ownership import ownership_of
+from compilediag_harness.wire import Location
+
+_SET_ONCE = (
+    "matmul_precision", "reduced_precision", "num_threads", "deterministic", "default_dtype",
+)  # fmt: skip
+_COUNTED = re.compile(r"\d+ (?:items?|keys?)\b")
+_MEMBER = re.compile(r"(?:absent|present)$")
+_HELD = ("CD102", "CD104", "CD109")
+"""Codes of containers that no call passes."""
+
+_CALLABLE = re.compile(r"(?:^|[._])(?:function|method)(?:[._]\w+)* object$")
+_HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
+_LOCAL_CODES = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD113", "CD114", "CD118"))
+"""Codes of values that the caller passes; across a graph break Dynamo is the caller."""
+
+
+class Break(NamedTuple):
+    """The graph break after which a compiled frame goes on."""
+
+    function: str
+    place: str
+
+
+def break_before(group: Group) -> Break | None:
+    """The graph break that made the value an argument: the frame goes on behind one, and the value
+    is no attribute or global, which the whole function would guard just as well."""
+    frame = group.recompiles[0].frame
+    found = _RESUMED.fullmatch(frame.function)
+    if found is None or group.code not in _LOCAL_CODES:
+        return None
+    file = frame.file.replace("\\", "/").rpartition("/")[2]
+    return Break(found["function"], f"{file}:{found['line']}")
+
+
+def kinds_of(group: Group, causes: RunCauses) -> Iterator[str]:
+    """The kinds under which a wording is looked up, the most telling first."""
+    yield from _of_line(group)
+    yield from _of_container(group)
+    yield from _of_relatives(group, causes)
+    yield _of_guard(group)
+    yield from _of_value(group)
+
+
+def _of_line(group: Group) -> Iterator[str]:
+    """Whether a hook holds the value, the line is a package's, only packages write it, or the line
+    decides by it: what can be changed then is something else."""
+    lines = [cause.line_text or "" for cause in group.causes]
+    if any(_HOOK.search(cause.source) for cause in group.causes):
+        is_number = _number(group.first.expected) is not None
+        yield "hook_number" if is_number and not is_branched_on(group) else "hook"
+    if ownership_of(group.location.file) == "third_party" or _is_read_inside(group, lines):
+        yield "library"
+    elif _written_elsewhere(group):
+        yield "foreign"
+    elif _of_two_sides(group) and is_branched_on(group):
+        yield "branch"
+
+
+def is_branched_on(group: Group) -> bool:
+    """The function that reads the value decides by it: in its source as the process had it, or in
+    the line that is recorded."""
+    return any(
+        cause.branched_on or decides_by(cause.line_text or "", cause.variable)
+        for cause in group.causes
+    )
+
+
+def _of_two_sides(group: Group) -> bool:
+    """A number or bool, which a tensor can hold and torch.where choose by."""
+    return group.first.expected in ("True", "False") or _number(group.first.expected) is not None
+
+
+def _is_read_inside(group: Group, lines: list[str]) -> bool:
+    """An attribute that no line of the user's reads: what the line calls does, and takes it as it
+    is."""
+    if group.code != "CD104" or ownership_of(group.location.file) == "torch":
+        return group.code == "CD104"
+    owner, _, member = group.variable.rpartition(".")
+    shown = [text for text in lines if text]
+    return bool(owner and shown) and not any(reads(text, member) for text in shown)
+
+
+def _written_elsewhere(group: Group) -> bool:
+    """Only packages write the value: what is put in its place they overwrite."""
+    writers = [writer for cause in group.causes for writer in cause.writers]
+    return bool(writers) and all(ownership_of(w.file) != "user" for w in writers)
+
+
+def _of_container(group: Group) -> Iterator[str]:
+    """What happens to a container that no call passes: its function fills it, or only reads it."""
+    shown = (group.first.expected or "", group.first.actual or "")
+    keys = group.kind in ("members", "keys", "missing") or (
+        group.code == "CD109" and any(map(_MEMBER.search, shown))
+    )
+    length = group.kind == "length" or any(map(_COUNTED.match, shown))
+    if group.code not in _HELD or not (keys or length):
+        return
+    if group.variable.endswith("._modules"):
+        yield "modules"
+    filled = any(fills(cause.line_text or "", cause.variable) for cause in group.causes)
+    filled = filled or any(_is_inside(w, group.location) for c in group.causes for w in c.writers)
+    if keys and not (filled and len(group.causes) > 1):
+        yield "keys"
+    else:
+        yield "grows" if filled else "length"
+
+
+def _is_inside(writer: Location, place: Location) -> bool:
+    """The writer is the function of the place; Python names it with what it is nested in."""
+    name = writer.function.rpartition(".")[2]
+    return writer.file == place.file and name == place.function.rpartition(".")[2]
+
+
+def _of_relatives(group: Group, causes: RunCauses) -> Iterator[str]:
+    """An argument that is None at first and whose tensors grow from then on is a cache."""
+    if group.code != "CD114":
+        return
+    sizes = causes.groups.get("CD105", ())
+    frames = {(item.frame.file, item.frame.line) for item in group.recompiles}
+    for other in sizes:
+        same = any((item.frame.file, item.frame.line) in frames for item in other.recompiles)
+        mine = any(
+            name == group.variable or name.startswith((f"{group.variable}[", f"{group.variable}."))
+            for name in other.variables
+        )
+        if same and mine:
+            yield "cache"
+
+
+def _of_guard(group: Group) -> str:
+    kind, variable, first = group.kind or "", group.variable, group.first
+    if group.code == "CD111":
+        if any(name in kind for name in _SET_ONCE):
+            return "set_once"
+        return next((name for name in ("grad_mode", "autocast") if name in kind), kind)
+    if group.code == "CD116" and not kind:
+        return next((end for end in (".grad", "param_groups") if variable.endswith(end)), "")
+    if group.code == "CD116":
+        return "lr" if kind == "lr" else "option"
+    if group.code == "CD117" and ".keywords[" in variable:
+        return "partial"
+    if group.code == "CD101" and ".environ[" in variable:
+        return "environment"
+    if group.code == "CD103" and any(cause.kind == "shape" for cause in group.causes):
+        return ""  # created, and then grown
+    if group.code == "CD118" and "size()" not in first.guard:
+        return "number"
+    if group.code == "CD106" and kind == "parameter":
+        return "frozen" if (first.expected or "").startswith("requires_grad") else kind
+    if group.code == "CD190":
+        return "guard" if first.guard else ""
+    return kind
+
+
+def _of_value(group: Group) -> Iterator[str]:
+    """What the guard expected: a callable, a "bool", an "int", a "number"."""
+    first = group.first
+    if any(_CALLABLE.search(text or "") for text in (first.expected, first.actual)):
+        yield "callable"
+    if first.expected in ("True", "False"):
+        yield "bool"
+    number = _number(first.expected)
+    if number is not None and (first.actual or "").startswith("Tensor "):
+        yield "mixed"
+    if number is not None:
+        if _is_constant(group):
+            yield "constant"
+        if isinstance(number, int):
+            yield "int"
+        yield "number"
+
+
+def _number(text: str | None) -> float | None:
+    for read in (int, float):
+        try:
+            return read(text or "")
+        except ValueError:
+            continue
+    return None
+
+
+def _is_constant(group: Group) -> bool:
+    """One frame of one process was compiled again for a further value: torch makes a number dynamic
+    at its second value, unless the code needs it as a constant."""
+    frames = Counter(
+        (frame_id_of(item.compile_id), item.process, item.epoch) for item in group.recompiles
+    )
+    return max(frames.values()) > 1

@@ -1,0 +1,1 @@
+"""Programs before and after their advice was followed, one module a group of families."""

@@ -1,0 +1,100 @@
+"""The code on the pages of recompiles and graph breaks is run: the bad has the fault, the good has
+none."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch._dynamo import utils  # noqa: E402
+
+import compilediag  # noqa: E402
+
+PAGES = Path(__file__).parents[2] / "docs" / "rules"
+RECOMPILES = sorted(path.stem for path in PAGES.glob("CD1[01]?.md") if path.stem != "CD119")
+BREAKS = sorted(path.stem for path in PAGES.glob("CD2*.md"))
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch._dynamo.reset()
+    utils.clear_compilation_metrics()
+    utils.counters.clear()
+    yield
+    torch.set_float32_matmul_precision(before)
+    torch._dynamo.reset()
+
+
+def code_of(page: str, heading: str) -> str:
+    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
+    found = re.search(rf"^## {heading}$.*?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+Run = Callable[[str, str], "list[Any]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Imports the code as a module of its own, and gives the findings."""
+
+    def run_code(page: str, heading: str) -> list[Any]:
+        file = tmp_path / f"{page}_{heading.lower()}.py"
+        file.write_text(code_of(page, heading), encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, file.stem, module)
+        torch.manual_seed(0)
+        with compilediag.watch() as seen:
+            spec.loader.exec_module(module)
+        return seen.findings
+
+    return run_code
+
+
+def recompiles() -> list[str]:
+    return [row.recompile_reason for row in utils.get_compilation_metrics() if row.recompile_reason]
+
+
+quiet = pytest.mark.filterwarnings(
+    "ignore:Dynamo does not know how to trace:UserWarning",
+    "ignore:The .grad attribute of a Tensor:UserWarning",
+    "ignore:`torch.jit:DeprecationWarning",
+)
+
+
+@quiet
+@pytest.mark.parametrize("page", RECOMPILES)
+def test_bad_code_recompiles_and_good_code_does_not(run: Run, page: str) -> None:
+    """As torch counts it."""
+    rules = {item.rule for item in run(page, "Bad")}
+    assert page in rules
+    assert recompiles()
+    torch._dynamo.reset()
+    utils.clear_compilation_metrics()
+    assert [item.title for item in run(page, "Good") if item.rule.startswith("CD1")] == []
+    assert recompiles() == []
+
+
+@quiet
+@pytest.mark.parametrize("page", BREAKS)
+def test_bad_code_breaks_and_good_code_does_not(run: Run, page: str) -> None:
+    """torch's own counter, and no finding of a break."""
+    assert page in {item.rule for item in run(page, "Bad")}
+    torch._dynamo.reset()
+    utils.counters.clear()
+    told = [item.title for item in run(page, "Good") if item.rule.startswith("CD2")]
+    assert told == []
+    assert dict(utils.counters["graph_break"]) == {}
