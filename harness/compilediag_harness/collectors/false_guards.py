@@ -18,9 +18,17 @@ from typing import Any, cast
 from compilediag_harness.collectors import guard_facts, tensor_checks, writers
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.leaf_checks import MISSING, Examined
+from compilediag_harness.collectors.witness.collector import Witness
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_guards
-from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location, clip
+from compilediag_harness.wire import (
+    EntryDiff,
+    FalseGuard,
+    GuardFacts,
+    Location,
+    ValueChange,
+    clip,
+)
 
 MAX_GUARDS, MAX_OF_A_KIND = 128, 32
 """False guards described of one entry, and of one kind of leaf: where thousands of tensors changed
@@ -41,6 +49,7 @@ class GuardValues:
     code: types.CodeType
     f_locals: dict[str, Any]
     baselines: Baselines
+    witness: Witness | None = None
 
 
 def described(
@@ -133,6 +142,7 @@ def _describe(
     if expected is None:
         expected, actual = _compared(leaf.kind, text, value, given.baselines.tensor_type)
     user = _user_line(leaf, compile_id, given, scope)
+    facts = _facts(leaf, value, scope, compile_id, given)
     return FalseGuard(
         source=clip(leaf.source, 2048),
         leaf=leaf.kind,
@@ -141,9 +151,22 @@ def _describe(
         actual=actual,
         user=user,
         hint=_hint(leaf.kind, parts[0]),
-        facts=_facts(leaf, value, scope, compile_id, given),
+        facts=facts,
         writers=_writers(leaf, value, scope, given),
         line_text=None if user is None else source_locations.text_of(user),
+        changed=_changed(leaf, text, facts, examined, given),
+    )
+
+
+def _changed(
+    leaf: torch_guards.Leaf, text: str, facts: GuardFacts, examined: Examined, given: GuardValues
+) -> ValueChange | None:
+    if given.witness is None:
+        return None
+    if facts.inference_mode is not None:  # torch has no guard on it: the keys of tensors differ
+        leaf, text = leaf._replace(kind="GLOBAL_STATE"), ": inference_mode"
+    return given.witness.change_of(
+        leaf, text, str(examined.entry.compile_id), examined.scope, given.code
     )
 
 

@@ -14,6 +14,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.false_guards import GuardValues, described
 from compilediag_harness.collectors.leaf_checks import LeafChecks
+from compilediag_harness.collectors.witness.collector import Witness
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import FalseGuard, HazardsChecked
@@ -25,9 +26,12 @@ BUDGET_S = 0.05
 class HazardCollector:
     """Checks whether the newest cache entry of every freshly compiled frame still holds."""
 
-    def __init__(self, session: Session, baselines: Baselines) -> None:
+    def __init__(
+        self, session: Session, baselines: Baselines, witness: Witness | None = None
+    ) -> None:
         self._session = session
         self._baselines = baselines
+        self._witness = witness
         self._again: list[types.CodeType] = []
 
     def step_ended(self, step: int, compiled: bool) -> None:
@@ -60,7 +64,7 @@ class HazardCollector:
         examined = LeafChecks(f_locals, deadline).of(entries[0])
         if examined.checked == 0:
             return False  # a dead entry, as at the end of the process: nothing can be concluded
-        diff = described(examined, GuardValues(code, f_locals, self._baselines))
+        diff = described(examined, GuardValues(code, f_locals, self._baselines, self._witness))
         armed = tuple(guard for guard in diff.guards if _will_fail(guard))
         session.emit(
             HazardsChecked(

@@ -17,6 +17,7 @@ from compilediag_harness.collectors.false_guards import (
     expression_of,
 )
 from compilediag_harness.collectors.leaf_checks import Examined, LeafChecks
+from compilediag_harness.collectors.witness.collector import Witness
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, Recompiled, clip, clip_middle
@@ -49,9 +50,12 @@ class _Analysis(NamedTuple):
 class RecompileCollector:
     """Analyses all cache entries each time torch determines why none of them fits."""
 
-    def __init__(self, session: Session, baselines: Baselines) -> None:
+    def __init__(
+        self, session: Session, baselines: Baselines, witness: Witness | None = None
+    ) -> None:
         self._session = session
         self._baselines = baselines
+        self._witness = witness
         self.calls = 0
         self.analysis_s: dict[str, float] = {}
         """Our own seconds inside a compile in progress, by compile id; taken out of its cost."""
@@ -108,7 +112,7 @@ class RecompileCollector:
             if not at or _split(reason)[0] in ids
         ]
         printed = dict(map(_split, reversed(kept)))
-        given = GuardValues(frame.f_code, frame.f_locals, self._baselines)
+        given = GuardValues(frame.f_code, frame.f_locals, self._baselines, self._witness)
         of_all = problem is None and len(examined) == len(entries)
         accepted = checks.accepted if of_all else None
         diffs = [described(item, given, accepted) for item in nearest]

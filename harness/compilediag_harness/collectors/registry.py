@@ -18,6 +18,7 @@ from compilediag_harness.collectors.memory import DeviceMemory
 from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.unguarded import UnguardedCollector
+from compilediag_harness.collectors.witness.collector import Witness
 from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_names
 from compilediag_harness.wire import EvidenceLost
 
@@ -33,6 +34,7 @@ class CollectorSet:
         self.compiles: CompileCollector | None = None
         self.memory: DeviceMemory | None = None
         self.cudagraphs: CudagraphCollector | None = None
+        self.witness: Witness | None = None
         self._session = session
         self._baselines: Baselines | None = None
         self._logs: LogCollector | None = None
@@ -49,9 +51,11 @@ class CollectorSet:
         """Creates those that look at the program's tensors, modules and logs."""
         session = self._session
         self._baselines = baselines = Baselines(torch.Tensor)
-        self.recompiles = RecompileCollector(session, baselines)
+        if session.witness_plan is not None:
+            self.witness = Witness(session, session.witness_plan)
+        self.recompiles = RecompileCollector(session, baselines, self.witness)
         self.compiles = CompileCollector(session, self.recompiles)
-        self._hazards = HazardCollector(session, baselines)
+        self._hazards = HazardCollector(session, baselines, self.witness)
         self._unguarded = UnguardedCollector(session, torch.nn.Module)
         self._syncs = SyncCollector(session, torch)
         self._logs = LogCollector(session, session.text_log)
@@ -84,6 +88,8 @@ class CollectorSet:
     def compile_started(self, trigger: str, compile_id: str) -> None:
         """A compile begins: no synchronisation is sampled in its step."""
         self.stop_sampling()
+        if self.witness is not None:
+            self.witness.compile_started()
         if self.compiles is not None:
             # Again at each compile: `set_compilation_metrics_limit` may have replaced torch's list.
             torch_compiles.on_metrics_row(self.compiles.row)
@@ -97,9 +103,16 @@ class CollectorSet:
                 self._baselines.remember(code, compile_id, scope, guards)
             if self._unguarded is not None:
                 self._unguarded.compiled(code, scope)
+            if self.witness is not None:
+                self.witness.guards_built(code, compile_id, scope, guards)
         except Exception as error:
             self._session.fault("guards built", error)
         self._session.charge(time.monotonic() - started)
+
+    def compile_ended(self) -> None:
+        """No compile is in progress any more."""
+        if self.witness is not None:
+            self.witness.compile_ended()
 
     def rearm_logs(self) -> None:
         """torch has set its logging up again."""
@@ -179,3 +192,5 @@ class CollectorSet:
             self._syncs.uninstall()
         if self.cudagraphs is not None:
             self.cudagraphs.uninstall()
+        if self.witness is not None:
+            self.witness.uninstall()

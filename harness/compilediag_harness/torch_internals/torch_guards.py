@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 from compilediag_harness.torch_internals.torch_compiles import current_compile_id
@@ -152,6 +153,15 @@ def guard_kind(guard: Any) -> str:
     return str(getattr(guard.inner_create_fn(), "__name__", ""))  # 2.7
 
 
+def guarded_member(guard: Any) -> str | None:
+    """The attribute whose presence a Guard object checks."""
+    if guard_kind(guard) != "HASATTR":
+        return None
+    create = getattr(guard, "create_fn", None)
+    name = getattr(create, "keywords", {}).get("attr")
+    return name if isinstance(name, str) and name.isidentifier() else None
+
+
 def dispatch_keys(tensor: Any) -> str | None:
     """The dispatch key set of a tensor as guards print it: what the thread includes is in it, what
     it excludes is not (LocalState::apply in torch/csrc/dynamo/guards.cpp)."""
@@ -168,6 +178,21 @@ def inference_mode() -> bool | None:
     """Whether `torch.inference_mode` is on."""
     enabled = getattr(loaded("torch"), "is_inference_mode_enabled", None)
     return None if enabled is None else bool(enabled())
+
+
+def global_modes() -> dict[str, Any]:
+    """The modes that a GLOBAL_STATE guard compares, by its names for them, and inference mode."""
+    torch = loaded("torch")
+    readers = {
+        "grad_mode": "is_grad_enabled",
+        "deterministic_algorithms": "are_deterministic_algorithms_enabled",
+        "default_dtype": "get_default_dtype",
+        "autocast_state": "is_autocast_enabled",
+        "inference_mode": "is_inference_mode_enabled",
+    }
+    return {
+        mode: reader() for mode, name in readers.items() if (reader := getattr(torch, name, None))
+    }
 
 
 # What follows is read below every `__torch_function__`: a subclass or a mode of the program's would
@@ -197,6 +222,28 @@ def storage_of(tensor: Any) -> int | None:
     """What distinguishes the memory of tensors, the same for views of one another; None where a
     tensor has none."""
     return _below(lambda below: int(below.untyped_storage()._cdata), tensor)
+
+
+def below_torch_functions() -> AbstractContextManager[Any]:
+    """No `__torch_function__` of the program runs while this is open."""
+    below = getattr(loaded("torch._C"), "DisableTorchFunction", None)
+    return nullcontext() if below is None else below()
+
+
+def is_tensor_type(kind: type) -> bool:
+    """Whether a class is one of tensors."""
+    tensor = getattr(loaded("torch"), "Tensor", None)
+    return tensor is not None and issubclass(kind, tensor)
+
+
+def tensor_metadata(tensor: Any) -> tuple[Any, ...]:
+    """(requires_grad, dtype, shape, device, strides), the first alone of a subclass of tensors,
+    which may run code of its own for the others. For use within `below_torch_functions`."""
+    torch = loaded("torch")
+    if torch is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return (tensor.requires_grad,)
+    known = (tensor.requires_grad, tensor.dtype, tensor.shape, tensor.device)
+    return (*known, tensor.stride()) if tensor.layout is torch.strided else known
 
 
 class TensorMemory(NamedTuple):
