@@ -8,13 +8,15 @@ from typing import Literal, NamedTuple
 
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import Location, ValueChange
 
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 """The worst first."""
 Confidence = Literal["exact", "text", "static"]
 Ownership = Literal["user", "third_party", "torch"]
+Evidence = Literal["witnessed", "source"]
+"""How a writer is known: it was seen to change the value, or its source says that it can."""
 
 
 class CauseId(NamedTuple):
@@ -28,6 +30,14 @@ class CauseId(NamedTuple):
     kind: str | None
     planned: bool
     """Sizes that a warm-up compiled for: intended, and no fault."""
+
+
+def writer_seen(changed: ValueChange | None, writers: tuple[Location, ...]) -> bool:
+    """Whether the line that changed the value is known. Inside a compiled call no line is followed:
+    there it is one of those that the source has."""
+    if changed is None or not changed.stack:
+        return False
+    return not changed.in_call or changed.stack[0] in writers
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,13 @@ class Cause:
     confidence: Confidence = "exact"
     line_text: str | None = None
     """The source text of `location`."""
+    changed: ValueChange | None = None
+    """How the value was seen to change; then `writers` is what was seen, where that has a line."""
+
+    @property
+    def witnessed(self) -> bool:
+        """The writer was seen, not found in the source."""
+        return writer_seen(self.changed, self.writers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +112,8 @@ class Finding:
     about: tuple[CauseId | BreakLine, ...] = ()
     """The causes of recompiles and the graph breaks that it explains."""
     id: str = ""
+    changed: ValueChange | None = None
+    """How the value of the cause was seen to change, the first time."""
 
 
 Rule = Callable[[Timeline], Iterable[Finding]]

@@ -56,6 +56,7 @@ from compilediag_harness.wire import (
     TrackedRunsLeftOut,
     UnguardedChanged,
     WarningSeen,
+    Witnessed,
 )
 
 Kind = TypeVar("Kind")
@@ -120,6 +121,7 @@ def fold(
         cudagraphs=made(CudagraphsRan, cudagraphs_of),
         fixed_shapes=made(FixedShapeUsed, fixed_shapes_of),
         profiles=every(ProfileEnded),
+        witnessed=every(Witnessed),
         lost=every(EvidenceLost),
         faults=every(FaultOccurred),
         text_log=text_log,

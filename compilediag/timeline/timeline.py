@@ -35,6 +35,7 @@ from compilediag_harness.wire import (
     TorchSeen,
     UnguardedChanged,
     WarningSeen,
+    Witnessed,
 )
 
 
@@ -121,6 +122,8 @@ class Timeline:
     hooks: tuple[Hook, ...] = ()
     syncs: tuple[SyncSample, ...] = ()
     """Of the sampled steps only."""
+    witnessed: tuple[Witnessed, ...] = ()
+    """One of each process whose lines were followed, or were to be."""
     lost: tuple[EvidenceLost, ...] = ()
     faults: tuple[FaultOccurred, ...] = ()
     text_log: TextLog | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from compilediag.views import lookups
-from compilediag.views.finding_rows import place, title_of, when, writer
+from compilediag.views.finding_rows import changed_by, place, title_of, when, writer
 from compilediag.views.format import count, more, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
@@ -69,8 +69,9 @@ def _facts(
     parts += [("guard", options.text(guard, 2000)) for guard in guards]
     parts += [("source", options.text(item)) for item in dict.fromkeys(c.source for c in causes)]
     parts.append(("where", place(finding, options) or "could not be determined"))
+    parts += _changed(finding, receipt, options)
     parts += [
-        ("written by", writer(w, options, whole=True)) for w in lookups.writers(finding, receipt)
+        ("written by", writer(w, options, whole=True)) for w in lookups.guessed(finding, receipt)
     ]
     parts.append(("when", when(finding) or "the step was not seen"))
     parts.append(("cost", seconds(finding.cost_s)))
@@ -79,6 +80,22 @@ def _facts(
         if key not in _SHOWN_APART:
             parts += _evidence(key, value, options)
     return parts
+
+
+def _changed(
+    finding: FindingRecord, receipt: Receipt, options: RenderOptions
+) -> list[tuple[str, str]]:
+    """The change that was seen, with all lines in progress."""
+    changed = finding.changed_at
+    if changed is None:
+        return []
+    values = options.change(changed.old, changed.new)
+    sentence = changed_by(finding, receipt, options).removeprefix("changed ")
+    parts = [("changed", f"{sentence}: {values}")]
+    return parts + [
+        ("called from", options.place(each.file, each.line) + f" in {options.text(each.function)}")
+        for each in changed.stack[1:]
+    ]
 
 
 def _evidence(key: str, value: object, options: RenderOptions) -> list[tuple[str, str]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compilediag.receipt.schema.compiles import Writer
 from compilediag.views import lookups
 from compilediag.views.format import seconds, steps
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import FindingRecord, Writer
+    from compilediag.receipt.schema.compiles import ChangedAt, FindingRecord
     from compilediag.receipt.schema.receipt import Receipt
 
 INDENT = "     "
@@ -70,9 +71,10 @@ def detail_of(finding: FindingRecord, receipt: Receipt, options: RenderOptions) 
 
 def _where(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> list[str]:
     """Line two: file and line, when, who writes it."""
-    parts = [text for text in (place(finding, options), when(finding)) if text]
+    facts = (changed_by(finding, receipt, options), place(finding, options), when(finding))
+    parts = [text for text in facts if text]
     parts += [
-        f"written by {writer(item, options)}" for item in lookups.writers(finding, receipt)[:2]
+        f"written by {writer(item, options)}" for item in lookups.guessed(finding, receipt)[:2]
     ]
     if finding.ownership in _NOT_YOURS:
         parts.append(_NOT_YOURS[finding.ownership])
@@ -92,17 +94,41 @@ def finding_line(finding: FindingRecord, receipt: Receipt, options: RenderOption
     """What the first two lines of the screen say, as one, while the program runs."""
     what = options.text(title_of(finding), _TEXT_CHARS)
     detail = detail_of(finding, receipt, options)
-    parts = [f"{what}: {detail}" if detail else what, place(finding, options)]
+    parts = [f"{what}: {detail}" if detail else what, changed_by(finding, receipt, options)]
+    parts.append(place(finding, options))
     parts += [
-        f"written by {writer(item, options)}" for item in lookups.writers(finding, receipt)[:1]
+        f"written by {writer(item, options)}" for item in lookups.guessed(finding, receipt)[:1]
     ]
     parts += [seconds(finding.cost_s)] if finding.cost_s is not None else []
     return " · ".join(part for part in parts if part)
 
 
+def changed_by(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
+    """`changed by arm, train.py:34, called from train.py:49 (seen)`; nothing where no change was
+    seen."""
+    changed = finding.changed_at
+    if changed is None:
+        return ""
+    line = options.place(changed.file, changed.line)
+    known = any(item.evidence == "witnessed" for item in lookups.writers(finding, receipt))
+    if not known:
+        return f"changed inside the compiled call, {line} (seen)"
+    text = f"changed by {writer(_line_of(changed), options)}"
+    if len(changed.stack) > 1:
+        caller = options.place(changed.stack[1].file, changed.stack[1].line)
+        text += f", inside the call {caller}" if changed.in_call else f", called from {caller}"
+    return f"{text} (seen)"
+
+
+def _line_of(changed: ChangedAt) -> Writer:
+    return Writer(function=changed.function, file=changed.file, line=changed.line)
+
+
 def writer(item: Writer, options: RenderOptions, *, whole: bool = False) -> str:
     """`setc, model.py:23`; the whole qualified name on request."""
     name = item.function if whole else item.function.rpartition("<locals>.")[2]
+    if name == "<module>" and item.file:
+        return options.place(item.file, item.line)
     return options.text(name, 120) + (
         f", {options.place(item.file, item.line)}" if item.file else ""
     )

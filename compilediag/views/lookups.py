@@ -58,7 +58,13 @@ def writers(finding: FindingRecord, receipt: Receipt) -> list[Writer]:
     found = [writer for cause in causes(finding, receipt) for writer in cause.writers]
     if not found:
         found = [_writer(item) for item in _items(finding.evidence.get("writers"))]
+    found = [item for item in found if item.evidence == "witnessed"] or found
     return [item for index, item in enumerate(found) if item not in found[:index]]
+
+
+def guessed(finding: FindingRecord, receipt: Receipt) -> list[Writer]:
+    """Writers that only the source names; none where one was seen."""
+    return [item for item in writers(finding, receipt) if item.evidence != "witnessed"]
 
 
 def _writer(value: object) -> Writer:
@@ -71,6 +77,7 @@ def _writer(value: object) -> Writer:
         function=str(fields.get("function")),
         file=str(fields.get("file") or ""),
         line=line if isinstance(line, int) else 0,
+        evidence=str(fields["evidence"]) if fields.get("evidence") else None,
     )
 
 

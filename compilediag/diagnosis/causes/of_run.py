@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.recompile import causes_of
-from compilediag.diagnosis.findings import Cause, CauseId
+from compilediag.diagnosis.findings import Cause, CauseId, Evidence
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import Location, ValueChange
 
 _BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))
 """Codes whose kinds have different fixes: each kind is a cause of its own."""
@@ -103,6 +103,20 @@ class Group:
             if cause.primary
         ]
         return sum(seconds) if any(seconds) else None
+
+    @property
+    def writers(self) -> list[tuple[Location, Evidence]]:
+        """Lines that write the variable, each once: those that were seen to, else those that could
+        by their source."""
+        seen = [w for cause in self.causes if cause.witnessed for w in cause.writers]
+        found = seen or [w for cause in self.causes for w in cause.writers]
+        return [(writer, "witnessed" if seen else "source") for writer in dict.fromkeys(found)]
+
+    @property
+    def changed(self) -> ValueChange | None:
+        """How the value was seen to change, the first time that it was."""
+        seen = sorted(self.causes, key=lambda cause: not cause.witnessed)
+        return next((cause.changed for cause in seen if cause.changed is not None), None)
 
     @property
     def values(self) -> list[list[str | None]]:

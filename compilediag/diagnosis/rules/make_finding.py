@@ -9,7 +9,7 @@ from compilediag.diagnosis.findings import CauseId, Confidence, Finding, Fix, Se
 from compilediag.diagnosis.ownership import ownership_of
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import Location, ValueChange
 
 
 def make_finding(
@@ -29,6 +29,7 @@ def make_finding(
     evidence: dict[str, object],
     also: tuple[str, ...] = (),
     about: tuple[CauseId | BreakLine, ...] = (),
+    changed: ValueChange | None = None,
 ) -> Finding:
     """A finding of `code`: its severity unless another is given, owned by whom `location` belongs
     to. What has no location is about the run as a whole, which is the user's."""
@@ -50,6 +51,7 @@ def make_finding(
         evidence=evidence,
         also=also,
         about=about,
+        changed=changed,
     )
 
 

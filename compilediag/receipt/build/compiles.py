@@ -17,6 +17,7 @@ from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.break_text import read_break
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.compiles import (
+    ChangedAt,
     CompileEvent,
     CompileSection,
     CompileTime,
@@ -26,12 +27,14 @@ from compilediag.receipt.schema.compiles import (
     FrameName,
     GraphBreak,
     Headroom,
+    Place,
+    WitnessSection,
     Writer,
 )
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.counts import is_compile, is_recompile
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
-from compilediag_harness.wire import Location, plain
+from compilediag_harness.wire import Location, ValueChange, plain
 
 EVENTS_KEPT = 5_000
 """More compile events than this belong into a trace, not into a receipt; counts stay whole."""
@@ -138,13 +141,55 @@ def cause_record(found: BlamedCause, ids: FindingIds, places: PathShortener) -> 
         function=where.function,
         primary=cause.primary,
         writers=tuple(
-            Writer(function=item.function, file=places.short(item.file), line=item.line)
+            Writer(
+                function=item.function,
+                file=places.short(item.file),
+                line=item.line,
+                evidence="witnessed" if cause.witnessed else "source",
+            )
             for item in cause.writers
         ),
         rule=cause.rule,
         kind=cause.kind,
         confidence=cause.confidence,
         finding=ids.get(found.id),
+        changed_at=changed_at(cause.changed, places),
+    )
+
+
+def changed_at(change: ValueChange | None, places: PathShortener) -> ChangedAt | None:
+    """How a value was seen to change, with the files as the receipt names them."""
+    if change is None or not change.stack:
+        return None
+    stack = tuple(
+        Place(file=places.short(each.file), line=each.line, function=each.function)
+        for each in change.stack
+    )
+    return ChangedAt(
+        file=stack[0].file,
+        line=stack[0].line,
+        function=stack[0].function,
+        old=change.old,
+        new=change.new,
+        in_call=change.in_call,
+        step=change.step,
+        stack=stack,
+    )
+
+
+def witness_section(timeline: Timeline) -> WitnessSection | None:
+    """Of all processes together; None where nobody was to be witnessed."""
+    followed = timeline.witnessed
+    if not followed:
+        return None
+    stopped = next((item for item in followed if item.stopped is not None), None)
+    return WitnessSection(
+        line_events=sum(item.line_events for item in followed),
+        seconds=sum(item.seconds for item in followed),
+        values=sum(item.values for item in followed),
+        values_left_out=sum(item.values_left_out for item in followed),
+        stopped=stopped.stopped if stopped is not None else None,
+        stopped_step=stopped.step if stopped is not None else None,
     )
 
 
@@ -189,7 +234,8 @@ def finding_record(item: Finding, places: PathShortener) -> FindingRecord:
         evidence=places.shorten(_own(item.evidence)),
         fix=replace(fix, summary=places.shorten(fix.summary)),
     )
-    return msgspec.convert(short, FindingRecord, from_attributes=True)
+    record = msgspec.convert(short, FindingRecord, from_attributes=True)
+    return msgspec.structs.replace(record, changed_at=changed_at(item.changed, places))
 
 
 def _own(evidence: dict[str, object]) -> Any:

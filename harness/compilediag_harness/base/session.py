@@ -29,6 +29,7 @@ class WitnessPlan:
         """Whether what comes after a compiled call in a step may change what a recompile is for."""
         return not self.steps or step in self.steps or step + 1 in self.steps
 
+
 WATCHED_AFTER_COMPILE = 8
 """Steps that are watched after one in which something compiled."""
 

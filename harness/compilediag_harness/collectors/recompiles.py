@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.baselines import Baselines
@@ -17,10 +17,12 @@ from compilediag_harness.collectors.false_guards import (
     expression_of,
 )
 from compilediag_harness.collectors.leaf_checks import Examined, LeafChecks
-from compilediag_harness.collectors.witness.collector import Witness
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, Recompiled, clip, clip_middle
+
+if TYPE_CHECKING:
+    from compilediag_harness.collectors.witness.collector import Witness
 
 _PREFIX = re.compile(r"^(!?\d+(?:/\d+)+(?:_\d+)?): ?")
 # The messages that torch makes in C++ for a tensor guard: one mismatch, or another type.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import hooks
@@ -18,9 +18,11 @@ from compilediag_harness.collectors.memory import DeviceMemory
 from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.unguarded import UnguardedCollector
-from compilediag_harness.collectors.witness.collector import Witness
 from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_names
 from compilediag_harness.wire import EvidenceLost
+
+if TYPE_CHECKING:
+    from compilediag_harness.collectors.witness.collector import Witness
 
 _LOG_CHECK_EVERY_S = 0.1
 
@@ -52,6 +54,8 @@ class CollectorSet:
         session = self._session
         self._baselines = baselines = Baselines(torch.Tensor)
         if session.witness_plan is not None:
+            from compilediag_harness.collectors.witness.collector import Witness
+
             self.witness = Witness(session, session.witness_plan)
         self.recompiles = RecompileCollector(session, baselines, self.witness)
         self.compiles = CompileCollector(session, self.recompiles)

@@ -220,7 +220,7 @@ class Witness:
         *,
         in_call: bool = False,
     ) -> None:
-        """Looks at every value. One that differs was changed by `stack`, or by `line` of `frame`."""
+        """Looks at every value. Those that differ were changed by `stack`, or `line` of `frame`."""
         started = time.perf_counter()
         try:
             with self._lock, torch_guards.below_torch_functions():
@@ -336,6 +336,7 @@ class Witness:
         """Follows nothing any more."""
         self._events.close()
         self._remove()
+        _witnesses.discard(self)
 
     def finish(self) -> None:
         """Reports what following lines cost, and ends it."""

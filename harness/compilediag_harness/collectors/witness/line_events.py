@@ -9,12 +9,12 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
-import compilediag_harness
 from compilediag_harness.source import source_locations
 
-_OURS = os.path.join(os.path.dirname(os.path.abspath(compilediag_harness.__file__)), "")
+_OURS = str(Path(__file__).parents[2]) + os.sep
 _MAX_FRAMES = 200
 
 OTHER_TRACER = "a debugger, coverage or another trace function was there first"
@@ -129,6 +129,9 @@ class TraceFunction:
         self.stop()
         if sys.gettrace() is self._function:
             sys.settrace(None)
+        for frame in own_frames(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+            if frame.f_trace is self._line:
+                frame.f_trace = None
 
     def _called(self, frame: types.FrameType, event: str, arg: object) -> Any:
         if self._closed or event != "call" or not is_own(frame.f_code.co_filename):
