@@ -13,8 +13,8 @@ from typing import NamedTuple
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.findings import Cause, CauseId, Evidence
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.timeline.compiles import CompileId
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import Location, ValueChange
 

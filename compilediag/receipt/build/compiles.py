@@ -13,7 +13,6 @@ from compilediag.diagnosis.causes.of_run import BlamedCause
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_ids
 from compilediag.diagnosis.findings import CauseId, Finding
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.break_text import read_break
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.compiles import (
@@ -21,6 +20,7 @@ from compilediag.receipt.schema.compiles import (
     CompileEvent,
     CompileSection,
     CompileTime,
+    EnteredAt,
     EventCause,
     FindingRecord,
     FrameDetail,
@@ -33,8 +33,9 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.counts import is_compile, is_recompile
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
-from compilediag_harness.wire import Location, ValueChange, plain
+from compilediag_harness.wire import Location, UserCall, ValueChange, plain
 
 EVENTS_KEPT = 5_000
 """More compile events than this belong into a trace, not into a receipt; counts stay whole."""
@@ -103,6 +104,20 @@ def frame_name(where: Location, places: PathShortener) -> FrameName:
     return FrameName(function=where.function, file=places.short(where.file), line=where.line)
 
 
+def entered_record(call: UserCall | None, places: PathShortener) -> EnteredAt | None:
+    """The call of the program's own, with its file as the receipt names it."""
+    if call is None:
+        return None
+    arguments = {name: places.shorten(text) for name, text in call.arguments}
+    return EnteredAt(
+        file=places.short(call.file),
+        line=call.line,
+        function=call.function,
+        text=places.shorten(call.text),
+        arguments=arguments,
+    )
+
+
 def _events(
     compiles: Iterable[Compile], timeline: Timeline, diagnosis: Diagnosis, places: PathShortener
 ) -> Iterator[CompileEvent]:
@@ -123,6 +138,8 @@ def _events(
             guards=item.guards,
             causes=tuple(cause_record(found, ids, places) for found in causes),
             process=item.process,
+            entered_at=entered_record(item.entered_at, places),
+            entered_from=item.entered_from or None,
         )
 
 
@@ -207,6 +224,8 @@ def _break(
         count=site.count,
         ownership=ownership_of(site.file, timeline.user_roots),
         finding=ids.get(site.at),
+        entered_at=entered_record(site.entered_at, places),
+        entered_from=site.entered_from or None,
     )
 
 
@@ -221,6 +240,8 @@ def _frame(item: Frame, places: PathShortener) -> FrameDetail:
         eager_reason=places.shorten(item.eager_reason),
         epoch=item.key.epoch,
         process=item.key.process,
+        entered_at=entered_record(item.entered_at, places),
+        entered_from=item.entered_from or None,
     )
 
 
@@ -233,9 +254,15 @@ def finding_record(item: Finding, places: PathShortener) -> FindingRecord:
         location=None if where is None else replace(where, file=places.short(where.file)),
         evidence=places.shorten(_own(item.evidence)),
         fix=replace(fix, summary=places.shorten(fix.summary)),
+        entered_at=None,
     )
     record = msgspec.convert(short, FindingRecord, from_attributes=True)
-    return msgspec.structs.replace(record, changed_at=changed_at(item.changed, places))
+    return msgspec.structs.replace(
+        record,
+        entered_at=entered_record(item.entered_at, places),
+        entered_from=item.entered_from or None,
+        changed_at=changed_at(item.changed, places),
+    )
 
 
 def _own(evidence: dict[str, object]) -> Any:

@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from compilediag_harness.source import source_locations
 
-_OURS = str(Path(__file__).parents[2]) + os.sep
 _MAX_FRAMES = 200
 
 OTHER_TRACER = "a debugger, coverage or another trace function was there first"
@@ -22,16 +19,13 @@ REPLACED = "the program has set a trace function of its own"
 NO_TOOL_ID = "every tool id of sys.monitoring is taken"
 
 
-@functools.lru_cache(maxsize=8192)
-def is_own(file: str) -> bool:
-    """Whether lines of a file are followed: a file of the user's, or a program given as text."""
-    if file.startswith("<"):
-        return file == "<stdin>" or (file == "<string>" and sys.argv[:1] == ["-c"])
-    return not (
-        file.startswith(_OURS)
-        or source_locations.is_library(file)
-        or source_locations.is_installed(file)
-    )
+_is_own = functools.lru_cache(maxsize=8192)(source_locations.is_own)
+
+
+def is_followed(frame: types.FrameType) -> bool:
+    """Whether lines of a call are followed: of the program's own code."""
+    file = frame.f_code.co_filename
+    return source_locations.is_own_frame(frame) if file.startswith("<") else _is_own(file)
 
 
 def own_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
@@ -39,7 +33,7 @@ def own_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
     for _ in range(_MAX_FRAMES):
         if frame is None:
             return
-        if is_own(frame.f_code.co_filename):
+        if is_followed(frame):
             yield frame
         frame = frame.f_back
 
@@ -134,7 +128,7 @@ class TraceFunction:
                 frame.f_trace = None
 
     def _called(self, frame: types.FrameType, event: str, arg: object) -> Any:
-        if self._closed or event != "call" or not is_own(frame.f_code.co_filename):
+        if self._closed or event != "call" or not is_followed(frame):
             return None
         self._listener.entered(frame)
         return self._line
@@ -220,11 +214,12 @@ class Monitoring:
             self._api.set_local_events(self._tool, code, wanted)
 
     def _begins(self, code: types.CodeType, offset: int) -> Any:
-        if not is_own(code.co_filename):
+        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - of the user's code
+        if not is_followed(frame):
             return self._api.DISABLE
         if not self._paused.here:
             self._follow(code)
-            self._told(self._listener.entered)
+            self._listener.entered(frame)
         return None
 
     def _ran(self, code: types.CodeType, line: int) -> None:
@@ -233,15 +228,11 @@ class Monitoring:
 
     def _ends(self, code: types.CodeType, offset: int, value: object) -> None:
         if not self._paused.here:
-            self._told(self._listener.left)
+            self._listener.left(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
     def _unwinds(self, code: types.CodeType, offset: int, error: BaseException) -> None:
         if not self._paused.here and code in self._followed:
-            self._told(self._listener.left)
-
-    @staticmethod
-    def _told(receiver: Callable[[types.FrameType], None]) -> None:
-        receiver(sys._getframe(2))  # pyright: ignore[reportPrivateUsage] - of the user's code
+            self._listener.left(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
 
 def line_events(listener: Listener) -> LineEvents:
