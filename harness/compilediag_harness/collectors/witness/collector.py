@@ -26,6 +26,7 @@ from compilediag_harness.collectors.witness.line_events import (
 from compilediag_harness.collectors.witness.paths import Hop, SourcePath, path_of
 from compilediag_harness.collectors.witness.values import Look, look_at
 from compilediag_harness.collectors.witness.watches import Place, Seen, Watches, described
+from compilediag_harness.source.user_calls import locals_of
 from compilediag_harness.torch_internals import torch_calls, torch_guards
 from compilediag_harness.wire import Location, ValueChange, Witnessed
 
@@ -34,6 +35,10 @@ MAX_SECONDS = 30.0
 """Line events, and seconds of looking at values, after which no more lines are followed."""
 MAX_VALUES = 4096
 _MAX_STACK = 8
+
+_KEEPS_LOCALS = sys.version_info < (3, 12)
+"""A trace function fills the snapshots of locals that somebody has read, and what the program
+deletes stays alive in them: reading them once more empties them."""
 
 _OF_TORCH = frozenset({"MODULE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "DUPLICATE_INPUT"})
 """Kinds of guards on what torch itself put there, or on what another guard is about."""
@@ -148,6 +153,9 @@ class Witness:
             if followed and (thread.compiling or not self._events.pause()):
                 followed, thread.compiling = False, False
             self._look(thread.called_at if followed else ())
+            if followed and _KEEPS_LOCALS:
+                for frame in frames:
+                    locals_of(frame)
             if self._events.problem is not None:
                 self._stop(self._events.problem)
         except Exception as error:
