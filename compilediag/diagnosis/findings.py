@@ -131,7 +131,7 @@ class Finding:
     entered_from: str = ""
     """Where the thread has none: the thread."""
     changed: ValueChange | None = None
-    """How the value of the cause was seen to change, the first time."""
+    """How the value was seen to change for the first recompile."""
 
 
 Rule = Callable[[Timeline], Iterable[Finding]]

@@ -112,8 +112,9 @@ def changed_by(finding: FindingRecord, receipt: Receipt, options: RenderOptions)
     if changed is None:
         return ""
     line = options.place(changed.file, changed.line)
-    known = any(item.evidence == "witnessed" for item in lookups.writers(finding, receipt))
-    if not known:
+    writers = lookups.writers(finding, receipt)
+    known = any(w.evidence == "witnessed" and w.line == changed.line for w in writers)
+    if changed.in_call and not known:
         return f"changed inside the compiled call, {line} (seen)"
     text = f"changed by {writer(_line_of(changed), options)}"
     if len(changed.stack) > 1:

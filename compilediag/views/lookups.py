@@ -58,13 +58,15 @@ def writers(finding: FindingRecord, receipt: Receipt) -> list[Writer]:
     found = [writer for cause in causes(finding, receipt) for writer in cause.writers]
     if not found:
         found = [_writer(item) for item in _items(finding.evidence.get("writers"))]
-    found = [item for item in found if item.evidence == "witnessed"] or found
+    found.sort(key=lambda item: item.evidence != "witnessed")
     return [item for index, item in enumerate(found) if item not in found[:index]]
 
 
 def guessed(finding: FindingRecord, receipt: Receipt) -> list[Writer]:
-    """Writers that only the source names; none where one was seen."""
-    return [item for item in writers(finding, receipt) if item.evidence != "witnessed"]
+    """Writers that only the source names, of recompiles whose change was not seen."""
+    found = writers(finding, receipt)
+    seen = {(w.file, w.line) for w in found if w.evidence == "witnessed"}
+    return [w for w in found if w.evidence != "witnessed" and (w.file, w.line) not in seen]
 
 
 def _writer(value: object) -> Writer:

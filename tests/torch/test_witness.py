@@ -211,6 +211,27 @@ def test_a_buffer_that_forward_grows_is_changed_inside_the_call():
     ]
 
 
+class Setting:
+    """Its attribute is of the class at first."""
+
+    flag = False
+
+
+@pytest.mark.parametrize("name", ["flag", "other"])
+def test_an_attribute_that_an_object_has_not_yet(name):
+    with witnessing() as events:
+        held = Setting()
+
+        def probe(value):
+            return value * 2 if getattr(held, name, False) else value + 1
+
+        compile_it = compiled(probe)
+        compile_it(x)
+        setattr(held, name, True)  # the attribute
+        compile_it(x)
+    assert events.lines == ["setattr(held, name, True)  # the attribute"]
+
+
 def test_grad_mode():
     with witnessing() as events:
         compile_it = compiled(lambda value: value * 2)

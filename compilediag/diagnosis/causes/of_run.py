@@ -106,17 +106,17 @@ class Group:
 
     @property
     def writers(self) -> list[tuple[Location, Evidence]]:
-        """Lines that write the variable, each once: those that were seen to, else those that could
-        by their source."""
-        seen = [w for cause in self.causes if cause.witnessed for w in cause.writers]
-        found = seen or [w for cause in self.causes for w in cause.writers]
-        return [(writer, "witnessed" if seen else "source") for writer in dict.fromkeys(found)]
+        """Lines that write the variable, each once: those that were seen to; of recompiles whose
+        change was not seen, those that could by their source."""
+        seen = dict.fromkeys(w for cause in self.causes if cause.witnessed for w in cause.writers)
+        others = [w for cause in self.causes if not cause.witnessed for w in cause.writers]
+        guessed = [writer for writer in dict.fromkeys(others) if writer not in seen]
+        return [*((writer, "witnessed") for writer in seen), *((w, "source") for w in guessed)]
 
     @property
     def changed(self) -> ValueChange | None:
-        """How the value was seen to change, the first time that it was."""
-        seen = sorted(self.causes, key=lambda cause: not cause.witnessed)
-        return next((cause.changed for cause in seen if cause.changed is not None), None)
+        """How the value was seen to change for the first recompile, which is the one shown."""
+        return self.first.changed
 
     @property
     def values(self) -> list[list[str | None]]:

@@ -41,7 +41,7 @@ def last_run() -> Again:
         path = find_receipt()
     except ReceiptNotFound as error:
         raise UsageError(
-            f"there is no run to repeat: `compilediag run --witness train.py` ({error})"
+            "there is no run to repeat here: name the program, `compilediag run --witness train.py`"
         ) from error
     receipt = read_receipt(path)
     words = receipt.header.run.argv_redacted

@@ -153,13 +153,16 @@ def guard_kind(guard: Any) -> str:
     return str(getattr(guard.inner_create_fn(), "__name__", ""))  # 2.7
 
 
-def guarded_member(guard: Any) -> str | None:
-    """The attribute whose presence a Guard object checks."""
-    if guard_kind(guard) != "HASATTR":
-        return None
-    create = getattr(guard, "create_fn", None)
-    name = getattr(create, "keywords", {}).get("attr")
-    return name if isinstance(name, str) and name.isidentifier() else None
+_OF_MEMBERS = {"HASATTR": ".{}", "NOT_PRESENT_IN_GENERIC_DICT": ".__dict__['{}']"}
+
+
+def guarded_source(guard: Any) -> str:
+    """The source of what a Guard object is about: also of a member whose presence it checks."""
+    source, member = str(guard.name), _OF_MEMBERS.get(guard_kind(guard))
+    name = getattr(getattr(guard, "create_fn", None), "keywords", {}).get("attr")
+    if not source or member is None or not isinstance(name, str) or not name.isidentifier():
+        return source
+    return source + member.format(name)
 
 
 def dispatch_keys(tensor: Any) -> str | None:

@@ -88,6 +88,7 @@ class Witness:
         self._lines = 0
         self._stopped: str | None = None
         self._stopped_step = 0
+        self._forked = False
         self._events: LineEvents = line_events(self)
         if self._events.problem is not None:
             self._stop(self._events.problem)
@@ -119,10 +120,10 @@ class Witness:
             if not name or name.startswith("G['__builtins_dict"):
                 continue
             kind = torch_guards.guard_kind(guard)
-            if kind in _OF_TORCH or (wanted and name not in wanted):
+            known = not wanted or name in wanted or f"{name}.__dict__" in wanted
+            if kind in _OF_TORCH or not known:
                 continue
-            member = torch_guards.guarded_member(guard)
-            found.add(name if member is None else f"{name}.{member}")
+            found.add(torch_guards.guarded_source(guard))
         return found
 
     def _root(
@@ -317,7 +318,12 @@ class Witness:
         member = guard_facts.member_of(text) if leaf.kind == "NO_HASATTR" else None
         if member is not None:
             hops = (*hops, Hop("attribute", member))
-        return self._watches.find(root[0], hops), _aspect(leaf.kind, text)
+        aspect = _aspect(leaf.kind, text)
+        if aspect is not None and aspect.startswith("key '"):
+            value = self._watches.find(root[0], (*hops, Hop("item", aspect[5:-1])))
+            if value is not None:
+                return value, "presence"
+        return self._watches.find(root[0], hops), aspect
 
     def _mode(self, name: str) -> Place | None:
         """A mode of torch, unless it changed in the compiled call itself: a compile sets some."""
@@ -335,8 +341,8 @@ class Witness:
         self._stop("a fault of compilediag itself")
 
     def forked(self) -> None:
-        """In a forked child: nobody reads what it would see."""
-        self._stopped = "in a forked process"
+        """In a forked child, such as a data loader's: only the parent is followed."""
+        self._forked, self._stopped = True, "in a forked process"
         self._lock = threading.Lock()
         self._events.close()
 
@@ -349,6 +355,8 @@ class Witness:
     def finish(self) -> None:
         """Reports what following lines cost, and ends it."""
         self.uninstall()
+        if self._forked:
+            return
         session = self._session
         session.charge(self._seconds)
         session.emit(

@@ -94,7 +94,8 @@ def _tensor_text(kind: type[Any], facts: list[Any]) -> str:
 
 def differ(old: Look, new: Look, aspect: str | None) -> bool:
     """Whether two looks differ in what a guard is about: "key NAME" of a dict, "length" of a
-    container, "requires_grad", "dtype", "shape" or "device" of tensors; None: in anything."""
+    container, "presence", "requires_grad", "dtype", "shape" or "device" of a tensor; None: in
+    anything."""
     if aspect is None:
         return old != new
     return _aspect(old, aspect) != _aspect(new, aspect)
@@ -105,6 +106,8 @@ _TENSOR_FACTS = {"requires_grad": 1, "dtype": 2, "shape": 3, "device": 4, "strid
 
 def _aspect(look: Look, aspect: str) -> Any:
     kind = look[0]
+    if aspect == "presence":
+        return kind is not None
     if kind is None:
         return MISSING
     if aspect.startswith("key "):
