@@ -217,6 +217,17 @@ class Setting:
     flag = False
 
 
+def test_an_attribute_of_a_class():
+    with witnessing() as events:
+        held = Setting()
+        compile_it = compiled(lambda value: value * 2 if held.flag else value + 1)
+        compile_it(x)
+        Setting.flag = True  # the class
+        compile_it(x)
+        Setting.flag = False
+    assert events.lines == ["Setting.flag = True  # the class"]
+
+
 @pytest.mark.parametrize("name", ["flag", "other"])
 def test_an_attribute_that_an_object_has_not_yet(name):
     with witnessing() as events:

@@ -310,7 +310,7 @@ class Witness:
         if leaf.kind == "GLOBAL_STATE":
             return self._mode(text.rpartition(":")[2].strip()), None
         path = path_of(leaf.source) if leaf.source else None
-        f_locals = scope.get("L") or {}
+        f_locals: dict[str, Any] = scope.get("L") or {}
         root = None if path is None else self._root(path, code, f_locals)
         if root is None:
             return None, None

@@ -13,6 +13,9 @@ MISSING = object()
 """Read where there is nothing, or nothing that can be read safely."""
 
 _MAX_CHARS = 4096
+_dict: Any = dict
+_sequences: tuple[Any, ...] = (list, tuple)
+"""Called as functions of the builtin classes: a subclass may have its own."""
 _TABLES = ("_parameters", "_buffers", "_modules")
 _OF_FUNCTIONS = frozenset({"__closure__", "__code__", "__defaults__", "__kwdefaults__"})
 _OF_METHODS = frozenset({"__func__", "__self__"})
@@ -89,6 +92,11 @@ def _key_position(node: ast.expr) -> int | None:
     return position if is_keys and type(position) is int and position >= 0 else None
 
 
+def class_of(value: Any) -> Any:
+    """Its class, whatever it says that `__class__` is."""
+    return type(value)  # pyright: ignore[reportUnknownVariableType]
+
+
 def read(hop: Hop, value: Any) -> Any:
     """What one hop leads to; `MISSING` where that cannot be read safely."""
     if value is MISSING:
@@ -97,26 +105,29 @@ def read(hop: Hop, value: Any) -> Any:
         if hop.kind == "attribute":
             return _attribute(value, hop.name)
         if hop.kind == "type":
-            return type(value)
+            return class_of(value)
         return _item(hop, value)
     except Exception:
         return MISSING
 
 
 def _item(hop: Hop, value: Any) -> Any:
-    kind = type(value)
-    if issubclass(kind, dict):
+    kind = class_of(value)
+    if issubclass(kind, _dict):
         if hop.kind == "item":
-            return dict.get(value, hop.name, MISSING)
-        return next(islice(dict.values(value), hop.name, None), MISSING)
-    for base in (list, tuple):
+            return _dict.get(value, hop.name, MISSING)
+        values: Any = islice(_dict.values(value), hop.name, None)
+        return next(values, MISSING)
+    if kind is types.MappingProxyType:  # the names of a class
+        return value.get(hop.name, MISSING)
+    for base in _sequences:
         if issubclass(kind, base) and type(hop.name) is int:
             return base.__getitem__(value, hop.name)
     return MISSING
 
 
 def _attribute(value: Any, name: str) -> Any:
-    kind = type(value)
+    kind = class_of(value)
     if kind is types.CellType:
         return value.cell_contents if name == "cell_contents" else MISSING
     if kind is types.FunctionType and name in _OF_FUNCTIONS:
@@ -124,18 +135,20 @@ def _attribute(value: Any, name: str) -> Any:
     if kind is types.MethodType and name in _OF_METHODS:
         return getattr(value, name)
     if issubclass(kind, type):
-        return value.__mro__ if name == "__mro__" else _of_class(value, name, None)
+        if name in ("__mro__", "__dict__"):
+            return type.__dict__[name].__get__(value)
+        return _of_class(value, name, None)
     try:
-        held = object.__getattribute__(value, "__dict__")
+        held: Any = object.__getattribute__(value, "__dict__")
     except AttributeError:  # it has slots
         held = None
-    if type(held) is dict:
+    if class_of(held) is _dict:
         if name == "__dict__":
             return held
         if name in held:
             return held[name]
         for table in _TABLES:  # a module keeps its tensors and submodules beside its attributes
-            found = dict.get(held.get(table) or {}, name, MISSING)
+            found = _dict.get(held.get(table) or {}, name, MISSING)
             if found is not MISSING:
                 return found
     return _of_class(kind, name, value)
@@ -147,9 +160,10 @@ def _of_class(kind: type, name: str, value: Any) -> Any:
         found = type.__dict__["__dict__"].__get__(base).get(name, MISSING)
         if found is MISSING:
             continue
-        if type(found) is types.MemberDescriptorType and value is not None:
+        if class_of(found) is types.MemberDescriptorType and value is not None:
             return found.__get__(value)
         # A property would run; functions and constants are what they are.
-        plain = type(found) is types.FunctionType or not hasattr(type(found), "__get__")
+        is_function = class_of(found) is types.FunctionType
+        plain = is_function or not hasattr(class_of(found), "__get__")
         return found if plain else MISSING
     return MISSING

@@ -12,13 +12,16 @@ from collections import deque
 from itertools import islice
 from typing import Any
 
-from compilediag_harness.collectors.witness.paths import MISSING
+from compilediag_harness.collectors.witness.paths import MISSING, class_of
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import clip
 
 _ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _MAX_TEXT, _MAX_KEYS, _MAX_ITEMS = 256, 64, 16
 _SHOWN_CHARS = 120
+
+_dict: Any = dict
+_containers: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 
 Look = tuple[Any, ...]
 """One look at a value: its type first; equal looks are of a value that did not change."""
@@ -30,18 +33,20 @@ def look_at(value: Any) -> Look:
     """What is compared of a value."""
     if value is MISSING:
         return ABSENT
-    kind: type[Any] = type(value)
+    kind = class_of(value)
     if kind in _ATOMS:
         return _atom(kind, value)
     if torch_guards.is_tensor_type(kind):
         return (kind, *torch_guards.tensor_metadata(value))
-    if issubclass(kind, dict):
-        keys = islice(dict.keys(value), _MAX_KEYS)
-        named = tuple(key for key in keys if type(key) in (str, int))
-        return (kind, id(value), dict.__len__(value), named)
-    if kind is tuple and len(value) <= _MAX_ITEMS and all(type(item) in _ATOMS for item in value):
-        return (kind, tuple(_atom(type(item), item) for item in value))
-    for base in (list, tuple, set, frozenset, deque):
+    if issubclass(kind, _dict):
+        keys = islice(_dict.keys(value), _MAX_KEYS)
+        named = tuple(key for key in keys if class_of(key) in (str, int))
+        return (kind, id(value), _dict.__len__(value), named)
+    if kind is tuple and len(value) <= _MAX_ITEMS and _ATOMS.issuperset(map(type, value)):
+        return (kind, tuple(_atom(class_of(item), item) for item in value))
+    if kind is types.MappingProxyType:  # of a class, made anew each time it is read
+        return (kind, len(value))
+    for base in _containers:
         if issubclass(kind, base):
             return (kind, id(value), base.__len__(value))
     if issubclass(kind, enum.Enum):
@@ -50,7 +55,7 @@ def look_at(value: Any) -> Look:
         # A bound method is made anew each time it is read.
         function = value.__func__ if kind is types.MethodType else value
         return (kind, id(function), getattr(function, "__qualname__", ""))
-    return (kind, id(value))
+    return (class_of(value), id(value))
 
 
 def _atom(kind: type[Any], value: Any) -> Look:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from compilediag_harness.collectors.witness.paths import MISSING, Hop, read
+from compilediag_harness.collectors.witness.paths import MISSING, Hop, class_of, read
 from compilediag_harness.collectors.witness.values import Look, differ, look_at, text_of
 from compilediag_harness.wire import Location
 
@@ -111,7 +111,7 @@ class Watches:
         if known is not None and known.read() is root:
             return known
         # The globals of a module, which nothing refers to weakly, live as long as its functions.
-        if type(root) is dict and "__builtins__" in root:
+        if class_of(root) is dict and "__builtins__" in root:
             made = Root(lambda: root, Place(()))
         else:
             try:
