@@ -180,6 +180,11 @@ class RunOptions:
         toml=bool,
         only="run",
     )
+    witness: bool = flag(
+        "--witness",
+        "See which line changes what is guarded; without TARGET: of the last run, again.",
+        only="run",
+    )
     cadence_probe: bool = flag(
         PROBE_FLAG,
         "Find what periodic work costs: see `compilediag probe`. Also after TARGET.",

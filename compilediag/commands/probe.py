@@ -42,6 +42,8 @@ def probe_target(options: RunOptions) -> int:
     if telemetry := telemetry_of(options):
         flag = f"--{next(iter(telemetry)).replace('_', '-')}"
         raise UsageError(f"{flag} reports one run: leave it out of a probe, which is several")
+    if options.witness:
+        raise UsageError("--witness follows one run: leave it out of a probe, which is several")
     if not options.target:
         raise UsageError("say what to probe: `compilediag probe train.py`")
     probed = probes.ProbeOptions(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compilediag.commands.options import RunOptions, supervised_options, target_command
 from compilediag.commands.run_report import finish
+from compilediag.commands.terminal import write_message
 from compilediag.errors import UsageError
 from compilediag.runs import supervised
 
@@ -15,6 +18,8 @@ from compilediag.runs import supervised
   compilediag run --steps 50 -- -m package.train
   compilediag run torchrun --nproc-per-node 2 train.py
   compilediag run --otlp http://localhost:4318 train.py
+  compilediag run --witness train.py
+  compilediag run --witness
   compilediag run model.py --cadence-probe
 """,
 )
@@ -31,6 +36,14 @@ def command(options: RunOptions) -> int:
         return probe_target(options)
     if options.group or options.keep_caches:
         raise UsageError("--group and --keep-caches belong to the cadence probe: --cadence-probe")
-    if not options.target:
+    if options.target:
+        return finish(supervised.run(options.target, supervised_options(options)), options)
+    if not options.witness:
         raise UsageError("say what to run: `compilediag run train.py`")
-    return finish(supervised.run(options.target, supervised_options(options)), options)
+    from compilediag.runs.supervised.witness import last_run
+
+    again = last_run()
+    if not options.quiet:
+        write_message(again.sentence)
+    chosen = replace(supervised_options(options), witness_plan=again.plan)
+    return finish(supervised.run(again.words, chosen), options)

@@ -9,12 +9,14 @@ from typing import Literal, NamedTuple, Protocol
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.ownership import Ownership
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location, UserCall
+from compilediag_harness.wire import Location, UserCall, ValueChange
 
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 """The worst first."""
 Confidence = Literal["exact", "text", "static"]
+Evidence = Literal["witnessed", "source"]
+"""How a writer is known: it was seen to change the value, or its source says that it can."""
 
 
 class CauseId(NamedTuple):
@@ -28,6 +30,14 @@ class CauseId(NamedTuple):
     kind: str | None
     planned: bool
     """Sizes that a warm-up compiled for: intended, and no fault."""
+
+
+def writer_seen(changed: ValueChange | None, writers: tuple[Location, ...]) -> bool:
+    """Whether the line that changed the value is known. Inside a compiled call no line is followed:
+    there it is one of those that the source has."""
+    if changed is None or not changed.stack:
+        return False
+    return not changed.in_call or changed.stack[0] in writers
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +71,18 @@ class Cause:
     before. None where that is not known."""
     branched_on: bool | None = None
     """A condition in the function of `location` reads the value; None where that is not known."""
+    changed: ValueChange | None = None
+    """How the value was seen to change; then `writers` is what was seen, where that has a line."""
 
     @property
     def value(self) -> str:
         """The variable with its present value, for use in a sentence."""
         return f"{self.variable}={self.actual}" if self.actual is not None else self.variable
+
+    @property
+    def witnessed(self) -> bool:
+        """The writer was seen, not found in the source."""
+        return writer_seen(self.changed, self.writers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +142,8 @@ class Finding:
     known, or where the thread has no such call."""
     entered_from: str = ""
     """Where the thread has none: the thread."""
+    changed: ValueChange | None = None
+    """How the value was seen to change for the first recompile."""
 
 
 class Entered(Protocol):

@@ -58,6 +58,7 @@ from compilediag_harness.wire import (
     TrackedRunsLeftOut,
     UnguardedChanged,
     WarningSeen,
+    Witnessed,
 )
 
 Kind = TypeVar("Kind")
@@ -123,6 +124,7 @@ def fold(
         cudagraphs=made(CudagraphsRan, cudagraphs_of),
         fixed_shapes=made(FixedShapeUsed, fixed_shapes_of),
         profiles=every(ProfileEnded),
+        witnessed=every(Witnessed),
         lost=every(EvidenceLost),
         faults=every(FaultOccurred),
         text_log=text_log,

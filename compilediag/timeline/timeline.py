@@ -43,6 +43,7 @@ from compilediag_harness.wire import (
     TorchSeen,
     UnguardedChanged,
     WarningSeen,
+    Witnessed,
 )
 
 
@@ -130,6 +131,8 @@ class Timeline:
     hooks: tuple[Hook, ...] = ()
     syncs: tuple[SyncSample, ...] = ()
     """Of the sampled steps only."""
+    witnessed: tuple[Witnessed, ...] = ()
+    """One of each process whose lines were followed, or were to be."""
     lost: tuple[EvidenceLost, ...] = ()
     faults: tuple[FaultOccurred, ...] = ()
     text_log: TextLog | None = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.views import lookups
-from compilediag.views.finding_rows import title_of, when, writer
+from compilediag.views.finding_rows import changed_by, title_of, when, writer
 from compilediag.views.format import count, more, seconds
 from compilediag.views.place import called, no_call, place_of, short_frame
 from compilediag.views.settings import export_line
@@ -79,8 +79,9 @@ def _facts(
         ("source", options.text(item)) for item in dict.fromkeys(c.source for c in causes) if item
     ]
     parts += _places(finding, receipt, options)
+    parts += _changed(finding, receipt, options)
     parts += [
-        ("written by", writer(w, options, whole=True)) for w in lookups.writers(finding, receipt)
+        ("written by", writer(w, options, whole=True)) for w in lookups.guessed(finding, receipt)
     ]
     parts.append(("when", when(finding) or "the step was not seen"))
     parts.append(("cost", seconds(finding.cost_s)))
@@ -111,6 +112,22 @@ def _places(
     if not calls and is_foreign_record(finding):
         above.append(("called at", no_call(finding, options)))
     return [*above, *place] if leading_call(finding) is not None else [*place, *above]
+
+
+def _changed(
+    finding: FindingRecord, receipt: Receipt, options: RenderOptions
+) -> list[tuple[str, str]]:
+    """The change that was seen, with all lines in progress."""
+    changed = finding.changed_at
+    if changed is None:
+        return []
+    values = options.change(changed.old, changed.new)
+    sentence = changed_by(finding, receipt, options).removeprefix("changed ")
+    parts = [("changed", f"{sentence}: {values}")]
+    return parts + [
+        ("called from", options.place(each.file, each.line) + f" in {options.text(each.function)}")
+        for each in changed.stack[1:]
+    ]
 
 
 def _evidence(key: str, value: object, options: RenderOptions) -> list[tuple[str, str]]:

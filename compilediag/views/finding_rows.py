@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compilediag.receipt.schema.compiles import Writer
 from compilediag.receipt.user_line import leading_call
 from compilediag.views import lookups
 from compilediag.views.format import count, seconds, steps
@@ -13,7 +14,7 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import FindingRecord, Writer
+    from compilediag.receipt.schema.compiles import ChangedAt, FindingRecord
     from compilediag.receipt.schema.receipt import Receipt
 
 INDENT = "     "
@@ -76,12 +77,13 @@ def _where(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> 
     comes first, and the library's behind it on a line of its own."""
     library = library_line(finding, options)
     written = [
-        f"written by {writer(item, options)}" for item in lookups.writers(finding, receipt)[:2]
+        f"written by {writer(item, options)}" for item in lookups.guessed(finding, receipt)[:2]
     ]
-    first = [first_line(finding, options), when(finding), passed_at(finding, options)]
+    seen = changed_by(finding, receipt, options)
+    first = [seen, first_line(finding, options), when(finding), passed_at(finding, options)]
     others = len(lookups.calls(finding, receipt)) - 1
     if leading_call(finding) is not None and others > 0:
-        first.insert(1, f"and from {count(others, 'other line')}")
+        first.insert(2, f"and from {count(others, 'other line')}")
     if leading_call(finding) is None or not library:
         parts = [*first, *written, *library]
         return options.wrap_items([text for text in parts if text], INDENT)
@@ -96,17 +98,42 @@ def finding_line(finding: FindingRecord, receipt: Receipt, options: RenderOption
     """What the first two lines of the screen say, as one, while the program runs."""
     what = options.text(title_of(finding), _TEXT_CHARS)
     detail = detail_of(finding, receipt, options)
-    parts = [f"{what}: {detail}" if detail else what, first_line(finding, options)]
+    parts = [f"{what}: {detail}" if detail else what, changed_by(finding, receipt, options)]
+    parts.append(first_line(finding, options))
     parts += [
-        f"written by {writer(item, options)}" for item in lookups.writers(finding, receipt)[:1]
+        f"written by {writer(item, options)}" for item in lookups.guessed(finding, receipt)[:1]
     ]
     parts += [seconds(finding.cost_s)] if finding.cost_s is not None else []
     return " · ".join(part for part in parts if part)
 
 
+def changed_by(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
+    """`changed by arm, train.py:34, called from train.py:49 (seen)`; nothing where no change was
+    seen."""
+    changed = finding.changed_at
+    if changed is None:
+        return ""
+    line = options.place(changed.file, changed.line)
+    writers = lookups.writers(finding, receipt)
+    known = any(w.evidence == "witnessed" and w.line == changed.line for w in writers)
+    if changed.in_call and not known:
+        return f"changed inside the compiled call, {line} (seen)"
+    text = f"changed by {writer(_line_of(changed), options)}"
+    if len(changed.stack) > 1:
+        caller = options.place(changed.stack[1].file, changed.stack[1].line)
+        text += f", inside the call {caller}" if changed.in_call else f", called from {caller}"
+    return f"{text} (seen)"
+
+
+def _line_of(changed: ChangedAt) -> Writer:
+    return Writer(function=changed.function, file=changed.file, line=changed.line)
+
+
 def writer(item: Writer, options: RenderOptions, *, whole: bool = False) -> str:
     """`setc, model.py:23`; the whole qualified name on request."""
     name = item.function if whole else item.function.rpartition("<locals>.")[2]
+    if name == "<module>" and item.file:
+        return options.place(item.file, item.line)
     return options.text(name, 120) + (
         f", {options.place(item.file, item.line)}" if item.file else ""
     )

@@ -63,7 +63,15 @@ def writers(finding: FindingRecord, receipt: Receipt) -> list[Writer]:
     found = [writer for cause in causes(finding, receipt) for writer in cause.writers]
     if not found:
         found = [_writer(item) for item in _items(finding.evidence.get("writers"))]
+    found.sort(key=lambda item: item.evidence != "witnessed")
     return [item for index, item in enumerate(found) if item not in found[:index]]
+
+
+def guessed(finding: FindingRecord, receipt: Receipt) -> list[Writer]:
+    """Writers that only the source names, of recompiles whose change was not seen."""
+    found = writers(finding, receipt)
+    seen = {(w.file, w.line) for w in found if w.evidence == "witnessed"}
+    return [w for w in found if w.evidence != "witnessed" and (w.file, w.line) not in seen]
 
 
 def _writer(value: object) -> Writer:
@@ -76,6 +84,7 @@ def _writer(value: object) -> Writer:
         function=str(fields.get("function")),
         file=str(fields.get("file") or ""),
         line=line if isinstance(line, int) else 0,
+        evidence=str(fields["evidence"]) if fields.get("evidence") else None,
     )
 
 

@@ -9,6 +9,7 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 
 if TYPE_CHECKING:
+    from compilediag.receipt.schema.compiles import WitnessSection
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.receipt.schema.tracked import CostSection, MetricRecord, TrackedRecord
 
@@ -32,9 +33,23 @@ def measured_lines(
     if not complete and len(runs) > MAX_RUNS:
         hidden = f"+{len(runs) - MAX_RUNS} more tracked: compilediag show --all{suffix}"
         lines += options.wrap(hidden, "  ", "    ")
+    if receipt.witness is not None:
+        lines += options.wrap(_witness(receipt.witness, options), "  witness: ")
     if receipt.cost is not None:
         lines += options.wrap(_cost(receipt.cost, options), "  cost: ")
     return lines
+
+
+def _witness(witness: WitnessSection, options: RenderOptions) -> str:
+    """What was followed, and what that cost."""
+    lines = count(witness.line_events, "line")
+    text = f"{lines} followed, {count(witness.values, 'value')} watched, {seconds(witness.seconds)}"
+    if witness.stopped is None:
+        return text
+    why = options.text(witness.stopped)
+    if not witness.line_events:
+        return f"nothing was followed: {why}"
+    return f"{text}; not witnessed after step {witness.stopped_step}: {why}"
 
 
 def _run(run: TrackedRecord, options: RenderOptions) -> list[str]:

@@ -131,6 +131,7 @@ class Attachment:
     def _watch_starts(self) -> None:
         if self._collectors.compiles is not None:
             self._keep(torch_compiles.on_compile_start(self._collectors.compile_started))
+            self._keep(torch_compiles.on_compile_end(self._collectors.compile_ended))
 
     def _keep(self, remover: torch_names.Remover | None) -> None:
         if remover is not None:
@@ -199,6 +200,7 @@ class Attachment:
             ("memory", memory.read if memory is not None else None),
             ("CUDA graphs", cudagraphs.finish if cudagraphs is not None else None),
             ("last look", collectors.final_check),
+            ("witness", collectors.witness.finish if collectors.witness is not None else None),
             ("hooks", collectors.report_hooks),
             ("environment", self._read_environment if self._torch is not None else None),
         ):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from compilediag_harness.base.session import Session
+    from compilediag_harness.base.session import Session, WitnessPlan
     from compilediag_harness.wire import Event
 else:
     import _signal  # `signal` itself would bring `enum` along
@@ -75,6 +75,8 @@ class Attached:
         session.text_log = os.path.join(self.run_dir, "torch_logs.txt")
         session.records_left_out = self.journal.left_out
         session.trace_folder = os.path.join(self.run_dir, "artifacts", "torch_trace")
+        if plan := os.environ.get("COMPILEDIAG_WITNESS"):
+            session.witness_plan = _witness_plan(plan)
         try:
             self._follow_forks()
             from compilediag_harness import attach
@@ -153,6 +155,19 @@ class Attached:
             records_left_out={},
         )
         self.journal.append("ProcessEnded", ended)
+
+
+def _witness_plan(text: str) -> WitnessPlan:
+    """What the run says of it; everything, where that cannot be read."""
+    import json
+
+    from compilediag_harness.base.session import WitnessPlan
+
+    try:
+        given = json.loads(text)
+        return WitnessPlan(frozenset(given["steps"]), frozenset(given["sources"]))
+    except (ValueError, TypeError, KeyError):
+        return WitnessPlan()
 
 
 class TorchFinder:

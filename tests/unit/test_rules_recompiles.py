@@ -75,7 +75,12 @@ def test_one_finding_over_all_steps() -> None:
     assert finding.evidence["roles"] == ["primary", "primary"]
     assert (finding.evidence["expected"], finding.evidence["actual"]) == ("False", "True")
     assert finding.evidence["writers"] == [
-        {"function": "watch.<locals>.setc", "file": "/home/u/hooks.py", "line": 32}
+        {
+            "function": "watch.<locals>.setc",
+            "file": "/home/u/hooks.py",
+            "line": 32,
+            "evidence": "source",
+        }
     ]
     assert finding.fix.how == "docs/rules/CD101.md"
     assert "`capture`" in finding.fix.summary

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.recompile import Explained, MissedEntry, explained
-from compilediag.diagnosis.findings import Cause, CauseId
+from compilediag.diagnosis.findings import Cause, CauseId, Evidence
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import Location, ValueChange
 
 _BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))
 """Codes whose kinds have different fixes: each kind is a cause of its own."""
@@ -103,6 +103,20 @@ class Group:
             if cause.primary
         ]
         return sum(seconds) if any(seconds) else None
+
+    @property
+    def writers(self) -> list[tuple[Location, Evidence]]:
+        """Lines that write the variable, each once: those that were seen to; of recompiles whose
+        change was not seen, those that could by their source."""
+        seen = dict.fromkeys(w for cause in self.causes if cause.witnessed for w in cause.writers)
+        others = [w for cause in self.causes if not cause.witnessed for w in cause.writers]
+        guessed = [writer for writer in dict.fromkeys(others) if writer not in seen]
+        return [*((writer, "witnessed") for writer in seen), *((w, "source") for w in guessed)]
+
+    @property
+    def changed(self) -> ValueChange | None:
+        """How the value was seen to change for the first recompile, which is the one shown."""
+        return self.first.changed
 
     @property
     def values(self) -> list[list[str | None]]:

@@ -16,7 +16,7 @@ from compilediag.diagnosis.causes.conditions import (
 from compilediag.diagnosis.causes.nearest import far, independent, nearest
 from compilediag.diagnosis.causes.novelty import combination_in, with_parts, with_variables
 from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import Cause, Confidence
+from compilediag.diagnosis.findings import Cause, Confidence, writer_seen
 from compilediag.diagnosis.guards.reason import parse_reasons
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import Location
@@ -110,6 +110,8 @@ def _ordered(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
 def _cause(condition: Condition, *, primary: bool) -> Cause:
     decision, false = condition.decision, condition.false
     confidence: Confidence = "text" if condition.printed else "exact"
+    changed = false.changed
+    seen = changed.stack[:1] if changed and writer_seen(changed, false.writers) else None
     return Cause(
         rule=decision.code,
         family=info(decision.code).family,
@@ -121,11 +123,12 @@ def _cause(condition: Condition, *, primary: bool) -> Cause:
         actual=condition.actual,
         location=condition.place,
         primary=primary,
-        writers=false.writers,
+        writers=seen or false.writers,
         confidence=confidence,
         line_text=condition.line_text,
         novel=condition.novel,
         branched_on=false.branched_on,
+        changed=changed,
     )
 
 

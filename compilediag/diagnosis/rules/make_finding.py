@@ -9,7 +9,7 @@ from compilediag.diagnosis.findings import CauseId, Confidence, Entered, Finding
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import Location, ValueChange
 
 
 def make_finding(
@@ -30,6 +30,7 @@ def make_finding(
     also: tuple[str, ...] = (),
     about: tuple[CauseId | BreakLine, ...] = (),
     entered: Entered | None = None,
+    changed: ValueChange | None = None,
 ) -> Finding:
     """A finding of `code`: its severity unless another is given, owned by whom `location` belongs
     to. What has no location is about the run as a whole, which is the user's. `entered`: what it is
@@ -54,6 +55,7 @@ def make_finding(
         about=about,
         entered_at=entered.entered_at if entered is not None else None,
         entered_from=entered.entered_from if entered is not None else "",
+        changed=changed,
     )
 
 

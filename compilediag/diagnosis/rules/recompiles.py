@@ -145,10 +145,11 @@ def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
             **pick(first, "guard", "source"),
             **({"together": list(group.variables[1:])} if group.together else {}),
             "writers": [
-                pick(writer, "function", "file", "line")
-                for writer in dict.fromkeys(writer for cause in causes for writer in cause.writers)
+                {**pick(writer, "function", "file", "line"), "evidence": evidence}
+                for writer, evidence in group.writers
             ],
         },
+        changed=group.changed,
         about=(group.id, *(other.id for other in group.together)),
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec.structs import replace
 
 from compilediag._version import __version__
-from compilediag.receipt.build.compiles import compile_section, finding_record
+from compilediag.receipt.build.compiles import compile_section, finding_record, witness_section
 from compilediag.receipt.build.cost import cost_section
 from compilediag.receipt.build.identity import (
     completeness_of,
@@ -112,6 +112,7 @@ def _unredacted(
         tracked=tracked_section(timeline),
         ablations=ablations_section(timeline),
         cost=cost_section(timeline, run.prices, run.wall_s, time),
+        witness=witness_section(timeline),
         checks=checks_of(timeline, run),
         failure=_failure(timeline, run, redactor),
         overhead=overhead_of(timeline, run),

@@ -17,6 +17,7 @@ from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.diagnosis.rules.break_text import read_break
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.compiles import (
+    ChangedAt,
     CompileEvent,
     CompileSection,
     CompileTime,
@@ -29,13 +30,15 @@ from compilediag.receipt.schema.compiles import (
     GraphBreak,
     Headroom,
     MissedEntry,
+    Place,
+    WitnessSection,
     Writer,
 )
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.counts import is_compile, is_recompile
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
-from compilediag_harness.wire import Location, UserCall, plain
+from compilediag_harness.wire import Location, UserCall, ValueChange, plain
 
 EVENTS_KEPT = 5_000
 """More compile events than this belong into a trace, not into a receipt; counts stay whole."""
@@ -184,13 +187,55 @@ def cause_record(found: BlamedCause, ids: FindingIds, places: PathShortener) -> 
         function=where.function,
         primary=cause.primary,
         writers=tuple(
-            Writer(function=item.function, file=places.short(item.file), line=item.line)
+            Writer(
+                function=item.function,
+                file=places.short(item.file),
+                line=item.line,
+                evidence="witnessed" if cause.witnessed else "source",
+            )
             for item in cause.writers
         ),
         rule=cause.rule,
         kind=cause.kind,
         confidence=cause.confidence,
         finding=ids.get(found.id),
+        changed_at=changed_at(cause.changed, places),
+    )
+
+
+def changed_at(change: ValueChange | None, places: PathShortener) -> ChangedAt | None:
+    """How a value was seen to change, with the files as the receipt names them."""
+    if change is None or not change.stack:
+        return None
+    stack = tuple(
+        Place(file=places.short(each.file), line=each.line, function=each.function)
+        for each in change.stack
+    )
+    return ChangedAt(
+        file=stack[0].file,
+        line=stack[0].line,
+        function=stack[0].function,
+        old=change.old,
+        new=change.new,
+        in_call=change.in_call,
+        step=change.step,
+        stack=stack,
+    )
+
+
+def witness_section(timeline: Timeline) -> WitnessSection | None:
+    """Of all processes together; None where nobody was to be witnessed."""
+    followed = timeline.witnessed
+    if not followed:
+        return None
+    stopped = next((item for item in followed if item.stopped is not None), None)
+    return WitnessSection(
+        line_events=sum(item.line_events for item in followed),
+        seconds=sum(item.seconds for item in followed),
+        values=sum(item.values for item in followed),
+        values_left_out=sum(item.values_left_out for item in followed),
+        stopped=stopped.stopped if stopped is not None else None,
+        stopped_step=stopped.step if stopped is not None else None,
     )
 
 
@@ -245,6 +290,7 @@ def finding_record(item: Finding, places: PathShortener) -> FindingRecord:
         record,
         entered_at=entered_record(item.entered_at, places),
         entered_from=item.entered_from or None,
+        changed_at=changed_at(item.changed, places),
     )
 
 

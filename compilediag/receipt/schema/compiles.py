@@ -21,6 +21,28 @@ class Writer(Record, frozen=True, kw_only=True):
     function: str
     file: str
     line: int
+    evidence: str | None = None
+
+
+class Place(Record, frozen=True, kw_only=True):
+    """The line to change."""
+
+    file: str
+    line: int
+    function: str
+
+
+class ChangedAt(Record, frozen=True, kw_only=True):
+    """How a guarded value was seen to change."""
+
+    file: str
+    line: int
+    function: str
+    old: str
+    new: str
+    in_call: bool
+    step: int
+    stack: tuple[Place, ...] = ()
 
 
 class EnteredAt(Record, frozen=True, kw_only=True):
@@ -52,6 +74,7 @@ class EventCause(Record, frozen=True, kw_only=True):
     confidence: str | None = None
     finding: str | None = None
     """Id of the finding that explains it, "F1"."""
+    changed_at: ChangedAt | None = None
 
 
 class FalseGuard(Record, frozen=True, kw_only=True):
@@ -157,14 +180,6 @@ class CompileSection(Record, frozen=True, kw_only=True):
     frames_detail: tuple[FrameDetail, ...] = ()
 
 
-class Place(Record, frozen=True, kw_only=True):
-    """The line to change."""
-
-    file: str
-    line: int
-    function: str
-
-
 class CandidateRecord(Record, frozen=True, kw_only=True):
     """A setting that needs no edit."""
 
@@ -206,3 +221,15 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     also: tuple[str, ...] = ()
     entered_at: EnteredAt | None = None
     entered_from: str | None = None
+    changed_at: ChangedAt | None = None
+
+
+class WitnessSection(Record, frozen=True, kw_only=True):
+    """How lines were followed to see who changes what is guarded, and what that cost."""
+
+    line_events: int
+    seconds: float
+    values: int
+    values_left_out: int = 0
+    stopped: str | None = None
+    stopped_step: int | None = None

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import field
 
 from compilediag.receipt.schema.cadence import CadenceSection
-from compilediag.receipt.schema.compiles import CompileSection, FindingRecord
+from compilediag.receipt.schema.compiles import CompileSection, FindingRecord, WitnessSection
 from compilediag.receipt.schema.identity import Completeness, Environment, Header
 from compilediag.receipt.schema.invocations import Invocation, Throughput
 from compilediag.receipt.schema.memory import MemorySection
@@ -102,6 +102,7 @@ class Receipt(Record, frozen=True, kw_only=True):
     tracked: tuple[TrackedRecord, ...] = ()
     ablations: tuple[AblationRecord, ...] = ()
     cost: CostSection | None = None
+    witness: WitnessSection | None = None
     checks: Checks
     failure: Failure | None = None
     overhead: Overhead | None = None

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.runs.telemetry.settings import TelemetrySettings
     from compilediag.timeline.timeline import Timeline
+    from compilediag_harness.base.session import WitnessPlan
 
 LiveMode = Literal["title", "lines", "both"]
 
@@ -36,6 +37,10 @@ class Options:
     """Run the target a second time, and decompile what its frames became."""
     profile_on_signal: bool = False
     """SIGUSR1 and SIGUSR2 begin and end a window of torch.profiler in the target."""
+    witness: bool = False
+    """The lines of the target are followed, to see which of them changes what is guarded."""
+    witness_plan: WitnessPlan | None = None
+    """What of it is worth following; None: all."""
     prices: PriceTable | None = None
     """What an hour of a device costs; None: no cost is estimated."""
     live: LiveMode | None = "both"

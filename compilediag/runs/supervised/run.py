@@ -26,6 +26,7 @@ from compilediag.runs.supervised.provenance import ProvenanceProbe, digest_scrip
 from compilediag.runs.supervised.signals import SignalInbox
 from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import parse_target
+from compilediag.runs.supervised.witness import as_variable
 from compilediag.runs.telemetry.exporter import TelemetryReport
 
 REMOVED = "the directory of the run, {}, or a file in it was removed while the program ran"
@@ -78,6 +79,7 @@ def _run_child(
         trace_dir=trace_dir,
         profile_dir=artifacts if options.profile_on_signal else None,
         experiments_s=options.telemetry.experiments_every_s if options.telemetry else None,
+        witness=as_variable(options.witness_plan) if options.witness else None,
     )
     digests = digest_script(script)  # before the target can change it
     started = time.monotonic()

@@ -10,8 +10,25 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from compilediag_harness.wire import Event, FaultOccurred, clip
+
+
+@dataclass(frozen=True, slots=True)
+class WitnessPlan:
+    """What of a run is followed to see who changes what is guarded."""
+
+    steps: frozenset[int] = frozenset()
+    """Steps in which an earlier run recompiled: only they and those before are followed. Empty: all
+    are."""
+    sources: frozenset[str] = frozenset()
+    """Guards that were false in it. Empty: every guarded value is watched."""
+
+    def follows(self, step: int) -> bool:
+        """Whether what comes after a compiled call in a step may change what a recompile is for."""
+        return not self.steps or step in self.steps or step + 1 in self.steps
+
 
 WATCHED_AFTER_COMPILE = 8
 """Steps that are watched after one in which something compiled."""
@@ -42,6 +59,8 @@ class Session:
         """File for torch's compile logs; None where nothing is kept (`watch()`)."""
         self.trace_folder: str | None = None
         """Where torch's trace lies if the run switched it on; None where nothing is kept."""
+        self.witness_plan: WitnessPlan | None = None
+        """What is followed to see who changes what is guarded; None: nothing."""
         self.failure: str | None = None
         """Text of the exception that ends the process; known only when it ends."""
         self.compiled_in_step = False

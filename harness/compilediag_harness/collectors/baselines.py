@@ -62,6 +62,14 @@ class Baselines:
         """The baseline of one cache entry."""
         return self._by_code.get(code, {}).get(compile_id)
 
+    def functions_in(self, code: types.CodeType, compile_id: str) -> set[tuple[str, str]]:
+        """(file, name) of the functions whose code went into one cache entry, as far as its guards
+        are of their lines."""
+        baseline = self.of(code, compile_id)
+        lines = baseline.lines.values() if baseline is not None else ()
+        found = {(line.file, line.function.split(".")[-1]) for line in lines}
+        return found | {(code.co_filename, code.co_name)}
+
     def newest(self, code: types.CodeType) -> Baseline | None:
         """The baseline of the newest compile of `code`."""
         known = self._by_code.get(code)

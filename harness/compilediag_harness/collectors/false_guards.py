@@ -13,7 +13,7 @@ import types
 from collections import Counter
 from collections.abc import Iterable, Set, Sized
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from compilediag_harness.collectors import guard_facts, tensor_checks, writers
 from compilediag_harness.collectors.baselines import Baselines
@@ -21,7 +21,17 @@ from compilediag_harness.collectors.leaf_checks import MISSING, Examined
 from compilediag_harness.source import source_locations
 from compilediag_harness.source.writes_in_source import branches_on
 from compilediag_harness.torch_internals import torch_guards
-from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location, clip
+from compilediag_harness.wire import (
+    EntryDiff,
+    FalseGuard,
+    GuardFacts,
+    Location,
+    ValueChange,
+    clip,
+)
+
+if TYPE_CHECKING:
+    from compilediag_harness.collectors.witness.collector import Witness
 
 MAX_GUARDS, MAX_OF_A_KIND = 128, 32
 """False guards described of one entry, and of one kind of leaf: where thousands of tensors changed
@@ -45,6 +55,7 @@ class GuardValues:
     code: types.CodeType
     f_locals: dict[str, Any]
     baselines: Baselines
+    witness: Witness | None = None
 
 
 def described(
@@ -135,6 +146,7 @@ def _describe(
     compared = _compared(leaf.kind, text, value, given.baselines.tensor_type)
     user = _user_line(leaf, compile_id, given, scope)
     facts = _facts(leaf, value, scope, compile_id, given)
+    found = _writers(leaf, value, scope, given)
     guard = FalseGuard(
         source=clip(leaf.source, 2048),
         leaf=leaf.kind,
@@ -144,9 +156,10 @@ def _describe(
         user=user,
         hint=_hint(leaf.kind, parts[0]),
         facts=facts,
-        writers=_writers(leaf, value, scope, given),
+        writers=found,
         line_text=None if user is None else source_locations.text_of(user),
         branched_on=_branched_on(leaf, facts, user),
+        changed=_changed(leaf, text, facts, found, examined, given),
     )
     return [
         replace(guard, text=clip(text, 2048), expected=expected, actual=actual)
@@ -160,6 +173,29 @@ def _branched_on(leaf: torch_guards.Leaf, facts: GuardFacts, user: Location | No
     found = _LAST_NAME.search(leaf.source)
     name = facts.free_variable or (None if found is None else found["name"])
     return None if name is None else branches_on(user.file, user.line, name)
+
+
+def _changed(
+    leaf: torch_guards.Leaf,
+    text: str,
+    facts: GuardFacts,
+    found: tuple[Location, ...],
+    examined: Examined,
+    given: GuardValues,
+) -> ValueChange | None:
+    """How the value was seen to change; inside a compiled call by the one line that its source has
+    for it in the functions that were compiled into it, if there is one."""
+    if given.witness is None:
+        return None
+    compile_id = str(examined.entry.compile_id)
+    if facts.inference_mode is not None:  # torch has no guard on it: the keys of tensors differ
+        leaf, text = leaf._replace(kind="GLOBAL_STATE"), ": inference_mode"
+    change = given.witness.change_of(leaf, text, compile_id, examined.scope, given.code)
+    if change is None or not change.in_call:
+        return change
+    inlined = given.baselines.functions_in(given.code, compile_id)
+    lines = [item for item in found if (item.file, item.function.split(".")[-1]) in inlined]
+    return replace(change, stack=(*lines, *change.stack)) if len(lines) == 1 else change
 
 
 def _writers(

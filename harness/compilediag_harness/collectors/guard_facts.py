@@ -214,7 +214,7 @@ def _closure_of(
     name = root_name(source)
     if name is None or name not in code.co_freevars:
         return None
-    function = _function_of(code)
+    function = function_of(code)
     return None if function is None else (function, code.co_freevars.index(name))
 
 
@@ -223,7 +223,7 @@ _functions: weakref.WeakKeyDictionary[types.CodeType, weakref.ref[types.Function
 )
 
 
-def _function_of(code: types.CodeType) -> types.FunctionType | None:
+def function_of(code: types.CodeType) -> types.FunctionType | None:
     """A function that runs this code. Nothing leads from a code object to its functions but the
     garbage collector, which goes through the whole heap: once is enough."""
     known = _functions.get(code)

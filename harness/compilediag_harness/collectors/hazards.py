@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import types
+from typing import TYPE_CHECKING
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.baselines import Baselines
@@ -18,6 +19,9 @@ from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import FalseGuard, HazardsChecked
 
+if TYPE_CHECKING:
+    from compilediag_harness.collectors.witness.collector import Witness
+
 BUDGET_S = 0.05
 """CPU seconds of all checks after one step: what is left out does not depend on the load."""
 
@@ -25,9 +29,12 @@ BUDGET_S = 0.05
 class HazardCollector:
     """Checks whether the newest cache entry of every freshly compiled frame still holds."""
 
-    def __init__(self, session: Session, baselines: Baselines) -> None:
+    def __init__(
+        self, session: Session, baselines: Baselines, witness: Witness | None = None
+    ) -> None:
         self._session = session
         self._baselines = baselines
+        self._witness = witness
         self._again: list[types.CodeType] = []
 
     def step_ended(self, step: int, compiled: bool) -> None:
@@ -62,7 +69,7 @@ class HazardCollector:
         examined = LeafChecks(f_locals, deadline).of(entries[0], lengths)
         if examined.checked == 0:
             return False  # a dead entry, as at the end of the process: nothing can be concluded
-        diff = described(examined, GuardValues(code, f_locals, self._baselines))
+        diff = described(examined, GuardValues(code, f_locals, self._baselines, self._witness))
         armed = tuple(guard for guard in diff.guards if _will_fail(guard))
         session.emit(
             HazardsChecked(

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.baselines import Baselines
@@ -20,6 +20,9 @@ from compilediag_harness.collectors.leaf_checks import Examined, LeafChecks
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, Recompiled, clip, clip_middle
+
+if TYPE_CHECKING:
+    from compilediag_harness.collectors.witness.collector import Witness
 
 _PREFIX = re.compile(r"^(!?\d+(?:/\d+)+(?:_\d+)?): ?")
 # The messages that torch makes in C++ for a tensor guard: one mismatch, or another type.
@@ -49,9 +52,12 @@ class _Analysis(NamedTuple):
 class RecompileCollector:
     """Analyses all cache entries each time torch determines why none of them fits."""
 
-    def __init__(self, session: Session, baselines: Baselines) -> None:
+    def __init__(
+        self, session: Session, baselines: Baselines, witness: Witness | None = None
+    ) -> None:
         self._session = session
         self._baselines = baselines
+        self._witness = witness
         self.calls = 0
         self.analysis_s: dict[str, float] = {}
         """Our own seconds inside a compile in progress, by compile id; taken out of its cost."""
@@ -109,7 +115,7 @@ class RecompileCollector:
             if not at or _split(reason)[0] in ids
         ]
         printed = dict(map(_split, reversed(kept)))
-        given = GuardValues(frame.f_code, frame.f_locals, self._baselines)
+        given = GuardValues(frame.f_code, frame.f_locals, self._baselines, self._witness)
         of_all = problem is None and len(examined) == len(entries)
         accepted = checks.accepted if of_all else None
         diffs = [described(item, given, accepted) for item in nearest]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import hooks
@@ -22,6 +22,9 @@ from compilediag_harness.collectors.unguarded import UnguardedCollector
 from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_names
 from compilediag_harness.wire import EvidenceLost
 
+if TYPE_CHECKING:
+    from compilediag_harness.collectors.witness.collector import Witness
+
 _LOG_CHECK_EVERY_S = 0.1
 
 
@@ -35,6 +38,7 @@ class CollectorSet:
         self.sizes: SizeGuardCollector | None = None
         self.memory: DeviceMemory | None = None
         self.cudagraphs: CudagraphCollector | None = None
+        self.witness: Witness | None = None
         self._session = session
         self._baselines: Baselines | None = None
         self._logs: LogCollector | None = None
@@ -51,10 +55,14 @@ class CollectorSet:
         """Creates those that look at the program's tensors, modules and logs."""
         session = self._session
         self._baselines = baselines = Baselines(torch.Tensor)
-        self.recompiles = RecompileCollector(session, baselines)
+        if session.witness_plan is not None:
+            from compilediag_harness.collectors.witness.collector import Witness
+
+            self.witness = Witness(session, session.witness_plan)
+        self.recompiles = RecompileCollector(session, baselines, self.witness)
         self.sizes = SizeGuardCollector(session)
         self.compiles = CompileCollector(session, self.recompiles, self.sizes)
-        self._hazards = HazardCollector(session, baselines)
+        self._hazards = HazardCollector(session, baselines, self.witness)
         self._unguarded = UnguardedCollector(session, torch.nn.Module)
         self._syncs = SyncCollector(session, torch)
         self._logs = LogCollector(session, session.text_log)
@@ -87,6 +95,8 @@ class CollectorSet:
     def compile_started(self, trigger: str, compile_id: str) -> None:
         """A compile begins: no synchronisation is sampled in its step."""
         self.stop_sampling()
+        if self.witness is not None:
+            self.witness.compile_started()
         if self.compiles is not None:
             # Again at each compile: `set_compilation_metrics_limit` may have replaced torch's list.
             torch_compiles.on_metrics_row(self.compiles.row)
@@ -100,9 +110,16 @@ class CollectorSet:
                 self._baselines.remember(code, compile_id, scope, guards)
             if self._unguarded is not None:
                 self._unguarded.compiled(code, scope)
+            if self.witness is not None:
+                self.witness.guards_built(code, compile_id, scope, guards)
         except Exception as error:
             self._session.fault("guards built", error)
         self._session.charge(time.monotonic() - started)
+
+    def compile_ended(self) -> None:
+        """No compile is in progress any more."""
+        if self.witness is not None:
+            self.witness.compile_ended()
 
     def rearm_logs(self) -> None:
         """torch has set its logging up again."""
@@ -184,3 +201,5 @@ class CollectorSet:
             self._syncs.uninstall()
         if self.cudagraphs is not None:
             self.cudagraphs.uninstall()
+        if self.witness is not None:
+            self.witness.uninstall()

@@ -31,6 +31,9 @@ _disabled_listeners: list[
     tuple[Callable[[Any, float, float], None], Callable[[Any], None] | None]
 ] = []
 
+_kept: list[object] = []
+"""Listeners that need every call: calls are not paused while there are any."""
+
 _paused = False
 """No listener is called, but `_mark` at calls that begin."""
 
@@ -41,9 +44,9 @@ def pause_calls(mark: Callable[[int], None] | None = None) -> bool:
     """Calls no listener until `resume_calls`, and takes our functions out of torch: they run
     several times a step. `mark(key)`, if given, is still called at each outermost call of
     a compiled callable that begins. False, and nothing is changed, where a call is in progress in
-    any thread: its end would not be reported."""
+    any thread, whose end would not be reported, or a listener needs every call."""
     global _paused, _mark
-    if any(list(every_thread.values())):
+    if _kept or any(list(every_thread.values())):
         return False
     _paused, _mark = True, mark
     _put_call_hooks()
@@ -67,6 +70,18 @@ def on_outermost_call(
     callables. Returns what stops it."""
     watch_compiled_calls()
     return subscribe(_call_listeners, (begin, end))
+
+
+def on_every_call(begin: Callable[[int], None], end: Callable[[int], None]) -> Remover:
+    """As `on_outermost_call`, for a listener that must not miss a call: none is paused."""
+    listener = (begin, end)
+    forget, unkeep = on_outermost_call(begin, end), subscribe(_kept, listener)
+
+    def remove() -> None:
+        forget()
+        unkeep()
+
+    return remove
 
 
 def on_disabled_call(

@@ -89,6 +89,25 @@ def on_compile_start(callback: Callable[[str, str], None]) -> Remover | None:
     return remove
 
 
+def on_compile_end(callback: Callable[[], None]) -> Remover | None:
+    """Calls `callback()` when the last of the compiles in progress has ended. A reset forgets it,
+    as it does `on_compile_start`."""
+    handler = compile_callbacks()
+    if handler is None or not hasattr(handler, "register_end_callback"):
+        return None
+
+    def ended(*args: Any) -> None:
+        callback()
+
+    handler.register_end_callback(ended)
+    return functools.partial(_forget, handler.end_callbacks, ended)
+
+
+def _forget(callbacks: list[Any], callback: Any) -> None:
+    if callback in callbacks:
+        callbacks.remove(callback)
+
+
 class FrameBeingCompiled(NamedTuple):
     """What `convert_frame` compiles."""
 

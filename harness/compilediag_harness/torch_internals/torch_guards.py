@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 from compilediag_harness.torch_internals.torch_compiles import current_compile_id
@@ -183,6 +184,18 @@ def guard_kind(guard: Any) -> str:
     return str(getattr(guard.inner_create_fn(), "__name__", ""))  # 2.7
 
 
+_OF_MEMBERS = {"HASATTR": ".{}", "NOT_PRESENT_IN_GENERIC_DICT": ".__dict__['{}']"}
+
+
+def guarded_source(guard: Any) -> str:
+    """The source of what a Guard object is about: also of a member whose presence it checks."""
+    source, member = str(guard.name), _OF_MEMBERS.get(guard_kind(guard))
+    name = getattr(getattr(guard, "create_fn", None), "keywords", {}).get("attr")
+    if not source or member is None or not isinstance(name, str) or not name.isidentifier():
+        return source
+    return source + member.format(name)
+
+
 def dispatch_keys(tensor: Any) -> str | None:
     """The dispatch key set of a tensor as guards print it: what the thread includes is in it, what
     it excludes is not (LocalState::apply in torch/csrc/dynamo/guards.cpp)."""
@@ -199,6 +212,21 @@ def inference_mode() -> bool | None:
     """Whether `torch.inference_mode` is on."""
     enabled = getattr(loaded("torch"), "is_inference_mode_enabled", None)
     return None if enabled is None else bool(enabled())
+
+
+def global_modes() -> dict[str, Any]:
+    """The modes that a GLOBAL_STATE guard compares, by its names for them, and inference mode."""
+    torch = loaded("torch")
+    readers = {
+        "grad_mode": "is_grad_enabled",
+        "deterministic_algorithms": "are_deterministic_algorithms_enabled",
+        "default_dtype": "get_default_dtype",
+        "autocast_state": "is_autocast_enabled",
+        "inference_mode": "is_inference_mode_enabled",
+    }
+    return {
+        mode: reader() for mode, name in readers.items() if (reader := getattr(torch, name, None))
+    }
 
 
 # What follows is read below every `__torch_function__`: a subclass or a mode of the program's would
@@ -228,6 +256,28 @@ def storage_of(tensor: Any) -> int | None:
     """What distinguishes the memory of tensors, the same for views of one another; None where a
     tensor has none."""
     return _below(lambda below: int(below.untyped_storage()._cdata), tensor)
+
+
+def below_torch_functions() -> AbstractContextManager[Any]:
+    """No `__torch_function__` of the program runs while this is open."""
+    below = getattr(loaded("torch._C"), "DisableTorchFunction", None)
+    return nullcontext() if below is None else below()
+
+
+def is_tensor_type(kind: type) -> bool:
+    """Whether a class is one of tensors."""
+    tensor = getattr(loaded("torch"), "Tensor", None)
+    return tensor is not None and issubclass(kind, tensor)
+
+
+def tensor_metadata(tensor: Any) -> tuple[Any, ...]:
+    """(requires_grad, dtype, shape, device, strides), the first alone of a subclass of tensors,
+    which may run code of its own for the others. For use within `below_torch_functions`."""
+    torch = loaded("torch")
+    if torch is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return (tensor.requires_grad,)
+    known = (tensor.requires_grad, tensor.dtype, tensor.shape, tensor.device)
+    return (*known, tensor.stride()) if tensor.layout is torch.strided else known
 
 
 class TensorMemory(NamedTuple):

@@ -40,6 +40,20 @@ class GuardFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueChange:
+    """A guarded value was seen to change: it differed after a line of the user's was run."""
+
+    old: str
+    new: str
+    stack: tuple[Location, ...]
+    """That line, then the user's lines that called it; for a change inside a compiled call the line
+    of the call, since no line is followed in it."""
+    in_call: bool
+    """It changed inside a compiled call."""
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class FalseGuard:
     """One guard of a cache entry that was false, or about to be."""
 
@@ -66,6 +80,8 @@ class FalseGuard:
     branched_on: bool | None = None
     """A condition in the function of the line `user` reads a value of this name: a tensor in its
     place breaks the graph there. None where there is no source."""
+    changed: ValueChange | None = None
+    """How the guarded value came to be as it is; None where that was not seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +171,17 @@ class UnguardedChanged(StepEvent):
     target: str
     """Module path and name, such as "encoder.layer0" or "Block.forward"."""
     where: Location | None
+
+
+@event
+class Witnessed(StepEvent):
+    """How the program's lines were followed to see who changes what is guarded."""
+
+    line_events: int
+    seconds: float
+    """Spent in looking at values."""
+    values: int
+    """That were watched at last."""
+    values_left_out: int
+    stopped: str | None = None
+    """Why lines were not followed to the end, or not at all; `step` is the one when it stopped."""

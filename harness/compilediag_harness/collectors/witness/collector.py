@@ -1,0 +1,405 @@
+"""Watches what compiled frames are guarded on, from one compiled call to the next.
+
+Nothing is followed inside of a compiled call: what Dynamo sees is what it sees in any other run. A
+value that changes there is seen to differ when the call returns.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+import types
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from compilediag_harness.base.session import Session, WitnessPlan
+from compilediag_harness.collectors import guard_facts
+from compilediag_harness.collectors.witness.line_events import (
+    LineEvents,
+    line_events,
+    own_frames,
+)
+from compilediag_harness.collectors.witness.paths import Hop, SourcePath, path_of
+from compilediag_harness.collectors.witness.values import Look, look_at
+from compilediag_harness.collectors.witness.watches import Place, Seen, Watches, described
+from compilediag_harness.source.user_calls import locals_of
+from compilediag_harness.torch_internals import torch_calls, torch_guards
+from compilediag_harness.wire import Location, ValueChange, Witnessed
+
+MAX_LINES = 2_000_000
+MAX_SECONDS = 30.0
+"""Line events, and seconds of looking at values, after which no more lines are followed."""
+MAX_VALUES = 4096
+_MAX_STACK = 8
+
+_KEEPS_LOCALS = sys.version_info < (3, 12)
+"""A trace function fills the snapshots of locals that somebody has read, and what the program
+deletes stays alive in them: reading them once more empties them."""
+
+_OF_TORCH = frozenset({"MODULE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "DUPLICATE_INPUT"})
+"""Kinds of guards on what torch itself put there, or on what another guard is about."""
+_TENSOR_ASPECT = re.compile(r"\b(requires_grad|dtype|device|stride|size|rank)\b")
+_KEY = re.compile(r"(?:contains\((?P<a>'[^']*'), |, (?P<b>'[^']*')\))")
+
+
+class _Thread(threading.local):
+    """What is known of one thread."""
+
+    def __init__(self) -> None:
+        self.followed = False
+        """Its lines have been followed since the last look."""
+        self.compiling = False
+        self.lines: dict[int, int] = {}
+        """The line that each call in progress runs, by identity of its frame."""
+        self.called_at: tuple[Location, ...] | None = None
+        """The user's lines that led to the compiled call in progress."""
+        self.modes: dict[str, Place] = {}
+
+
+_witnesses: weakref.WeakSet[Witness] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for witness in list(_witnesses):
+        witness.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class Witness:
+    """Of one session. Every method that torch or the interpreter calls never raises."""
+
+    def __init__(self, session: Session, plan: WitnessPlan) -> None:
+        self._session = session
+        self._plan = plan
+        self._thread = _Thread()
+        self._watches = Watches(MAX_VALUES)
+        self._lock = threading.Lock()
+        self._compiled = weakref.WeakKeyDictionary[types.CodeType, dict[str, int]]()
+        """When an entry was compiled, in the order of the changes."""
+        self._order = 0
+        self._others: dict[int, tuple[int, int]] = {}
+        self._seconds = 0.0
+        self._lines = 0
+        self._stopped: str | None = None
+        self._stopped_step = 0
+        self._forked = False
+        self._events: LineEvents = line_events(self)
+        if self._events.problem is not None:
+            self._stop(self._events.problem)
+        self._remove = torch_calls.on_every_call(self._call_begins, self._call_ended)
+        _witnesses.add(self)
+
+    # --- what is watched ---------------------------------------------------------------------
+
+    def guards_built(
+        self, code: types.CodeType, compile_id: str, scope: dict[str, Any], guards: Iterable[Any]
+    ) -> None:
+        """A frame was compiled: what it is guarded on is watched from now on."""
+        if self._stopped is not None:
+            return
+        with self._lock, torch_guards.below_torch_functions():
+            self._order += 1
+            self._compiled.setdefault(code, {})[compile_id] = self._order
+            for source in self._sources(guards):
+                path = path_of(source)
+                root = None if path is None else self._root(path, code, scope)
+                if path is not None and root is not None:
+                    self._watches.add(*root)
+
+    def _sources(self, guards: Iterable[Any]) -> set[str]:
+        wanted = self._plan.sources
+        found: set[str] = set()
+        for guard in guards:
+            name = str(guard.name)
+            if not name or name.startswith("G['__builtins_dict"):
+                continue
+            kind = torch_guards.guard_kind(guard)
+            known = not wanted or name in wanted or f"{name}.__dict__" in wanted
+            if kind in _OF_TORCH or not known:
+                continue
+            found.add(torch_guards.guarded_source(guard))
+        return found
+
+    def _root(
+        self, path: SourcePath, code: types.CodeType, scope: dict[str, Any]
+    ) -> tuple[Any, tuple[Hop, ...]] | None:
+        """The object to begin from, and the hops from there."""
+        if path.scope == "L" and path.root not in code.co_freevars:
+            return (scope[path.root], path.hops) if path.root in scope and path.hops else None
+        function = guard_facts.function_of(code)
+        if function is None:
+            return None
+        if path.scope == "G":
+            return function.__globals__, (Hop("item", path.root), *path.hops)
+        cell = Hop("item", code.co_freevars.index(path.root))
+        start = (Hop("attribute", "__closure__"), cell, Hop("attribute", "cell_contents"))
+        return function, (*start, *path.hops)
+
+    # --- from one compiled call to the next --------------------------------------------------
+
+    def _call_begins(self, key: int) -> None:
+        if self._stopped is not None:
+            return
+        try:
+            thread = self._thread
+            frames = list(own_frames(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
+            thread.called_at = tuple(_location(each, each.f_lineno) for each in frames)[:_MAX_STACK]
+            followed, thread.followed = thread.followed, False
+            if followed and (thread.compiling or not self._events.pause()):
+                followed, thread.compiling = False, False
+            self._look(thread.called_at if followed else ())
+            if followed and _KEEPS_LOCALS:
+                for frame in frames:
+                    locals_of(frame)
+            if self._events.problem is not None:
+                self._stop(self._events.problem)
+        except Exception as error:
+            self._fault(error)
+
+    def _call_ended(self, key: int) -> None:
+        if self._stopped is not None:
+            return
+        try:
+            thread = self._thread
+            called_at, thread.called_at = thread.called_at, None
+            self._look(called_at or (), in_call=True)
+            if not self._compiled:
+                return
+            if not self._plan.follows(self._session.step):
+                self._events.stop()
+                return
+            frames = own_frames(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+            thread.lines = {id(each): each.f_lineno for each in frames}
+            thread.followed = self._events.resume()
+            if self._events.problem is not None:
+                self._stop(self._events.problem)
+        except Exception as error:
+            self._fault(error)
+
+    def compile_started(self) -> None:
+        """torch compiles outside of a call, as a backward graph: none of that is followed."""
+        if self._thread.followed and self._stopped is None:
+            self._thread.compiling = self._events.pause()
+
+    def compile_ended(self) -> None:
+        """The lines after it are followed again: no line of the user's ran meanwhile."""
+        if self._thread.compiling and self._stopped is None:
+            self._thread.compiling = False
+            self._thread.followed = self._events.resume()
+
+    # --- lines -------------------------------------------------------------------------------
+
+    def entered(self, frame: types.FrameType) -> None:
+        """As of `Listener`: what changed was changed by the line that called it."""
+        if self._stopped is None:
+            self._look(_stack(frame.f_back, None))
+            self._thread.lines[id(frame)] = frame.f_lineno
+
+    def line(self, frame: types.FrameType, line: int) -> None:
+        """As of `Listener`: what changed was changed by the line before."""
+        if self._stopped is not None:
+            return
+        self._lines += 1
+        before = self._thread.lines.get(id(frame))
+        self._thread.lines[id(frame)] = line
+        self._look(None, frame, before)
+        if self._lines >= MAX_LINES:
+            self._stop(f"after {MAX_LINES:,} lines")
+        elif self._seconds > MAX_SECONDS:
+            self._stop(f"after {MAX_SECONDS:g} seconds of looking at values")
+
+    def left(self, frame: types.FrameType) -> None:
+        """As of `Listener`."""
+        if self._stopped is None:
+            self._look(None, frame, self._thread.lines.pop(id(frame), None))
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def _look(
+        self,
+        stack: tuple[Location, ...] | None,
+        frame: types.FrameType | None = None,
+        line: int | None = None,
+        *,
+        in_call: bool = False,
+    ) -> None:
+        """Looks at every value. Those that differ were changed by `stack`, or `line` of `frame`."""
+        started = time.perf_counter()
+        try:
+            with self._lock, torch_guards.below_torch_functions():
+                alone = self._alone()
+                changed = self._watches.changed()
+                changed += [] if in_call else self._changed_modes()
+                if changed:
+                    if stack is None:
+                        stack = _stack(frame if line is not None else frame and frame.f_back, line)
+                    self._order += 1
+                    by = stack if alone else ()
+                    for place, old, new in changed:
+                        seen = Seen(self._order, old, new, by, in_call, self._session.step)
+                        place.noticed(seen)
+        except Exception as error:
+            self._fault(error)
+        self._seconds += time.perf_counter() - started
+
+    def _changed_modes(self) -> list[tuple[Place, Look, Look]]:
+        """torch's modes, which are each thread's own."""
+        found: list[tuple[Place, Look, Look]] = []
+        known = self._thread.modes
+        for name, value in torch_guards.global_modes().items():
+            look = _mode_look(value)
+            place = known.setdefault(name, Place(look))
+            if place.look != look:
+                found.append((place, place.look, look))
+                place.look = look
+        return found
+
+    def _alone(self) -> bool:
+        """Whether no other thread has run a line of the user's since the last look: a change would
+        be anybody's."""
+        if threading.active_count() == 1:
+            moved, self._others = bool(self._others), {}
+            return not moved
+        here = threading.get_ident()
+        others: dict[int, tuple[int, int]] = {}
+        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+        for thread, frame in frames.items():
+            if thread != here and next(own_frames(frame), None) is not None:
+                others[thread] = (id(frame), frame.f_lasti)
+        before, self._others = self._others, others
+        before.pop(here, None)
+        return before == others
+
+    # --- what was seen -----------------------------------------------------------------------
+
+    def change_of(
+        self, leaf: torch_guards.Leaf, text: str, compile_id: str, scope: dict[str, Any], code: Any
+    ) -> ValueChange | None:
+        """How what a guard of a cache entry is about was last changed since that was compiled."""
+        since = self._compiled.get(code, {}).get(compile_id)
+        if since is None or self._stopped is not None:
+            return None
+        self._look_now()
+        place, aspect = self._place_of(leaf, text, scope, code)
+        seen = None if place is None else place.last(aspect)
+        if seen is None or seen.order < since or not seen.stack:
+            return None
+        old, new = described(seen)
+        return ValueChange(old, new, seen.stack, seen.in_call, seen.step)
+
+    def _look_now(self) -> None:
+        """What changed since the last look belongs to the call or line in progress."""
+        thread = self._thread
+        if thread.called_at is not None:
+            self._look(thread.called_at, in_call=True)
+        elif thread.followed:
+            self._look(_stack(sys._getframe(1), None))  # pyright: ignore[reportPrivateUsage]
+        else:
+            self._look(())
+
+    def _place_of(
+        self, leaf: torch_guards.Leaf, text: str, scope: dict[str, Any], code: types.CodeType
+    ) -> tuple[Place | None, str | None]:
+        """The value that a guard is about, and what of it."""
+        if leaf.kind == "GLOBAL_STATE":
+            return self._mode(text.rpartition(":")[2].strip()), None
+        path = path_of(leaf.source) if leaf.source else None
+        f_locals: dict[str, Any] = scope.get("L") or {}
+        root = None if path is None else self._root(path, code, f_locals)
+        if root is None:
+            return None, None
+        hops = root[1]
+        member = guard_facts.member_of(text) if leaf.kind == "NO_HASATTR" else None
+        if member is not None:
+            hops = (*hops, Hop("attribute", member))
+        aspect = _aspect(leaf.kind, text)
+        if aspect is not None and aspect.startswith("key '"):
+            value = self._watches.find(root[0], (*hops, Hop("item", aspect[5:-1])))
+            if value is not None:
+                return value, "presence"
+        return self._watches.find(root[0], hops), aspect
+
+    def _mode(self, name: str) -> Place | None:
+        """A mode of torch, unless it changed in the compiled call itself: a compile sets some."""
+        place, now = self._thread.modes.get(name), torch_guards.global_modes().get(name)
+        return place if place is not None and place.look == _mode_look(now) else None
+
+    # --- ending ------------------------------------------------------------------------------
+
+    def _stop(self, reason: str) -> None:
+        self._stopped, self._stopped_step = reason, self._session.step
+        self._events.close()
+
+    def _fault(self, error: Exception) -> None:
+        self._session.fault("witness", error)
+        self._stop("a fault of compilediag itself")
+
+    def forked(self) -> None:
+        """In a forked child, such as a data loader's: only the parent is followed."""
+        self._forked, self._stopped = True, "in a forked process"
+        self._lock = threading.Lock()
+        self._events.close()
+
+    def uninstall(self) -> None:
+        """Follows nothing any more."""
+        self._events.close()
+        self._remove()
+        _witnesses.discard(self)
+
+    def finish(self) -> None:
+        """Reports what following lines cost, and ends it."""
+        self.uninstall()
+        if self._forked:
+            return
+        session = self._session
+        session.charge(self._seconds)
+        session.emit(
+            Witnessed(
+                session.now(),
+                self._stopped_step if self._stopped is not None else session.step,
+                self._lines,
+                self._seconds,
+                self._watches.count,
+                self._watches.left_out,
+                self._stopped,
+            )
+        )
+
+
+def _stack(frame: types.FrameType | None, line: int | None) -> tuple[Location, ...]:
+    """The user's lines in progress, the innermost of which is at `line`, if given."""
+    found: list[Location] = []
+    for each in own_frames(frame):
+        found.append(_location(each, line if line is not None and not found else each.f_lineno))
+        if len(found) == _MAX_STACK:
+            break
+    return tuple(found)
+
+
+def _location(frame: types.FrameType, line: int) -> Location:
+    code = frame.f_code
+    return Location(code.co_filename, line, getattr(code, "co_qualname", code.co_name))
+
+
+def _mode_look(value: Any) -> Look:
+    return look_at(value if type(value) is bool else str(value))
+
+
+def _aspect(kind: str, text: str) -> str | None:
+    """What of a value a guard is about, as `values.differ` names it."""
+    if kind in ("DICT_CONTAINS", "SET_CONTAINS"):
+        found = _KEY.search(text)
+        return f"key {found['a'] or found['b']}" if found else None
+    if kind in ("DICT_LENGTH", "LENGTH_CHECK"):
+        return "length"
+    if kind == "TENSOR_MATCH":
+        found = _TENSOR_ASPECT.search(text)
+        named = found[1] if found else None
+        return "shape" if named in ("size", "rank") else named
+    return None

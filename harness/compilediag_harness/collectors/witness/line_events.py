@@ -1,0 +1,240 @@
+"""The lines of the program's own files as they run: by `sys.monitoring` from Python 3.12 on, by
+`sys.settrace` before. Nobody else's trace function is ever replaced."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from compilediag_harness.source import source_locations
+
+_MAX_FRAMES = 200
+
+OTHER_TRACER = "a debugger, coverage or another trace function was there first"
+REPLACED = "the program has set a trace function of its own"
+NO_TOOL_ID = "every tool id of sys.monitoring is taken"
+
+
+_is_own = functools.lru_cache(maxsize=8192)(source_locations.is_own)
+
+
+def is_followed(frame: types.FrameType) -> bool:
+    """Whether lines of a call are followed: of the program's own code."""
+    file = frame.f_code.co_filename
+    return source_locations.is_own_frame(frame) if file.startswith("<") else _is_own(file)
+
+
+def own_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+    """The calls in progress in the user's files, innermost first, from `frame` on."""
+    for _ in range(_MAX_FRAMES):
+        if frame is None:
+            return
+        if is_followed(frame):
+            yield frame
+        frame = frame.f_back
+
+
+class Listener(Protocol):
+    """Called in the thread that runs the line; none of it may raise."""
+
+    def entered(self, frame: types.FrameType) -> None:
+        """A function of the user's begins or goes on."""
+        ...
+
+    def line(self, frame: types.FrameType, line: int) -> None:
+        """It is about to run a line."""
+        ...
+
+    def left(self, frame: types.FrameType) -> None:
+        """It returns, yields or raises."""
+        ...
+
+
+class LineEvents(Protocol):
+    """One way to follow lines."""
+
+    problem: str | None
+    """Why lines cannot be followed, or not any more."""
+
+    def resume(self) -> bool:
+        """Follows the lines of this thread from now on; False where that cannot be."""
+        ...
+
+    def pause(self) -> bool:
+        """Follows none in this thread; False where somebody else has taken over meanwhile."""
+        ...
+
+    def stop(self) -> None:
+        """Follows none in any thread until `resume`: nothing is slower. For a paused thread."""
+        ...
+
+    def close(self) -> None:
+        """Takes everything out."""
+        ...
+
+
+class TraceFunction:
+    """By `sys.settrace`, of Python 3.10 and 3.11."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._function = self._called
+        self._line = self._ran
+        self._closed = False
+        self._resumed = False
+        self.problem: str | None = OTHER_TRACER if sys.gettrace() is not None else None
+
+    def resume(self) -> bool:
+        """Also for the calls in progress, and for threads that begin from now on."""
+        if self.problem is not None or self._closed:
+            return False
+        if sys.gettrace() is not None:
+            self.problem = REPLACED if self._resumed else OTHER_TRACER
+            return False
+        frames = list(own_frames(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
+        if any(frame.f_trace not in (None, self._line) for frame in frames):
+            self.problem = REPLACED
+            return False
+        for frame in frames:
+            frame.f_trace = self._line
+        if threading.gettrace() is None:
+            threading.settrace(self._function)
+        sys.settrace(self._function)
+        self._resumed = True
+        return True
+
+    def pause(self) -> bool:
+        if sys.gettrace() is not self._function:
+            self.problem = self.problem or REPLACED
+            return False
+        sys.settrace(None)
+        return True
+
+    def stop(self) -> None:
+        if threading.gettrace() is self._function:
+            threading.settrace(None)  # pyright: ignore[reportArgumentType] - as it was
+
+    def close(self) -> None:
+        self._closed = True
+        self.stop()
+        if sys.gettrace() is self._function:
+            sys.settrace(None)
+        for frame in own_frames(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+            if frame.f_trace is self._line:
+                frame.f_trace = None
+
+    def _called(self, frame: types.FrameType, event: str, arg: object) -> Any:
+        if self._closed or event != "call" or not is_followed(frame):
+            return None
+        self._listener.entered(frame)
+        return self._line
+
+    def _ran(self, frame: types.FrameType, event: str, arg: object) -> Any:
+        if event == "line":
+            self._listener.line(frame, frame.f_lineno)
+        elif event == "return":
+            self._listener.left(frame)
+        return self._line
+
+
+class _Paused(threading.local):
+    here = False
+
+
+class Monitoring:
+    """By `sys.monitoring`, with a tool id of our own: other tools are not touched. Lines are
+    switched on for the code objects of the user's files alone."""
+
+    def __init__(self, listener: Listener, monitoring: Any = None) -> None:
+        self._listener = listener
+        self._api: Any = getattr(sys, "monitoring", None) if monitoring is None else monitoring
+        self._events: Any = self._api.events
+        self._followed: set[types.CodeType] = set()
+        self._paused = _Paused()
+        self._running = False
+        # 0, 1, 2 and 5 are set apart for debuggers, coverage, profilers and optimizers.
+        free = (tool for tool in (4, 3) if self._api.get_tool(tool) is None)
+        self._tool = next(free, None)
+        self.problem: str | None = NO_TOOL_ID if self._tool is None else None
+        if self._tool is not None:
+            self._api.use_tool_id(self._tool, "compilediag")
+
+    def resume(self) -> bool:
+        """Also for the calls in progress; in every thread, but for paused ones."""
+        if self._tool is None:
+            return False
+        self._paused.here = False
+        if not self._running:
+            self._start()
+        for frame in own_frames(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+            self._follow(frame.f_code)
+        return True
+
+    def pause(self) -> bool:
+        self._paused.here = True
+        return True
+
+    def stop(self) -> None:
+        if self._running:
+            self._running = False
+            self._api.set_events(self._tool, 0)
+            for code in self._followed:
+                self._api.set_local_events(self._tool, code, 0)
+            self._followed.clear()
+
+    def close(self) -> None:
+        self.stop()
+        if self._tool is not None:
+            self._api.free_tool_id(self._tool)
+            self._tool = None
+
+    def _start(self) -> None:
+        events, self._running = self._events, True
+        for event, callback in (
+            (events.PY_START, self._begins),
+            (events.PY_RESUME, self._begins),
+            (events.LINE, self._ran),
+            (events.PY_RETURN, self._ends),
+            (events.PY_YIELD, self._ends),
+            (events.PY_UNWIND, self._unwinds),
+        ):
+            self._api.register_callback(self._tool, event, callback)
+        # Other code calls `_begins` once for each of its places, which is switched off then.
+        self._api.set_events(self._tool, events.PY_START | events.PY_RESUME | events.PY_UNWIND)
+
+    def _follow(self, code: types.CodeType) -> None:
+        if code not in self._followed:
+            self._followed.add(code)
+            events = self._events
+            wanted = events.LINE | events.PY_RETURN | events.PY_YIELD
+            self._api.set_local_events(self._tool, code, wanted)
+
+    def _begins(self, code: types.CodeType, offset: int) -> Any:
+        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - of the user's code
+        if not is_followed(frame):
+            return self._api.DISABLE
+        if not self._paused.here:
+            self._follow(code)
+            self._listener.entered(frame)
+        return None
+
+    def _ran(self, code: types.CodeType, line: int) -> None:
+        if not self._paused.here:
+            self._listener.line(sys._getframe(1), line)  # pyright: ignore[reportPrivateUsage]
+
+    def _ends(self, code: types.CodeType, offset: int, value: object) -> None:
+        if not self._paused.here:
+            self._listener.left(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+
+    def _unwinds(self, code: types.CodeType, offset: int, error: BaseException) -> None:
+        if not self._paused.here and code in self._followed:
+            self._listener.left(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+
+
+def line_events(listener: Listener) -> LineEvents:
+    """The way of this Python."""
+    return TraceFunction(listener) if sys.version_info < (3, 12) else Monitoring(listener)

@@ -1,0 +1,379 @@
+"""Witnessed changes: how guards' values are reached and compared, how a change becomes a writer, a
+field of the receipt and words on the screen, and what an earlier run makes worth following."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from built_receipt import built
+
+from compilediag.diagnosis.causes.of_run import causes_in
+from compilediag.diagnosis.causes.recompile import causes_of
+from compilediag.receipt.schema.compiles import WitnessSection
+from compilediag.runs.supervised.witness import as_variable, plan_of
+from compilediag.timeline.timeline import Recompile, Timeline
+from compilediag.views.verdict import render
+from compilediag_harness.base.session import WitnessPlan
+from compilediag_harness.collectors.witness.line_events import Monitoring
+from compilediag_harness.collectors.witness.paths import MISSING, Hop, path_of, read
+from compilediag_harness.collectors.witness.values import differ, look_at, text_of
+from compilediag_harness.collectors.witness.watches import Watches
+from compilediag_harness.process import _witness_plan  # pyright: ignore[reportPrivateUsage]
+from compilediag_harness.wire import (
+    EntryDiff,
+    FalseGuard,
+    GuardFacts,
+    Location,
+    ValueChange,
+)
+
+FRAME = Location("/home/u/model.py", 10, "forward")
+FLAG = FalseGuard(
+    "L['self']._forward_hooks[0].__closure__[0].cell_contents",
+    "FALSE_MATCH",
+    "L['self']._forward_hooks[0].__closure__[0].cell_contents == False",
+    None,
+    "True",
+    Location("/home/u/hooks.py", 21, "record"),
+    facts=GuardFacts(free_variable="capture"),
+    writers=(Location("/home/u/hooks.py", 32, "watch.<locals>.setc"),),
+)
+PE = FalseGuard(
+    "L['self']._modules['pos']._buffers['pe']",
+    "TENSOR_MATCH",
+    "tensor 'x' size mismatch at index 0. expected 1, actual 8",
+    "[1, 16]",
+    "[8, 16]",
+    FRAME,
+    facts=GuardFacts(holder_kind="module"),
+)
+ARM = Location("/home/u/train.py", 34, "watch.<locals>.arm")
+MAIN = Location("/home/u/train.py", 49, "<module>")
+SEEN = ValueChange("False", "True", (ARM, MAIN), in_call=False, step=0)
+
+
+def recompile(step: int, guard: FalseGuard) -> Recompile:
+    entries = (EntryDiff("0/0", (guard,)),)
+    return Recompile(0, f"0/{step}", 0, FRAME, step, 1.0, (), entries, 0.5, True)
+
+
+# --- reaching a value ------------------------------------------------------------------------
+
+
+class Held:
+    """Anything of it that runs is a failure."""
+
+    constant = 4
+
+    def __init__(self) -> None:
+        self.flag = True
+        self.items = {"a": [1, 2]}
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+    @property
+    def computed(self) -> Any:
+        raise AssertionError("computed")
+
+
+class Slotted:
+    __slots__ = ("level",)
+
+    def __init__(self) -> None:
+        self.level = 3
+
+
+def reached(source: str, root: object) -> Any:
+    path = path_of(source)
+    assert path is not None
+    value = root
+    for hop in path.hops:
+        value = read(hop, value)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ("L['self'].flag", True),
+        ("L['self'].constant", 4),
+        ("L['self'].items['a'][1]", 2),
+        ("dict.__getitem__(L['self'].items, 'a')[0]", 1),
+        ("L['self'].items[list(dict.keys(L['self'].items))[0]]", [1, 2]),
+        ("dict(type(L['self']).__dict__)['constant']", 4),
+        ("L['self'].__dict__['flag']", True),
+    ],
+)
+def test_sources_as_torch_writes_them(source: str, value: object) -> None:
+    held = Held()
+    assert reached(source, held) == value
+
+
+@pytest.mark.parametrize("name", ["absent", "computed"])
+def test_nothing_of_the_program_runs(name: str) -> None:
+    assert reached(f"L['self'].{name}", Held()) is MISSING
+
+
+def test_slots_cells_and_methods() -> None:
+    assert reached("L['it'].level", Slotted()) == 3
+    flag = True
+    cell = Hop("item", 0)
+    function = lambda: flag
+    hops = (Hop("attribute", "__closure__"), cell, Hop("attribute", "cell_contents"))
+    value: object = function
+    for hop in hops:
+        value = read(hop, value)
+    assert value is True
+    assert reached("L['it'].__func__", Held.__init__.__get__(Held.__new__(Held))) is Held.__init__
+
+
+@pytest.mark.parametrize("source", ["", "L", "L['x'][y]", "f(L['x'])", "L['x'", "1 + 2"])
+def test_other_texts_are_no_path(source: str) -> None:
+    assert path_of(source) is None
+
+
+# --- comparing two looks ---------------------------------------------------------------------
+
+
+def test_looks() -> None:
+    """By value where that is safe, by length and keys, else by identity; each with its text."""
+    assert look_at(1) == look_at(1) != look_at(True)
+    assert look_at(1.5) != look_at(2.5)
+    assert text_of(look_at("x" * 400)) == "str of 400 characters"
+    grown: dict[str, int] = {}
+    empty = look_at(grown)
+    grown["key"] = 1
+    assert (text_of(empty), text_of(look_at(grown))) == ("0 keys", "1 key")
+    assert text_of(look_at(Held())) == "Held object"
+    assert text_of(look_at(MISSING)) == "absent"
+
+
+def test_a_guard_is_about_a_part_of_a_value() -> None:
+    one, two = {"a": 1}, {"a": 1}
+    before = look_at(one)
+    one["b"] = 2
+    after = look_at(one)
+    assert differ(before, after, None)
+    assert differ(before, after, "length")
+    assert differ(before, after, "key 'b'")
+    assert not differ(before, after, "key 'a'")
+    assert not differ(before, look_at(two), "key 'a'")
+    assert differ(look_at(MISSING), after, "presence")
+    assert not differ(before, after, "presence")
+
+
+def test_a_watch_ends_with_its_object_and_with_the_limit() -> None:
+    watches, held = Watches(3), Held()
+    watches.add(held, (Hop("attribute", "flag"),))
+    watches.add(held, (Hop("attribute", "items"), Hop("item", "a"), Hop("item", 0)))
+    assert (watches.count, watches.left_out) == (3, 1)
+    held.flag = False
+    [(place, old, new)] = watches.changed()
+    assert watches.find(held, (Hop("attribute", "flag"),)) is place
+    assert (text_of(old), text_of(new)) == ("True", "False")
+    assert watches.changed() == []
+    del held
+    assert (watches.changed(), watches.count) == ([], 0)
+
+
+# --- from a change to a writer ---------------------------------------------------------------
+
+
+def of(guard: FalseGuard) -> Any:
+    [cause] = causes_of(recompile(1, guard))
+    return cause
+
+
+def test_a_writer_that_was_seen_replaces_the_guesses() -> None:
+    cause = of(replace(FLAG, changed=SEEN))
+    assert (cause.writers, cause.witnessed) == ((ARM,), True)
+    guessed = of(FLAG)
+    assert (guessed.writers, guessed.witnessed) == (FLAG.writers, False)
+
+
+def test_inside_a_call_the_line_is_one_of_the_source_or_not_known() -> None:
+    grow = Location("/home/u/model.py", 30, "Model.grow")
+    inside = replace(SEEN, in_call=True, stack=(MAIN,))
+    unknown = of(replace(PE, changed=inside, writers=(grow, ARM)))
+    assert (unknown.writers, unknown.witnessed) == ((grow, ARM), False)
+    known = of(replace(PE, changed=replace(inside, stack=(grow, MAIN)), writers=(grow, ARM)))
+    assert (known.writers, known.witnessed) == ((grow,), True)
+
+
+def test_a_finding_has_the_change_of_its_first_recompile() -> None:
+    """The one whose values it shows; writers of recompiles that were not seen stay guesses."""
+    items = (recompile(3, FLAG), recompile(7, replace(FLAG, changed=SEEN)))
+    [group] = causes_in(Timeline(recompiles=items)).groups["CD101"]
+    assert group.changed is None
+    assert group.writers == [(ARM, "witnessed"), (FLAG.writers[0], "source")]
+    [group] = causes_in(Timeline(recompiles=items[::-1])).groups["CD101"]
+    assert group.changed == SEEN
+
+
+# --- receipt and screen ----------------------------------------------------------------------
+
+
+def screen(change: ValueChange | None, **witness: Any) -> tuple[Any, str]:
+    """The receipt of the example with a change, and its screen."""
+    from compilediag.receipt.build.compiles import changed_at
+
+    receipt = built()
+    places: Any = SimpleNamespace(short=lambda file: file.rpartition("/")[2])
+    found = changed_at(change, places)
+    evidence = "witnessed" if change is not None else "source"
+    writer = {"function": "arm", "file": "train.py", "line": 34, "evidence": evidence}
+    import msgspec
+
+    finding = msgspec.structs.replace(
+        receipt.findings[0],
+        changed_at=found,
+        evidence={**receipt.findings[0].evidence, "writers": [writer], "compile_ids": []},
+        id="F77",
+    )
+    section = WitnessSection(line_events=155, seconds=0.02, values=3, **witness)
+    shown = msgspec.structs.replace(receipt, findings=(finding,), witness=section)
+    return finding, render(shown, width=160, color=False)
+
+
+def test_the_screen_names_the_line_first() -> None:
+    finding, text = screen(SEEN)
+    assert [(each.line, each.function) for each in finding.changed_at.stack] == [
+        (34, "watch.<locals>.arm"),
+        (49, "<module>"),
+    ]
+    assert "     changed by arm, train.py:34, called from train.py:49 (seen)" in text
+    assert "written by" not in text
+    assert "witness: 155 lines followed, 3 values watched, 20 ms" in text
+
+
+def test_a_change_inside_a_call_is_told_apart() -> None:
+    _, text = screen(replace(SEEN, in_call=True))
+    assert "changed by arm, train.py:34, inside the call train.py:49 (seen)" in text
+    _, text = screen(replace(SEEN, in_call=True, stack=(MAIN,)))
+    assert "changed inside the compiled call, train.py:49 (seen)" in text
+
+
+def test_the_screen_says_why_nothing_was_seen() -> None:
+    _, text = screen(None, stopped="a debugger", stopped_step=4)
+    assert "written by arm, train.py:34" in text
+    assert "3 values watched, 20 ms; not witnessed after step 4: a debugger" in text
+
+
+# --- what an earlier run makes worth following -----------------------------------------------
+
+
+def test_the_plan_has_the_steps_and_guards_of_the_recompiles() -> None:
+    plan = plan_of(built())
+    assert plan.steps
+    assert all(source.startswith(("L", "G")) for source in plan.sources)
+    step = min(plan.steps)
+    assert plan.follows(step - 1)
+    assert plan.follows(step)
+    assert not plan.follows(max(plan.steps) + 1)
+    assert WitnessPlan().follows(99)
+
+
+def test_the_plan_reaches_the_program() -> None:
+    plan = WitnessPlan(frozenset({3, 7}), frozenset({"L['self'].flag"}))
+    assert _witness_plan(as_variable(plan)) == plan
+    assert _witness_plan(as_variable(None)) == _witness_plan("no JSON") == WitnessPlan()
+    many = WitnessPlan(frozenset({3}), frozenset({"x" * 70_000}))
+    assert json.loads(as_variable(many)) == {"steps": [3], "sources": []}
+
+
+# --- sys.monitoring, as Python 3.12 has it ---------------------------------------------------
+
+
+class Events:
+    PY_START, PY_RESUME, LINE, PY_RETURN, PY_YIELD, PY_UNWIND = 1, 2, 4, 8, 16, 32
+
+
+class Api:
+    """The part of `sys.monitoring` that is used."""
+
+    events, DISABLE = Events, object()
+
+    def __init__(self, taken: tuple[int, ...] = ()) -> None:
+        self.tools: dict[int, str] = dict.fromkeys(taken, "other")
+        self.callbacks: dict[int, Any] = {}
+        self.wanted = 0
+        self.local: dict[types.CodeType, int] = {}
+
+    def get_tool(self, tool: int) -> str | None:
+        return self.tools.get(tool)
+
+    def use_tool_id(self, tool: int, name: str) -> None:
+        assert tool not in self.tools
+        self.tools[tool] = name
+
+    def free_tool_id(self, tool: int) -> None:
+        del self.tools[tool]
+
+    def register_callback(self, tool: int, event: int, callback: Any) -> None:
+        self.callbacks[event] = callback
+
+    def set_events(self, tool: int, events: int) -> None:
+        self.wanted = events
+
+    def set_local_events(self, tool: int, code: types.CodeType, events: int) -> None:
+        self.local[code] = events
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, int]] = []
+
+    def entered(self, frame: types.FrameType) -> None:
+        self.calls.append(("entered", frame.f_code.co_name, 0))
+
+    def line(self, frame: types.FrameType, line: int) -> None:
+        self.calls.append(("line", frame.f_code.co_name, line))
+
+    def left(self, frame: types.FrameType) -> None:
+        self.calls.append(("left", frame.f_code.co_name, 0))
+
+
+def test_monitoring_follows_code_of_the_user_alone() -> None:
+    """Its callbacks run in the frame of that code, as the interpreter calls them."""
+    api, heard = Api(), Heard()
+    events = Monitoring(heard, api)
+    assert (events.problem, api.tools) == (None, {4: "compilediag"})
+    assert events.resume()
+    assert api.wanted == Events.PY_START | Events.PY_RESUME | Events.PY_UNWIND
+
+    def own() -> None:
+        code = sys._getframe().f_code  # pyright: ignore[reportPrivateUsage]
+        assert api.callbacks[Events.PY_START](code, 0) is None
+        assert api.local[code] == Events.LINE | Events.PY_RETURN | Events.PY_YIELD
+        api.callbacks[Events.LINE](code, 7)
+        events.pause()
+        api.callbacks[Events.LINE](code, 8)
+        events.resume()
+        api.callbacks[Events.PY_UNWIND](code, 0, ValueError())
+        api.callbacks[Events.PY_RETURN](code, 0, None)
+
+    own()
+    assert heard.calls == [
+        *(("entered", "own", 0), ("line", "own", 7)),
+        *(("left", "own", 0), ("left", "own", 0)),
+    ]
+    library: dict[str, Any] = {"api": api, "events": Events}
+    path = json.__file__  # of the standard library
+    exec(compile("answer = api.callbacks[events.PY_START](None, 0)", path, "exec"), library)
+    assert library["answer"] is Api.DISABLE
+    events.close()
+    assert (api.tools, api.wanted, set(api.local.values())) == ({}, 0, {0})
+
+
+def test_other_tools_keep_their_ids() -> None:
+    assert Monitoring(Heard(), Api(taken=(4,))).problem is None
+    full = Monitoring(Heard(), Api(taken=(3, 4)))
+    assert full.problem is not None
+    assert not full.resume()
