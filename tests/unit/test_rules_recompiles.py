@@ -241,6 +241,8 @@ def test_code_on_pages_is_python(code: str) -> None:
         ("assert not pos.full, 'if'", "pos.full", True),
         ("y = x and level", "level", False),
         ("scale * level,", "level", False),
+        ("y = x if level is None else x * level", "level", False),
+        ("if level is not None and level > 0:", "level", True),
         ("torch.clamp(x,", "x", False),
         ("", "", False),
     ],

@@ -141,20 +141,22 @@ def test_a_nested_functions_write_is_not_the_outer_functions():
     assert writes_in_source.mutation_line(make_stash.__code__, "stash") is None
 
 
-def deciding(x, level, limit):
+def deciding(x, level, limit, other=None):
     """Decides by `level` and by an attribute, computes with `limit`."""
     y = x * limit
     if level > 0 and not x.full:
         return y
-    return [z for z in y if z] if limit else (lambda other: x if other else y)
+    if other is not None or isinstance(other, int):
+        y = y * other
+    return [z for z in y if z] if limit else (lambda given: x if given else y)
 
 
 def test_a_function_decides_by_what_its_conditions_read():
-    """Whichever line read the value first; a function inside it is another one."""
+    """Whichever line read the value first; not by what only looks at the object."""
     first = deciding.__code__.co_firstlineno
     read = {
         name: writes_in_source.branches_on(__file__, first + 2, name)
-        for name in ("level", "full", "limit", "x", "y", "absent")
+        for name in ("level", "full", "limit", "x", "y", "other", "absent")
     }
     assert read == {
         "level": True,
@@ -162,6 +164,7 @@ def test_a_function_decides_by_what_its_conditions_read():
         "limit": True,
         "x": True,
         "y": False,
+        "other": False,
         "absent": False,
     }
     assert writes_in_source.branches_on("/nowhere.py", 1, "x") is None

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from compilediag_harness.source.writes_in_source import MUTATORS, conditions_in
+from compilediag_harness.source.writes_in_source import MUTATORS, conditions_in, truth_of
 
 
 def decides_by(line: str, variable: str) -> bool:
@@ -16,7 +16,7 @@ def decides_by(line: str, variable: str) -> bool:
     tree = _parsed(line)
     if tree is None or not variable:
         return False
-    return any(_is(node, variable) for test in conditions_in(tree) for node in ast.walk(test))
+    return any(_is(node, variable) for test in conditions_in(tree) for node in truth_of(test))
 
 
 def fills(line: str, variable: str) -> bool:

@@ -105,7 +105,7 @@ def branches_on(file: str, line: int, name: str) -> bool | None:
         (isinstance(node, ast.Name) and node.id == name)
         or (isinstance(node, ast.Attribute) and node.attr == name)
         for test in conditions_in(function)
-        for node in ast.walk(test)
+        for node in truth_of(test)
     )
 
 
@@ -119,6 +119,25 @@ def conditions_in(tree: ast.AST) -> Iterator[ast.expr]:
             yield from node.values[:-1]  # of the last one only the value is used
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             yield node.operand
+
+
+def truth_of(test: ast.expr) -> Iterator[ast.AST]:
+    """The parts of a condition whose value counts: `x is None` and `isinstance(x, int)` look at the
+    object, and hold of a tensor without asking for its value."""
+    waiting: list[ast.AST] = [test]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Compare) and all(
+            isinstance(each, (ast.Is, ast.IsNot)) for each in node.ops
+        ):
+            continue
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in _OF_OBJECTS:
+            continue
+        yield node
+        waiting.extend(ast.iter_child_nodes(node))
+
+
+_OF_OBJECTS = ("isinstance", "hasattr", "callable", "torch.is_tensor", "issubclass")
 
 
 @functools.lru_cache(maxsize=64)
