@@ -47,9 +47,6 @@ def slots_of(kind: Any) -> list[tuple[str, Any]]:
     ]
 
 
-_POINTER = struct.calcsize("P")
-
-
 def file_of(kind: Any) -> str:
     """The file of the module that defines a class; "" for what is built in."""
     module = sys.modules.get(kind.__module__)

@@ -36,7 +36,7 @@ _PASSES_ON = tuple(
     for parts in (("_dynamo", ""), ("nn", "modules", "module.py"), ("utils", "_contextlib.py"))
 )
 """Where torch's functions are that hand all their arguments on as they are."""
-_UNKNOWN = object()
+UNKNOWN = object()
 
 
 _Position = tuple[int | None, int | None, int | None, int | None]
@@ -207,17 +207,17 @@ class _Names:
         self._globals = frame.f_globals
 
     def value(self, expression: ast.expr) -> Any:
-        """`_UNKNOWN` for another kind of expression."""
+        """`UNKNOWN` for another kind of expression."""
         if isinstance(expression, ast.Constant):
             return expression.value
         if isinstance(expression, ast.Name):
             name = expression.id
-            return self._locals.get(name, self._globals.get(name, _UNKNOWN))
+            return self._locals.get(name, self._globals.get(name, UNKNOWN))
         if isinstance(expression, ast.Attribute):
-            return _attribute(self.value(expression.value), expression.attr)
+            return plain_attribute(self.value(expression.value), expression.attr)
         if isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Constant):
             return _item(self.value(expression.value), expression.slice.value)
-        return _UNKNOWN
+        return UNKNOWN
 
     def unpacked(self, call: ast.Call) -> tuple[list[ast.expr], dict[str, ast.expr]]:
         """Arguments by position and by keyword; what a plain tuple, list or dict is unpacked into
@@ -246,16 +246,18 @@ def _subscript(holder: ast.expr, key: Any) -> ast.expr:
     return ast.Subscript(holder, ast.Constant(key), ast.Load())
 
 
-def _attribute(holder: Any, name: str) -> Any:
+def plain_attribute(holder: Any, name: str) -> Any:
+    """An attribute that an object or a module holds itself, found without running any code;
+    `UNKNOWN` where there is none."""
     try:
         own: dict[str, Any] = object.__getattribute__(holder, "__dict__")
     except (AttributeError, TypeError):
-        return _UNKNOWN
+        return UNKNOWN
     tables = [own.get(each) for each in ("_modules", "_buffers", "_parameters")]
     for table in (own, *tables):
         if type(table) is dict and name in table:
             return cast("dict[str, Any]", table)[name]
-    return _UNKNOWN
+    return UNKNOWN
 
 
 def _passes_on(frame: types.FrameType) -> bool:
@@ -281,7 +283,7 @@ def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[
     for at, expression in enumerate(positions, first):
         if at < len(positional):
             name = positional[at]
-            found.append(_Passed(name, expression, values.get(name, _UNKNOWN)))
+            found.append(_Passed(name, expression, values.get(name, UNKNOWN)))
         elif more is not None:
             index = at - len(positional)
             value = _item(values.get(more), index)
@@ -290,7 +292,7 @@ def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[
             return None
     for name, expression in keywords.items():
         if name in by_name:
-            found.append(_Passed(name, expression, values.get(name, _UNKNOWN)))
+            found.append(_Passed(name, expression, values.get(name, UNKNOWN)))
         elif more_by_name is not None:
             value = _item(values.get(more_by_name), name)
             found.append(_Passed(f"{more_by_name}['{name}']", expression, value))
@@ -302,11 +304,11 @@ def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[
 def _item(held: Any, key: Any) -> Any:
     """Of plain containers only: others would run code."""
     if type(held) not in (tuple, list, dict):
-        return _UNKNOWN
+        return UNKNOWN
     try:
         return held[key]
     except (KeyError, IndexError, TypeError):
-        return _UNKNOWN
+        return UNKNOWN
 
 
 def _is_bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> bool:
@@ -315,8 +317,8 @@ def _is_bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> bo
     if not code.co_argcount:
         return False
     first = code.co_varnames[0]
-    holder = (compiled.values or {}).get(first, _UNKNOWN)
-    if holder is _UNKNOWN:
+    holder = (compiled.values or {}).get(first, UNKNOWN)
+    if holder is UNKNOWN:
         return first == "self"
     if call.args and names.value(call.args[0]) is holder:
         return False
@@ -343,7 +345,7 @@ def _is_certain(
     confirmed = False
     for item in passed:
         given = names.value(item.expression)
-        if given is _UNKNOWN or item.value is _UNKNOWN:
+        if given is UNKNOWN or item.value is UNKNOWN:
             continue
         if given is not item.value and not _is_equal_number_or_text(given, item.value):
             return False
@@ -353,11 +355,11 @@ def _is_certain(
 
 def _is_function(callee: Any) -> bool:
     """Whether it is known what is called, and that it adds no argument of its own."""
-    if callee is _UNKNOWN:
+    if callee is UNKNOWN:
         return False
-    inner = _attribute(callee, "_torchdynamo_orig_callable")
-    inner = callee if inner is _UNKNOWN else inner
-    is_module = type(_attribute(callee, "_modules")) is dict
+    inner = plain_attribute(callee, "_torchdynamo_orig_callable")
+    inner = callee if inner is UNKNOWN else inner
+    is_module = type(plain_attribute(callee, "_modules")) is dict
     return is_module or isinstance(inner, (types.FunctionType, types.MethodType))
 
 
@@ -381,7 +383,7 @@ def _identical(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> l
     positions, keywords = names.unpacked(call)
     for expression in (*positions, *keywords.values()):
         given = names.value(expression)
-        if given is _UNKNOWN or _is_shared(given):
+        if given is UNKNOWN or _is_shared(given):
             continue
         same = [name for name, value in got.items() if value is given]
         if len(same) == 1:
