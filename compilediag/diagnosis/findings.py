@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import Location, UserCall, ValueChange
 
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
@@ -54,6 +54,10 @@ class Cause:
     confidence: Confidence = "exact"
     line_text: str | None = None
     """The source text of `location`."""
+    changed: ValueChange | None = None
+    """The line that changed the value, where that was seen."""
+    changed_by: tuple[UserCall, ...] = ()
+    """The program's lines that probably did: they call, by its name, a function that writes it."""
 
 
 @dataclass(frozen=True, slots=True)

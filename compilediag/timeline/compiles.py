@@ -15,6 +15,7 @@ from compilediag_harness.wire import (
     Location,
     Recompiled,
     TorchSeen,
+    UserCall,
 )
 
 NO_ROW = "no metrics row: the compile did not end"
@@ -63,6 +64,9 @@ class Recompile:
     """Live cache entries beyond those in `entries`, which have more false guards."""
     analysis_s: float = 0.0
     """Seconds of our own analysis just before `t`; not part of `seconds`."""
+    entered_at: UserCall | None = None
+    """The innermost call in a file of the program's own above the frame; None where the record does
+    not have it, or where the thread has no such call."""
 
     @property
     def id(self) -> CompileId:

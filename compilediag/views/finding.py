@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from compilediag.views import lookups
-from compilediag.views.finding_rows import place, title_of, when, writer
+from compilediag.views.finding_rows import part_text, place, title_of, when, writer
 from compilediag.views.format import count, more, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
 
 _SHOWN_APART = frozenset(
-    {"compile_ids", "expected", "actual", "values", "writers", "guard", "source", "roles"}
+    {
+        *("compile_ids", "expected", "actual", "values", "writers", "guard", "source", "roles"),
+        *("parts", "changed_at"),
+    }
 )
 MAX_LINES = 12
 MAX_ITEMS = 8
@@ -72,6 +76,8 @@ def _facts(
     parts += [
         ("written by", writer(w, options, whole=True)) for w in lookups.writers(finding, receipt)
     ]
+    parts += _changed_at(finding, options)
+    parts += [("with", _part(item, options)) for item in lookups.parts(finding)]
     parts.append(("when", when(finding) or "the step was not seen"))
     parts.append(("cost", seconds(finding.cost_s)))
     parts += _judgement(finding, options)
@@ -79,6 +85,24 @@ def _facts(
         if key not in _SHOWN_APART:
             parts += _evidence(key, value, options)
     return parts
+
+
+def _changed_at(finding: FindingRecord, options: RenderOptions) -> list[tuple[str, str]]:
+    """The line that changed all values of the finding, and whether it was seen."""
+    act = finding.evidence.get("changed_at")
+    if not isinstance(act, Mapping):
+        return []
+    line = cast("Mapping[str, Any]", act)
+    where = options.place(str(line.get("file") or ""), int(line.get("line") or 0))
+    text = options.text(line.get("text") or "", 200)
+    likely = "" if line.get("evidence") == "witnessed" else " (probably: by the names it calls)"
+    return [("changed at", f"{where}{options.dot if text else ''}{text}{likely}")]
+
+
+def _part(part: lookups.Part, options: RenderOptions) -> str:
+    where = f"{options.dot}{options.place(part.file, part.line)}" if part.file else ""
+    function = f" in {options.text(part.function, 60)}" if part.function else ""
+    return f"{options.text(part.rule, 8)} {part_text(part, options)}{where}{function}"
 
 
 def _evidence(key: str, value: object, options: RenderOptions) -> list[tuple[str, str]]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 INDENT = "     "
 _SEVERITY = {"error": "red", "warning": "yellow", "info": "dim"}
 _NOT_YOURS = {"third_party": "in a library", "torch": "in torch itself"}
+_MAX_PARTS = 4
+"""Named on the screen; `explain` has them all."""
 _TEXT_CHARS = 120
 """Of one value, such as a shape or the text of a guard; `explain` shows more."""
 
@@ -27,6 +29,7 @@ def finding_rows(
     return [
         *_what(number, finding, receipt, options),
         *_where(finding, receipt, options),
+        *_parts(finding, options),
         *_fix(finding, options),
     ]
 
@@ -77,6 +80,24 @@ def _where(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> 
     if finding.ownership in _NOT_YOURS:
         parts.append(_NOT_YOURS[finding.ownership])
     return options.wrap_items(parts, INDENT)
+
+
+def _parts(finding: FindingRecord, options: RenderOptions) -> list[str]:
+    """What else the same act changed: other variables than the one above."""
+    named = [part_text(part, options) for part in lookups.parts(finding)]
+    named = list(dict.fromkeys(text for text in named if text))
+    if not named:
+        return []
+    more = [f"+{len(named) - _MAX_PARTS} more"] if len(named) > _MAX_PARTS else []
+    return options.wrap(f"with {', '.join([*named[:_MAX_PARTS], *more])}", INDENT, INDENT + "  ")
+
+
+def part_text(part: lookups.Part, options: RenderOptions) -> str:
+    """The variable of another cause and its change: `two.active 'en' → 'de'`."""
+    name = options.text(part.variable, _TEXT_CHARS)
+    if not name or part.expected is None or part.actual is None:
+        return name
+    return f"{name} {options.change(part.expected, part.actual, _TEXT_CHARS)}"
 
 
 def place(finding: FindingRecord, options: RenderOptions) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
 
 MAX_FINDINGS = 30
+MAX_PARTS = 4
 _SIGN = {"bad": "❌", "good": "✅", "blind": "❔", "warn": "⚠️"}
 
 
@@ -62,6 +63,10 @@ def _row(number: int, finding: FindingRecord, receipt: Receipt, options: RenderO
     changed = lookups.change(finding, receipt)
     if changed is not None:
         what += f" {code(changed[0])} → {code(changed[1])}"
+    named = dict.fromkeys(part.variable for part in lookups.parts(finding) if part.variable)
+    if named:
+        what += f" with {', '.join(map(code, list(named)[:MAX_PARTS]))}"
+        what += f" and {len(named) - MAX_PARTS} more" if len(named) > MAX_PARTS else ""
     at = finding.location
     where = code(options.place(at.file, at.line, 200)) if at is not None else ""
     fix = prose(finding.fix.summary)

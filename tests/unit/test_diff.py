@@ -433,7 +433,7 @@ def in_frame(function: str, *, inlined: str | None = None) -> Receipt:
 
 
 def test_a_cause_survives_a_padded_wrapper() -> None:
-    """What pads and calls the function is the frame now; lines in the function are still its own."""
+    """What pads and calls the function is the frame now; its own lines stay its own."""
     found = compare(in_frame("step"), in_frame("padded_step", inlined="step"))
     assert (found.causes_new, found.causes_gone, found.breaks_new, found.breaks_gone) == ((),) * 4
     assert [(item.function, item.after) for item in found.frames] == [

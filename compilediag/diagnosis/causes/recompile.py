@@ -80,6 +80,8 @@ def _cause(condition: Condition, *, primary: bool) -> Cause:
         writers=false.writers,
         confidence=confidence,
         line_text=condition.line_text,
+        changed=false.changed,
+        changed_by=false.changed_by,
     )
 
 

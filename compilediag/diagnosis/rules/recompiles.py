@@ -1,6 +1,7 @@
 """Turns the causes of all counted recompiles into findings: one mechanism for all families.
 
-Causes with one rule, variable and blamed function are one finding, over all steps and processes.
+Causes with one rule, variable and blamed function are one finding, over all steps and processes;
+so are causes that one act changed (`causes/acts.py`), which are its parts.
 The seconds of a recompile go to its primary cause: nobody measured how much of them another cause
 would have cost alone.
 """
@@ -13,8 +14,9 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, AnalysisRule
+from compilediag.diagnosis.causes.acts import Act
 from compilediag.diagnosis.causes.of_run import Group
-from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.timeline.timeline import Timeline
 
@@ -36,6 +38,12 @@ _PLANNED = Wording(
 )
 
 
+_NOT_MARKED = (
+    "a mark does not reach what {function} computes and passes on to the frame after it: pad, or "
+    "remove the graph break between them"
+)
+
+
 @dataclass(frozen=True)
 class RecompileRule(AnalysisRule):
     """The rule of one code: its groups, in the family's words."""
@@ -48,9 +56,17 @@ class RecompileRule(AnalysisRule):
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
-            wording = _PLANNED if group.planned else self.wording_of(group)
-            found = _finding(timeline, group, wording)
+            found = _finding(timeline, group, self._wording(group))
             yield found if self.enrich is None else self.enrich(found, timeline)
+
+    def _wording(self, group: Group) -> Wording:
+        if group.act is not None:
+            return wording_of_act(group, group.act)
+        title, fix, caveat = _PLANNED if group.planned else self.wording_of(group)
+        beyond = any(part.code == "CD105" for part in group.follows)
+        caveat = _NOT_MARKED if beyond else caveat
+        filled = None if caveat is None else _filled(caveat, group)
+        return Wording(_filled(title, group), _filled(fix, group), filled)
 
 
 def _filled(text: str, group: Group) -> str:
@@ -68,13 +84,33 @@ def _filled(text: str, group: Group) -> str:
     )
 
 
+def wording_of_act(group: Group, act: Act) -> Wording:
+    """What to do about values that one line changed together."""
+    likely = "probably " if act.evidence == "probable" else ""
+    values = len({(part.code, part.variable) for part in group.parts})
+    at = f"{act.at.file}:{act.at.line}"
+    what = f"{act.at.text} ({at})" if act.at.text else f"the line {at}"
+    return Wording(
+        f"one line {likely}changed {values} guarded values",
+        f"run {what} before the first compiled call, or warm up each state that it leaves",
+        "one graph per state",
+    )
+
+
 def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
-    first, causes, recompiles = group.first, group.causes, group.recompiles
+    first, recompiles = group.first, group.all_recompiles
+    primary = {
+        recompile.id
+        for part in group.parts
+        for cause, recompile in zip(part.causes, part.recompiles, strict=True)
+        if cause.primary
+    }
+    causes = [cause for part in group.parts for cause in part.causes]
     return make_finding(
         timeline,
         group.code,
-        _filled(wording.title, group),
-        _filled(wording.fix, group),
+        wording.title,
+        wording.fix,
         caveat=wording.caveat,
         location=group.location,
         variable=first.variable or None,
@@ -85,19 +121,35 @@ def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
         cost_s=group.cost_s,
         evidence={
             "compile_ids": [recompile.compile_id for recompile in recompiles],
-            "roles": ["primary" if cause.primary else "also" for cause in causes],
+            "roles": ["primary" if item.id in primary else "also" for item in recompiles],
             "processes": sorted({recompile.process for recompile in recompiles}),
             **pick(first, "kind", "expected", "actual"),
             "values": group.values,
             **pick(first, "guard", "source"),
             **({"together": list(group.variables[1:])} if group.together else {}),
+            **({"parts": [_part(part) for part in group.parts[1:]]} if group.parts[1:] else {}),
+            **({} if group.act is None else {"changed_at": _changed_at(group.act)}),
             "writers": [
                 pick(writer, "function", "file", "line")
                 for writer in dict.fromkeys(writer for cause in causes for writer in cause.writers)
             ],
         },
-        about=(group.id, *(other.id for other in group.together)),
+        about=tuple(part.id for part in group.parts),
     )
+
+
+def _part(part: Group) -> dict[str, object]:
+    """Another cause of the finding, as the evidence has it."""
+    return {
+        "rule": part.code,
+        **pick(part.first, "kind", "variable", "expected", "actual"),
+        **pick(part.location, "file", "line", "function"),
+        "recompiles": len(part.recompiles),
+    }
+
+
+def _changed_at(act: Act) -> dict[str, object]:
+    return {**pick(act.at, "file", "line", "function", "text"), "evidence": act.evidence}
 
 
 def _explains_autograd(cause: Finding, symptom: Finding) -> bool:
@@ -111,11 +163,21 @@ def _explains_late_recompile(cause: Finding, symptom: Finding) -> bool:
 
 
 def _is_same_cause(cause: Finding, symptom: Finding) -> bool:
-    return (
-        cause.rule == symptom.evidence.get("cause")
-        and cause.variable == symptom.variable
-        and cause.location == symptom.location
+    where = symptom.location
+    if cause.rule == symptom.evidence.get("cause") and cause.variable == symptom.variable:
+        return cause.location == where
+    return where is not None and any(
+        isinstance(part, CauseId)
+        and part.rule == symptom.evidence.get("cause")
+        and part.variable == symptom.variable
+        and (part.file, part.function) == (where.file, where.function)
+        for part in cause.about[1:]
     )
+
+
+def _variables(finding: Finding) -> list[str | None]:
+    """Of all its parts."""
+    return [finding.variable, *(p.variable for p in finding.about if isinstance(p, CauseId))]
 
 
 ABSORBS = (
@@ -136,6 +198,6 @@ ABSORBS = (
         "CD1",
         _is_same_cause,
         keeps_steps=True,
-        common=lambda finding: (finding.variable,),
+        common=_variables,
     ),
 )

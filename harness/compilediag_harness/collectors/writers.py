@@ -146,7 +146,7 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 # --- calls in progress -----------------------------------------------------------------------
 
 
-def _user_frames() -> Iterator[types.FrameType]:
+def calls_in_progress() -> Iterator[types.FrameType]:
     """The user's calls in progress in this thread, innermost first."""
     frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     for _ in range(_MAX_FRAMES):
@@ -161,7 +161,7 @@ def _is_ours(frame: types.FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).startswith("compilediag_harness")
 
 
-def _locals_of(frame: types.FrameType) -> dict[str, Any]:
+def locals_of(frame: types.FrameType) -> dict[str, Any]:
     """The locals of a running call. Up to 3.12 reading them leaves a snapshot at the frame that
     keeps every local alive, also those the user deletes later: it is emptied again."""
     snapshot = frame.f_locals
@@ -173,8 +173,8 @@ def _locals_of(frame: types.FrameType) -> dict[str, Any]:
 
 
 def _container_writes_in_progress(value: Any) -> Iterator[Location]:
-    for frame in _user_frames():
-        for name, held in _locals_of(frame).items():
+    for frame in calls_in_progress():
+        for name, held in locals_of(frame).items():
             if held is value:
                 line = mutation_line(frame.f_code, name)
                 if line:
@@ -182,7 +182,7 @@ def _container_writes_in_progress(value: Any) -> Iterator[Location]:
 
 
 def _attribute_writes_in_progress(holder: object, attribute: str) -> Iterator[Location]:
-    for frame in _user_frames():
+    for frame in calls_in_progress():
         for base, line in attribute_stores(frame.f_code, attribute):
             if _resolved(base, frame) is holder:
                 yield Location(frame.f_code.co_filename, line, frame.f_code.co_name)
@@ -190,7 +190,7 @@ def _attribute_writes_in_progress(holder: object, attribute: str) -> Iterator[Lo
 
 def _resolved(base: str, frame: types.FrameType) -> Any:
     first, *rest = base.split(".")
-    value = _locals_of(frame).get(first, frame.f_globals.get(first))
+    value = locals_of(frame).get(first, frame.f_globals.get(first))
     for name in rest:
         value = getattr(value, name, None)
     return value

@@ -54,6 +54,11 @@ def is_torch(file: str) -> bool:
     return file.startswith(_library_prefixes()[:1])
 
 
+def is_installed(file: str) -> bool:
+    """Whether a file belongs to an installed package."""
+    return bool(_INSTALLED.search(file))
+
+
 def imported_files() -> tuple[str, ...] | None:
     """Files of the modules that were imported, sorted: those of torch, the standard library and
     installed packages left out. None where they are too many for one record."""
@@ -64,7 +69,7 @@ def imported_files() -> tuple[str, ...] | None:
             continue
         # A module that is loaded on its first use must not be loaded by our look at it.
         file = object.__getattribute__(module, "__dict__").get("__file__")
-        if isinstance(file, str) and not is_library(file) and not _INSTALLED.search(file):
+        if isinstance(file, str) and not is_library(file) and not is_installed(file):
             found.add(file)
     if sum(map(len, found)) > MAX_IMPORTED_CHARS:
         return None

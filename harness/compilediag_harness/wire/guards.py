@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from compilediag_harness.wire.event import StepEvent, event
-from compilediag_harness.wire.quoted import Location
+from compilediag_harness.wire.quoted import Location, UserCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,20 @@ class GuardFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueChange:
+    """A guarded value was seen to change: it differed after a line of the user's was run."""
+
+    old: str
+    new: str
+    stack: tuple[Location, ...]
+    """That line, then the user's lines that called it; for a change inside a compiled call the line
+    of the call, since no line is followed in it."""
+    in_call: bool
+    """It changed inside a compiled call."""
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class FalseGuard:
     """One guard of a cache entry that was false, or about to be."""
 
@@ -59,6 +73,11 @@ class FalseGuard:
     novel: bool | None = None
     """No cache entry of the frame accepts the present value; False: one does, so that the value was
     compiled for before. None where that was not determined."""
+    changed: ValueChange | None = None
+    """How the guarded value came to be as it is; None where that was not seen."""
+    changed_by: tuple[UserCall, ...] = ()
+    """Lines of the calls in progress that probably changed the value: they write it, or call by its
+    name a function that does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Secrets leave it where it is written (`redaction/`); the outside half escapes it
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 TEXT_LIMIT = 16_384
@@ -17,6 +18,9 @@ LOG_OVER_LIMIT = "    … the log of this process is over its limit"
 """The last line of a process in torch_logs.txt that had more to write."""
 
 
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_\d+", re.DOTALL)
+
+
 @dataclass(frozen=True, slots=True)
 class Location:
     """A line of code. `function` is the code object's name, as torch prints it."""
@@ -24,6 +28,28 @@ class Location:
     file: str
     line: int
     function: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UserCall:
+    """A call in a file of the program's own, below which torch compiled or recorded something."""
+
+    file: str
+    line: int
+    function: str = ""
+    text: str = ""
+    """Source text of the call on one line; of the whole line where the call is not known, empty
+    where there is no source."""
+    arguments: tuple[tuple[str, str], ...] = ()
+    """What the call passes, as far as that is certain: the parameter of the compiled function as
+    its guards name it ("x", "args[0]"), and the expression."""
+
+
+def resumed_function(name: str) -> str | None:
+    """The function of which a frame called `name` is what was left after a graph break; None where
+    it is no such frame."""
+    found = _RESUMED.fullmatch(name)
+    return None if found is None else found["function"]
 
 
 def clip(text: str, limit: int = TEXT_LIMIT) -> str:

@@ -1,0 +1,193 @@
+"""Which lines of the calls in progress probably changed guarded values: those that write them, and
+those that call a function which does.
+
+What a call calls is looked up without running code of the program: plain names, attributes of
+objects and methods of their classes. Nothing is concluded of a call that cannot be looked up so.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+from compilediag_harness.collectors import guard_facts, writers
+from compilediag_harness.source import source_locations
+from compilediag_harness.source.writes_in_source import dotted, statements
+from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UserCall, clip
+
+_MAX_LINES = 4
+_TEXT_CHARS = 200
+_MAX_HOPS = 32
+
+
+def with_acting_lines(
+    diffs: Iterable[EntryDiff], compiled: types.CodeType, scope: Mapping[str, Any]
+) -> list[EntryDiff]:
+    """The false guards, each with the lines that probably changed its value. What the compiled
+    function writes itself no line of another function changes."""
+    calls = _CallsInProgress()
+
+    def acting(guard: FalseGuard) -> tuple[UserCall, ...]:
+        known = guard.writers or _flips(guard.text, guard.source, scope)
+        return calls.leading_to(w for w in known if not _is_in(w, compiled))
+
+    return [
+        replace(diff, guards=tuple(replace(g, changed_by=acting(g)) for g in diff.guards))
+        for diff in diffs
+    ]
+
+
+class _Call(NamedTuple):
+    """A call in the source of a function in progress."""
+
+    at: UserCall
+    code: types.CodeType
+    """What it calls."""
+
+
+class _CallsInProgress:
+    """The program's own functions in progress in this thread, and what each of them calls; looked
+    up once for all guards of a recompile."""
+
+    def __init__(self) -> None:
+        frames = [f for f in writers.calls_in_progress() if _is_own(f)]
+        self._codes = [frame.f_code for frame in frames]
+        self._frames = frames
+        self._calls: list[_Call] | None = None
+
+    def leading_to(self, known: Iterable[Location]) -> tuple[UserCall, ...]:
+        """The lines in these functions that lead to a writer: themselves, or by a call."""
+        found: list[UserCall] = []
+        called: list[Location] = []
+        for writer in known:
+            code = next((c for c in self._codes if _is_in(writer, c)), None)
+            if code is None:
+                called.append(writer)
+            else:
+                text = source_locations.text_of(writer) or ""
+                line = UserCall(writer.file, writer.line, code.co_name, clip(text, _TEXT_CHARS))
+                found.append(line)
+        if called:
+            found += self._calling(called)
+        return tuple(dict.fromkeys(found))[:_MAX_LINES]
+
+    def _calling(self, known: Sequence[Location]) -> list[UserCall]:
+        if self._calls is None:
+            self._calls = [each for frame in self._frames for each in _calls_of(frame, self._codes)]
+        direct = [call.at for call in self._calls if any(_is_in(w, call.code) for w in known)]
+        names = {writer.function.rpartition(".")[2] for writer in known}
+        return direct or [c.at for c in self._calls if not names.isdisjoint(c.code.co_names)]
+
+
+def _is_own(frame: types.FrameType) -> bool:
+    return not source_locations.is_installed(frame.f_code.co_filename)
+
+
+def _is_in(writer: Location, code: types.CodeType) -> bool:
+    """Whether the line is one of this very function."""
+    if writer.file != code.co_filename:
+        return False
+    return writer.line in _lines_of(code)
+
+
+@functools.lru_cache(maxsize=1024)
+def _lines_of(code: types.CodeType) -> frozenset[int]:
+    return frozenset(line for _, _, line in code.co_lines() if line)
+
+
+def _calls_of(frame: types.FrameType, running: Sequence[types.CodeType]) -> Iterator[_Call]:
+    """The calls of a function but those of functions that are in progress themselves."""
+    code = frame.f_code
+    names: dict[str, Any] | None = None
+    for node in statements(code):
+        path = dotted(node.func) if isinstance(node, ast.Call) else None
+        if path is None:
+            continue
+        names = {**frame.f_globals, **writers.locals_of(frame)} if names is None else names
+        target = _code_at(path.split("."), names)
+        if target is not None and target not in running and isinstance(node, ast.Call):
+            text = clip(ast.unparse(node), _TEXT_CHARS)
+            yield _Call(UserCall(code.co_filename, node.lineno, code.co_name, text), target)
+
+
+def _code_at(path: Sequence[str], names: Mapping[str, Any]) -> types.CodeType | None:
+    """The code of the function or method that a dotted name stands for."""
+    value = names.get(path[0])
+    for name in path[1:]:
+        if value is None:
+            return None
+        value = _member(value, name)
+    for _ in range(_MAX_HOPS):
+        if isinstance(value, types.FunctionType) and "__wrapped__" not in value.__dict__:
+            return value.__code__
+        wrapped = "__wrapped__" if isinstance(value, types.FunctionType) else "__func__"
+        value = inspect.getattr_static(value, wrapped, None)
+        if isinstance(value, types.MemberDescriptorType):
+            return None
+        if value is None:
+            return None
+    return None
+
+
+def _member(holder: Any, name: str) -> Any:
+    """An attribute as stored: of the object, of what a compiled module wraps, of its class."""
+    try:
+        own: dict[str, Any] = object.__getattribute__(holder, "__dict__")
+    except (AttributeError, TypeError):
+        own = {}
+    modules = cast("dict[str, Any]", own.get("_modules") or {})
+    for table in (own, modules):
+        if name in table:
+            return table[name]
+    found = inspect.getattr_static(cast(Any, type(holder)), name, None)
+    inner = modules.get("_orig_mod")
+    return found if found is not None or inner is None else _member(inner, name)
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def _flips(text: str, source: str, scope: Mapping[str, Any]) -> tuple[Location, ...]:
+    """Methods of the modules that hold a parameter which switch `requires_grad` of parameters, from
+    the innermost module that has any."""
+    if "requires_grad" not in text:
+        return ()
+    kinds: Iterator[type] = map(type, guard_facts.holders_of(source, scope))
+    for kind in kinds:
+        found = _grad_switches(kind)
+        if found:
+            return found
+    return ()
+
+
+@functools.lru_cache(maxsize=1024)
+def _grad_switches(kind: type) -> tuple[Location, ...]:
+    found: list[Location] = []
+    for owner in kind.__mro__:
+        if source_locations.is_torch(
+            getattr(sys.modules.get(owner.__module__), "__file__", "") or ""
+        ):
+            continue
+        for name, value in list(vars(owner).items()):
+            code = getattr(value, "__code__", None)
+            if isinstance(code, types.CodeType) and name != "__init__" and _switches(code):
+                where = f"{owner.__name__}.{name}"
+                found.append(Location(code.co_filename, code.co_firstlineno, where))
+    return tuple(found)
+
+
+def _switches(code: types.CodeType) -> bool:
+    return any(
+        isinstance(node, ast.Attribute)
+        and (
+            node.attr == "requires_grad_"
+            or (node.attr == "requires_grad" and isinstance(node.ctx, ast.Store))
+        )
+        for node in statements(code)
+    )
