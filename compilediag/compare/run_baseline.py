@@ -21,10 +21,10 @@ from compilediag.compare.keys import (
     cause_key,
     frame_key,
 )
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.receipt.lane import lane_fields
 from compilediag.receipt.schema.compiles import CompileEvent, EventCause, GraphBreak
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.timeline.ownership import ownership_of
 
 Scalar: TypeAlias = str | int | float | bool | None
 Count: TypeAlias = Annotated[int, Meta(ge=0)]

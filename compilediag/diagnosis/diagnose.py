@@ -10,7 +10,9 @@ from compilediag.diagnosis.absorption import Absorption, absorb
 from compilediag.diagnosis.analysis import AnalysisRule, analysis_of
 from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.entering import with_callers
 from compilediag.diagnosis.findings import SEVERITIES, CauseId, Finding, Rule
+from compilediag.diagnosis.levers import with_levers
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.diagnosis.rules.catalogue import ALL_ABSORPTIONS, ALL_RULES
 from compilediag.timeline.breaks import BreakLine
@@ -58,9 +60,9 @@ def diagnose(
             steps=each.steps if stepped else (),
             cost_s=each.cost_s if measured else None,
         )
-        for each in found
+        for each in with_levers(found, timeline, analysis.causes)
     ]
-    ordered = sorted(known, key=_importance)
+    ordered = sorted(with_callers(known, timeline, analysis.causes), key=_importance)
     findings = tuple(replace(each, id=f"F{n}") for n, each in enumerate(ordered, start=1))
     return Diagnosis(findings, _verdict(findings), analysis.agreement, analysis.causes)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from compilediag.timeline.breaks import BreakLine
+from compilediag.timeline.ownership import Ownership
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, UserCall, ValueChange
 
@@ -14,7 +15,6 @@ Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 """The worst first."""
 Confidence = Literal["exact", "text", "static"]
-Ownership = Literal["user", "third_party", "torch"]
 
 
 class CauseId(NamedTuple):
@@ -61,6 +61,17 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """A setting of torch that should remove what a finding is about, without an edit."""
+
+    kind: Literal["environment"]
+    """How it is applied: a variable of the program's environment."""
+    setting: str
+    value: str
+    risk: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fix:
     """What to change: `summary` is one line in the imperative, `caveat` what it costs."""
 
@@ -70,6 +81,8 @@ class Fix:
     caveat: str | None = None
     verified: bool = False
     proof: str | None = None
+    candidates: tuple[Candidate, ...] = ()
+    """Settings that need no edit, the best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +112,11 @@ class Finding:
     about: tuple[CauseId | BreakLine, ...] = ()
     """The causes of recompiles and the graph breaks that it explains."""
     id: str = ""
+    entered_at: UserCall | None = None
+    """The innermost call in a file of the program's own that led there first; None where it is not
+    known, or where the thread has no such call."""
+    entered_from: str = ""
+    """Where the thread has none: the thread."""
 
 
 Rule = Callable[[Timeline], Iterable[Finding]]

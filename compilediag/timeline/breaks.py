@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from compilediag.timeline.compiles import Compile, CompileId
 from compilediag.timeline.process import ProcessEvents
-from compilediag_harness.wire import GraphBroke, Location
+from compilediag_harness.wire import GraphBroke, Location, UserCall
 
 _BREAK_AT = re.compile(r"user code at (?P<file>[^\n]+):(?P<line>\d+)\s*(?:\n|$)")
+_ATTEMPT = re.compile(r"_\d+$")
 _STACK_LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)')
 
 
@@ -37,14 +39,21 @@ class BreakSite:
     first_step: int
     processes: tuple[int, ...] = ()
     """Indexes of the processes that reported it, ascending."""
+    entered_at: UserCall | None = None
+    entered_from: str = ""
+    """Of the compile that reported it first, as in `Compile`."""
 
     @property
     def at(self) -> BreakLine:
         return BreakLine(self.file, self.line)
 
 
-def break_sites(parts: Iterable[ProcessEvents]) -> tuple[BreakSite, ...]:
-    """Breaks by file and line: repeats at a recompile or a restart are one site."""
+def break_sites(
+    parts: Iterable[ProcessEvents], compiles: Iterable[Compile] = ()
+) -> tuple[BreakSite, ...]:
+    """Breaks by file and line: repeats at a recompile or a restart are one site. `compiles`: of all
+    these processes."""
+    entered = {item.id: item for item in compiles if item.forward}
     sites: dict[BreakLine, list[tuple[int, str, GraphBroke]]] = {}
     for part in parts:
         for event in part.of(GraphBroke):
@@ -62,9 +71,20 @@ def break_sites(parts: Iterable[ProcessEvents]) -> tuple[BreakSite, ...]:
             compile_ids=tuple(dict.fromkeys(event.compile_id for _, _, event in reports)),
             first_step=reports[0][2].step,
             processes=tuple(dict.fromkeys(process for process, _, _ in reports)),
+            **_entering(reports, entered),
         )
         for at, reports in sites.items()
     )
+
+
+def _entering(
+    reports: Iterable[tuple[int, str, GraphBroke]], compiles: Mapping[CompileId, Compile]
+) -> dict[str, Any]:
+    for process, _, event in reports:
+        found = compiles.get(CompileId(process, event.epoch, _ATTEMPT.sub("", event.compile_id)))
+        if found is not None:
+            return {"entered_at": found.entered_at, "entered_from": found.entered_from}
+    return {}
 
 
 @lru_cache(maxsize=1024)

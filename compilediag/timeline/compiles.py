@@ -10,6 +10,7 @@ from typing import NamedTuple
 from compilediag.timeline.process import ProcessEvents, fields_of
 from compilediag_harness.wire import (
     Compiled,
+    CompileStarted,
     EntryDiff,
     GraphBroke,
     Location,
@@ -67,6 +68,8 @@ class Recompile:
     entered_at: UserCall | None = None
     """The innermost call in a file of the program's own above the frame; None where the record does
     not have it, or where the thread has no such call."""
+    entered_from: str = ""
+    """Where the thread has none: the thread."""
 
     @property
     def id(self) -> CompileId:
@@ -104,6 +107,9 @@ class Compile:
     cache_hits: int | None = None
     """Answers of torch's compile caches; None where torch did not count them."""
     cache_misses: int | None = None
+    entered_at: UserCall | None = None
+    entered_from: str = ""
+    """Both as in `Recompile`."""
 
     @property
     def id(self) -> CompileId:
@@ -162,7 +168,10 @@ def compiles_of(part: ProcessEvents) -> list[Compile]:
         question = questions.pop(key, None) if row.forward else None
         made.append(_compile(part.index, row, question, backward_s.get(key, 0.0)))
     # A question without a row: the process died, or the compile raised before its row was made.
-    made.extend(_compile(part.index, _missing_row(item), item, 0.0) for item in questions.values())
+    starts = {(item.epoch, item.compile_id): item for item in part.of(CompileStarted)}
+    for key, item in questions.items():
+        row = _missing_row(item, starts.get(key))
+        made.append(_compile(part.index, row, item, 0.0))
     made.sort(key=lambda item: item.t)
     return made
 
@@ -212,6 +221,8 @@ def _compile(
             process=process,
             seconds=row.seconds + backward_s if row.guarded else 0.0,
             produced=row.guarded,
+            entered_at=row.entered_at,
+            entered_from=row.entered_from,
             **fields_of(question or _missing_question(row), Recompile),
         )
     kind = _kind(row, recompile)
@@ -244,7 +255,7 @@ def _missing_question(row: Compiled) -> Recompiled:
     return Recompiled(*at, (str(row.recompile_reason),), (), 0.0, NO_QUESTION)
 
 
-def _missing_row(question: Recompiled) -> Compiled:
+def _missing_row(question: Recompiled, start: CompileStarted | None) -> Compiled:
     return Compiled(
         t=question.t,
         step=question.step,
@@ -261,6 +272,8 @@ def _missing_row(question: Recompiled) -> Compiled:
         recompile_reason=None,
         fail_type=None,
         fail_reason=NO_ROW,
+        entered_at=None if start is None else start.entered_at,
+        entered_from="" if start is None else start.entered_from,
     )
 
 

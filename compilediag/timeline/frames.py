@@ -13,6 +13,7 @@ from compilediag_harness.wire import (
     FrameSkipped,
     HazardsChecked,
     Location,
+    UserCall,
 )
 
 
@@ -36,6 +37,9 @@ class Frame:
     eager_reason: str | None
     raised_at_limit: bool = False
     """With `fullgraph=True` torch raises at the limit: the call does not run at all."""
+    entered_at: UserCall | None = None
+    entered_from: str = ""
+    """Both as in `Compile`: of the call that ran eager, else of the first one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class SkippedFrame:
     frame: Location
     reason: str
     step: int
+    entered_at: UserCall | None = None
+    entered_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,7 @@ def _frame(
     at_limit = next((item for item in attempts if item.kind == "limit"), None)
     raised = at_limit is not None and "FailOnRecompileLimitHit" in (at_limit.fail_type or "")
     eager = (None if raised else at_limit) or (None if guarded else attempts[-1])
+    shown = at_limit or eager or attempts[0]
     reason = None
     if eager is not None:
         reason = eager.fail_reason or eager.fail_type or "torch gave no reason"
@@ -94,6 +101,8 @@ def _frame(
         ran_eager=eager is not None,
         eager_reason=reason,
         raised_at_limit=raised,
+        entered_at=shown.entered_at,
+        entered_from=shown.entered_from,
     )
 
 
@@ -104,7 +113,14 @@ def skipped_of(part: ProcessEvents) -> list[SkippedFrame]:
     for event in part.of(FrameSkipped):
         key = (event.frame.file, event.frame.function)
         if key not in rows and key not in found:
-            found[key] = SkippedFrame(part.index, event.frame, event.reason, event.step)
+            found[key] = SkippedFrame(
+                part.index,
+                event.frame,
+                event.reason,
+                event.step,
+                event.entered_at,
+                event.entered_from,
+            )
     return list(found.values())
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from compilediag.views import lookups
 from compilediag.views.finding_rows import part_text, place, title_of, when, writer
 from compilediag.views.format import count, more, seconds
+from compilediag.views.settings import export_line
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
 
@@ -132,9 +133,10 @@ def _judgement(finding: FindingRecord, options: RenderOptions) -> list[tuple[str
         ("seen as", ", ".join(finding.also)),
         ("fix", fix.summary or " "),
         ("note", fix.caveat),
+        *(("no edit", f"{export_line(each)} ({each.risk})") for each in fix.candidates),
         ("verified", "yes, by a rerun" if fix.verified else "no: change it, run again, compare"),
     )
-    return [(label, options.text(value)) for label, value in parts if value]
+    return [(label, options.text(value, 4096)) for label, value in parts if value]
 
 
 def _compile(item: CompileEvent, options: RenderOptions) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from compilediag.views import lookups
 from compilediag.views.format import seconds, steps
+from compilediag.views.settings import export_line
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
 
@@ -31,6 +32,7 @@ def finding_rows(
         *_where(finding, receipt, options),
         *_parts(finding, options),
         *_fix(finding, options),
+        *_setting(finding, options),
     ]
 
 
@@ -149,3 +151,10 @@ def _fix(finding: FindingRecord, options: RenderOptions) -> list[str]:
     if len(joined) == 1 and "(" not in caveat:
         return joined
     return lines + options.wrap(caveat, f"{INDENT}note: ", style="cyan")
+
+
+def _setting(finding: FindingRecord, options: RenderOptions) -> list[str]:
+    """Line four: what removes it without an edit; one line, however long, to be copied."""
+    best = finding.fix.candidates[:1]
+    lines = [f"{INDENT}no edit: {options.text(export_line(item), 4096)}" for item in best]
+    return [options.styled(line, "cyan") for line in lines]

@@ -27,7 +27,7 @@ def outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
         return lines + options.warning(sentence + others, "forecast: ")
     fullest = fullest_frame(receipt)
     if fullest is not None:
-        lines += options.warning(_headroom(fullest, options), "forecast: ")
+        lines += options.warning(_headroom(fullest, receipt, options), "forecast: ")
     return lines
 
 
@@ -57,7 +57,9 @@ def fullest_frame(receipt: Receipt) -> FrameDetail | None:
     return fullest if half else None
 
 
-def _headroom(item: FrameDetail, options: RenderOptions) -> str:
+def _headroom(item: FrameDetail, receipt: Receipt, options: RenderOptions) -> str:
     where = options.place(item.frame.file, item.frame.line)
     used = f"{item.headroom.variants} of {item.headroom.limit} variants used"
-    return f"{options.text(item.frame.function, 60)} ({where}): {used}; over that it runs eager"
+    fullgraph = receipt.header.lane.numerics_flags.fullgraph
+    over = "torch raises (fullgraph=True)" if fullgraph else "it runs eager"
+    return f"{options.text(item.frame.function, 60)} ({where}): {used}; over that {over}"

@@ -14,6 +14,7 @@ from compilediag.views.finding_rows import title_of, when
 from compilediag.views.format import seconds
 from compilediag.views.headline import ending, headline, reasons, trainer_figures
 from compilediag.views.lookups import main_findings, notes
+from compilediag.views.settings import export_line
 from compilediag.views.style import RenderOptions
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def _row(number: int, finding: FindingRecord, receipt: Receipt, options: RenderO
     fix = prose(finding.fix.summary)
     if finding.fix.caveat:
         fix += f" ({prose(finding.fix.caveat)})"
+    if finding.fix.candidates:
+        fix += f"; without an edit: {code(export_line(finding.fix.candidates[0]))}"
     cost = seconds(finding.cost_s) if finding.cost_s is not None else ""
     cells = (str(number), prose(finding.rule), what, where, when(finding), cost, fix)
     return "| " + " | ".join(cells) + " |"

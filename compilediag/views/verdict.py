@@ -22,6 +22,7 @@ from compilediag.views.headline import (
 )
 from compilediag.views.lookups import BLIND_RULES, main_findings, notes, numbered
 from compilediag.views.measured import measured_lines
+from compilediag.views.settings import joined_exports
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width
 
@@ -66,6 +67,7 @@ def render(
     head += [*_trainer(receipt, options), *_why_blind(receipt, options)]
     tail = outlook(receipt, options)
     tail += measured_lines(receipt, options, suffix, complete=complete)
+    tail += _settings(receipt, options)
     tail += [] if complete else _notes(receipt, options, suffix)
     tail += _next(receipt, options, suffix)
     room = SCREEN_LINES - len(head) - len(tail) - 2
@@ -144,6 +146,13 @@ def _body(receipt: Receipt, options: RenderOptions, room: int | None, suffix: st
             return [*lines, options.styled(f"  {more}", "bold")]
         lines += block
     return lines
+
+
+def _settings(receipt: Receipt, options: RenderOptions) -> list[str]:
+    """What replaces the settings of single findings that need the same variable."""
+    lines = joined_exports(item for _, item in main_findings(receipt))
+    shown = [options.styled(f"     {options.text(line, 4096)}", "cyan") for line in lines]
+    return ["  all of them without an edit:", *shown] if shown else []
 
 
 def _notes(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:

@@ -7,33 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
+from command_line import FINDINGS, compilediag
 
 from compilediag import cli
 from compilediag.errors import EXIT_USAGE
-
-DATA = Path(__file__).parents[1] / "data" / "views"
-FINDINGS = str(DATA / "findings.json")
-
-
-def compilediag(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command as a user would."""
-    inherited = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "compilediag", *arguments],
-        cwd=cwd,
-        env={**inherited, "PYTHONIOENCODING": "utf-8", **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -42,13 +20,6 @@ def quiet_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FORCE_COLOR", "COLUMNS", cli.COMPLETE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
-
-
-def raising(error: BaseException) -> click.Command:
-    def fail() -> None:
-        raise error
-
-    return click.Command("show", callback=fail)
 
 
 def test_show_as_a_program(tmp_path: Path) -> None:

@@ -9,24 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from compilediag.runs.tools.depyf import Decompiled, decompile_run
-
-PROGRAM = """
-import pathlib
-import torch
-
-@torch.compile(backend="eager")
-def scale(x, n):
-    y = x * n
-    print("runs", n)
-    return y + 1
-
-for n in (2, 3):
-    scale(torch.ones(4), n)
-with open("ran", "a") as file:
-    file.write("once ")
-"""
+from depyf_program import PROGRAM, second
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +41,6 @@ def test_the_measured_run_is_the_only_one_that_is_seen(run: tuple[Path, Any, str
 
 
 # --- a second run that is no torch program ---------------------------------------------------
-
-
-def second(tmp_path: Path, code: str, time_s: float = 60.0, **more: Any) -> Decompiled:
-    """The second run of a program that writes notes as the child does, or does not."""
-    command = [sys.executable, "-S", "-c", f"import os\n{code}"]
-    known = {"PATH": os.environ["PATH"]}
-    return decompile_run(command, known, str(tmp_path / "into"), time_s=time_s, **more)
 
 
 def noting(**told: object) -> str:

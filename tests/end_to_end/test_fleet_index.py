@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fleet_pieces import NUMBER, same
 from many_receipts import content, measured, written
 
 from compilediag.fleet import folder as folders
-from compilediag.fleet.folder import Fleet, fleet_of
+from compilediag.fleet.folder import fleet_of
 from compilediag.fleet.index import INDEX_NAME
-
-NUMBER = 60
 
 
 @pytest.fixture(scope="module")
@@ -38,19 +36,6 @@ def receipts(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     assert fleet_of(str(folder)).files_read == NUMBER
     assert (folder / INDEX_NAME).is_file()
     return folder
-
-
-def truth(folder: Path) -> Fleet:
-    """What the files say, read without any index."""
-    bare = folder.parent / f"bare-{random.random()}"
-    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns(INDEX_NAME))
-    found = fleet_of(str(bare))
-    return found._replace(root=str(folder))
-
-
-def same(found: Fleet, folder: Path) -> bool:
-    expected = truth(folder)
-    return (found.entries, found.problems) == (expected.entries, expected.problems)
 
 
 def test_many_processes_at_once(receipts: Path) -> None:

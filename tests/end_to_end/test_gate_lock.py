@@ -5,31 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from gate_lanes import lane
+
 from compilediag.compare.gate.baseline import Baseline, read, text_of
-from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey
-from compilediag.compare.run_baseline import (
-    KnownBreak,
-    KnownCause,
-    KnownFallback,
-    KnownFrame,
-    LaneBaseline,
-)
-
-COUNTED = dict.fromkeys(COUNTS, 1)
-
-
-def lane(name: str = "train", *variables: str) -> LaneBaseline:
-    return LaneBaseline(
-        name,
-        {"precision": "fp32", "preset": None, "numerics_flags.backend": "eager"},
-        COUNTED,
-        causes=tuple(KnownCause(CauseKey("CD107", v, "app.py", "forward"), 1) for v in variables),
-        breaks=(KnownBreak(BreakKey("app.py", "forward", "data", 'if "x"'), 2, "by design"),),
-        frames=(KnownFrame(FrameKey("app.py", "forward"), 3, 2),),
-        fallbacks=(KnownFallback(FrameKey("app.py", "helper")),),
-        recordings=4,
-        torch="2.13.0",
-    )
 
 
 def test_git_merges_two_branches(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import profiling
 from compilediag_harness.collectors.profiling import Profiling
 from compilediag_harness.torch_internals import torch_api
-from compilediag_harness.wire import Event, ProfileEnded
+from compilediag_harness.wire import Event
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no SIGUSR1")
 
@@ -55,11 +55,6 @@ def torch_module(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
 def window(torch_module: Any, tmp_path: Path) -> tuple[Profiling, list[Event]]:
     events: list[Event] = []
     return Profiling(Session(events.append), torch_module, str(tmp_path / "artifacts")), events
-
-
-def told(events: list[Event]) -> list[tuple[int, int, bool, str | None]]:
-    found = [event for event in events if isinstance(event, ProfileEnded)]
-    return [(one.first_step, one.last_step, one.file is not None, one.problem) for one in found]
 
 
 PROGRAM = """

@@ -6,44 +6,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sync_pieces import Clock, observed, warm_up
 
 torch = pytest.importorskip("torch")
 
-from compilediag_harness import attach  # noqa: E402
-from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.collectors import syncs, tensor_reads  # noqa: E402
+from compilediag_harness.collectors import tensor_reads  # noqa: E402
 from compilediag_harness.steps import steps  # noqa: E402
-from compilediag_harness.wire import Event, FaultOccurred, SyncsSampled  # noqa: E402
+from compilediag_harness.wire import SyncsSampled  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
-
-QUIET = syncs.QUIET_STEPS
-"""Calls of `step()` after which the next step is sampled."""
-
-
-@contextmanager
-def observed() -> Iterator[list[Event]]:
-    """The collectors around a block; the events are complete after it."""
-    events: list[Event] = []
-    session = Session(events.append)
-    attach.install(session)
-    try:
-        yield events
-        attach.finish(session)
-    finally:
-        attach.uninstall(session)
-    assert not [event for event in events if isinstance(event, FaultOccurred)]
-
-
-def warm_up() -> None:
-    for _ in range(QUIET):
-        steps.step()
 
 
 def sampled(work: Any) -> dict[tuple[str, int], tuple[int, int]]:
@@ -61,16 +36,6 @@ def sampled(work: Any) -> dict[tuple[str, int], tuple[int, int]]:
         (kind, place.line - first): (count, loop - first if loop else 0)
         for place, kind, count, loop in rows
     }
-
-
-class Clock:
-    """Goes on by as many seconds as it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

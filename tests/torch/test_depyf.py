@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from depyf_program import PROGRAM
 
-from compilediag.runs.tools.depyf import Decompiled, decompile_run, time_for
-
-PROGRAM = """
-import pathlib
-import torch
-
-@torch.compile(backend="eager")
-def scale(x, n):
-    y = x * n
-    print("runs", n)
-    return y + 1
-
-for n in (2, 3):
-    scale(torch.ones(4), n)
-with open("ran", "a") as file:
-    file.write("once ")
-"""
+from compilediag.runs.tools.depyf import time_for
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +64,6 @@ def test_show_links_the_files_from_the_frames(
 
 
 # --- a second run that is no torch program ---------------------------------------------------
-
-
-def second(tmp_path: Path, code: str, time_s: float = 60.0, **more: Any) -> Decompiled:
-    """The second run of a program that writes notes as the child does, or does not."""
-    command = [sys.executable, "-S", "-c", f"import os\n{code}"]
-    known = {"PATH": os.environ["PATH"]}
-    return decompile_run(command, known, str(tmp_path / "into"), time_s=time_s, **more)
 
 
 def test_a_second_run_has_time_for_empty_caches() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from profiling_pieces import told
 
 from compilediag.receipt.build.tracked import profiles_section
 from compilediag.runs.supervised.child_env import PROFILE_VARIABLE, child_environment
@@ -61,11 +62,6 @@ def window(torch_module: Any, tmp_path: Path) -> tuple[Profiling, list[Event]]:
 
 def ask(monkeypatch: pytest.MonkeyPatch, begin: bool) -> None:
     monkeypatch.setattr(profiling, "_requested", begin)
-
-
-def told(events: list[Event]) -> list[tuple[int, int, bool, str | None]]:
-    found = [event for event in events if isinstance(event, ProfileEnded)]
-    return [(one.first_step, one.last_step, one.file is not None, one.problem) for one in found]
 
 
 @pytest.fixture

@@ -6,20 +6,19 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sync_pieces import QUIET, Clock, observed, warm_up
 
 torch = pytest.importorskip("torch")
 
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.collectors import sync_sample, sync_schedule, syncs, tensor_reads  # noqa: E402
+from compilediag_harness.collectors import sync_sample, sync_schedule, tensor_reads  # noqa: E402
 from compilediag_harness.source.loops_in_source import loop_around  # noqa: E402
 from compilediag_harness.steps import steps  # noqa: E402
 from compilediag_harness.torch_internals import torch_calls, torch_guards  # noqa: E402
@@ -29,27 +28,6 @@ from compilediag_harness.wire import Event, FaultOccurred, SyncsSampled  # noqa:
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
 READS = ("item", "tolist", "cpu", "nonzero", "to", "__bool__", "__float__", "__int__", "__index__")
-QUIET = syncs.QUIET_STEPS
-"""Calls of `step()` after which the next step is sampled."""
-
-
-@contextmanager
-def observed() -> Iterator[list[Event]]:
-    """The collectors around a block; the events are complete after it."""
-    events: list[Event] = []
-    session = Session(events.append)
-    attach.install(session)
-    try:
-        yield events
-        attach.finish(session)
-    finally:
-        attach.uninstall(session)
-    assert not [event for event in events if isinstance(event, FaultOccurred)]
-
-
-def warm_up() -> None:
-    for _ in range(QUIET):
-        steps.step()
 
 
 def sampled(work: Any) -> dict[tuple[str, int], tuple[int, int]]:
@@ -133,16 +111,6 @@ def test_open_spans_are_told() -> None:
         steps.step()
     (sample,) = fold([events]).syncs
     assert [site.spans for site in sample.sites] == [("outer", "inner")]
-
-
-class Clock:
-    """Goes on by as many seconds as it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

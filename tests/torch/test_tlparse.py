@@ -12,12 +12,12 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from timelines import attempt, process, recompile, timeline
+from timelines import attempt, process, timeline
+from tlparse_pieces import GOOD, ids, record, run_of_two, stand_in
 
 from compilediag.runs.supervised.reports import (
     NO_TRACE,
@@ -30,22 +30,6 @@ from compilediag.runs.tools.tlparse import Report, reports_of
 from compilediag.runs.tools.tlparse_counts import differences, read_counts
 from compilediag.runs.tools.tlparse_log import Copied, TooLarge, copy_log
 from compilediag.timeline.timeline import BreakSite
-
-HEAD = "V1121 14:11:01.404000 100 torch/_dynamo/utils.py:2009] "
-
-
-def record(metadata: dict[str, Any] | str, payload: str | None = None) -> bytes:
-    """One record as torch writes it."""
-    if payload is not None and isinstance(metadata, dict):
-        digest = hashlib.md5(payload.encode(), usedforsecurity=False).hexdigest()
-        metadata = {**metadata, "has_payload": digest}
-    text = metadata if isinstance(metadata, str) else json.dumps(metadata)
-    lines = [HEAD + text, *(f"\t{line}" for line in (payload or "").split("\n") if payload)]
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def ids(frame: int, compile_: int) -> dict[str, int]:
-    return {"frame_id": frame, "frame_compile_id": compile_, "attempt": 0}
 
 
 def trace(*extra: bytes) -> bytes:
@@ -168,19 +152,6 @@ def test_any_bytes_can_be_copied(raw: bytes) -> None:
 
 # --- the child -------------------------------------------------------------------------------
 
-GOOD = """
-mkdir "$3"; echo '<html>' > "$3/index.html"
-echo '{}' > "$3/compile_directory.json"; : > "$3/raw.jsonl"
-"""
-
-
-def stand_in(folder: Path, body: str) -> str:
-    """A program that is called as tlparse is: LOG -o FOLDER --no-browser."""
-    path = folder / "stand-in"
-    path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
-    path.chmod(0o755)
-    return str(path)
-
 
 @pytest.fixture
 def log(tmp_path: Path) -> str:
@@ -205,12 +176,6 @@ def test_a_log_without_records_is_not_given_away(tmp_path: Path) -> None:
 
 
 # --- counts ----------------------------------------------------------------------------------
-
-
-def run_of_two() -> Any:
-    """What we count of `trace()`: a compile, and a recompile for one reason."""
-    cause = recompile("0/1")
-    return timeline([attempt("0/0"), attempt("0/1", kind="recompile", cause=cause)])
 
 
 def test_disagreement_is_named(tmp_path: Path) -> None:

@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import click
 import pytest
+from command_line import FINDINGS, raising
 
 from compilediag import __version__, cli
 from compilediag.errors import EXIT_INTERNAL, EXIT_USAGE, UsageError
-
-DATA = Path(__file__).parents[1] / "data" / "views"
-FINDINGS = str(DATA / "findings.json")
-
-
-def compilediag(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command as a user would."""
-    inherited = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "compilediag", *arguments],
-        cwd=cwd,
-        env={**inherited, "PYTHONIOENCODING": "utf-8", **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
 
 
 def broken(tmp_path: Path, name: str, **changes: object) -> str:
@@ -183,13 +159,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"compilediag {__version__}\n"
 
 
-def raising(error: BaseException) -> click.Command:
-    def fail() -> None:
-        raise error
-
-    return click.Command("show", callback=fail)
-
-
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
@@ -221,7 +190,7 @@ def test_a_fault_of_ours_is_reported_as_ours(
     assert cli.main(["show"]) == EXIT_INTERNAL
     err = capsys.readouterr().err
     assert "RuntimeError: boom \\x1b[2J" in err
-    assert "test_cli.py:" in err
+    assert "command_line.py:" in err
     assert cli.ISSUES_URL in err
     assert "Traceback" not in err
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fleet_pieces import NUMBER, same, truth
 from many_receipts import content, measured, written
 
 from compilediag.errors import UsageError
@@ -17,8 +18,6 @@ from compilediag.fleet import folder as folders
 from compilediag.fleet import index
 from compilediag.fleet.folder import Fleet, fleet_of, newest
 from compilediag.fleet.index import INDEX_NAME
-
-NUMBER = 60
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +43,6 @@ def receipts(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def medians(fleet: Fleet) -> list[float]:
     return [entry.values["step_s"] for entry in fleet.entries]
-
-
-def truth(folder: Path) -> Fleet:
-    """What the files say, read without any index."""
-    bare = folder.parent / f"bare-{random.random()}"
-    shutil.copytree(folder, bare, ignore=shutil.ignore_patterns(INDEX_NAME))
-    found = fleet_of(str(bare))
-    return found._replace(root=str(folder))
-
-
-def same(found: Fleet, folder: Path) -> bool:
-    expected = truth(folder)
-    return (found.entries, found.problems) == (expected.entries, expected.problems)
 
 
 def test_a_second_call_reads_no_file(receipts: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gate_lanes import lane
 from gate_receipts import again, branch, eager, first, receipt
 from msgspec.structs import replace
 from timelines import PACKAGE_FILE, TORCH_FILE
@@ -18,33 +19,14 @@ from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_l
 from compilediag.compare.gate.enlarged import enlarged
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.update import recorded
-from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey, portable_file
+from compilediag.compare.keys import FrameKey, portable_file
 from compilediag.compare.run_baseline import (
-    KnownBreak,
-    KnownCause,
-    KnownFallback,
     KnownFrame,
-    LaneBaseline,
     run_baseline,
 )
 from compilediag.errors import BaselineUnreadable
 
 RUN = receipt(first(), again("n"), eager(), breaks=[branch()])
-COUNTED = dict.fromkeys(COUNTS, 1)
-
-
-def lane(name: str = "train", *variables: str) -> LaneBaseline:
-    return LaneBaseline(
-        name,
-        {"precision": "fp32", "preset": None, "numerics_flags.backend": "eager"},
-        COUNTED,
-        causes=tuple(KnownCause(CauseKey("CD107", v, "app.py", "forward"), 1) for v in variables),
-        breaks=(KnownBreak(BreakKey("app.py", "forward", "data", 'if "x"'), 2, "by design"),),
-        frames=(KnownFrame(FrameKey("app.py", "forward"), 3, 2),),
-        fallbacks=(KnownFallback(FrameKey("app.py", "helper")),),
-        recordings=4,
-        torch="2.13.0",
-    )
 
 
 def test_what_is_written_is_read() -> None:
@@ -162,8 +144,8 @@ def test_no_damage_is_a_fault_of_ours(damage: Any) -> None:
         except BaselineUnreadable:
             continue
         assert text_of(read(text_of(lock))) == text_of(lock)
-        for lane in lock.lanes:
-            judge(RUN, baseline=lane, baseline_name="x.json")
+        for each in lock.lanes:
+            judge(RUN, baseline=each, baseline_name="x.json")
 
 
 @pytest.mark.parametrize(

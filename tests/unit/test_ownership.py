@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.diagnosis.ownership import ownership_of
+from compilediag.timeline.ownership import ownership_of
 
 ROOTS = ("/home/ann/project", "/home/ann/project/scripts")
 

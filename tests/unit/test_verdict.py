@@ -13,7 +13,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from compilediag.receipt.schema.compiles import CandidateRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.text import display_width
 from compilediag.views.verdict import SCREEN_LINES, render
@@ -147,3 +149,33 @@ def test_unmeasured_cost_is_not_zero() -> None:
 if __name__ == "__main__":
     for case in CASES:
         (DATA / f"{case}.txt").write_text(screens(case), encoding="utf-8")
+
+
+def test_a_setting_is_one_line_to_copy() -> None:
+    """However long: a line that we broke could not be pasted into a shell. The second finding with
+    the same variable brings one line for both."""
+    made = receipt("findings")
+    found = [
+        replace(item, fix=replace(item.fix, candidates=(CandidateRecord(**LONG, value=value),)))
+        for item, value in zip(made.findings, (f"L['{'n' * 90}']", "L['x']:0"), strict=False)
+    ]
+    lines = render(replace(made, findings=tuple(found)), width=60, color=False).splitlines()
+    exports = [line.strip().removeprefix("no edit: ") for line in lines if "export" in line]
+    assert exports == [
+        f"export SOURCES=\"L['{'n' * 90}']\"",
+        "export SOURCES=\"L['x']:0\"",
+        f"export SOURCES=\"L['{'n' * 90}'],L['x']:0\"",
+    ]
+
+
+LONG = {"kind": "environment", "setting": "SOURCES", "risk": ""}
+
+
+def test_what_happens_over_the_limit() -> None:
+    """With fullgraph=True torch raises instead of running eager."""
+    made = receipt("breaks")
+    flags = replace(made.header.lane.numerics_flags, fullgraph=True)
+    lane = replace(made.header.lane, numerics_flags=flags)
+    whole = replace(made, header=replace(made.header, lane=lane))
+    assert "over that it runs eager" in render(made, width=100, color=False)
+    assert "over that torch raises (fullgraph=True)" in render(whole, width=100, color=False)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from compilediag.diagnosis.causes.acts import Act, by_act
 from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.findings import Cause, CauseId
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.timeline.compiles import CompileId
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import Location
 

@@ -9,12 +9,12 @@ from typing import TypeVar, cast
 
 from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.findings import Finding, Ownership, Rule, Severity
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.break_fixes import break_fix
 from compilediag.diagnosis.rules.break_text import BreakReport, read_break
 from compilediag.diagnosis.rules.graph_break_registry import categories
 from compilediag.diagnosis.rules.make_finding import make_finding, pick, shorten
 from compilediag.timeline.compiles import FrameKey
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import Location
 

@@ -9,13 +9,13 @@ from typing import cast
 from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.analysis import Analysis, analysis_rule
 from compilediag.diagnosis.findings import Finding, Ownership, Rule
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.reconcile import TEXT_SOURCES
 from compilediag.diagnosis.rules.breaks import eager_places, sends_to_eager
 from compilediag.diagnosis.rules.make_finding import and_more, make_finding, shorten
 from compilediag.timeline.compiles import Compile, FrameKey
 from compilediag.timeline.frames import SkippedFrame
 from compilediag.timeline.invocations import StanceCalls
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import ATTACH, OLD_TORCH, Location
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import CauseId, Confidence, Finding, Fix, Severity
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.timeline.breaks import BreakLine
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 

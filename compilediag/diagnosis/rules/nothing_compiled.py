@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, cast
 
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.make_finding import make_finding, plural, shorten
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Process, Timeline
 from compilediag_harness.wire import ATTACH, OLD_TORCH
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 
 from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Rule
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.branching import decides_by
 from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
 from compilediag.diagnosis.rules.sizes import with_sizes, wording_of_sizes
+from compilediag.timeline.ownership import ownership_of
 
 _DISABLE_COST = (
     "costs a kernel each step; disabling the function instead costs a graph break per call site, "

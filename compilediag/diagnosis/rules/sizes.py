@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple, cast
 
-from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
+from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions
 from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.recompiles import Wording
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
-from compilediag.timeline.compiles import frame_id_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
 
@@ -54,7 +52,7 @@ def wording_of_sizes(group: Group) -> Wording:
     changed = [
         item for cause in group.causes for item in changed_dimensions(cause.expected, cause.actual)
     ]
-    fixed = _constants(group)
+    fixed = constant_dimensions(group.causes, group.recompiles)
     if fixed:
         return Wording(
             title,
@@ -80,17 +78,6 @@ def wording_of_sizes(group: Group) -> Wording:
 
 _MAX_MARKS = 4
 """Calls printed in a fix."""
-
-
-def _constants(group: Group) -> list[int]:
-    """The dimensions of which one frame of one process was compiled again more than once, each time
-    for another constant size: ranks, and frames since a reset, begin anew."""
-    times = Counter(
-        (frame_id_of(recompile.compile_id), recompile.process, recompile.epoch, item.dimension)
-        for cause, recompile in zip(group.causes, group.recompiles, strict=True)
-        for item in changed_dimensions(cause.expected, cause.actual)
-    )
-    return sorted({key[-1] for key, count in times.items() if count > 1})
 
 
 def _inside(group: Group) -> bool:

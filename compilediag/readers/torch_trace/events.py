@@ -10,18 +10,20 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from sys import intern
 from typing import cast
 
 from compilediag.readers import lenient_json
 from compilediag.readers.journal import Journal
+from compilediag.readers.torch_trace.entering import entered
 from compilediag.readers.torch_trace.metadata import (
     Metadata,
     Metrics,
     Start,
+    calls_of_start,
     compile_id_of,
     compiled_of,
     count_of,
-    files_of_start,
     frame_of_start,
     interned_of,
     seconds_of,
@@ -43,6 +45,7 @@ from compilediag_harness.wire import (
     ProcessStarted,
     Recompiled,
     TorchSeen,
+    UserCall,
 )
 
 ROWS_KEPT = 12_000
@@ -106,6 +109,10 @@ class TraceProcess:
         """What is compiled under a frame id: an attempt at the limit has a row without it."""
         self._reasons: dict[Key, tuple[float, tuple[str, ...]]] = {}
         """Time and printed reasons of recompiles that have no row yet."""
+        self._entered: dict[Key, tuple[UserCall | None, str]] = {}
+        """Where compiles that have no row yet were entered."""
+        self._calls: dict[UserCall | None, UserCall | None] = {}
+        """Each once: many compiles are entered by one call."""
         self._rows: set[Key] = set()
         self._row_count = 0
         self._torch: str | None = None
@@ -181,8 +188,11 @@ class TraceProcess:
         self._begun.add(compile_id)
         key = (self._epoch, compile_id)
         self._open[key] = frame_of_start(start)
-        if any(self._strings.get(file, "").endswith(EXPORTING) for file in files_of_start(start)):
+        calls = calls_of_start(start)
+        files = [self._strings.get(call.file, "") for call in calls]
+        if any(file.endswith(EXPORTING) for file in files):
             self._exports.add(key)
+        self._entered[key] = entered(list(zip(files, calls, strict=True))[:-1])
 
     def _reset(self) -> None:
         self._epoch += 1
@@ -206,6 +216,9 @@ class TraceProcess:
             if row.frame.file:
                 self._frames[_frame_key(key)] = row.frame
             self._open.pop(key, None)
+            call, thread = self._entered.pop(key, (None, ""))
+            call = self._calls.setdefault(call, call)
+            row = replace(row, entered_at=call, entered_from=intern(thread))
             if key in self._reasons:
                 self._events.append(self._recompiled(key, row.frame))
                 del self._reasons[key]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from sys import intern
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -66,6 +66,15 @@ class Start(msgspec.Struct):
     """The stack at which a compile began; its last entry is the frame itself."""
 
     stack: Any = None
+
+
+class StackEntry(NamedTuple):
+    """One call of a stack. `file`: index of its interned name; the others of any type."""
+
+    file: int
+    line: int
+    function: Any
+    text: Any
 
 
 class Named(msgspec.Struct):
@@ -185,11 +194,16 @@ def frame_of_start(start: Start) -> tuple[int, int, str] | None:
     return None if file is None or line is None else (file, line, text_of(fields.get("name")) or "")
 
 
-def files_of_start(start: Start) -> list[int]:
-    """The interned files of the stack below which a compile began."""
-    entries = [cast(dict[str, Any], item) for item in _items(start.stack) if type(item) is dict]
-    files = [count_of(entry.get("filename")) for entry in entries]
-    return [file for file in files if file is not None]
+def calls_of_start(start: Start) -> list[StackEntry]:
+    """The stack below which a compile began, outermost call first."""
+    found: list[StackEntry] = []
+    for entry in _items(start.stack):
+        fields = cast(dict[str, Any], entry) if type(entry) is dict else {}
+        file = count_of(fields.get("filename"))
+        if file is not None:
+            line = count_of(fields.get("line")) or 0
+            found.append(StackEntry(file, line, fields.get("name"), fields.get("loc")))
+    return found
 
 
 def interned_of(value: Any) -> tuple[int, str] | None:

@@ -13,13 +13,13 @@ from compilediag.diagnosis.causes.of_run import BlamedCause
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_ids
 from compilediag.diagnosis.findings import CauseId, Finding
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.diagnosis.rules.break_text import read_break
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     CompileSection,
     CompileTime,
+    EnteredAt,
     EventCause,
     FindingRecord,
     FrameDetail,
@@ -30,8 +30,9 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.counts import is_compile, is_recompile
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
-from compilediag_harness.wire import Location, plain
+from compilediag_harness.wire import Location, UserCall, plain
 
 EVENTS_KEPT = 5_000
 """More compile events than this belong into a trace, not into a receipt; counts stay whole."""
@@ -100,6 +101,20 @@ def frame_name(where: Location, places: PathShortener) -> FrameName:
     return FrameName(function=where.function, file=places.short(where.file), line=where.line)
 
 
+def entered_record(call: UserCall | None, places: PathShortener) -> EnteredAt | None:
+    """The call of the program's own, with its file as the receipt names it."""
+    if call is None:
+        return None
+    arguments = {name: places.shorten(text) for name, text in call.arguments}
+    return EnteredAt(
+        file=places.short(call.file),
+        line=call.line,
+        function=call.function,
+        text=places.shorten(call.text),
+        arguments=arguments,
+    )
+
+
 def _events(
     compiles: Iterable[Compile], timeline: Timeline, diagnosis: Diagnosis, places: PathShortener
 ) -> Iterator[CompileEvent]:
@@ -120,6 +135,8 @@ def _events(
             guards=item.guards,
             causes=tuple(cause_record(found, ids, places) for found in causes),
             process=item.process,
+            entered_at=entered_record(item.entered_at, places),
+            entered_from=item.entered_from or None,
         )
 
 
@@ -162,6 +179,8 @@ def _break(
         count=site.count,
         ownership=ownership_of(site.file, timeline.user_roots),
         finding=ids.get(site.at),
+        entered_at=entered_record(site.entered_at, places),
+        entered_from=site.entered_from or None,
     )
 
 
@@ -176,6 +195,8 @@ def _frame(item: Frame, places: PathShortener) -> FrameDetail:
         eager_reason=places.shorten(item.eager_reason),
         epoch=item.key.epoch,
         process=item.key.process,
+        entered_at=entered_record(item.entered_at, places),
+        entered_from=item.entered_from or None,
     )
 
 
@@ -188,8 +209,14 @@ def finding_record(item: Finding, places: PathShortener) -> FindingRecord:
         location=None if where is None else replace(where, file=places.short(where.file)),
         evidence=places.shorten(_own(item.evidence)),
         fix=replace(fix, summary=places.shorten(fix.summary)),
+        entered_at=None,
     )
-    return msgspec.convert(short, FindingRecord, from_attributes=True)
+    record = msgspec.convert(short, FindingRecord, from_attributes=True)
+    return msgspec.structs.replace(
+        record,
+        entered_at=entered_record(item.entered_at, places),
+        entered_from=item.entered_from or None,
+    )
 
 
 def _own(evidence: dict[str, object]) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from compilediag.diagnosis.ownership import ownership_of
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.syncs import SyncLineRecord, SyncsSection
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.syncs import SyncLine, lines_of
 from compilediag.timeline.timeline import Timeline
 

@@ -23,6 +23,16 @@ class Writer(Record, frozen=True, kw_only=True):
     line: int
 
 
+class EnteredAt(Record, frozen=True, kw_only=True):
+    """A call in a file of the program's own, below which torch compiled something."""
+
+    file: str
+    line: int
+    function: str = ""
+    text: str = ""
+    arguments: dict[str, str] = field(default_factory=dict[str, str])
+
+
 class EventCause(Record, frozen=True, kw_only=True):
     """One guard that was false when torch compiled again."""
 
@@ -57,6 +67,8 @@ class CompileEvent(Record, frozen=True, kw_only=True):
     guards: int | None
     causes: tuple[EventCause, ...] = ()
     process: int = 0
+    entered_at: EnteredAt | None = None
+    entered_from: str | None = None
 
 
 class CompileTime(Record, frozen=True, kw_only=True):
@@ -81,6 +93,8 @@ class GraphBreak(Record, frozen=True, kw_only=True):
     ownership: str | None
     finding: str | None = None
     """Id of the finding that explains it, "F1"."""
+    entered_at: EnteredAt | None = None
+    entered_from: str | None = None
 
 
 class Headroom(Record, frozen=True, kw_only=True):
@@ -102,6 +116,8 @@ class FrameDetail(Record, frozen=True, kw_only=True):
     eager_reason: str | None = None
     epoch: int = 0
     process: int = 0
+    entered_at: EnteredAt | None = None
+    entered_from: str | None = None
 
 
 class CompileSection(Record, frozen=True, kw_only=True):
@@ -129,6 +145,15 @@ class Place(Record, frozen=True, kw_only=True):
     function: str
 
 
+class CandidateRecord(Record, frozen=True, kw_only=True):
+    """A setting that needs no edit."""
+
+    kind: str
+    setting: str
+    value: str
+    risk: str
+
+
 class FixRecord(Record, frozen=True, kw_only=True):
     """What to change, what that costs, and whether a rerun has proved it."""
 
@@ -137,6 +162,7 @@ class FixRecord(Record, frozen=True, kw_only=True):
     caveat: str | None = None
     verified: bool = False
     proof: Any = None
+    candidates: tuple[CandidateRecord, ...] = ()
 
 
 class FindingRecord(Record, frozen=True, kw_only=True):
@@ -158,3 +184,5 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     fix: FixRecord
     title: str | None = None
     also: tuple[str, ...] = ()
+    entered_at: EnteredAt | None = None
+    entered_from: str | None = None

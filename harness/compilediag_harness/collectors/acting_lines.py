@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, cast
 
 from compilediag_harness.collectors import guard_facts, writers
 from compilediag_harness.source import source_locations
+from compilediag_harness.source.user_calls import locals_of
 from compilediag_harness.source.writes_in_source import dotted, statements
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UserCall, clip
 
@@ -56,7 +57,7 @@ class _CallsInProgress:
     up once for all guards of a recompile."""
 
     def __init__(self) -> None:
-        frames = [f for f in writers.calls_in_progress() if _is_own(f)]
+        frames = [f for f in writers.calls_in_progress() if source_locations.is_own_frame(f)]
         self._codes = [frame.f_code for frame in frames]
         self._frames = frames
         self._calls: list[_Call] | None = None
@@ -85,10 +86,6 @@ class _CallsInProgress:
         return direct or [c.at for c in self._calls if not names.isdisjoint(c.code.co_names)]
 
 
-def _is_own(frame: types.FrameType) -> bool:
-    return not source_locations.is_installed(frame.f_code.co_filename)
-
-
 def _is_in(writer: Location, code: types.CodeType) -> bool:
     """Whether the line is one of this very function."""
     if writer.file != code.co_filename:
@@ -109,7 +106,7 @@ def _calls_of(frame: types.FrameType, running: Sequence[types.CodeType]) -> Iter
         path = dotted(node.func) if isinstance(node, ast.Call) else None
         if path is None:
             continue
-        names = {**frame.f_globals, **writers.locals_of(frame)} if names is None else names
+        names = {**frame.f_globals, **locals_of(frame)} if names is None else names
         target = _code_at(path.split("."), names)
         if target is not None and target not in running and isinstance(node, ast.Call):
             text = clip(ast.unparse(node), _TEXT_CHARS)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.collectors.entering import entered
 from compilediag_harness.collectors.recompiles import RecompileCollector
+from compilediag_harness.source.source_locations import location_of
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import (
     Compiled,
@@ -32,10 +34,17 @@ class CompileCollector:
         """A compile began (live view only: nothing is counted from it)."""
         session = self._session
         session.compiled_in_step = True
-        code = torch_compiles.code_being_compiled()
-        frame = Location(code.co_filename, code.co_firstlineno, code.co_name) if code else None
+        compiled = torch_compiles.frame_being_compiled()
         session.emit(
-            CompileStarted(session.now(), session.step, trigger, compile_id, session.epoch, frame)
+            CompileStarted(
+                session.now(),
+                session.step,
+                trigger,
+                compile_id,
+                session.epoch,
+                location_of(compiled.code) if compiled is not None else None,
+                *entered(session),
+            )
         )
 
     def row(self, metrics: Any) -> None:
@@ -59,6 +68,7 @@ class CompileCollector:
         session = self._session
         compile_id = str(_field(metrics, "compile_id") or "")
         # Our own analysis of a recompile lies within torch's times.
+        entered_at, entered_from = entered(session)
         seconds = _seconds(metrics) - self._recompiles.analysis_s.pop(compile_id, 0.0)
         return Compiled(
             t=session.now(),
@@ -89,6 +99,8 @@ class CompileCollector:
             cache_hits=_cache_count(metrics, "hit"),
             cache_misses=_cache_count(metrics, "miss"),
             exported=torch_compiles.exporting(),
+            entered_at=entered_at,
+            entered_from=entered_from,
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.base.session_sinks import BATCH_S
+from compilediag_harness.collectors.entering import entered
 from compilediag_harness.torch_internals import cudagraph_trees, torch_cudagraphs
 from compilediag_harness.torch_internals.cudagraph_trees import Recording
 from compilediag_harness.wire import CudagraphRecorded, CudagraphsRan
@@ -77,12 +78,15 @@ class CudagraphCollector:
 
     def _report(self, recording: Recording) -> None:
         session = self._session
+        entered_at, entered_from = entered(session)
         session.emit(
             CudagraphRecorded(
                 session.now(),
                 session.step,
                 session.epoch,
                 thread=threading.get_ident(),
+                entered_at=entered_at,
+                entered_from=entered_from,
                 **recording._asdict(),
             )
         )

@@ -19,6 +19,7 @@ from compilediag_harness.collectors.artifact_loggers import (
     is_silent,
     silenced,
 )
+from compilediag_harness.collectors.entering import entered
 from compilediag_harness.collectors.skipped_frames import SkippedFrameFilter, parse_skipped_frame
 from compilediag_harness.collectors.text_log import TextLogFile
 from compilediag_harness.torch_internals import torch_compiles, torch_logs, torch_names
@@ -225,4 +226,5 @@ class LogCollector:
         if line is None:
             line = torch_logs.first_line_of_skipped_frame(found.function)
         session, where = self._session, Location(found.file, line, found.function)
-        session.emit(FrameSkipped(session.now(), session.step, where, clip(found.reason, 2048)))
+        reason = clip(found.reason, 2048)
+        session.emit(FrameSkipped(session.now(), session.step, where, reason, *entered(session)))

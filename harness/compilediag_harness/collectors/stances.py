@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import types
 
-from compilediag_harness.source.source_locations import is_library
+from compilediag_harness.source.source_locations import is_library, is_ours
 from compilediag_harness.torch_internals import torch_stances
 from compilediag_harness.wire import Location
 
 EAGER = frozenset(("force_eager", "eager_on_recompile"))
 """Stances under which no call compiles, and nothing is reported."""
 
-_OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _program_set: str | None = None
 """The stance that the program set last; None where it has set none since we look."""
 _set_at: Location | None = None
@@ -26,7 +24,7 @@ def stance_set(stance: str, frame: types.FrameType | None) -> None:
         frame = frame.f_back
     if frame is None:
         _program_set, _set_at = stance, None
-    elif not frame.f_code.co_filename.startswith(_OURS):
+    elif not is_ours(frame.f_code.co_filename):
         code = frame.f_code
         _program_set, _set_at = stance, Location(code.co_filename, frame.f_lineno, code.co_name)
 

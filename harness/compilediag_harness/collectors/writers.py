@@ -11,13 +11,13 @@ from __future__ import annotations
 import dis
 import functools
 import gc
-import inspect
 import sys
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from compilediag_harness.source import source_locations
+from compilediag_harness.source.user_calls import locals_of
 from compilediag_harness.source.writes_in_source import attribute_stores, mutation_line
 from compilediag_harness.wire import Location
 
@@ -147,29 +147,15 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def calls_in_progress() -> Iterator[types.FrameType]:
-    """The user's calls in progress in this thread, innermost first."""
+    """The calls in progress in this thread that are not torch's, innermost first."""
     frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     for _ in range(_MAX_FRAMES):
         if frame is None:
             return
-        if not source_locations.is_library(frame.f_code.co_filename) and not _is_ours(frame):
+        file = frame.f_code.co_filename
+        if not source_locations.is_library(file) and not source_locations.is_ours(file):
             yield frame
         frame = frame.f_back
-
-
-def _is_ours(frame: types.FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).startswith("compilediag_harness")
-
-
-def locals_of(frame: types.FrameType) -> dict[str, Any]:
-    """The locals of a running call. Up to 3.12 reading them leaves a snapshot at the frame that
-    keeps every local alive, also those the user deletes later: it is emptied again."""
-    snapshot = frame.f_locals
-    own_copy = dict(snapshot)
-    is_function = bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
-    if is_function and sys.version_info < (3, 13) and sys.gettrace() is None:
-        snapshot.clear()
-    return own_copy
 
 
 def _container_writes_in_progress(value: Any) -> Iterator[Location]:

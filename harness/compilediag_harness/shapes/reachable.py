@@ -12,7 +12,6 @@ import datetime as dt
 import functools
 import io
 import logging
-import os
 import pathlib
 import queue
 import random
@@ -27,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 from compilediag_harness.shapes.trees import is_plain, is_plain_type
-from compilediag_harness.source.source_locations import is_library
+from compilediag_harness.source.source_locations import is_own
 from compilediag_harness.torch_internals import torch_api
 
 MAX_OBJECTS = 50_000
@@ -291,7 +290,7 @@ class _Reader:
 
     def read_kind(self, path: Path, value: Any) -> None:
         for owner in value.__mro__:
-            if not _is_of_program(_file_of(owner)):
+            if not is_own(_file_of(owner)):
                 continue
             for name, item in list(dict_of(owner).items()):
                 dunder = name.startswith("__") and name.endswith("__")
@@ -319,7 +318,7 @@ class _Reader:
         default = Path("default", value.__qualname__)
         self._follow((default.item(index), item) for index, item in enumerate(defaults))
         self._attributes(path, value)
-        if _is_of_program(code.co_filename):
+        if is_own(code.co_filename):
             self._globals(value.__globals__, _names_in(code), "")
 
     def _cell(self, path: Path, cell: Any) -> None:
@@ -349,7 +348,7 @@ class _Reader:
         for name in sorted(names):
             item = table.get(name, ABSENT)
             if is_a(item, types.ModuleType):
-                if _is_of_program(getattr(item, "__file__", None) or "") and item not in through:
+                if is_own(getattr(item, "__file__", None) or "") and item not in through:
                     self._globals(dict_of(item), names, f"{prefix}{name}.", (*through, item))
                 continue
             if (id(table), name) in self._named:
@@ -509,16 +508,6 @@ def _file_of(kind: Any) -> str:
     if module is None or kind.__module__ == "builtins":
         return ""
     return getattr(module, "__file__", None) or f"<{kind.__module__}>"
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_of_program(file: str) -> bool:
-    """Whether code in a file is the program's own: not installed, not torch's, not ours."""
-    installed = "site-packages" in file or "dist-packages" in file
-    return bool(file) and not installed and not is_library(file) and not file.startswith(_OURS)
-
-
-_OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -6,9 +6,10 @@ import collections
 import functools
 import inspect
 import sys
+import threading
 import types
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from compilediag_harness.torch_internals.torch_names import (
     DYNAMO,
@@ -88,19 +89,57 @@ def on_compile_start(callback: Callable[[str, str], None]) -> Remover | None:
     return remove
 
 
-def code_being_compiled() -> types.CodeType | None:
-    """The code that `convert_frame` compiles, while a callback of the begin of a compile runs."""
-    # It is a local variable `code` of `_compile`, some calls above the callback.
+class FrameBeingCompiled(NamedTuple):
+    """What `convert_frame` compiles."""
+
+    code: types.CodeType
+    values: Mapping[str, Any] | None
+    """The local variables with which it was called; None where torch does not have them."""
+    asked_by: types.FrameType
+    """The call of torch's that compiles it."""
+
+
+def frame_being_compiled() -> FrameBeingCompiled | None:
+    """The innermost frame that `convert_frame` compiles in this thread, while torch begins or ends
+    to compile it."""
+    # Both are local variables of `_compile`, some calls above; `code` also of others inside it.
     caller: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    for _ in range(16):
+    found: FrameBeingCompiled | None = None
+    for _ in range(24):
         if caller is None:
-            return None
+            break
         if caller.f_code.co_filename.endswith("convert_frame.py"):
-            code = caller.f_locals.get("code")
+            names = caller.f_locals
+            code, values = names.get("code"), names.get("locals")
             if isinstance(code, types.CodeType):
-                return code
+                found = FrameBeingCompiled(
+                    found.code if found is not None else code,
+                    values if isinstance(values, dict) else None,  # pyright: ignore[reportUnknownArgumentType]
+                    caller,
+                )
+            if caller.f_code.co_name == "_compile":
+                break
         caller = caller.f_back
-    return None
+    return found
+
+
+def frame_waiting_for_backward() -> types.FrameType | None:
+    """The call of another thread that waits for the backward in which this thread, one of the
+    autograd engine's, is at work; None where it is not the only such call."""
+    # An engine's thread is made in C++: `threading` has only a stand-in for it.
+    if type(threading.current_thread()).__name__ != "_DummyThread":
+        return None
+    waiting: list[types.FrameType] = []
+    for frame in sys._current_frames().values():  # pyright: ignore[reportPrivateUsage]
+        inner: types.FrameType | None = frame
+        for _ in range(4):  # a wait may itself be Python code
+            if inner is None:
+                break
+            if inner.f_code.co_name == "_engine_run_backward":
+                waiting.append(inner)
+                break
+            inner = inner.f_back
+    return waiting[0] if len(waiting) == 1 else None
 
 
 def compile_callbacks() -> Any | None:

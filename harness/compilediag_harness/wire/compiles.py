@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compilediag_harness.wire.event import Event, StepEvent, event
-from compilediag_harness.wire.quoted import Location
+from compilediag_harness.wire.quoted import Location, UserCall
 
 
 @event
@@ -15,6 +15,10 @@ class CompileStarted(StepEvent):
     epoch: int
     frame: Location | None = None
     """None where torch does not have it at that moment, as for a lazy backward."""
+    entered_at: UserCall | None = None
+    """The innermost call in a file of the program's own above what is compiled."""
+    entered_from: str = ""
+    """Where there is none: the thread, and the outermost call in it."""
 
 
 @event
@@ -48,6 +52,10 @@ class Compiled(StepEvent):
     cache_misses: int | None = None
     exported: bool = False
     """Torch traced for `torch.export`: nothing runs that code in this process."""
+    entered_at: UserCall | None = None
+    entered_from: str = ""
+    """Both as in `CompileStarted`, which torch does not announce at the limit, nor while another
+    thread compiles."""
 
 
 @event
@@ -84,6 +92,8 @@ class FrameSkipped(StepEvent):
 
     frame: Location
     reason: str
+    entered_at: UserCall | None = None
+    entered_from: str = ""
 
 
 @event
@@ -119,6 +129,8 @@ class CudagraphRecorded(StepEvent):
     moved_at: tuple[Location | None, ...]
     """The user's lines that use them."""
     seconds: float
+    entered_at: UserCall | None = None
+    entered_from: str = ""
 
 
 @event

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Literal
 
-if TYPE_CHECKING:
-    from compilediag.diagnosis.findings import Ownership
+Ownership = Literal["user", "third_party", "torch"]
 
 _INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
 _STANDARD_LIBRARY = re.compile(
     r"(?:^|/)(?:lib(?:64)?/python3(?:\.\d{1,3}t?)?|python3\d{0,3}\.zip)/"
 )
+_OURS = re.compile(r"(?:^|/)compilediag_harness/")
 _TORCH_PACKAGES = frozenset({"torch", "torchgen", "functorch"})
 
 # Folders and files that no package but torch is known to have: they mark torch's own files in a
@@ -34,7 +34,8 @@ _TORCH_TAIL = (
 def ownership_of(file: str, user_roots: Sequence[str] = ()) -> Ownership:
     """Who owns `file`, a path as torch or Python prints it.
 
-    torch's own files are "torch"; installed packages and the standard library are "third_party";
+    torch's own files are "torch"; installed packages, the standard library and our own half in the
+    program are "third_party";
     everything else is "user", also a file outside of `user_roots`, because a project is often run
     from elsewhere. A virtual environment inside the user's folder stays third party. A path that
     torch shortened from the left is completed against `user_roots` where it can be.
@@ -53,7 +54,7 @@ def _ownership(file: str, roots: tuple[str, ...]) -> Ownership:
     installed = _last_match(_INSTALLED, file)
     if installed is not None:
         return _of_installed(file, installed, roots)
-    if _STANDARD_LIBRARY.search(file):
+    if _STANDARD_LIBRARY.search(file) or _OURS.search(file):
         return "third_party"
     if _belongs_to_torch_source(file, roots):
         return "torch"

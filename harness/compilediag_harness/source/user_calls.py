@@ -1,0 +1,359 @@
+"""The call of the program's own above what torch compiles: its place, its text, what it passes.
+
+Text is that of the running instruction, which Python 3.11 and later can place to the column; before
+that it is the only call on the line. An argument is told only where its binding to a parameter is
+certain: no value that can be compared speaks against it, and nothing in between may have moved it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import inspect
+import itertools
+import linecache
+import os
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, cast
+
+from compilediag_harness.source.source_locations import is_ours, is_own_frame, is_torch
+from compilediag_harness.torch_internals.torch_compiles import FrameBeingCompiled
+from compilediag_harness.wire import UserCall, clip, resumed_function
+
+HAS_POSITIONS = hasattr(types.CodeType, "co_positions")
+_TEXT_CHARS = 500
+_EXPRESSION_CHARS = 200
+_MAX_ARGUMENTS = 32
+_MAX_LINES = 64
+"""Of one call that is quoted."""
+
+_PASSES_ON = tuple(
+    os.path.join("torch", *parts)
+    for parts in (("_dynamo", ""), ("nn", "modules", "module.py"), ("utils", "_contextlib.py"))
+)
+"""Where torch's functions are that hand all their arguments on as they are."""
+_UNKNOWN = object()
+
+
+_Position = tuple[int | None, int | None, int | None, int | None]
+"""First and last line, first and last column."""
+
+
+class _Call(NamedTuple):
+    """A call in source text."""
+
+    text: str
+    tree: ast.Call | None
+    """None where the text is a line of which the call is not known."""
+
+
+def user_call(
+    compiled: FrameBeingCompiled | None, frame: types.FrameType | None = None
+) -> UserCall | None:
+    """The innermost call of the program's own that entered `compiled`, or the one from `frame`
+    outwards; None where there is none. What is left of a function after a graph break was entered
+    where the function was."""
+    passed: list[types.FrameType] = []
+    begin = compiled.asked_by if compiled is not None else frame
+    found = _own_caller(begin, compiled, passed)
+    if found is None:
+        return None
+    code, call = found.f_code, _call_of(found)
+    arguments = ()
+    if call.tree is not None and compiled is not None:
+        arguments = tuple(_arguments(call, found, compiled, passed))
+    name = resumed_function(code.co_name) or code.co_name
+    text = clip(_on_one_line(call.text), _TEXT_CHARS)
+    return UserCall(code.co_filename, found.f_lineno or 0, name, text, arguments)
+
+
+def locals_of(frame: types.FrameType) -> dict[str, Any]:
+    """The locals of a running call. Up to 3.12 reading them leaves a snapshot at the frame that
+    keeps every local alive, also those the user deletes later: it is emptied again."""
+    snapshot = frame.f_locals
+    own_copy = dict(snapshot)
+    is_function = bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
+    if is_function and sys.version_info < (3, 13) and sys.gettrace() is None:
+        snapshot.clear()
+    return own_copy
+
+
+def _own_caller(
+    outer: types.FrameType | None,
+    compiled: FrameBeingCompiled | None,
+    passed: list[types.FrameType],
+) -> types.FrameType | None:
+    """`passed`: filled with the calls in between, innermost first."""
+    code = None if compiled is None else compiled.code
+    rest_of = None if code is None else resumed_function(code.co_name)
+    while outer is not None:
+        here = outer.f_code
+        part = resumed_function(here.co_name)
+        same = code is not None and here.co_filename == code.co_filename
+        if same and rest_of is not None and rest_of == (part or here.co_name):
+            rest_of = part
+        elif is_own_frame(outer):
+            return outer
+        passed.append(outer)
+        outer = outer.f_back
+    return None
+
+
+# --- the text of a call ----------------------------------------------------------------------
+
+
+def _call_of(frame: types.FrameType) -> _Call:
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip()
+    if HAS_POSITIONS:
+        segment = _running_segment(frame)
+        tree = None if segment is None else _as_call(segment)
+        return _Call(line, None) if segment is None or tree is None else _Call(segment, tree)
+    return _only_call(frame.f_code.co_filename, frame.f_lineno) or _Call(line, None)
+
+
+def _running_segment(frame: types.FrameType) -> str | None:
+    """Source of the instruction that runs; columns are counted in bytes."""
+    code = frame.f_code
+    positions = cast("Callable[[], Iterator[_Position]]", cast(Any, code).co_positions)
+    places = itertools.islice(positions(), frame.f_lasti // 2, None)
+    first, last, begin, end = next(places, (None, None, None, None))
+    if first is None or last is None or begin is None or end is None:
+        return None
+    if not 0 <= last - first < _MAX_LINES:
+        return None
+    numbers = range(first, last + 1)
+    lines = [linecache.getline(code.co_filename, at, frame.f_globals).encode() for at in numbers]
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][begin:]
+    return b"".join(lines).decode("utf-8", "replace")
+
+
+def _as_call(segment: str) -> ast.Call | None:
+    try:
+        found = ast.parse(f"({segment}\n)", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return found if isinstance(found, ast.Call) else None
+
+
+@functools.lru_cache(maxsize=256)
+def _only_call(file: str, line: int) -> _Call | None:
+    """The call that begins in a line, if it is the only one."""
+    source = "".join(linecache.getlines(file))
+    calls = [node for node in _calls_in(source) if node.lineno == line]
+    segment = ast.get_source_segment(source, calls[0]) if len(calls) == 1 else None
+    tree = None if segment is None else _as_call(segment)
+    return None if segment is None or tree is None else _Call(segment, tree)
+
+
+@functools.lru_cache(maxsize=16)
+def _calls_in(source: str) -> tuple[ast.Call, ...]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _on_one_line(text: str) -> str:
+    """Lines that brackets continue joined, as a formatter would join them."""
+    lines = [line.strip() for line in text.strip().splitlines()]
+    return re.sub(r",? (?=[)\]}])", "", re.sub(r"(?<=[(\[{]) ", "", " ".join(lines)))
+
+
+# --- what it passes --------------------------------------------------------------------------
+
+
+class _Passed(NamedTuple):
+    """An expression of a call and the parameter that position or keyword give it."""
+
+    parameter: str
+    expression: ast.expr
+    value: Any
+    """What the compiled code got for the parameter."""
+
+
+def _arguments(
+    call: _Call,
+    caller: types.FrameType,
+    compiled: FrameBeingCompiled,
+    between: list[types.FrameType],
+) -> Iterator[tuple[str, str]]:
+    """The parameters with the expressions passed for them."""
+    if call.tree is None:
+        return
+    names = _Names(caller)
+    certain = resumed_function(compiled.code.co_name) is None and all(map(_passes_on, between))
+    passed = _bound(call.tree, compiled, names) if certain else None
+    if passed is None or not _is_certain(call.tree, passed, compiled, names):
+        passed = _identical(call.tree, compiled, names)
+    source = f"({call.text}\n)"
+    for parameter, expression, _ in passed[:_MAX_ARGUMENTS]:
+        text = ast.get_source_segment(source, expression)
+        if text:
+            yield parameter, clip(_on_one_line(text), _EXPRESSION_CHARS)
+
+
+class _Names:
+    """Values of plain names and attributes at a call, found without running any code."""
+
+    def __init__(self, frame: types.FrameType) -> None:
+        self._locals = locals_of(frame)
+        self._globals = frame.f_globals
+
+    def value(self, expression: ast.expr) -> Any:
+        """`_UNKNOWN` for another kind of expression."""
+        if isinstance(expression, ast.Constant):
+            return expression.value
+        if isinstance(expression, ast.Name):
+            name = expression.id
+            return self._locals.get(name, self._globals.get(name, _UNKNOWN))
+        if isinstance(expression, ast.Attribute):
+            return _attribute(self.value(expression.value), expression.attr)
+        return _UNKNOWN
+
+
+def _attribute(holder: Any, name: str) -> Any:
+    try:
+        own: dict[str, Any] = object.__getattribute__(holder, "__dict__")
+    except (AttributeError, TypeError):
+        return _UNKNOWN
+    tables = [own.get(each) for each in ("_modules", "_buffers", "_parameters")]
+    for table in (own, *tables):
+        if type(table) is dict and name in table:
+            return cast("dict[str, Any]", table)[name]
+    return _UNKNOWN
+
+
+def _passes_on(frame: types.FrameType) -> bool:
+    """Whether a call hands all its arguments on as they are. `contextlib` decorates with what torch
+    sets during a compile, our own code watches."""
+    file = frame.f_code.co_filename
+    if is_torch(file):
+        return any(part in file for part in _PASSES_ON)
+    return is_ours(file) or file == contextlib.__file__
+
+
+def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[_Passed] | None:
+    """By position and keyword; None where the call does not fit the compiled function."""
+    code, values = compiled.code, compiled.values or {}
+    positional = code.co_varnames[: code.co_argcount]
+    by_name = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
+    rest = iter(code.co_varnames[code.co_argcount + code.co_kwonlyargcount :])
+    more = next(rest) if code.co_flags & inspect.CO_VARARGS else None
+    more_by_name = next(rest) if code.co_flags & inspect.CO_VARKEYWORDS else None
+    found: list[_Passed] = []
+    first = int(_is_bound(call, compiled, names))
+    for at, expression in enumerate(call.args, first):
+        if isinstance(expression, ast.Starred):
+            break
+        if at < len(positional):
+            name = positional[at]
+            found.append(_Passed(name, expression, values.get(name, _UNKNOWN)))
+        elif more is not None:
+            index = at - len(positional)
+            value = _item(values.get(more), index)
+            found.append(_Passed(f"{more}[{index}]", expression, value))
+        else:
+            return None
+    for keyword in call.keywords:
+        name = keyword.arg
+        if name is None:
+            continue
+        if name in by_name:
+            found.append(_Passed(name, keyword.value, values.get(name, _UNKNOWN)))
+        elif more_by_name is not None:
+            value = _item(values.get(more_by_name), name)
+            found.append(_Passed(f"{more_by_name}['{name}']", keyword.value, value))
+        else:
+            return None
+    return found
+
+
+def _item(held: Any, key: Any) -> Any:
+    if type(held) not in (tuple, dict):
+        return _UNKNOWN
+    try:
+        return held[key]
+    except (KeyError, IndexError):
+        return _UNKNOWN
+
+
+def _is_bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> bool:
+    """Whether the first parameter is the object whose method is called, which no argument is."""
+    code = compiled.code
+    if not code.co_argcount:
+        return False
+    first = code.co_varnames[0]
+    holder = (compiled.values or {}).get(first, _UNKNOWN)
+    if holder is _UNKNOWN:
+        return first == "self"
+    if call.args and names.value(call.args[0]) is holder:
+        return False
+    return first == "self" or _has_method(cast(type, type(holder)), code)
+
+
+def _has_method(kind: type, code: types.CodeType) -> bool:
+    for owner in kind.__mro__:
+        function = vars(owner).get(code.co_name)
+        for _ in range(8):
+            if getattr(function, "__code__", None) is code:
+                return True
+            function = getattr(function, "__wrapped__", None)
+    return False
+
+
+def _is_certain(
+    call: ast.Call, passed: list[_Passed], compiled: FrameBeingCompiled, names: _Names
+) -> bool:
+    """Whether the binding by position is that of the call: `functools.partial`, which leaves no
+    frame, may have put others first."""
+    confirmed = False
+    for item in passed:
+        given = names.value(item.expression)
+        if given is _UNKNOWN or item.value is _UNKNOWN:
+            continue
+        if given is not item.value and not _is_equal_number_or_text(given, item.value):
+            return False
+        confirmed = confirmed or not _is_shared(given)
+    return confirmed or _is_function(names.value(call.func))
+
+
+def _is_function(callee: Any) -> bool:
+    """Whether it is known what is called, and that it adds no argument of its own."""
+    if callee is _UNKNOWN:
+        return False
+    inner = getattr(callee, "_torchdynamo_orig_callable", callee)
+    is_module = type(_attribute(callee, "_modules")) is dict
+    return is_module or isinstance(inner, (types.FunctionType, types.MethodType))
+
+
+def _is_equal_number_or_text(given: object, got: object) -> bool:
+    """Constants of source text are other objects than those of its byte code."""
+    plain = type(given) in (bool, int, float, str, bytes)
+    return plain and type(given) is type(got) and given == got
+
+
+def _is_shared(value: Any) -> bool:
+    """Whether one object stands for many equal values."""
+    return value is None or isinstance(value, (bool, int, float, str, bytes, tuple, type))
+
+
+def _identical(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[_Passed]:
+    """The arguments that are the very object some parameter got."""
+    code, values = compiled.code, compiled.values or {}
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    got = {name: values[name] for name in parameters if name in values}
+    found: list[_Passed] = []
+    for expression in (*call.args, *(keyword.value for keyword in call.keywords)):
+        given = names.value(expression)
+        if given is _UNKNOWN or _is_shared(given):
+            continue
+        same = [name for name, value in got.items() if value is given]
+        if len(same) == 1:
+            found.append(_Passed(same[0], expression, given))
+    return found

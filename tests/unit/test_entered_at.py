@@ -1,0 +1,174 @@
+"""Where the program entered what was compiled: joined to compiles, breaks and findings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from timelines import FILE, PACKAGE_FILE, TORCH_FILE
+from trace_lines import line
+
+from compilediag.diagnosis.diagnose import diagnose
+from compilediag.readers.torch_trace.read import trace_of
+from compilediag.timeline.fold import fold
+from compilediag_harness.wire import (
+    Compiled,
+    CompileStarted,
+    Event,
+    FrameSkipped,
+    GraphBroke,
+    Location,
+    Recompiled,
+    UserCall,
+)
+
+CALL = UserCall(FILE, 36, "main", "model(x, batch)", (("x", "x"), ("index", "batch")))
+OTHER = UserCall(FILE, 50, "evaluate", "model(x)")
+WHERE = Location(PACKAGE_FILE, 10, "forward")
+
+
+def row(compile_id: str, call: UserCall | None, reason: str | None = None) -> Compiled:
+    return Compiled(
+        t=1.0,
+        step=0,
+        compile_id=compile_id,
+        epoch=0,
+        frame=WHERE,
+        forward=True,
+        guarded=True,
+        seconds=0.5,
+        backend_s=None,
+        graph_ops=1,
+        guards=1,
+        cache_size=None,
+        recompile_reason=reason,
+        fail_type=None,
+        fail_reason=None,
+        entered_at=call,
+        entered_from="" if call is not None else "thread pool_0 (thread.py:83 in _worker)",
+    )
+
+
+def question(compile_id: str) -> Recompiled:
+    text = f"L['n'] == 2  # if n:  # {PACKAGE_FILE}:12 in forward"
+    return Recompiled(0.9, 0, compile_id, 0, WHERE, (f"0/0: {text}",), (), 0.0)
+
+
+def test_a_recompile_has_the_call_of_its_row() -> None:
+    """Each compile its own; the finding that of the first recompile with its cause."""
+    events: list[Event] = [row("0/0", OTHER), question("0/1"), row("0/1", CALL, "n")]
+    timeline = fold([events])
+    assert [item.entered_at for item in timeline.compiles] == [OTHER, CALL]
+    assert [item.entered_at for item in timeline.recompiles] == [CALL]
+    (finding,) = (item for item in diagnose(timeline).findings if item.rule == "CD107")
+    assert finding.location == Location(PACKAGE_FILE, 12, "forward")
+    assert finding.entered_at == CALL
+
+
+def test_a_compile_that_did_not_end() -> None:
+    """It has no row: its start has the call."""
+    started = CompileStarted(0.95, 0, "DYNAMO", "0/1", 0, WHERE, CALL)
+    timeline = fold([[row("0/0", OTHER), question("0/1"), started]])
+    assert timeline.recompiles[0].entered_at == CALL
+
+
+def test_a_break_has_the_call_of_its_compile() -> None:
+    """Also where torch reports it at a restart of the compile, and none of another process."""
+    text = f"Graph break in user code at {PACKAGE_FILE}:14\nReason: item\n"
+    broke = GraphBroke(0.5, 0, "0/0_1", 0, text)
+    timeline = fold([[row("0/0", OTHER)], [broke, row("0/0", CALL)]])
+    assert [item.entered_at for item in timeline.breaks] == [CALL]
+    (finding,) = (item for item in diagnose(timeline).findings if item.rule.startswith("CD2"))
+    assert finding.entered_at == CALL
+
+
+def test_frames() -> None:
+    """At the limit the call that runs eager; a skipped frame its own."""
+    limited = replace(
+        row("0/1", CALL, "n"), guarded=False, fail_type="RecompileLimitExceeded", graph_ops=None
+    )
+    skipped = FrameSkipped(2.0, 0, Location(PACKAGE_FILE, 90, "other"), "why", CALL)
+    timeline = fold([[row("0/0", OTHER), question("0/1"), limited, skipped]])
+    assert [frame.entered_at for frame in timeline.frames] == [CALL]
+    assert [item.entered_at for item in timeline.skipped] == [CALL]
+    found = {item.rule: item.entered_at for item in diagnose(timeline).findings}
+    assert found["CD904"] == CALL
+    assert found["CD152"] == CALL
+
+
+def test_a_thread_without_such_a_call() -> None:
+    """What the thread is takes its place."""
+    timeline = fold([[row("0/0", OTHER), question("0/1"), row("0/1", None, "n")]])
+    (finding,) = (item for item in diagnose(timeline).findings if item.rule == "CD107")
+    assert finding.entered_at is None
+    assert finding.entered_from == "thread pool_0 (thread.py:83 in _worker)"
+
+
+# --- from a trace ----------------------------------------------------------------------------
+
+EVAL_FRAME = "/venv/lib/python3.11/site-packages/torch/_dynamo/eval_frame.py"
+THREAD = "/usr/lib/python3.11/concurrent/futures/thread.py"
+FILES = [FILE, EVAL_FRAME, TORCH_FILE, PACKAGE_FILE, "<frozen runpy>", "<string>", THREAD]
+
+Stack = list[tuple[int, int, str, str]]
+
+
+def entered(stack: Stack) -> tuple[UserCall | None, str]:
+    """Of the one compile of a trace that began below these calls."""
+    strings = [json.dumps({"str": [name, at]}) for at, name in enumerate(FILES)]
+    entries = [
+        {"line": number, "name": name, "filename": file, "loc": text}
+        for file, number, name, text in stack
+    ]
+    entries.append({"line": 10, "name": "forward", "filename": 3})
+    ids = {"frame_id": 0, "frame_compile_id": 0}
+    start = json.dumps({"dynamo_start": {"stack": entries}, **ids, "attempt": 0})
+    metrics = {"compile_id": "0/0", "co_filename": PACKAGE_FILE, "has_guarded_code": True}
+    end = json.dumps({"compilation_metrics": {**metrics, "recompile_reason": None}, **ids})
+    data = b"".join(line(each.encode()) for each in (*strings, start, end))
+    (journal,) = trace_of([data], "trace")
+    (compiled,) = [event for event in journal.events if isinstance(event, Compiled)]
+    return compiled.entered_at, compiled.entered_from
+
+
+MODULE: Stack = [(1, 511, "__call__", "return super()"), (2, 1789, "_call_impl", "forward_call")]
+
+
+def test_trace_of_a_compiled_module() -> None:
+    """The user's call above it with its line; a library's between them does not count."""
+    stack: Stack = [(0, 60, "<module>", "main()"), (0, 36, "main", "model(x)")]
+    found = UserCall(FILE, 36, "main", "model(x)")
+    assert entered([*stack, *MODULE]) == (found, "")
+    assert entered([*stack, (3, 5, "run", "self.model(x)"), *MODULE]) == (found, "")
+    resumed: Stack = [(0, 36, "torch_dynamo_resume_in_main_at_30", "model(x)")]
+    assert entered([*stack[:1], *resumed, *MODULE]) == (found, "")
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        pytest.param([], id="none"),
+        pytest.param([(0, 60, "<module>", "main()")], id="the-call-itself-left-out"),
+    ],
+)
+def test_trace_of_a_compiled_function(stack: Stack) -> None:
+    """torch leaves its call out: none is better than the one above it."""
+    assert entered(stack) == (None, "")
+
+
+def test_trace_of_an_installed_program() -> None:
+    """`python -m`: the file that ran is the program's."""
+    stack: Stack = [(4, 198, "_run_module_as_main", ""), (4, 88, "_run_code", "")]
+    main = (3, 7, "<module>", "model(x)")
+    assert entered([*stack, main, *MODULE]) == (
+        UserCall(PACKAGE_FILE, 7, "<module>", "model(x)"),
+        "",
+    )
+    assert entered([(3, 8, "main", "model(x)"), *MODULE])[0] is None
+
+
+def test_trace_of_a_thread() -> None:
+    """Of a pool, no call of which is the user's."""
+    _, thread = entered([(6, 83, "_worker", "work_item.run()"), *MODULE])
+    assert thread == "a thread (futures/thread.py:83 in _worker)"

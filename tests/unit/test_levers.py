@@ -1,0 +1,145 @@
+"""Settings under a finding: only those that work for its values and version of torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from compilediag.diagnosis.diagnose import diagnose
+from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
+from compilediag.timeline.timeline import Process, Timeline
+from compilediag.views.settings import export_line, joined_exports
+from compilediag_harness.wire import FalseGuard
+from tests.support.timelines import attempt, false_guard, process, recompile, site, timeline
+
+DYNAMIC = "TORCH_COMPILE_DYNAMIC_SOURCES"
+OVERRIDES = "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS"
+
+
+def on(version: str) -> Process:
+    seen = process()
+    assert seen.torch is not None
+    return replace(seen, torch=replace(seen.torch, torch=version))
+
+
+def settings(run: Timeline, *versions: str) -> list[tuple[str, str]]:
+    processes = tuple(on(version) for version in versions or ("2.13.0+cpu",))
+    findings = diagnose(replace(run, processes=processes)).findings
+    found = [each for finding in findings for each in finding.fix.candidates]
+    return [(each.setting, each.value) for each in found]
+
+
+def recompiled(*guards: FalseGuard, **more: object) -> Timeline:
+    again = attempt("0/1", kind="recompile", step=1, cause=recompile(guards=guards))
+    return timeline([attempt("0/0"), again], **more)
+
+
+def tensor(before: str, after: str, source: str = "L['x']") -> FalseGuard:
+    text = f"tensor '{source}' size mismatch at index 0. expected 4, actual 6"
+    return false_guard(source, text, leaf="TENSOR_MATCH", expected=before, actual=after)
+
+
+def test_an_int_is_dynamic_by_its_source() -> None:
+    assert settings(recompiled(false_guard())) == [(DYNAMIC, "L['n']")]
+
+
+def test_a_float_needs_another_setting() -> None:
+    guard = false_guard(expected="0.5", actual="1.5")
+    assert settings(recompiled(guard)) == [(OVERRIDES, ">=0:assume_static_by_default=False")]
+
+
+@pytest.mark.parametrize("values", [("True", "False"), ("'a'", "'b'"), ("2", "None"), ("2", "2.5")])
+def test_nothing_where_no_setting_works(values: tuple[str, str]) -> None:
+    before, after = values
+    assert settings(recompiled(false_guard(expected=before, actual=after))) == []
+
+
+def test_nothing_where_the_code_branches_on_the_value() -> None:
+    assert settings(recompiled(false_guard(line_text="if n > 2:"))) == []
+
+
+@pytest.mark.parametrize("source", ["L['d']['my key']", "L['d']['a,b']", "L['d']['$x']"])
+def test_nothing_for_a_source_that_the_list_cannot_hold(source: str) -> None:
+    """torch splits the list at commas and removes blanks; the shell replaces what follows a $."""
+    assert settings(recompiled(false_guard(source, f"{source} == 2"))) == []
+
+
+def test_a_size_is_dynamic_by_source_and_dimension() -> None:
+    assert settings(recompiled(tensor("[4, 8]", "[6, 8]"))) == [(DYNAMIC, "L['x']:0")]
+    assert settings(recompiled(tensor("[4, 8]", "[6, 9]"))) == [(DYNAMIC, "L['x']:0,L['x']:1")]
+
+
+def test_tensors_that_changed_together_are_in_one_list() -> None:
+    run = recompiled(tensor("[4, 8]", "[6, 8]"), tensor("[4, 2]", "[6, 2]", "L['mask']"))
+    assert settings(run) == [(DYNAMIC, "L['x']:0,L['mask']:0")]
+
+
+@pytest.mark.parametrize("sizes", [("[1, 8]", "[6, 8]"), ("[4, 8]", "[0, 8]")])
+def test_sizes_of_0_and_1_stay_constants(sizes: tuple[str, str]) -> None:
+    assert settings(recompiled(tensor(*sizes))) == []
+
+
+def test_what_older_versions_lack_is_not_printed() -> None:
+    """Seen on 2.7.1: names without dimensions work, globals and overrides do not."""
+    assert settings(recompiled(tensor("[4, 8]", "[6, 8]")), "2.7.1") == [(DYNAMIC, "L['x']")]
+    assert settings(recompiled(false_guard("G['N']", "G['N'] == 2")), "2.7.1") == []
+    assert settings(recompiled(false_guard(expected="0.5", actual="1.5")), "2.7.1") == []
+
+
+@pytest.mark.parametrize("versions", [("2.7.1", "2.13.0"), ("unknown",)])
+def test_nothing_where_the_version_is_not_one(versions: tuple[str, ...]) -> None:
+    assert settings(recompiled(false_guard()), *versions) == []
+
+
+def test_a_break_that_names_its_setting() -> None:
+    text = (
+        "Graph break in user code at /home/user/app.py:14\n"
+        "Graph Break Reason: Unsupported Tensor.item() call with capture_scalar_outputs=False\n"
+        "  Explanation: Dynamo does not support tracing it."
+    )
+    run = timeline([attempt("0/0")], breaks=(site(text),))
+    assert settings(run) == [("TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS", "1")]
+
+
+def candidate(setting: str, value: str) -> CandidateRecord:
+    return CandidateRecord(kind="environment", setting=setting, value=value, risk="")
+
+
+def finding(*candidates: CandidateRecord) -> FindingRecord:
+    return FindingRecord(
+        **dict.fromkeys(("variable", "location", "ownership", "cost_s")),
+        id="F1",
+        rule="CD107",
+        slug="python-scalar",
+        severity="warning",
+        confidence="exact",
+        family="python_scalar",
+        count=1,
+        steps=(),
+        evidence={},
+        fix=FixRecord(summary="", how="", candidates=candidates),
+    )
+
+
+def test_a_line_for_the_shell() -> None:
+    assert export_line(candidate(DYNAMIC, "L['n']")) == f"export {DYNAMIC}=\"L['n']\""
+    assert export_line(candidate("TORCHDYNAMO_X", "1")) == "export TORCHDYNAMO_X=1"
+
+
+def test_settings_of_several_findings_are_joined() -> None:
+    findings = [
+        finding(candidate(DYNAMIC, "L['n']")),
+        finding(candidate(DYNAMIC, "L['x']:0,L['n']")),
+        finding(candidate(OVERRIDES, ">=0:a=1"), candidate(DYNAMIC, "L['never']")),
+        finding(candidate(OVERRIDES, ">=0:b=2")),
+    ]
+    assert joined_exports(findings) == [
+        f"export {DYNAMIC}=\"L['n'],L['x']:0\"",
+        f'export {OVERRIDES}=">=0:a=1,b=2"',
+    ]
+
+
+def test_settings_that_do_not_meet_are_not_repeated() -> None:
+    findings = [finding(candidate(DYNAMIC, "L['n']")), finding(candidate(OVERRIDES, ">=0:a=1"))]
+    assert joined_exports(findings) == []

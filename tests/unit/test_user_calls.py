@@ -1,0 +1,209 @@
+"""The call of the program's own above compiled code: its text, and what it passes for what."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from compilediag_harness.source import user_calls
+from compilediag_harness.source.source_locations import is_own, is_own_frame
+from compilediag_harness.source.user_calls import user_call
+from compilediag_harness.torch_internals.torch_compiles import FrameBeingCompiled
+from compilediag_harness.wire import UserCall
+
+
+def _entered(values: dict[str, Any]) -> UserCall:
+    """What is recorded where the caller is compiled with these local variables."""
+    compiled = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    assert compiled.f_back is not None
+    found = user_call(FrameBeingCompiled(compiled.f_code, values, compiled.f_back))
+    assert found is not None
+    return found
+
+
+def forward(x: Any, mask: Any = None, *rest: Any, scale: float = 1.0, **more: Any) -> UserCall:
+    return _entered(dict(locals()))
+
+
+class Model:
+    def __init__(self) -> None:
+        self.weights = object()
+
+    def forward(self, x: Any, mask: Any = None) -> UserCall:
+        return _entered(dict(locals()))
+
+    def __enter__(self) -> UserCall:
+        return _entered(dict(locals()))
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def __matmul__(self, other: object) -> UserCall:
+        return _entered(dict(locals()))
+
+
+def _told(call: UserCall) -> tuple[str, dict[str, str]]:
+    return call.text, dict(call.arguments)
+
+
+def test_positions_and_keywords() -> None:
+    """Parameters of each kind with the expressions passed, named as guards name them."""
+    a, b = object(), object()
+    batch = {"y": b}
+    assert _told(forward(a, batch["y"], b, scale=len("ab"), extra=a)) == (
+        'forward(a, batch["y"], b, scale=len("ab"), extra=a)',
+        {
+            "x": "a",
+            "mask": 'batch["y"]',
+            "rest[0]": "b",
+            "scale": 'len("ab")',
+            "more['extra']": "a",
+        },
+    )
+
+
+def test_place() -> None:
+    """File, line and function of the call, which may begin below its statement."""
+    found = (
+        None
+        or forward(object())
+    )  # fmt: skip
+    line = test_place.__code__.co_firstlineno + 4
+    assert (found.file, found.line, found.function) == (__file__, line, "test_place")
+    assert _told(found) == ("forward(object())", {"x": "object()"})
+
+
+def test_many_lines() -> None:
+    """A call over several lines is quoted on one, as a formatter would join it."""
+    a = object()
+    found = forward(
+        a,
+        mask=[
+            1,
+            2,
+        ],
+    )
+    assert _told(found) == ("forward(a, mask=[1, 2])", {"x": "a", "mask": "[1, 2]"})
+
+
+def test_nested_calls() -> None:
+    """Of several calls on a line it is the one that runs."""
+    a = object()
+
+    def keep(value: UserCall, *_: object) -> UserCall:
+        return value
+
+    assert _told(keep(forward(id(a)), len("ä"), forward(a))) == ("forward(id(a))", {"x": "id(a)"})
+    assert _told(keep(*[forward(item, "ä") for item in (a,)])) == (
+        'forward(item, "ä")',
+        {"x": "item", "mask": '"ä"'},
+    )
+
+
+def test_starred() -> None:
+    """After a starred argument no position is known; keywords are, those of a mapping are not."""
+    a, b, more = object(), object(), {"scale": 2.0}
+    assert _told(forward(a, *[b], scale=2.0))[1] == {"x": "a", "scale": "2.0"}
+    assert _told(forward(*[a, b]))[1] == {}
+    assert _told(forward(a, **more))[1] == {"x": "a"}
+
+
+def test_methods() -> None:
+    """`self` is the object before the dot, unless the method is called on its class."""
+    model, a = Model(), object()
+    assert _told(model.forward(a)) == ("model.forward(a)", {"x": "a"})
+    assert _told(Model.forward(model, a))[1] == {"self": "model", "x": "a"}
+    assert _told(model.forward(id(a), mask=model.weights))[1] == {
+        "x": "id(a)",
+        "mask": "model.weights",
+    }
+
+
+def test_what_has_no_call() -> None:
+    """An operator and a `with` are no calls in the source: their line is quoted."""
+    model = Model()
+    found = model @ model
+    assert _told(found) == ("found = model @ model", {})
+    with model as entered:
+        pass
+    assert entered.text == "with model as entered:"
+
+
+def test_lambda_comprehension_decorator() -> None:
+    """The innermost frame that runs: a lambda, a comprehension, the statement of a decorator."""
+    a = object()
+    of_lambda = next(map(lambda y: forward(y), [a]))  # noqa: C417, PLW0108 - a lambda's frame
+    assert (of_lambda.function, _told(of_lambda)[1]) == ("<lambda>", {"x": "y"})
+    of_generator = next(forward(item) for item in [a])
+    assert (of_generator.function, _told(of_generator)[1]) == ("<genexpr>", {"x": "item"})
+
+    @forward
+    def decorated() -> None: ...
+
+    assert isinstance(decorated, UserCall)
+    assert decorated.text == "@forward"
+
+
+def test_partial_shifts() -> None:
+    """`functools.partial` leaves no frame: what would be bound to another parameter is not told."""
+    a, flag = object(), object()
+    partial = functools.partial(forward, flag)
+    assert _told(partial(a))[1] == {"mask": "a"}  # the object that the parameter got
+    assert _told(partial(id(a)))[1] == {}
+
+
+def test_without_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.10: the only call that begins in the line; of several none, and their line is
+    quoted."""
+    a = object()
+    monkeypatch.setattr(user_calls, "HAS_POSITIONS", False)
+    found = forward(
+        a,
+        mask=a,
+    )
+    two = forward(id(a))
+    assert _told(found) == ("forward(a, mask=a)", {"x": "a", "mask": "a"})
+    assert _told(two) == ("two = forward(id(a))", {})
+
+
+def test_what_is_left_of_a_function() -> None:
+    """After a graph break the rest of a function is entered by the function itself: the user's call
+    is that of the function."""
+    rest = types.FunctionType(
+        forward.__code__.replace(co_name="torch_dynamo_resume_in_broken_at_3"), globals()
+    )
+    rest.__kwdefaults__ = forward.__kwdefaults__
+    rest.__defaults__ = forward.__defaults__
+
+    def broken(x: object) -> Any:
+        return rest(x)
+
+    found = broken(object())
+    assert _told(found) == ("broken(object())", {})
+    assert found.function == "test_what_is_left_of_a_function"
+
+
+def test_whose_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed files, the standard library and ours are not the program's, but that of
+    `__main__`."""
+    installed = "/venv/lib/python3.11/site-packages/trainer/__main__.py"
+    assert is_own("/work/train.py")
+    assert not is_own(installed)
+    assert not is_own(functools.__file__)
+    assert not is_own(user_calls.__file__)
+    assert not is_own("<frozen importlib._bootstrap>")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", installed, raising=False)
+    assert is_own(installed)
+
+
+def test_generated_code() -> None:
+    """A function that a library makes of text has no file; code of `python -c` is the
+    program's."""
+    source = "import sys\nframe = sys._getframe()"
+    for name, own in (("__main__", True), ("attr._make", False)):
+        scope: dict[str, Any] = {"__name__": name}
+        exec(compile(source, "<string>", "exec"), scope)
+        assert is_own_frame(scope["frame"]) is own
