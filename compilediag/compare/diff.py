@@ -365,6 +365,8 @@ def _new_findings(
     """Findings of the later receipt that the earlier one has less often, in their order; `places`:
     where those of the earlier one are in the later."""
     left = Counter(_finding_key(item, places) for item in earlier.findings)
+    # A part that is a finding now, or that became part of one, is neither new nor gone.
+    left.update((part.rule, part.variable) for item in earlier.findings for part in item.parts)
     found: list[str] = []
     for item in later.findings:
         key = _finding_key(item, {})

@@ -86,6 +86,33 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Another cause of recompiles that the same act made."""
+
+    rule: str
+    kind: str | None
+    variable: str
+    expected: str | None
+    actual: str | None
+    location: Location
+    recompiles: int
+    """In how many it had a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """The line of the program that changed all values of a finding."""
+
+    evidence: Literal["witnessed", "probable"]
+    """Seen; or concluded from the names of the functions that write the values."""
+    file: str
+    line: int
+    function: str
+    text: str
+    """Its source text, of the call where that is known; empty where it is not."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing to know, with the place to change; `diagnose` numbers them F1, F2..."""
 
@@ -111,6 +138,10 @@ class Finding:
     """Codes of the symptoms merged into this finding."""
     about: tuple[CauseId | BreakLine, ...] = ()
     """The causes of recompiles and the graph breaks that it explains."""
+    parts: tuple[Part, ...] = ()
+    """What else the same act changed."""
+    changed_at: Act | None = None
+    """The line that did, where several values changed by one."""
     id: str = ""
     entered_at: UserCall | None = None
     """The innermost call in a file of the program's own that led there first; None where it is not

@@ -33,13 +33,14 @@ def render_comparison(found: Comparison, options: RenderOptions) -> str:
     for title, entries in lists_of(found, options):
         lines += _list(title, entries, options)
     for title, rows in figures(found):
-        head = ("figure", "before", "after")
-        cells = [(options.text(name, 60), before, after) for name, before, after in rows]
+        name = "" if title.startswith("seconds") else "figure"
+        cells = [(options.text(text, 60), before, after) for text, before, after in rows]
         lines += ["", *options.wrap(title, "", "  ")]
-        lines += table(head, cells, options, right=head[1:], shrink="figure")
+        lines += table((name, *_SIDES), cells, options, right=_SIDES, shrink=name)
     return "\n".join(lines) + "\n"
 
 
+_SIDES = ("before", "after")
 _SHORT = {"lane.name": "lane", "steps.count": "steps"}
 """Names in the sentence, where the path's last part is not enough."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from compilediag.views import lookups
 from compilediag.views.finding_rows import part_text, place, title_of, when, writer
@@ -13,13 +12,17 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import CompileEvent, EventCause, FindingRecord
+    from compilediag.receipt.schema.compiles import (
+        CompileEvent,
+        EventCause,
+        FindingRecord,
+        PartRecord,
+    )
     from compilediag.receipt.schema.receipt import Receipt
 
 _SHOWN_APART = frozenset(
     {
         *("compile_ids", "expected", "actual", "values", "writers", "guard", "source", "roles"),
-        *("parts", "changed_at"),
     }
 )
 MAX_LINES = 12
@@ -78,7 +81,7 @@ def _facts(
         ("written by", writer(w, options, whole=True)) for w in lookups.writers(finding, receipt)
     ]
     parts += _changed_at(finding, options)
-    parts += [("with", _part(item, options)) for item in lookups.parts(finding)]
+    parts += [("with", _part(item, options)) for item in finding.parts]
     parts.append(("when", when(finding) or "the step was not seen"))
     parts.append(("cost", seconds(finding.cost_s)))
     parts += _judgement(finding, options)
@@ -90,20 +93,19 @@ def _facts(
 
 def _changed_at(finding: FindingRecord, options: RenderOptions) -> list[tuple[str, str]]:
     """The line that changed all values of the finding, and whether it was seen."""
-    act = finding.evidence.get("changed_at")
-    if not isinstance(act, Mapping):
+    act = finding.changed_at
+    if act is None:
         return []
-    line = cast("Mapping[str, Any]", act)
-    where = options.place(str(line.get("file") or ""), int(line.get("line") or 0))
-    text = options.text(line.get("text") or "", 200)
-    likely = "" if line.get("evidence") == "witnessed" else " (probably: by the names it calls)"
-    return [("changed at", f"{where}{options.dot if text else ''}{text}{likely}")]
+    parts = [options.place(act.file, act.line), options.text(act.text, 200)]
+    likely = "" if act.evidence == "witnessed" else " (probably: by the names it calls)"
+    return [("changed at", options.dot.join(filter(None, parts)) + likely)]
 
 
-def _part(part: lookups.Part, options: RenderOptions) -> str:
-    where = f"{options.dot}{options.place(part.file, part.line)}" if part.file else ""
-    function = f" in {options.text(part.function, 60)}" if part.function else ""
-    return f"{options.text(part.rule, 8)} {part_text(part, options)}{where}{function}"
+def _part(part: PartRecord, options: RenderOptions) -> str:
+    at = part.location
+    function = f" in {options.text(at.function, 60)}" if at.function else ""
+    where = f"{options.dot}{options.place(at.file, at.line)}{function}"
+    return f"{options.text(part.rule, 8)} {part_text(part, options)}{where}"
 
 
 def _evidence(key: str, value: object, options: RenderOptions) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import FindingRecord, Writer
+    from compilediag.receipt.schema.compiles import FindingRecord, PartRecord, Writer
     from compilediag.receipt.schema.receipt import Receipt
 
 INDENT = "     "
@@ -86,7 +86,7 @@ def _where(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> 
 
 def _parts(finding: FindingRecord, options: RenderOptions) -> list[str]:
     """What else the same act changed: other variables than the one above."""
-    named = [part_text(part, options) for part in lookups.parts(finding)]
+    named = [part_text(part, options) for part in finding.parts]
     named = list(dict.fromkeys(text for text in named if text))
     if not named:
         return []
@@ -94,7 +94,7 @@ def _parts(finding: FindingRecord, options: RenderOptions) -> list[str]:
     return options.wrap(f"with {', '.join([*named[:_MAX_PARTS], *more])}", INDENT, INDENT + "  ")
 
 
-def part_text(part: lookups.Part, options: RenderOptions) -> str:
+def part_text(part: PartRecord, options: RenderOptions) -> str:
     """The variable of another cause and its change: `two.active 'en' → 'de'`."""
     name = options.text(part.variable, _TEXT_CHARS)
     if not name or part.expected is None or part.actual is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from compilediag.receipt.schema.compiles import Writer
 
@@ -51,43 +51,6 @@ def change(finding: FindingRecord, receipt: Receipt) -> tuple[str, str] | None:
         if cause.expected is not None and cause.actual is not None:
             return cause.expected, cause.actual
     return None
-
-
-class Part(NamedTuple):
-    """Another cause that the act of a finding made."""
-
-    rule: str
-    variable: str
-    expected: str | None
-    actual: str | None
-    file: str
-    line: int
-    function: str
-
-
-def parts(finding: FindingRecord) -> list[Part]:
-    """The causes of a finding beside its own, in their order."""
-    found: list[Part] = []
-    for item in _items(finding.evidence.get("parts")):
-        if isinstance(item, Mapping):
-            fields = cast("Mapping[str, Any]", item)
-            text = {
-                name: None if fields.get(name) is None else str(fields[name])
-                for name in ("rule", "variable", "expected", "actual", "file", "function")
-            }
-            line = fields.get("line")
-            found.append(
-                Part(
-                    rule=text["rule"] or "",
-                    variable=text["variable"] or "",
-                    expected=text["expected"],
-                    actual=text["actual"],
-                    file=text["file"] or "",
-                    line=line if isinstance(line, int) else 0,
-                    function=text["function"] or "",
-                )
-            )
-    return found
 
 
 def writers(finding: FindingRecord, receipt: Receipt) -> list[Writer]:

@@ -64,7 +64,7 @@ def _row(number: int, finding: FindingRecord, receipt: Receipt, options: RenderO
     changed = lookups.change(finding, receipt)
     if changed is not None:
         what += f" {code(changed[0])} → {code(changed[1])}"
-    named = dict.fromkeys(part.variable for part in lookups.parts(finding) if part.variable)
+    named = dict.fromkeys(part.variable for part in finding.parts if part.variable)
     if named:
         what += f" with {', '.join(map(code, list(named)[:MAX_PARTS]))}"
         what += f" and {len(named) - MAX_PARTS} more" if len(named) > MAX_PARTS else ""

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
+from compilediag.diagnosis.findings import Act, Cause
 from compilediag.timeline.call_sizes import varying_sizes
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import UserCall, resumed_function
+from compilediag_harness.wire import resumed_function
 
 if TYPE_CHECKING:
     from compilediag.diagnosis.causes.of_run import Group
-    from compilediag.diagnosis.findings import Cause
 
 _OF_TENSORS = frozenset(("CD105", "CD106"))
 """Codes of tensors: a batch of another length or dtype changes all its tensors alike."""
@@ -30,15 +30,6 @@ _CONSEQUENCES = frozenset(("CD106",))
 _RANKS = {"CD111": 0, "CD106": 2, "CD105": 3, "CD118": 3}
 """Modes come before values, values before what they do to tensors."""
 _VALUE_RANK = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """The line of the program that changed all values of a group."""
-
-    evidence: Literal["witnessed", "probable"]
-    """Seen; or concluded from the names of the functions that write the values."""
-    at: UserCall
 
 
 def by_act(groups: Sequence[Group], timeline: Timeline) -> list[Group]:
@@ -153,12 +144,11 @@ def _moments(group: Group) -> list[Hashable]:
 
 def _is_callee(caller: Group, callee: Group) -> bool:
     """Every recompile of the one followed, with the same change, one of the other."""
-    before = list(zip(_moments(caller), caller.recompiles, strict=True))
+    before: dict[Hashable, list[Recompile]] = {}
+    for moment, recompile in zip(_moments(caller), caller.recompiles, strict=True):
+        before.setdefault(moment, []).append(recompile)
     return all(
-        any(
-            moment == own and cause.t <= recompile.t and _goes_on_to(cause, recompile)
-            for own, cause in before
-        )
+        any(own.t <= recompile.t and _goes_on_to(own, recompile) for own in before.get(moment, ()))
         for moment, recompile in zip(_moments(callee), callee.recompiles, strict=True)
     )
 
@@ -189,82 +179,77 @@ def _of_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
     """Groups whose values the same line of the program changed, each time between the same two
     calls: the root is what the others follow from."""
     found: list[Group] = []
+    roots: list[_Changes] = []
     at: dict[Hashable, list[int]] = {}
-    ranked = sorted(groups, key=lambda g: (_RANKS.get(g.code, _VALUE_RANK), -len(g.recompiles)))
-    for group in ranked:
-        lines = [] if group.planned else _lines_of(group, steps_known=steps_known)
-        roots = (n for line in (lines[0] if lines else ()) for n in at.get(line, ()))
-        root = next((n for n in roots if _is_part(found[n], group, lines, steps_known)), None)
+    for group in sorted(groups, key=_before):
+        own = _Changes.of(group, steps_known=steps_known)
+        first: Mapping[Hashable, Act] = own.lines[0] if own.lines else {}
+        near = (n for line in first for n in at.get(line, ()))
+        root = next((n for n in near if own.follow(roots[n], group.code)), None)
         if root is not None:
-            act = found[root].act or _act(found[root], lines[0], steps_known=steps_known)
-            found[root] = replace(
-                found[root], act=act, follows=(*found[root].follows, *group.parts)
-            )
+            act = found[root].act or next(first[line] for line in first if line in roots[root].all)
+            others = (*found[root].follows, *group.parts)
+            found[root] = replace(found[root], act=act, follows=others)
             continue
-        for line in dict.fromkeys(line for each in lines for line in each):
+        for line in own.all:
             at.setdefault(line, []).append(len(found))
         found.append(group)
+        roots.append(own)
     return found
 
 
-_Lines = dict[Hashable, Act]
-"""The lines that may have changed a value for one recompile, with when: innermost first."""
+def _before(group: Group) -> tuple[int, int]:
+    return _RANKS.get(group.code, _VALUE_RANK), -len(group.recompiles)
 
 
-def _lines_of(group: Group, *, steps_known: bool) -> list[_Lines]:
-    """For each recompile."""
-    return [
-        {
-            (_when(recompile, steps_known=steps_known), name): act
-            for name, act in _candidates(cause, recompile)
-        }
-        for cause, recompile in zip(group.causes, group.recompiles, strict=True)
-    ]
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """When the values of a group changed, and by which lines that may have been."""
+
+    times: frozenset[Hashable]
+    lines: tuple[Mapping[Hashable, Act], ...]
+    """For each recompile, with its time: the innermost line first."""
+    all: frozenset[Hashable]
+
+    @classmethod
+    def of(cls, group: Group, *, steps_known: bool) -> _Changes:
+        """Without steps only one recompile is known to be one time."""
+        times: list[Hashable] = [
+            (item.process, item.epoch, item.step) if steps_known else item.id
+            for item in group.recompiles
+        ]
+        found = () if group.planned else zip(times, group.causes, group.recompiles, strict=True)
+        lines = tuple(_at(time, _lines_between(cause, again)) for time, cause, again in found)
+        every = frozenset(line for each in lines for line in each)
+        return cls(frozenset(times), lines, every)
+
+    def follow(self, root: _Changes, code: str) -> bool:
+        """Whether, each time these changed, so did the root's, by the same line; those that the
+        root does not imply each time that it does."""
+        if code not in _CONSEQUENCES and root.times != self.times:
+            return False
+        return all(not root.all.isdisjoint(each) for each in self.lines)
 
 
-def _when(recompile: Recompile, *, steps_known: bool) -> Hashable:
-    if steps_known:
-        return recompile.process, recompile.epoch, recompile.step
-    return recompile.id
+def _at(time: Hashable, lines: Iterable[tuple[Hashable, Act]]) -> dict[Hashable, Act]:
+    return {(time, name): act for name, act in lines}
 
 
-def _candidates(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashable, Act]]:
-    """The lines between the two calls: of those that were seen, the changing one and the callers up
-    to the function that makes the calls, which runs on; else those that are probable, all of them
-    as one."""
-    change = cause.changed
-    if change is not None:
-        if change.in_call:
-            return
-        stack, entered = change.stack, recompile.entered_at
-        holder = None if entered is None else (entered.file, entered.function)
-        inside = next(
-            (n for n, line in enumerate(stack) if (line.file, line.function) == holder), 0
-        )
-        for depth in range(inside + 1 if stack else 0):
-            line = stack[depth]
-            call = UserCall(line.file, line.line, line.function)
-            yield stack[depth:], Act("witnessed", call)
-    elif cause.changed_by:
-        yield (
-            frozenset((c.file, c.line) for c in cause.changed_by),
-            Act("probable", cause.changed_by[0]),
-        )
-
-
-def _is_part(root: Group, group: Group, lines: Sequence[_Lines], steps_known: bool) -> bool:
-    """Whether, each time a value changed, so did the root's, by the same line. Values that the root
-    does not imply change each time that it does."""
-    known = {line for each in _lines_of(root, steps_known=steps_known) for line in each}
-    times, own = (
-        {_when(item, steps_known=steps_known) for item in g.recompiles} for g in (root, group)
-    )
-    if group.code not in _CONSEQUENCES and times != own:
-        return False
-    return all(any(line in known for line in each) for each in lines)
-
-
-def _act(root: Group, lines: _Lines, *, steps_known: bool) -> Act | None:
-    """The innermost line that both share."""
-    known = {line for each in _lines_of(root, steps_known=steps_known) for line in each}
-    return next((act for line, act in lines.items() if line in known), None)
+def _lines_between(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashable, Act]]:
+    """The lines between the two calls: of those that were seen, the changing one and its callers
+    within the function that makes the calls, which runs on; else those that are probable, as one.
+    """
+    texts = {(item.file, item.line): item.text for item in cause.changed_by}
+    if cause.changed is None:
+        if cause.changed_by:
+            first = cause.changed_by[0]
+            act = Act("probable", first.file, first.line, first.function, first.text)
+            yield frozenset(texts), act
+        return
+    stack, entered = cause.changed.stack, recompile.entered_at
+    maker = None if entered is None else (entered.file, entered.function)
+    last = next((n for n, line in enumerate(stack) if (line.file, line.function) == maker), 0)
+    for depth in () if cause.changed.in_call else range(min(last + 1, len(stack))):
+        line = stack[depth]
+        text = texts.get((line.file, line.line), "")
+        yield stack[depth:], Act("witnessed", line.file, line.line, line.function, text)

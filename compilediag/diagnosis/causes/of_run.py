@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from compilediag.diagnosis.causes.acts import Act, by_act
+from compilediag.diagnosis.causes.acts import by_act
 from compilediag.diagnosis.causes.recompile import causes_of
-from compilediag.diagnosis.findings import Cause, CauseId
+from compilediag.diagnosis.findings import Act, Cause, CauseId
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Recompile, Timeline

@@ -9,14 +9,13 @@ would have cost alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, AnalysisRule
-from compilediag.diagnosis.causes.acts import Act
 from compilediag.diagnosis.causes.of_run import Group
-from compilediag.diagnosis.findings import CauseId, Finding
+from compilediag.diagnosis.findings import Act, CauseId, Finding, Part
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.timeline.timeline import Timeline
 
@@ -88,8 +87,8 @@ def wording_of_act(group: Group, act: Act) -> Wording:
     """What to do about values that one line changed together."""
     likely = "probably " if act.evidence == "probable" else ""
     values = len({(part.code, part.variable) for part in group.parts})
-    at = f"{act.at.file}:{act.at.line}"
-    what = f"{act.at.text} ({at})" if act.at.text else f"the line {at}"
+    at = f"{act.file}:{act.line}"
+    what = f"{act.text} ({at})" if act.text else f"the line {at}"
     return Wording(
         f"one line {likely}changed {values} guarded values",
         f"run {what} before the first compiled call, or warm up each state that it leaves",
@@ -106,7 +105,7 @@ def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
         if cause.primary
     }
     causes = [cause for part in group.parts for cause in part.causes]
-    return make_finding(
+    found = make_finding(
         timeline,
         group.code,
         wording.title,
@@ -127,8 +126,6 @@ def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
             "values": group.values,
             **pick(first, "guard", "source"),
             **({"together": list(group.variables[1:])} if group.together else {}),
-            **({"parts": [_part(part) for part in group.parts[1:]]} if group.parts[1:] else {}),
-            **({} if group.act is None else {"changed_at": _changed_at(group.act)}),
             "writers": [
                 pick(writer, "function", "file", "line")
                 for writer in dict.fromkeys(writer for cause in causes for writer in cause.writers)
@@ -136,20 +133,20 @@ def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
         },
         about=tuple(part.id for part in group.parts),
     )
+    return replace(found, parts=tuple(map(_part, group.parts[1:])), changed_at=group.act)
 
 
-def _part(part: Group) -> dict[str, object]:
-    """Another cause of the finding, as the evidence has it."""
-    return {
-        "rule": part.code,
-        **pick(part.first, "kind", "variable", "expected", "actual"),
-        **pick(part.location, "file", "line", "function"),
-        "recompiles": len(part.recompiles),
-    }
-
-
-def _changed_at(act: Act) -> dict[str, object]:
-    return {**pick(act.at, "file", "line", "function", "text"), "evidence": act.evidence}
+def _part(part: Group) -> Part:
+    first = part.first
+    return Part(
+        rule=part.code,
+        kind=first.kind,
+        variable=first.variable,
+        expected=first.expected,
+        actual=first.actual,
+        location=part.location,
+        recompiles=len(part.recompiles),
+    )
 
 
 def _explains_autograd(cause: Finding, symptom: Finding) -> bool:
