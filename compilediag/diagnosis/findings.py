@@ -110,6 +110,8 @@ class Act:
     function: str
     text: str
     """Its source text, of the call where that is known; empty where it is not."""
+    lines: int = 1
+    """How many lines it may have been; this is one of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,6 +207,17 @@ def test_probable_lines_must_be_the_same_ones() -> None:
         assert len(findings(recompile(3, *guards))) == 2
 
 
+def test_a_consequence_may_have_other_lines_too() -> None:
+    """A name is set by one line; its flags were also set by another one, before the first call."""
+    other = UserCall(FILE, 31, "main", "freeze(model)")
+    name, flag = value("a", changed_by=(SWITCH,)), parameter(changed_by=(other, SWITCH))
+    (found,) = findings(recompile(3, flag, name))
+    assert found.changed_at is not None
+    assert (found.changed_at.line, len(found.parts)) == (SWITCH.line, 1)
+    apart = value("a", changed_by=(SWITCH, UserCall(FILE, 33, "main")))
+    assert len(findings(recompile(3, flag, apart))) == 2
+
+
 def test_two_flags_of_one_function_at_different_steps() -> None:
     """Set by the same call in the loop, each when its time has come."""
     first, second = (value(name, changed_by=(SWITCH,)) for name in "ab")

@@ -83,9 +83,17 @@ def _sources(receipt: Receipt, run: RunBaseline, limit: Limit) -> Iterable[Item]
 
 def _findings(receipt: Receipt, run: RunBaseline, name: str) -> list[FindingRecord]:
     """The findings that a limit is about: those of a rule, or all that are no mere information."""
-    found = [
-        i for i in receipt.findings if run.counts_file(i.location.file if i.location else None)
-    ]
+    found = [item for item in receipt.findings if any(map(run.counts_file, _files(item)))]
     if name == "findings":
         return [item for item in found if item.severity != "info"]
-    return [item for item in found if name == item.rule or name in item.also]
+    return [
+        item
+        for item in found
+        if name in (item.rule, *item.also, *(part.rule for part in item.parts))
+    ]
+
+
+def _files(finding: FindingRecord) -> Iterable[str | None]:
+    """Of the finding and of its parts."""
+    yield finding.location.file if finding.location else None
+    yield from (part.location.file for part in finding.parts)

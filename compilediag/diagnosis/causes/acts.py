@@ -187,7 +187,8 @@ def _of_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
         near = (n for line in first for n in at.get(line, ()))
         root = next((n for n in near if own.follow(roots[n], group.code)), None)
         if root is not None:
-            act = found[root].act or next(first[line] for line in first if line in roots[root].all)
+            shared = next(line for line in roots[root].all if line in first)
+            act = found[root].act or roots[root].act_at(shared)
             others = (*found[root].follows, *group.parts)
             found[root] = replace(found[root], act=act, follows=others)
             continue
@@ -223,6 +224,10 @@ class _Changes:
         every = frozenset(line for each in lines for line in each)
         return cls(frozenset(times), lines, every)
 
+    def act_at(self, line: Hashable) -> Act | None:
+        """The act of one of the lines."""
+        return next((each[line] for each in self.lines if line in each), None)
+
     def follow(self, root: _Changes, code: str) -> bool:
         """Whether, each time these changed, so did the root's, by the same line; those that the
         root does not imply each time that it does."""
@@ -243,8 +248,12 @@ def _lines_between(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashabl
     if cause.changed is None:
         if cause.changed_by:
             first = cause.changed_by[0]
-            act = Act("probable", first.file, first.line, first.function, first.text)
+            lines = len(texts)
+            act = Act("probable", first.file, first.line, first.function, first.text, lines)
             yield frozenset(texts), act
+            # What follows from another value does so by one of the lines that write it.
+            if cause.rule in _CONSEQUENCES:
+                yield from ((frozenset((place,)), act) for place in texts)
         return
     stack, entered = cause.changed.stack, recompile.entered_at
     maker = None if entered is None else (entered.file, entered.function)

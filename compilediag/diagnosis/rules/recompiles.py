@@ -89,6 +89,7 @@ def wording_of_act(group: Group, act: Act) -> Wording:
     values = len({(part.code, part.variable) for part in group.parts})
     at = f"{act.file}:{act.line}"
     what = f"{act.text} ({at})" if act.text else f"the line {at}"
+    what = "what sets them" if act.lines > 1 else what
     return Wording(
         f"one line {likely}changed {values} guarded values",
         f"run {what} before the first compiled call, or warm up each state that it leaves",
@@ -133,7 +134,8 @@ def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
         },
         about=tuple(part.id for part in group.parts),
     )
-    return replace(found, parts=tuple(map(_part, group.parts[1:])), changed_at=group.act)
+    known = group.act if group.act is not None and group.act.lines == 1 else None
+    return replace(found, parts=tuple(map(_part, group.parts[1:])), changed_at=known)
 
 
 def _part(part: Group) -> Part:

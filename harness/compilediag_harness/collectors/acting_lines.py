@@ -8,11 +8,12 @@ objects and methods of their classes. Nothing is concluded of a call that cannot
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import inspect
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -25,6 +26,7 @@ from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UserCall, 
 _MAX_LINES = 4
 _TEXT_CHARS = 200
 _MAX_HOPS = 32
+_MAX_NAMES = 64
 
 
 def with_acting_lines(
@@ -36,7 +38,9 @@ def with_acting_lines(
 
     def acting(guard: FalseGuard) -> tuple[UserCall, ...]:
         known = guard.writers or _flips(guard.text, guard.source, scope)
-        return calls.leading_to(w for w in known if not _is_in(w, compiled))
+        if any(_is_in(writer, compiled) for writer in known):
+            return ()
+        return calls.leading_to(known, _stores(guard))
 
     return [
         replace(diff, guards=tuple(replace(g, changed_by=acting(g)) for g in diff.guards))
@@ -48,8 +52,8 @@ class _Call(NamedTuple):
     """A call in the source of a function in progress."""
 
     at: UserCall
-    code: types.CodeType
-    """What it calls."""
+    codes: tuple[types.CodeType, ...]
+    """What it calls, and functions that this calls in turn by a global name."""
 
 
 class _CallsInProgress:
@@ -60,10 +64,12 @@ class _CallsInProgress:
         frames = [f for f in writers.calls_in_progress() if source_locations.is_own_frame(f)]
         self._codes = [frame.f_code for frame in frames]
         self._frames = frames
-        self._calls: list[_Call] | None = None
 
-    def leading_to(self, known: Iterable[Location]) -> tuple[UserCall, ...]:
-        """The lines in these functions that lead to a writer: themselves, or by a call."""
+    def leading_to(
+        self, known: Iterable[Location], writes: Callable[[types.CodeType], bool]
+    ) -> tuple[UserCall, ...]:
+        """The lines in these functions that lead to a writer: themselves, or by a call; and the
+        calls of functions that write the value by its name, whichever object it is of."""
         found: list[UserCall] = []
         called: list[Location] = []
         for writer in known:
@@ -74,16 +80,42 @@ class _CallsInProgress:
                 text = source_locations.text_of(writer) or ""
                 line = UserCall(writer.file, writer.line, code.co_name, clip(text, _TEXT_CHARS))
                 found.append(line)
-        if called:
-            found += self._calling(called)
-        return tuple(dict.fromkeys(found))[:_MAX_LINES]
+        found += [*(self._calling(called) if called else ()), *self._calls_of_code(writes)]
+        return self._repeated(dict.fromkeys(found))[:_MAX_LINES]
 
-    def _calling(self, known: Sequence[Location]) -> list[UserCall]:
-        if self._calls is None:
-            self._calls = [each for frame in self._frames for each in _calls_of(frame, self._codes)]
-        direct = [call.at for call in self._calls if any(_is_in(w, call.code) for w in known)]
+    def _calls_of_code(self, writes: Callable[[types.CodeType], bool]) -> list[UserCall]:
+        return [call.at for call in self._calls if any(map(writes, call.codes))]
+
+    def _repeated(self, found: Iterable[UserCall]) -> tuple[UserCall, ...]:
+        """Those in the innermost loop that runs, which come between two calls in it; all of them
+        where none is in a loop."""
+        lines = list(found)
+        for frame in self._frames:
+            loop = _loop_around(frame.f_code, frame.f_lineno or 0)
+            file, name = frame.f_code.co_filename, frame.f_code.co_name
+            inside = [
+                at for at in lines if (at.file, at.function) == (file, name) and at.line in loop
+            ]
+            if inside:
+                return tuple(inside)
+        return tuple(lines)
+
+    def _calling(self, known: Sequence[Location]) -> Iterable[UserCall]:
+        direct = self._calls_of_code(lambda code: any(_is_in(writer, code) for writer in known))
         names = {writer.function.rpartition(".")[2] for writer in known}
-        return direct or [c.at for c in self._calls if not names.isdisjoint(c.code.co_names)]
+        return direct or self._calls_of_code(lambda code: not names.isdisjoint(code.co_names))
+
+    @functools.cached_property
+    def _calls(self) -> list[_Call]:
+        return [each for frame in self._frames for each in _calls_of(frame, self._codes)]
+
+
+@functools.lru_cache(maxsize=256)
+def _loop_around(code: types.CodeType, line: int) -> range:
+    """The lines of the innermost loop of a function that holds a line; none where there is none."""
+    loops = (node for node in statements(code) if isinstance(node, (ast.For, ast.While)))
+    ranges = (range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in loops)
+    return min((lines for lines in ranges if line in lines), key=len, default=range(0))
 
 
 def _is_in(writer: Location, code: types.CodeType) -> bool:
@@ -107,14 +139,23 @@ def _calls_of(frame: types.FrameType, running: Sequence[types.CodeType]) -> Iter
         if path is None:
             continue
         names = {**frame.f_globals, **locals_of(frame)} if names is None else names
-        target = _code_at(path.split("."), names)
-        if target is not None and target not in running and isinstance(node, ast.Call):
-            text = clip(ast.unparse(node), _TEXT_CHARS)
-            yield _Call(UserCall(code.co_filename, node.lineno, code.co_name, text), target)
+        called = _function_at(path.split("."), names)
+        if called is None or called.__code__ in running or not isinstance(node, ast.Call):
+            continue
+        text = clip(ast.unparse(node), _TEXT_CHARS)
+        at = UserCall(code.co_filename, node.lineno, code.co_name, text)
+        yield _Call(at, (called.__code__, *_called_by(called)))
 
 
-def _code_at(path: Sequence[str], names: Mapping[str, Any]) -> types.CodeType | None:
-    """The code of the function or method that a dotted name stands for."""
+def _called_by(function: types.FunctionType) -> Iterator[types.CodeType]:
+    for name in function.__code__.co_names[:_MAX_NAMES]:
+        held = function.__globals__.get(name)
+        if isinstance(held, types.FunctionType):
+            yield held.__code__
+
+
+def _function_at(path: Sequence[str], names: Mapping[str, Any]) -> types.FunctionType | None:
+    """The function or method that a dotted name stands for."""
     value = names.get(path[0])
     for name in path[1:]:
         if value is None:
@@ -122,7 +163,7 @@ def _code_at(path: Sequence[str], names: Mapping[str, Any]) -> types.CodeType | 
         value = _member(value, name)
     for _ in range(_MAX_HOPS):
         if isinstance(value, types.FunctionType) and "__wrapped__" not in value.__dict__:
-            return value.__code__
+            return value
         wrapped = "__wrapped__" if isinstance(value, types.FunctionType) else "__func__"
         value = inspect.getattr_static(value, wrapped, None)
         if isinstance(value, types.MemberDescriptorType):
@@ -163,6 +204,20 @@ def _flips(text: str, source: str, scope: Mapping[str, Any]) -> tuple[Location, 
     return ()
 
 
+def _stores(guard: FalseGuard) -> Callable[[types.CodeType], bool]:
+    """Whether code writes an attribute of the name that is guarded, or switches gradients."""
+    if "requires_grad" in guard.text:
+        return _switches
+    name = guard_facts.attribute_of(guard.source)
+    return lambda code: name is not None and name in _attributes_stored(code)
+
+
+@functools.lru_cache(maxsize=1024)
+def _attributes_stored(code: types.CodeType) -> frozenset[str]:
+    found = dis.get_instructions(code)
+    return frozenset(str(item.argval) for item in found if item.opname == "STORE_ATTR")
+
+
 @functools.lru_cache(maxsize=1024)
 def _grad_switches(kind: type) -> tuple[Location, ...]:
     found: list[Location] = []
@@ -179,6 +234,7 @@ def _grad_switches(kind: type) -> tuple[Location, ...]:
     return tuple(found)
 
 
+@functools.lru_cache(maxsize=1024)
 def _switches(code: types.CodeType) -> bool:
     return any(
         isinstance(node, ast.Attribute)

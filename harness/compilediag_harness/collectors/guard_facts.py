@@ -66,6 +66,12 @@ def holder_of(source: str, scope: Mapping[str, Any]) -> Holder | None:
         return None
 
 
+def attribute_of(source: str) -> str | None:
+    """The attribute that a source reads last; None where it is an item, or no attribute."""
+    hop = _last_hop(source)
+    return hop[1] if hop is not None and hop[2] else None
+
+
 def holders_of(source: str, scope: Mapping[str, Any]) -> Iterator[Any]:
     """The objects along a source, the innermost first."""
     while (found := holder_of(source, scope)) is not None:
