@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from timelines import FILE, TORCH_FILE, attempt, process, timeline
+from timelines import FILE, TORCH_FILE, attempt, process, site, timeline
 
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding
@@ -150,3 +150,22 @@ def test_a_python_that_could_not_be_observed(reason: str, fix: str) -> None:
     assert (finding.rule, finding.title) == ("CD901", reason)
     assert finding.evidence["why"] == "not_attached"
     assert finding.fix.summary.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict", "codes"),
+    [
+        ("Unsupported Tensor.item() call with capture_scalar_outputs=False", "findings", ["CD202"]),
+        ("Call to `torch._dynamo.graph_break()`", "blind", ["CD901", "CD204"]),
+    ],
+)
+def test_every_operation_lies_behind_a_break(reason: str, verdict: str, codes: list[str]) -> None:
+    """What torch.compile returns was called, and the break is why nothing was compiled; one that
+    was asked for explains nothing that the user would call a fault."""
+    text = f"Graph break in user code at {FILE}:14\nGraph Break Reason: {reason}\n"
+    run = timeline([attempt("0/0", graph_ops=0)], breaks=(site(text),))
+    assert found(run).evidence["why"] == "behind_breaks"
+    diagnosis = diagnose(run)
+    assert diagnosis.verdict == verdict
+    assert [item.rule for item in diagnosis.findings] == codes
+    assert ("CD901" in diagnosis.findings[0].also) is (verdict == "findings")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from compilediag.diagnosis.findings import Cause
-from compilediag.timeline.compiles import Recompile, frame_id_of
+from compilediag.timeline.compiles import FrameKey, Recompile, frame_id_of
 
 _SIZES = re.compile(r"\[([\d*, ]+)\]")
 
@@ -34,11 +33,42 @@ def changed_dimensions(expected: str | None, actual: str | None) -> tuple[Change
 
 
 def constant_dimensions(causes: Sequence[Cause], recompiles: Sequence[Recompile]) -> list[int]:
-    """The dimensions of which one frame of one process was compiled again more than once, each time
-    for another constant size: ranks, and frames since a reset, begin anew. The two are parallel."""
-    times = Counter(
-        (frame_id_of(recompile.compile_id), recompile.process, recompile.epoch, item.dimension)
-        for cause, recompile in zip(causes, recompiles, strict=True)
-        for item in changed_dimensions(cause.expected, cause.actual)
-    )
-    return sorted({key[-1] for key, count in times.items() if count > 1})
+    """The dimensions that torch made a constant once more when it compiled a second size of them,
+    though it takes a dimension for dynamic from then on. The two are parallel.
+
+    A cache entry shows it: one that was compiled at an earlier of these recompiles, for another
+    size, and demands that size. 0 and 1 are always constants; another module instance has entries
+    of its own, which were compiled for the first size.
+    """
+    found: set[int] = set()
+    sizes: dict[FrameKey, set[tuple[int, str]]] = {}
+    for cause, recompile in zip(causes, recompiles, strict=True):
+        frame = FrameKey(recompile.process, recompile.epoch, frame_id_of(recompile.compile_id))
+        compiled = sizes.setdefault(frame, set())
+        demanded = _demanded(cause, recompile)
+        found |= {dimension for dimension, _ in compiled & demanded}
+        compiled |= {
+            (item.dimension, item.after)
+            for item in changed_dimensions(cause.expected, cause.actual)
+            if item.after not in _ALWAYS_CONSTANT
+        }
+    return sorted(found)
+
+
+_ALWAYS_CONSTANT = ("0", "1")
+_PARAMETER = "._parameters["
+"""In the source of what another instance has of another size: its entries are not this one's."""
+
+
+def _demanded(cause: Cause, recompile: Recompile) -> set[tuple[int, str]]:
+    """The sizes of the tensor that are all that kept some cache entry from being used again."""
+    if not recompile.entries:
+        changed = changed_dimensions(cause.expected, cause.actual)
+        return {(item.dimension, item.before) for item in changed}
+    found: set[tuple[int, str]] = set()
+    for entry in recompile.entries:
+        of_guards = [(g, changed_dimensions(g.expected, g.actual)) for g in entry.guards]
+        if all(changed and _PARAMETER not in guard.source for guard, changed in of_guards):
+            own = [changed for guard, changed in of_guards if guard.source == cause.source]
+            found |= {(item.dimension, item.before) for changed in own for item in changed}
+    return found

@@ -51,5 +51,6 @@ ALL_ABSORPTIONS: tuple[Absorption, ...] = (
     *breaks.ABSORBS,
     *evidence.ABSORBS,
     *constraints.ABSORBS,
+    *nothing_compiled.ABSORBS,
 )
 """In the order in which they apply: a frame that ran eager absorbs only if no break explains it."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, cast
 
+from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.make_finding import make_finding, plural, shorten
 from compilediag.timeline.ownership import ownership_of
@@ -66,6 +67,7 @@ def _reasons(timeline: Timeline) -> Iterator[Why]:
     yield from _modules_of_torch(timeline)
     yield from _ahead_of_time(timeline)
     yield from _switched_off(timeline)
+    yield from _all_behind_breaks(timeline)
     yield _never_ran(timeline)
 
 
@@ -226,6 +228,18 @@ def _switched_off(timeline: Timeline) -> Iterator[Why]:
             )
 
 
+def _all_behind_breaks(timeline: Timeline) -> Iterator[Why]:
+    """Frames were compiled, and none of them holds an operation: those are where it breaks."""
+    compiled = sum(frame.compiles > 0 for frame in timeline.frames)
+    if compiled and timeline.breaks:
+        yield Why(
+            "behind_breaks",
+            f"nothing was compiled: every operation of {plural(compiled, 'frame')} lies behind a "
+            "graph break",
+            "remove the graph breaks: all that they leave runs eager",
+        )
+
+
 def _never_ran(timeline: Timeline) -> Why:
     if any(_was_requested(process) for process in timeline.processes):
         return Why(
@@ -245,3 +259,11 @@ def _was_requested(process: Process) -> bool:
 
 
 RULES: tuple[Rule, ...] = (find_nothing_compiled,)
+
+
+def _broke(cause: Finding, symptom: Finding) -> bool:
+    """A break that is for information alone, such as one that was asked for, leaves it blind."""
+    return symptom.evidence.get("why") == "behind_breaks" and cause.severity != "info"
+
+
+ABSORBS = (Absorption("CD901", "CD2", _broke),)

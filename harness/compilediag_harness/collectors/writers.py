@@ -2,7 +2,8 @@
 
 A closure cell that is rebound (`nonlocal`) is exact: the functions that share the cell and store to
 it. Containers and attributes are looked for in the functions that share the cell, in the methods of
-the holder's class, and in the calls in progress. A write by another way is not found: no writer
+the holder's class, in the calls in progress, and in functions of the program that reach the very
+holder by a global or by an attribute of an instance. A write by another way is not found: no writer
 then, never a guess.
 """
 
@@ -14,10 +15,10 @@ import gc
 import sys
 import types
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from compilediag_harness.source import source_locations
-from compilediag_harness.source.user_calls import locals_of
+from compilediag_harness.source.user_calls import locals_of, plain_attribute
 from compilediag_harness.source.writes_in_source import attribute_stores, mutation_line
 from compilediag_harness.wire import Location
 
@@ -46,7 +47,8 @@ def writers_of_attribute(holder: object, name: str) -> tuple[Location, ...]:
     """Where `holder.<name>` is assigned: in the calls in progress and in the methods of its class,
     `__init__` left out, since it ran before the value changed."""
     found = [*_attribute_writes_in_progress(holder, name), *_class_writes(type(holder), name)]
-    return _unique(writer for writer in found if not writer.function.endswith("__init__"))
+    found = [writer for writer in found if not writer.function.endswith("__init__")]
+    return _unique(found) or _writes_of_program(holder, name)
 
 
 def _unique(writers: Iterable[Location]) -> tuple[Location, ...]:
@@ -141,6 +143,93 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _nested(constant)
+
+
+# --- functions of the program ----------------------------------------------------------------
+
+
+class _Store(NamedTuple):
+    """A line of a function of the program that assigns an attribute of some object."""
+
+    base: str
+    """What it is assigned to, such as "self.model"."""
+    line: int
+    function: Any
+    owner: Any
+    """The class of a method."""
+
+
+def _writes_of_program(holder: object, name: str) -> tuple[Location, ...]:
+    """Assignments whose left side leads to the very object now."""
+    key = (id(holder), type(holder), name)
+    if key not in _known_writes:
+        stores = [item for item in _stores_of_program(name) if not _is_init(item.function)]
+        owners = frozenset(item.owner for item in stores if item.owner is not None)
+        instances = _instances_of(owners) if owners else []
+        _known_writes[key] = _unique(
+            Location(item.function.__code__.co_filename, item.line, item.function.__qualname__)
+            for item in stores
+            if any(found is holder for found in _assigned_by(item, instances))
+        )
+    return _known_writes[key]
+
+
+_known_writes: dict[tuple[int, type, str], tuple[Location, ...]] = {}
+
+
+def _is_init(function: Any) -> bool:
+    return function.__name__ == "__init__"
+
+
+def _stores_of_program(name: str) -> Iterator[_Store]:
+    modules: list[object] = list(sys.modules.values())
+    for module in modules:
+        if not isinstance(module, types.ModuleType):
+            continue
+        # A module that is loaded on its first use must not be loaded by our look at it.
+        members: dict[str, Any] = dict(object.__getattribute__(module, "__dict__"))
+        file = members.get("__file__")
+        if not isinstance(file, str) or not source_locations.is_own(file):
+            continue
+        for member in members.values():
+            owner = member if isinstance(member, type) else None
+            for function in [member] if owner is None else vars(owner).values():
+                if isinstance(function, types.FunctionType):
+                    for base, line in attribute_stores(function.__code__, name):
+                        yield _Store(base, line, function, owner)
+
+
+def _instances_of(owners: frozenset[type]) -> list[object]:
+    """In one pass over the heap; no check of a class's own is called."""
+    kinds: dict[type[Any], bool] = {}
+    found: list[object] = []
+    for thing in gc.get_objects():
+        kind = cast("type[Any]", type(thing))
+        if kind not in kinds:
+            kinds[kind] = not owners.isdisjoint(kind.__mro__)
+        if kinds[kind]:
+            found.append(thing)
+    return found
+
+
+def _assigned_by(store: _Store, instances: Iterable[object]) -> Iterator[object]:
+    """The objects whose attribute it assigns, as far as names lead to them now."""
+    first, *rest = store.base.split(".")
+    code = store.function.__code__
+    if first in code.co_varnames[: code.co_argcount]:
+        is_self = store.owner is not None and first == code.co_varnames[0]
+        starts: list[Any] = [
+            thing for thing in instances if is_self and store.owner in type(thing).__mro__
+        ]
+    elif first in code.co_varnames or first in code.co_freevars:
+        return
+    else:
+        starts = [store.function.__globals__.get(first)]
+    for start in starts:
+        value = start
+        for name in rest:
+            value = plain_attribute(value, name)
+        yield value
 
 
 # --- calls in progress -----------------------------------------------------------------------

@@ -16,7 +16,6 @@ import pathlib
 import queue
 import random
 import re
-import struct
 import sys
 import threading
 import types
@@ -25,6 +24,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
+from compilediag_harness.shapes.holders import ABSENT, Holder, refill
+from compilediag_harness.shapes.kinds import (
+    dict_of,
+    file_of,
+    is_a,
+    is_of_python,
+    kind_and_size,
+    kind_name,
+    names_in,
+    slots_of,
+    type_of,
+)
 from compilediag_harness.shapes.trees import is_plain, is_plain_type
 from compilediag_harness.source.source_locations import is_own
 from compilediag_harness.torch_internals import torch_api
@@ -34,11 +45,6 @@ MAX_OBJECTS = 50_000
 
 MANY = 64
 """Plain values in one container from which on they are one value of the reading."""
-
-# The same without types, which are not known of anything here.
-is_a: Callable[[Any, Any], bool] = isinstance
-type_of: Callable[[Any], Any] = type
-dict_of: Callable[[Any], dict[str, Any]] = vars
 
 _WITHOUT_STATE = (
     *(types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodWrapperType),
@@ -73,15 +79,6 @@ class Path(NamedTuple):
     def item(self, key: object) -> Path:
         """An item of the value."""
         return Path(self.label, f"{self.dotted}[{key!r}]")
-
-
-class Holder(NamedTuple):
-    """Something that holds other values, as it was."""
-
-    put_back: Callable[[Any], None]
-    """Makes it hold what is given."""
-    now: Callable[[], Any]
-    before: Any
 
 
 @dataclass(slots=True)
@@ -193,9 +190,9 @@ class _Reader:
         if is_a(value, dict):
             ordered = is_a(value, collections.OrderedDict)
             of: Any = collections.OrderedDict if ordered else dict
-            self._hold(lambda its: _refill(of, value, its), lambda: dict(value), dict(value))
+            self._hold(lambda its: refill(of, value, its), lambda: dict(value), dict(value))
         items: dict[Any, Any] = dict(value)
-        self.read_value(path, _kind_and_size(value))
+        self.read_value(path, kind_and_size(value))
         if len(items) > MANY and all(map(is_plain, items.values())):
             self.read_value(path.member("*"), items)
         else:
@@ -207,7 +204,7 @@ class _Reader:
 
     def read_sequence(self, path: Path, value: Any) -> None:
         of: Any = list if is_a(value, list) else collections.deque
-        self._hold(lambda its: _refill(of, value, its), lambda: list(value), list(value))
+        self._hold(lambda its: refill(of, value, its), lambda: list(value), list(value))
         self._items(path, value, list(value))
 
     def read_tuple(self, path: Path, value: Any) -> None:
@@ -215,7 +212,7 @@ class _Reader:
 
     def read_set(self, path: Path, value: Any) -> None:
         if is_a(value, set):
-            self._hold(lambda its: _refill(set, value, its), lambda: set(value), set(value))
+            self._hold(lambda its: refill(set, value, its), lambda: set(value), set(value))
         items: set[Any] = set(value)
         if all(map(is_plain, items)):
             self.read_value(path.member("*"), items)
@@ -224,7 +221,7 @@ class _Reader:
             self._items(path, value, list(items))
 
     def _items(self, path: Path, value: Any, items: list[Any]) -> None:
-        self.read_value(path, _kind_and_size(value))
+        self.read_value(path, kind_and_size(value))
         if len(items) > MANY and all(map(is_plain, items)):
             self.read_value(path.member("*"), items)
         else:
@@ -234,10 +231,10 @@ class _Reader:
     # --- objects -----------------------------------------------------------------------------
 
     def read_object(self, path: Path, value: Any) -> None:
-        self.read_value(path, _kind_name(value))
+        self.read_value(path, kind_name(value))
         self._attributes(path, value)
         kind = type_of(value)
-        for name, member in _slots_of(kind):
+        for name, member in slots_of(kind):
             self._slot(path.member(name), value, member)
         if is_a(value, self._torch.nn.Module):
             self._found.modules.append(value)
@@ -268,7 +265,7 @@ class _Reader:
         attributes = cast(dict[str, Any], inside)
         if attributes or not is_a(value, (dict, list, tuple, set)):
             before = dict(attributes)
-            self._hold(lambda its: _refill(dict, attributes, its), lambda: dict(attributes), before)
+            self._hold(lambda its: refill(dict, attributes, its), lambda: dict(attributes), before)
         of_torch = self._kept_by_modules if is_a(value, self._torch.nn.Module) else ()
         for name, item in attributes.items():
             if name not in of_torch:
@@ -280,7 +277,7 @@ class _Reader:
 
     def _module_table(self, path: Path, table: dict[str, Any], label: str) -> None:
         """Parameters, buffers or submodules, by torch's names for them."""
-        self._hold(lambda its: _refill(dict, table, its), lambda: dict(table), dict(table))
+        self._hold(lambda its: refill(dict, table, its), lambda: dict(table), dict(table))
         for name, item in table.items():
             if item is not None:
                 self._waiting.append((Path(label or path.label, path.member(name).dotted), item))
@@ -290,7 +287,7 @@ class _Reader:
 
     def read_kind(self, path: Path, value: Any) -> None:
         for owner in value.__mro__:
-            if not is_own(_file_of(owner)):
+            if not is_own(file_of(owner)):
                 continue
             for name, item in list(dict_of(owner).items()):
                 dunder = name.startswith("__") and name.endswith("__")
@@ -319,7 +316,7 @@ class _Reader:
         self._follow((default.item(index), item) for index, item in enumerate(defaults))
         self._attributes(path, value)
         if is_own(code.co_filename):
-            self._globals(value.__globals__, _names_in(code), "")
+            self._globals(value.__globals__, names_in(code), "")
 
     def _cell(self, path: Path, cell: Any) -> None:
         def now() -> Any:
@@ -406,7 +403,7 @@ def _reader_of(kind: Any) -> _Read | None:
             return reader
     if is_plain_type(kind) or issubclass(kind, _VALUES):
         return _Reader.read_plain
-    return _Reader.read_object if _is_of_python(kind) else _Reader.read_unseen
+    return _Reader.read_object if is_of_python(kind) else _Reader.read_unseen
 
 
 def _readers() -> Iterator[tuple[Any, _Read | None]]:
@@ -433,85 +430,5 @@ def _readers() -> Iterator[tuple[Any, _Read | None]]:
     yield (queue.Queue, queue.SimpleQueue), _Reader.read_unseen  # other threads wait for them
 
 
-class _Absent:
-    def __repr__(self) -> str:
-        return "absent"
-
-
-ABSENT = _Absent()
-"""In place of a value where there is none."""
-
-
 _OF_CLASSES = (types.FunctionType, staticmethod, classmethod, property, types.MemberDescriptorType)
 """Entries of classes that are replaced by nobody."""
-
-
-def put_back(holders: Iterable[Holder]) -> None:
-    """Makes everything hold what it held."""
-    for holder in holders:
-        if not _same_content(holder.before, holder.now()):
-            holder.put_back(holder.before)
-
-
-def _same_content(one: Any, other: Any) -> bool:
-    if is_a(one, dict) and is_a(other, dict):
-        first, second = cast(dict[Any, Any], one), cast(dict[Any, Any], other)
-        return [*map(id, first), *map(id, first.values())] == [
-            *map(id, second),
-            *map(id, second.values()),
-        ]
-    if is_a(one, (list, set)) and type(one) is type(other):
-        first, second = sorted(map(id, one)), sorted(map(id, other))
-        return first == second if is_a(one, set) else [*map(id, one)] == [*map(id, other)]
-    return one is other
-
-
-def _refill(of: Any, value: Any, items: Any) -> None:
-    """Also where a subclass has methods of its own."""
-    of.clear(value)
-    (of.update if hasattr(of, "update") else of.extend)(value, items)
-
-
-def _kind_name(value: Any) -> str:
-    kind = type_of(value)
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _kind_and_size(value: Any) -> str:
-    return f"{_kind_name(value)} of {len(value)}"
-
-
-def _is_of_python(kind: Any) -> bool:
-    """Whether instances hold nothing but attributes: no state of a class written in C."""
-    pointers = len(_slots_of(kind)) + bool(kind.__dictoffset__) + bool(kind.__weakrefoffset__)
-    return (
-        kind.__basicsize__ <= object.__basicsize__ + pointers * _POINTER and not kind.__itemsize__
-    )
-
-
-def _slots_of(kind: Any) -> list[tuple[str, Any]]:
-    """The `__slots__` of a class and its bases."""
-    return [
-        (name, member)
-        for owner in kind.__mro__
-        if "__slots__" in dict_of(owner)
-        for name, member in dict_of(owner).items()
-        if is_a(member, types.MemberDescriptorType)
-    ]
-
-
-_POINTER = struct.calcsize("P")
-
-
-def _file_of(kind: Any) -> str:
-    module = sys.modules.get(kind.__module__)
-    if module is None or kind.__module__ == "builtins":
-        return ""
-    return getattr(module, "__file__", None) or f"<{kind.__module__}>"
-
-
-@functools.lru_cache(maxsize=4096)
-def _names_in(code: types.CodeType) -> frozenset[str]:
-    """The names that a code object and those inside of it use."""
-    inner = (_names_in(item) for item in code.co_consts if is_a(item, types.CodeType))
-    return frozenset(code.co_names).union(*inner)

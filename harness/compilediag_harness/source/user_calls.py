@@ -1,7 +1,7 @@
 """The call of the program's own above what torch compiles: its place, its text, what it passes.
 
 Text is that of the running instruction, which Python 3.11 and later can place to the column; before
-that it is the only call on the line. An argument is told only where its binding to a parameter is
+that it is the only call on the line. An argument is recorded where its binding to a parameter is
 certain: no value that can be compared speaks against it, and nothing in between may have moved it.
 """
 
@@ -36,7 +36,7 @@ _PASSES_ON = tuple(
     for parts in (("_dynamo", ""), ("nn", "modules", "module.py"), ("utils", "_contextlib.py"))
 )
 """Where torch's functions are that hand all their arguments on as they are."""
-_UNKNOWN = object()
+UNKNOWN = object()
 
 
 _Position = tuple[int | None, int | None, int | None, int | None]
@@ -206,27 +206,29 @@ class _Names:
         self._globals = frame.f_globals
 
     def value(self, expression: ast.expr) -> Any:
-        """`_UNKNOWN` for another kind of expression."""
+        """`UNKNOWN` for another kind of expression."""
         if isinstance(expression, ast.Constant):
             return expression.value
         if isinstance(expression, ast.Name):
             name = expression.id
-            return self._locals.get(name, self._globals.get(name, _UNKNOWN))
+            return self._locals.get(name, self._globals.get(name, UNKNOWN))
         if isinstance(expression, ast.Attribute):
-            return _attribute(self.value(expression.value), expression.attr)
-        return _UNKNOWN
+            return plain_attribute(self.value(expression.value), expression.attr)
+        return UNKNOWN
 
 
-def _attribute(holder: Any, name: str) -> Any:
+def plain_attribute(holder: Any, name: str) -> Any:
+    """An attribute that an object or a module holds itself, found without running any code;
+    `UNKNOWN` where there is none."""
     try:
         own: dict[str, Any] = object.__getattribute__(holder, "__dict__")
     except (AttributeError, TypeError):
-        return _UNKNOWN
+        return UNKNOWN
     tables = [own.get(each) for each in ("_modules", "_buffers", "_parameters")]
     for table in (own, *tables):
         if type(table) is dict and name in table:
             return cast("dict[str, Any]", table)[name]
-    return _UNKNOWN
+    return UNKNOWN
 
 
 def _passes_on(frame: types.FrameType) -> bool:
@@ -253,7 +255,7 @@ def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[
             break
         if at < len(positional):
             name = positional[at]
-            found.append(_Passed(name, expression, values.get(name, _UNKNOWN)))
+            found.append(_Passed(name, expression, values.get(name, UNKNOWN)))
         elif more is not None:
             index = at - len(positional)
             value = _item(values.get(more), index)
@@ -265,7 +267,7 @@ def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[
         if name is None:
             continue
         if name in by_name:
-            found.append(_Passed(name, keyword.value, values.get(name, _UNKNOWN)))
+            found.append(_Passed(name, keyword.value, values.get(name, UNKNOWN)))
         elif more_by_name is not None:
             value = _item(values.get(more_by_name), name)
             found.append(_Passed(f"{more_by_name}['{name}']", keyword.value, value))
@@ -276,11 +278,11 @@ def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[
 
 def _item(held: Any, key: Any) -> Any:
     if type(held) not in (tuple, dict):
-        return _UNKNOWN
+        return UNKNOWN
     try:
         return held[key]
     except (KeyError, IndexError):
-        return _UNKNOWN
+        return UNKNOWN
 
 
 def _is_bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> bool:
@@ -289,12 +291,12 @@ def _is_bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> bo
     if not code.co_argcount:
         return False
     first = code.co_varnames[0]
-    holder = (compiled.values or {}).get(first, _UNKNOWN)
-    if holder is _UNKNOWN:
+    holder = (compiled.values or {}).get(first, UNKNOWN)
+    if holder is UNKNOWN:
         return first == "self"
     if call.args and names.value(call.args[0]) is holder:
         return False
-    return first == "self" or _has_method(cast(type, type(holder)), code)
+    return first == "self" or _has_method(cast("type[Any]", type(holder)), code)
 
 
 def _has_method(kind: type, code: types.CodeType) -> bool:
@@ -315,7 +317,7 @@ def _is_certain(
     confirmed = False
     for item in passed:
         given = names.value(item.expression)
-        if given is _UNKNOWN or item.value is _UNKNOWN:
+        if given is UNKNOWN or item.value is UNKNOWN:
             continue
         if given is not item.value and not _is_equal_number_or_text(given, item.value):
             return False
@@ -325,10 +327,11 @@ def _is_certain(
 
 def _is_function(callee: Any) -> bool:
     """Whether it is known what is called, and that it adds no argument of its own."""
-    if callee is _UNKNOWN:
+    if callee is UNKNOWN:
         return False
-    inner = getattr(callee, "_torchdynamo_orig_callable", callee)
-    is_module = type(_attribute(callee, "_modules")) is dict
+    inner = plain_attribute(callee, "_torchdynamo_orig_callable")
+    inner = callee if inner is UNKNOWN else inner
+    is_module = type(plain_attribute(callee, "_modules")) is dict
     return is_module or isinstance(inner, (types.FunctionType, types.MethodType))
 
 
@@ -351,7 +354,7 @@ def _identical(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> l
     found: list[_Passed] = []
     for expression in (*call.args, *(keyword.value for keyword in call.keywords)):
         given = names.value(expression)
-        if given is _UNKNOWN or _is_shared(given):
+        if given is UNKNOWN or _is_shared(given):
             continue
         same = [name for name, value in got.items() if value is given]
         if len(same) == 1:

@@ -1,0 +1,63 @@
+"""Where a size was made a constant twice no mark helps; where it only looks so, one does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import compilediag  # noqa: E402
+from compilediag.diagnosis.findings import Finding  # noqa: E402
+
+nn = torch.nn
+NO_MARK = "a mark does not help"
+
+
+class Broken(nn.Module):
+    """A graph break makes the code of each instance a frame of its own."""
+
+    def __init__(self, columns: int, out: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(columns, out)
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        torch._dynamo.graph_break()
+        return y.relu()
+
+
+def sizes_of(function: Any, inputs: Iterable[Any]) -> list[Finding]:
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="eager")
+    with compilediag.watch() as seen, torch.no_grad():
+        for x in inputs:
+            compiled(x)
+    return [item for item in seen.findings if item.rule == "CD105"]
+
+
+def rows(*sizes: int) -> list[Any]:
+    return [torch.ones(size, 3) for size in sizes]
+
+
+def test_each_instance_meets_its_second_size_once() -> None:
+    """Two entries of the first size recompile for the second one, and both are dynamic then."""
+    found = sizes_of(nn.Sequential(Broken(3, 4), Broken(4, 2)), rows(19, 19, 18, 18, 17))
+    assert found
+    assert not [item.title for item in found if NO_MARK in str(item.fix.caveat)]
+
+
+def test_a_second_size_of_one_is_no_constant() -> None:
+    """torch keeps 0 and 1 apart always; the other sizes stay dynamic."""
+    (found,) = sizes_of(nn.Linear(3, 2), rows(4, 4, 1, 2, 3, 5))
+    assert NO_MARK not in str(found.fix.caveat)
+
+
+def test_a_loop_makes_every_size_a_constant() -> None:
+    def looped(x: Any) -> Any:
+        return sum(x[row] for row in range(x.shape[0]))
+
+    (found,) = sizes_of(looped, rows(4, 5, 6))
+    assert NO_MARK in str(found.fix.caveat)
