@@ -8,7 +8,7 @@ in the same recompiles, or step, by the same line or by the same amount.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -187,8 +187,7 @@ def _of_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
         near = (n for line in first for n in at.get(line, ()))
         root = next((n for n in near if own.follow(roots[n], group.code)), None)
         if root is not None:
-            shared = next(line for line in roots[root].all if line in first)
-            act = found[root].act or roots[root].act_at(shared)
+            act = found[root].act or roots[root].innermost(first)
             others = (*found[root].follows, *group.parts)
             found[root] = replace(found[root], act=act, follows=others)
             continue
@@ -224,9 +223,10 @@ class _Changes:
         every = frozenset(line for each in lines for line in each)
         return cls(frozenset(times), lines, every)
 
-    def act_at(self, line: Hashable) -> Act | None:
-        """The act of one of the lines."""
-        return next((each[line] for each in self.lines if line in each), None)
+    def innermost(self, lines: Collection[Hashable]) -> Act | None:
+        """The first of these lines that is among its own."""
+        own = ((line, act) for each in self.lines for line, act in each.items())
+        return next((act for line, act in own if line in lines), None)
 
     def follow(self, root: _Changes, code: str) -> bool:
         """Whether, each time these changed, so did the root's, by the same line; those that the

@@ -13,6 +13,7 @@ import functools
 import inspect
 import sys
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
@@ -150,7 +151,7 @@ def _calls_of(frame: types.FrameType, running: Sequence[types.CodeType]) -> Iter
 def _called_by(function: types.FunctionType) -> Iterator[types.CodeType]:
     for name in function.__code__.co_names[:_MAX_NAMES]:
         held = function.__globals__.get(name)
-        if isinstance(held, types.FunctionType):
+        if type(held) is types.FunctionType:
             yield held.__code__
 
 
@@ -162,13 +163,13 @@ def _function_at(path: Sequence[str], names: Mapping[str, Any]) -> types.Functio
             return None
         value = _member(value, name)
     for _ in range(_MAX_HOPS):
-        if isinstance(value, types.FunctionType) and "__wrapped__" not in value.__dict__:
+        if type(value) is types.FunctionType and "__wrapped__" not in value.__dict__:
             return value
-        wrapped = "__wrapped__" if isinstance(value, types.FunctionType) else "__func__"
-        value = inspect.getattr_static(value, wrapped, None)
-        if isinstance(value, types.MemberDescriptorType):
-            return None
-        if value is None:
+        if type(value) is types.FunctionType:
+            value = value.__dict__["__wrapped__"]
+        elif type(value) in (types.MethodType, staticmethod, classmethod):
+            value = cast(Any, value).__func__
+        else:
             return None
     return None
 
@@ -179,7 +180,8 @@ def _member(holder: Any, name: str) -> Any:
         own: dict[str, Any] = object.__getattribute__(holder, "__dict__")
     except (AttributeError, TypeError):
         own = {}
-    modules = cast("dict[str, Any]", own.get("_modules") or {})
+    held = own.get("_modules")
+    modules = cast("dict[str, Any]", held) if type(held) in (dict, OrderedDict) else {}
     for table in (own, modules):
         if name in table:
             return table[name]
