@@ -7,12 +7,20 @@ one, are not comparable.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from compilediag.compare.changed_data import (
+    OPTION,
+    ChangedData,
+    FieldChange,
+    changed_data,
+    not_by_a_fix,
+    work_changes,
+)
 from compilediag.compare.changes import Change, CountChange, RunChanges, changes_between
 from compilediag.compare.keys import BreakKey, CauseKey, function_key, portable_file
 from compilediag.compare.moves import Moved, Place, moved, place_text
@@ -26,8 +34,8 @@ from compilediag.receipt.schema.tracked import TrackedRecord
 from compilediag.receipt.user_line import is_foreign, leading_call
 from compilediag.receipt.versions import unknown_to, version_of
 
-_VARYING = frozenset({"load_avg_1m"})
-"""Environment facts that differ between any two runs."""
+_VARYING = frozenset({"load_avg_1m", "TORCHINDUCTOR_CACHE_DIR"})
+"""Facts that differ between any two runs; torch itself sets the variable when it compiles."""
 
 _SECONDS = {
     "wall": "goodput.wall_s",
@@ -95,20 +103,14 @@ class FrameChange(Struct, frozen=True):
     present_after: bool
 
 
-class FieldChange(Struct, frozen=True):
-    """A field whose values differ, by path."""
-
-    path: str
-    before: Any
-    after: Any
-
-
 class TimingChange(Struct, frozen=True):
     """Seconds of both receipts; advisory: nothing may pass or fail because of it."""
 
     name: str
     before_s: float | None
     after_s: float | None
+    comparable: bool = True
+    """False: of runs that did other work."""
 
 
 class NumberChange(Struct, frozen=True):
@@ -117,6 +119,8 @@ class NumberChange(Struct, frozen=True):
     name: str
     before: float | None
     after: float | None
+    comparable: bool = True
+    """False: of runs that did other work."""
 
 
 class Comparison(Struct, frozen=True):
@@ -150,6 +154,10 @@ class Comparison(Struct, frozen=True):
     """Items that are the same at another place; by place, "forward of model.py"."""
     lane_not_recorded: tuple[FieldChange, ...] = field(default=(), name="lane_not_told")
     """Fields of the lane that the version of the older receipt did not have."""
+    command: tuple[FieldChange, ...] = ()
+    """Arguments and environment variables that differ."""
+    changed_data: ChangedData | None = None
+    """What was accepted as changed on purpose; None where equal lanes and data were demanded."""
 
     @property
     def changed(self) -> bool:
@@ -161,18 +169,24 @@ class Comparison(Struct, frozen=True):
         return bool(came or went or self.frames or not same or self.verdict[0] != self.verdict[1])
 
 
-def compare(before: Receipt, after: Receipt) -> Comparison:
+def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Comparison:
     """What changed from `before` to `after`.
+
+    Args:
+        before: the earlier receipt.
+        after: the later one.
+        other_data: whether the data, and what else a fix changes, may differ.
 
     Raises:
         LanesNotComparable: they differ in a field of the lane, or in the work that was done; the
             message names it.
     """
     different, not_recorded = _lane_changes(before, after)
-    if different:
-        named = "; ".join(f"{i.path} is {i.before!r} and {i.after!r}" for i in different)
-        raise LanesNotComparable(f"The receipts are of different lanes: {named}.")
-    _check_budgets(before, after)
+    _refuse_other_lanes(different, other_data=other_data)
+    data = changed_data(before, after, different) if other_data else None
+    if data is None:
+        _refuse_other_work(before, after)
+    same_work = data is None or data.same_work
     runs = run_baseline(before), run_baseline(after)
     relocated = moved(runs[0].lane, runs[1].lane)
     runs = _relocated(runs[0], relocated), runs[1]
@@ -204,15 +218,22 @@ def compare(before: Receipt, after: Receipt) -> Comparison:
         provenance=_field_changes(before.header.provenance, after.header.provenance, "provenance"),
         checks=_field_changes(before.checks, after.checks, "checks"),
         timings=tuple(
-            TimingChange(name, _value(before, path), _value(after, path))
+            TimingChange(
+                name,
+                _value(before, path),
+                _value(after, path),
+                comparable=same_work or path.startswith("compile."),
+            )
             for name, path in _SECONDS.items()
         ),
-        numbers=_numbers(before, after),
+        numbers=_numbers(before, after, comparable=same_work),
         tracked_lanes=tuple(
             change
             for name, old, new in _tracked_pairs(before, after)
             for change in _field_changes(old.config, new.config, f"tracked.{name}")
         ),
+        command=_command(before, after),
+        changed_data=data,
     )
 
 
@@ -237,19 +258,32 @@ def _lane_changes(
     )
 
 
-def _check_budgets(before: Receipt, after: Receipt) -> None:
+def _refuse_other_lanes(different: Sequence[FieldChange], *, other_data: bool) -> None:
+    no_fix = not_by_a_fix(different)
+    refused = no_fix if other_data else different
+    if not refused:
+        return
+    named = "; ".join(f"{i.path} is {i.before!r} and {i.after!r}" for i in refused)
+    allowed = "" if no_fix else f" {_IF_A_FIX}"
+    raise LanesNotComparable(f"The receipts are of different lanes: {named}.{allowed}")
+
+
+def _refuse_other_work(before: Receipt, after: Receipt) -> None:
     """Two runs that are known to have done different work are not comparable. Where the work of one
     is not known, or was measured on another callable, it is not compared."""
-    left, right = before.throughput, after.throughput
-    if left is None or right is None or left.callable != right.callable:
-        return
-    for name in ("samples", "elements"):
-        old, new = getattr(left, name), getattr(right, name)
-        if old is not None and new is not None and old != new:
-            raise LanesNotComparable(
-                f"The receipts are of different budgets: {left.callable} was given {old} {name} "
-                f"and {new}. Run both over the same data, for example with --steps."
-            )
+    for item in work_changes(before, after)[:1]:
+        name = item.path.partition(".")[2]
+        given = before.throughput.callable if before.throughput is not None else None
+        raise LanesNotComparable(
+            f"The receipts are of different budgets: {given} was given {item.before} {name} and "
+            f"{item.after}. Run both over the same data, for example with --steps. {_IF_A_FIX}"
+        )
+
+
+_IF_A_FIX = (
+    f"If a fix changed that (padding, drop_last, other sizes, dynamic=), add {OPTION}: counts and "
+    "causes are compared then, and no times of other work."
+)
 
 
 def _field_changes(before: object, after: object, path: str) -> tuple[FieldChange, ...]:
@@ -258,6 +292,17 @@ def _field_changes(before: object, after: object, path: str) -> tuple[FieldChang
         FieldChange(name, left.get(name), right.get(name))
         for name in dict.fromkeys((*left, *right))
         if left.get(name) != right.get(name) and name.rpartition(".")[2] not in _VARYING
+    )
+
+
+def _command(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
+    """What a fix without an edit changes: arguments, and levers such as
+    TORCH_COMPILE_DYNAMIC_SOURCES."""
+    old, new = before.header.run, after.header.run
+    arguments = FieldChange("run.arguments", *(" ".join(run.argv_redacted) for run in (old, new)))
+    return (
+        *((arguments,) if arguments.before != arguments.after else ()),
+        *_field_changes(old.env_allowlisted, new.env_allowlisted, "run.environment"),
     )
 
 
@@ -328,6 +373,8 @@ def _new_findings(
     """Findings of the later receipt that the earlier one has less often, in their order; `places`:
     where those of the earlier one are in the later."""
     left = Counter(_finding_key(item, places) for item in earlier.findings)
+    # A part that is a finding now, or that became part of one, is neither new nor gone.
+    left.update((part.rule, part.variable) for item in earlier.findings for part in item.parts)
     found: list[str] = []
     for item in later.findings:
         key = _finding_key(item, {})
@@ -350,7 +397,7 @@ def _finding_name(item: FindingRecord) -> str:
     return f"{item.rule} {about}".strip()
 
 
-def _numbers(before: Receipt, after: Receipt) -> tuple[NumberChange, ...]:
+def _numbers(before: Receipt, after: Receipt, *, comparable: bool) -> tuple[NumberChange, ...]:
     """What one of the two measured; of tracked runs only those of one configuration."""
     left, right = _measured(before), _measured(after)
     for name, old, new in _tracked_pairs(before, after):
@@ -358,7 +405,9 @@ def _numbers(before: Receipt, after: Receipt) -> tuple[NumberChange, ...]:
             left |= {f"{name}: {metric}": value for metric, value in _tracked_metrics(old).items()}
             right |= {f"{name}: {metric}": value for metric, value in _tracked_metrics(new).items()}
     names = dict.fromkeys((*left, *right))
-    return tuple(NumberChange(name, left.get(name), right.get(name)) for name in names)
+    return tuple(
+        NumberChange(name, left.get(name), right.get(name), comparable=comparable) for name in names
+    )
 
 
 def _measured(receipt: Receipt) -> dict[str, float]:

@@ -2,7 +2,8 @@
 
 A file or a function that has another name is no new fault beside a mended one. An item moved where
 everything but its file, or but its function, is the same, its old place has nothing in the later
-run, its new place had nothing in the earlier one, and no other item could be meant.
+run, its new place had nothing in the earlier one, and no other item could be meant. A cause moves
+with its frame, too: a function that a new one wraps and calls is no frame any more.
 """
 
 from __future__ import annotations
@@ -52,18 +53,27 @@ class Moved(Struct, frozen=True):
 def moved(before: LaneBaseline, after: LaneBaseline) -> Moved:
     """The earlier run with the items that only moved put where they are in the later one."""
     old, new = _places(before), _places(after)
+    frames = [
+        {(item.key.file, item.key.function) for item in lane.frames} for lane in (before, after)
+    ]
+    wrapped, wrappers = frames[0] - frames[1], frames[1] - frames[0]
     files = _moved_files(before, after)
     found: list[Move] = []
-    lanes: dict[str, tuple[Known, ...]] = {}
+    moved_items: dict[str, tuple[Known, ...]] = {}
     for group in _GROUPS:
         items: tuple[Any, ...] = getattr(before, group)
         keys, others = [i.key for i in items], [i.key for i in getattr(after, group)]
-        gone = [key for key in keys if key not in others and _place(key) not in new]
-        came = [key for key in others if key not in keys and _place(key) not in old]
+        causes = group == "causes"
+        left = old - wrappers if causes else old
+        stayed = new - wrapped if causes else new
+        gone = [key for key in keys if key not in others and _place(key) not in stayed]
+        came = [key for key in others if key not in keys and _place(key) not in left]
         pairs = _pairs(gone, came, files)
         found += [Move(group, key, now) for key, now in pairs.items()]
-        lanes[group] = tuple(replace(item, key=pairs.get(item.key, item.key)) for item in items)
-    return Moved(replace(before, **lanes) if found else before, tuple(found))
+        moved_items[group] = tuple(
+            replace(item, key=pairs.get(item.key, item.key)) for item in items
+        )
+    return Moved(replace(before, **moved_items) if found else before, tuple(found))
 
 
 def _pairs(gone: list[Key], came: list[Key], files: Mapping[str, str]) -> dict[Key, Key]:

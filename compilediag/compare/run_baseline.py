@@ -146,9 +146,10 @@ class RunBaseline(Struct, frozen=True):
 
     def counts_finding(self, finding: FindingRecord) -> bool:
         """Whether a finding counts: as what it is about does."""
-        file = finding.location.file if finding.location is not None else None
+        files = [finding.location.file if finding.location is not None else None]
+        files += [part.location.file for part in finding.parts]
         is_entered = finding.rule.startswith(_RECOMPILES) and finding.entered_at is not None
-        return self.counts_file(file) or is_entered
+        return any(map(self.counts_file, files)) or is_entered
 
 
 def run_baseline(

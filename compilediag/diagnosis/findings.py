@@ -73,6 +73,8 @@ class Cause:
     """A condition in the function of `location` reads the value; None where that is not known."""
     changed: ValueChange | None = None
     """How the value was seen to change; then `writers` is what was seen, where that has a line."""
+    changed_by: tuple[UserCall, ...] = ()
+    """The program's lines that probably did: they call, by its name, a function that writes it."""
 
     @property
     def value(self) -> str:
@@ -111,6 +113,35 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Another cause of recompiles that the same act made."""
+
+    rule: str
+    kind: str | None
+    variable: str
+    expected: str | None
+    actual: str | None
+    location: Location
+    recompiles: int
+    """In how many it had a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """The line of the program that changed all values of a finding."""
+
+    evidence: Literal["witnessed", "probable"]
+    """Seen; or concluded from the names of the functions that write the values."""
+    file: str
+    line: int
+    function: str
+    text: str
+    """Its source text, of the call where that is known; empty where it is not."""
+    lines: int = 1
+    """How many lines it may have been; this is one of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing to know, with the place to change; `diagnose` numbers them F1, F2..."""
 
@@ -136,6 +167,10 @@ class Finding:
     """Codes of the symptoms merged into this finding."""
     about: tuple[CauseId | BreakLine, ...] = ()
     """The causes of recompiles and the graph breaks that it explains."""
+    parts: tuple[Part, ...] = ()
+    """What else the same act changed."""
+    act: Act | None = None
+    """The line that did, where several values changed by one."""
     id: str = ""
     entered_at: UserCall | None = None
     """The innermost call in a file of the program's own that led there first; None where it is not

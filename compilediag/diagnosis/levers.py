@@ -72,7 +72,7 @@ def _torch_version(timeline: Timeline) -> Version | None:
 
 def _of_causes(groups: Iterable[Group], version: Version) -> Iterator[Candidate]:
     """Only what removes every cause of the finding: the sources of all of them in one variable."""
-    members = [member for group in groups for member in (group, *group.together)]
+    members = [member for group in groups for member in group.parts]
     for lever in _LEVERS:
         values = [lever.value_of(member, version) for member in members]
         if values and all(value is not None for value in values):

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from compilediag.compare.diff import (
-    BreakChange,
-    CauseChange,
-    Comparison,
-    CountChange,
-    FieldChange,
-    FrameChange,
-)
+from compilediag.compare.changed_data import OPTION, ChangedData, FieldChange
+from compilediag.compare.changes import CountChange
+from compilediag.compare.diff import BreakChange, CauseChange, Comparison, FrameChange
 from compilediag.compare.keys import portable_file
 from compilediag.receipt.user_line import is_foreign
 from compilediag.views.format import measured, more, seconds
@@ -26,56 +21,107 @@ MAX_ITEMS = 30
 
 
 def render_comparison(found: Comparison, options: RenderOptions) -> str:
-    """The comparison as text: the changed counts in one sentence, then every list that changed."""
-    lines = [*_summary(found, options), ""]
+    """The comparison as text: what was accepted as changed, the changed counts in one sentence,
+    then every list that changed."""
+    lines: list[str] = []
+    if (other := changed_data_sentence(found.changed_data, options)) is not None:
+        lines += options.wrap(other, "", "  ", style="bold")
+    lines += [*_summary(found, options), ""]
     lines += table(
         ("", "before", "after", "change"),
-        [_count(item) for item in found.counts],
+        [count_cells(item) for item in found.counts],
         options,
         right=("before", "after", "change"),
     )
-    for title, entries in _lists(found, options):
+    for title, entries in lists_of(found, options):
         lines += _list(title, entries, options)
-    numbers: list[tuple[str, str, str]] = []
-    for item in found.numbers:
-        before, after = (measured(item.name, value) for value in (item.before, item.after))
-        if before != after:
-            numbers.append((options.text(item.name, 60), before, after))
-    if numbers:
-        lines += ["", "numbers that differ (for information)"]
-        head = ("figure", "before", "after")
-        lines += table(head, numbers, options, right=head[1:], shrink="figure")
-    timings = [
-        (item.name, seconds(item.before_s), seconds(item.after_s))
-        for item in found.timings
-        if item.before_s is not None or item.after_s is not None
-    ]
-    if timings:
-        note = "seconds (for information: another machine or moment changes them)"
-        lines += ["", *options.wrap(note, "", "  ")]
-        lines += table(("", "before", "after"), timings, options, right=("before", "after"))
+    for title, rows in figures(found):
+        name = "" if title.startswith("seconds") else "figure"
+        cells = [(options.text(text, 60), before, after) for text, before, after in rows]
+        lines += ["", *options.wrap(title, "", "  ")]
+        lines += table((name, *_SIDES), cells, options, right=_SIDES, shrink=name)
     return "\n".join(lines) + "\n"
 
 
+_SIDES = ("before", "after")
+_SHORT = {"lane.name": "lane", "steps.count": "steps"}
+"""Names in the sentence, where the path's last part is not enough."""
+
+
+def changed_data_sentence(data: ChangedData | None, options: RenderOptions) -> str | None:
+    """What was accepted as changed, and what that leaves to compare; None where nothing was."""
+    if data is None:
+        return None
+    parts = [
+        f"{_SHORT.get(item.path) or _plain(item.path.rpartition('.')[2])} "
+        f"{_known(item.before, options)} {options.arrow} {_known(item.after, options)}"
+        for item in data.fields
+    ]
+    of = f" of {options.text(data.callable, 60)}" if data.callable else ""
+    changed = ", ".join(parts) or (f"the same work{of}" if data.same_work else "not recorded")
+    named = of if parts else ""
+    if data.same_work:
+        return f"changed data ({OPTION}): {changed}{named}; counts, causes and times are compared"
+    return (
+        f"changed data ({OPTION}): {changed}{named}; counts and causes are compared, times and "
+        "memory are not"
+    )
+
+
+def _known(value: object, options: RenderOptions) -> str:
+    return "not set" if value is None else options.text(value, 60)
+
+
+def figures(found: Comparison) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """Tables of what was measured, each with its title: what differs, the seconds, and what cannot
+    be compared."""
+    numbers: dict[bool, list[tuple[str, str, str]]] = {True: [], False: []}
+    for item in found.numbers:
+        before, after = (measured(item.name, value) for value in (item.before, item.after))
+        if before != after:
+            numbers[item.comparable].append((item.name, before, after))
+    timings: dict[bool, list[tuple[str, str, str]]] = {True: [], False: []}
+    for item in found.timings:
+        if item.before_s is not None or item.after_s is not None:
+            row = (item.name, seconds(item.before_s), seconds(item.after_s))
+            timings[item.comparable].append(row)
+    tables = (
+        ("numbers that differ (for information)", numbers[True]),
+        ("seconds (for information: another machine or moment changes them)", timings[True]),
+        ("not comparable: the runs did other work", [*numbers[False], *timings[False]]),
+    )
+    return [(title, rows) for title, rows in tables if rows]
+
+
 def _summary(found: Comparison, options: RenderOptions) -> list[str]:
-    changed = [item for item in found.counts if item.change]
-    parts = [f"{_plain(item.name)} {item.before} {options.arrow} {item.after}" for item in changed]
-    if found.verdict[0] != found.verdict[1]:
-        before, after = (value or "no verdict" for value in found.verdict)
-        parts.insert(0, options.change(before, after))
+    parts = summary_parts(found, options)
     if not parts:
         return [options.styled(f"the same counts; {_other_changes(found)}", "bold")]
     return options.wrap_items(parts, style="bold")
 
 
+def summary_parts(found: Comparison, options: RenderOptions) -> list[str]:
+    """The verdict and the counts that changed, "recompiles 3 → 0"; empty where none did."""
+    changed = [item for item in found.counts if item.change]
+    parts = [f"{_plain(item.name)} {item.before} {options.arrow} {item.after}" for item in changed]
+    if found.verdict[0] != found.verdict[1]:
+        before, after = (value or "no verdict" for value in found.verdict)
+        parts.insert(0, options.change(before, after))
+    return parts
+
+
 def _other_changes(found: Comparison) -> str:
     if found.changed:
         return "other things changed"
-    beside = found.moves or found.provenance or found.environment or found.tracked_lanes
+    beside = (
+        *(*found.moves, *found.provenance, *found.environment),
+        *(*found.tracked_lanes, *found.command),
+    )
     return "only code, environment or tracked lanes differ" if beside else "nothing changed"
 
 
-def _count(item: CountChange) -> tuple[str, ...]:
+def count_cells(item: CountChange) -> tuple[str, ...]:
+    """One row of the table of counts."""
     change = f"{item.change:+d}" if item.change else "="
     return _plain(item.name), str(item.before), str(item.after), change
 
@@ -84,7 +130,7 @@ def _plain(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _lists(found: Comparison, options: RenderOptions) -> list[tuple[str, list[str]]]:
+def lists_of(found: Comparison, options: RenderOptions) -> list[tuple[str, list[str]]]:
     """Every list of changes with its title; what is empty is left out by `_list`."""
     differing = [item for item in found.causes_same if item.before != item.after]
     return [
@@ -99,6 +145,7 @@ def _lists(found: Comparison, options: RenderOptions) -> list[tuple[str, list[st
         ("findings that are gone", [options.text(text) for text in found.findings_gone]),
         ("checks", _drawn(_field, found.checks, options)),
         ("environment", _drawn(_field, found.environment, options)),
+        ("command line and variables", _drawn(_field, found.command, options)),
         ("tracked runs of other lanes", _drawn(_field, found.tracked_lanes, options)),
         ("lane, not in the older receipt", _drawn(_field, found.lane_not_recorded, options)),
         ("code", _drawn(_field, found.provenance, options)),

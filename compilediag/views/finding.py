@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.views import lookups
-from compilediag.views.finding_rows import changed_by, title_of, when, writer
+from compilediag.views.finding_rows import changed_by, part_text, title_of, when, writer
 from compilediag.views.format import count, more, seconds
 from compilediag.views.place import called, no_call, place_of, short_frame
 from compilediag.views.settings import export_line
@@ -15,11 +15,18 @@ from compilediag.views.text import display_width, pad
 from compilediag.views.timeline import missed_entries
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import CompileEvent, EventCause, FindingRecord
+    from compilediag.receipt.schema.compiles import (
+        CompileEvent,
+        EventCause,
+        FindingRecord,
+        PartRecord,
+    )
     from compilediag.receipt.schema.receipt import Receipt
 
 _SHOWN_APART = frozenset(
-    {"compile_ids", "expected", "actual", "values", "writers", "guard", "source", "roles"}
+    {
+        *("compile_ids", "expected", "actual", "values", "writers", "guard", "source", "roles"),
+    }
 )
 MAX_LINES = 12
 MAX_ITEMS = 8
@@ -83,6 +90,8 @@ def _facts(
     parts += [
         ("written by", writer(w, options, whole=True)) for w in lookups.guessed(finding, receipt)
     ]
+    parts += _act(finding, options)
+    parts += [("with", _part(item, options)) for item in finding.parts]
     parts.append(("when", when(finding) or "the step was not seen"))
     parts.append(("cost", seconds(finding.cost_s)))
     parts += _judgement(finding, options)
@@ -128,6 +137,23 @@ def _changed(
         ("called from", options.place(each.file, each.line) + f" in {options.text(each.function)}")
         for each in changed.stack[1:]
     ]
+
+
+def _act(finding: FindingRecord, options: RenderOptions) -> list[tuple[str, str]]:
+    """The line that changed all values of the finding, and whether it was seen."""
+    act = finding.act
+    if act is None:
+        return []
+    parts = [options.place(act.file, act.line), options.text(act.text, 200)]
+    likely = "" if act.evidence == "witnessed" else " (probably: by the names it calls)"
+    return [("changed at", options.dot.join(filter(None, parts)) + likely)]
+
+
+def _part(part: PartRecord, options: RenderOptions) -> str:
+    at = part.location
+    function = f" in {options.text(at.function, 60)}" if at.function else ""
+    where = f"{options.dot}{options.place(at.file, at.line)}{function}"
+    return f"{options.text(part.rule, 8)} {part_text(part, options)}{where}"
 
 
 def _evidence(key: str, value: object, options: RenderOptions) -> list[tuple[str, str]]:

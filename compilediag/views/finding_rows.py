@@ -14,11 +14,13 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import ChangedAt, FindingRecord
+    from compilediag.receipt.schema.compiles import ChangedAt, FindingRecord, PartRecord
     from compilediag.receipt.schema.receipt import Receipt
 
 INDENT = "     "
 _SEVERITY = {"error": "red", "warning": "yellow", "info": "dim"}
+_MAX_PARTS = 4
+"""Named on the screen; `explain` has them all."""
 _TEXT_CHARS = 120
 """Of one value, such as a shape or the text of a guard; `explain` shows more."""
 
@@ -30,6 +32,7 @@ def finding_rows(
     return [
         *_what(number, finding, receipt, options),
         *_where(finding, receipt, options),
+        *_parts(finding, options),
         *_fix(finding, options),
         *_setting(finding, options),
     ]
@@ -92,6 +95,24 @@ def _where(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> 
         *options.wrap_items(parts, INDENT),
         *options.wrap_items([*library, *written], f"{INDENT}at ", f"{INDENT}   "),
     ]
+
+
+def _parts(finding: FindingRecord, options: RenderOptions) -> list[str]:
+    """What else the same act changed: other variables than the one above."""
+    named = [part_text(part, options) for part in finding.parts]
+    named = list(dict.fromkeys(text for text in named if text))
+    if not named:
+        return []
+    more = [f"+{len(named) - _MAX_PARTS} more"] if len(named) > _MAX_PARTS else []
+    return options.wrap(f"with {', '.join([*named[:_MAX_PARTS], *more])}", INDENT, INDENT + "  ")
+
+
+def part_text(part: PartRecord, options: RenderOptions) -> str:
+    """The variable of another cause and its change: `two.active 'en' → 'de'`."""
+    name = options.text(part.variable, _TEXT_CHARS)
+    if not name or part.expected is None or part.actual is None:
+        return name
+    return f"{name} {options.change(part.expected, part.actual, _TEXT_CHARS)}"
 
 
 def finding_line(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:

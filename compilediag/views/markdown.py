@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
 
 MAX_FINDINGS = 30
+MAX_PARTS = 4
 _SIGN = {"bad": "❌", "good": "✅", "blind": "❔", "warn": "⚠️"}
 
 
@@ -65,6 +66,10 @@ def _row(number: int, finding: FindingRecord, receipt: Receipt, options: RenderO
     changed = lookups.change(finding, receipt)
     if changed is not None:
         what += f" {code(changed[0])} → {code(changed[1])}"
+    named = dict.fromkeys(part.variable for part in finding.parts if part.variable)
+    if named:
+        what += f" with {', '.join(map(code, list(named)[:MAX_PARTS]))}"
+        what += f" and {len(named) - MAX_PARTS} more" if len(named) > MAX_PARTS else ""
     where = "<br>".join(_places(finding, options))
     fix = prose(finding.fix.summary)
     if finding.fix.caveat:

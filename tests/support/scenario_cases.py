@@ -30,7 +30,10 @@ COUNTS = frozenset(
     )
 )
 FINDING_KEYS = frozenset(
-    ("rule", "variable", "file", "line", "anchor", "function", "steps", "count", "severity")
+    (
+        *("rule", "variable", "file", "line", "anchor", "function", "steps", "count", "severity"),
+        "parts",
+    )
 )
 
 Table = dict[str, Any]
@@ -169,6 +172,8 @@ def _value(finding: Table, key: str) -> object:
         return Path(location["file"]).name if location.get("file") else None
     if key in ("line", "function"):
         return location.get(key)
+    if key == "parts":
+        return sorted({part["variable"] for part in finding.get("parts") or ()})
     return finding.get(key)
 
 

@@ -10,13 +10,20 @@ from typing import Any
 
 import msgspec
 import pytest
+from gate_receipts import branch, first, place
+from gate_receipts import receipt as made
+from timelines import attempt, false_guard, recompile
 
 from compilediag.compare import diff
-from compilediag.compare.diff import FieldChange, compare
+from compilediag.compare.diff import Comparison, FieldChange, compare
 from compilediag.compare.keys import COUNTS, CauseKey
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt import versions
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.timeline.timeline import Compile
+from compilediag.views.diff import render_comparison
+from compilediag.views.diff_markdown import render_markdown
+from compilediag.views.style import RenderOptions
 
 EXAMPLE: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "data" / "receipt-example.json").read_text(encoding="utf-8")
@@ -293,3 +300,154 @@ def test_timings_are_shown_and_change_nothing() -> None:
         "longest step": (1.16, None),
     }
     assert not found.changed
+
+
+# --- a fix changes the data ----------------------------------------------------------------------
+
+
+def given(
+    samples: int | None = 40, elements: int | None = 160, steps: int | None = 10, **lane: Any
+) -> Receipt:
+    """A run of a model that was given so much, in a lane with other fields."""
+
+    def change(raw: dict[str, Any]) -> None:
+        raw["throughput"] = {"callable": "Model.forward", "samples": samples, "elements": elements}
+        raw["throughput"]["samples_per_s"] = samples
+        raw["steps"] = {**raw["steps"], "count": steps} if steps is not None else None
+        fields = raw["header"]["lane"]
+        for name, value in lane.items():
+            (fields if name in fields else fields["numerics_flags"])[name] = value
+
+    return receipt(change)
+
+
+FIXES = {
+    "drop_last": given(32, 128, steps=8),
+    "padded": given(48, 192),
+    "padded to longer rows": given(40, 320),
+    "dynamic": given(dynamic=True),
+    "a copy of the script": given(name="model_padded.py"),
+    "a setting": given(matmul_precision="high"),
+    "another default dtype": given(precision="bf16", default_dtype="torch.bfloat16"),
+    "several at once": given(32, 128, steps=8, dynamic=True, name="fixed.py"),
+}
+
+
+@pytest.mark.parametrize("after", FIXES.values(), ids=FIXES)
+def test_what_a_fix_changes_is_refused_with_the_way_out(after: Receipt) -> None:
+    """Without the option, in a sentence that names it; with it, counts and causes are compared."""
+    with pytest.raises(LanesNotComparable, match="add --changed-data"):
+        compare(given(), after)
+    found = compare(given(), after, other_data=True)
+    assert [item.key.variable for item in found.causes_same] == ["pos.pe", "capture", "stash"]
+    assert found.changed_data is not None
+    assert found.changed_data.fields
+
+
+@pytest.mark.parametrize(
+    "lane", [{"backend": "eager"}, {"mode": "max-autotune"}, {"preset": "full"}]
+)
+def test_other_runs_stay_refused(lane: dict[str, str]) -> None:
+    """No fix changes the backend: the option allows it as little, and is not advised for it."""
+    for other_data in (False, True):
+        with pytest.raises(LanesNotComparable, match=next(iter(lane))) as raised:
+            compare(given(), given(32, **lane), other_data=other_data)
+        assert "--changed-data" not in str(raised.value)
+
+
+def comparable(found: Comparison) -> dict[str, bool]:
+    """By the name of a figure."""
+    return {item.name: item.comparable for item in (*found.timings, *found.numbers)}
+
+
+def test_times_of_other_work_are_not_compared() -> None:
+    """Seconds of compiles are; those of steps, rates and peaks only where the work is the same."""
+    other = comparable(compare(given(), given(32, 128, steps=8), other_data=True))
+    assert {name for name, value in other.items() if value} == {"compile", "recompile"}
+    assert not other["median step"]
+    assert not other["samples_per_s"]
+    for same in (given(), given(dynamic=True), given(name="copy.py")):
+        assert all(comparable(compare(given(), same, other_data=True)).values())
+    assert not comparable(compare(given(), given(precision="bf16"), other_data=True))["wall"]
+    unknown = compare(given(None, None), given(None, None), other_data=True)
+    assert not comparable(unknown)["median step"], "what is not known is not the same"
+    assert all(comparable(compare(given(None), given(None))).values())
+
+
+def test_the_first_line_names_what_was_accepted() -> None:
+    """On the screen, in Markdown and, by field, in JSON; the figures stand apart."""
+    found = compare(given(), given(32, 128, steps=8, dynamic=True), other_data=True)
+    assert found.changed_data is not None
+    assert [(item.path, item.before, item.after) for item in found.changed_data.fields] == [
+        ("lane.numerics_flags.dynamic", None, True),
+        ("throughput.samples", 40, 32),
+        ("throughput.elements", 160, 128),
+        ("steps.count", 10, 8),
+    ]
+    screen = render_comparison(found, RenderOptions(width=300))
+    assert screen.splitlines()[0] == (
+        "changed data (--changed-data): dynamic not set → True, samples 40 → 32, elements 160 → "
+        "128, steps 10 → 8 of Model.forward; counts and causes are compared, times and memory are "
+        "not"
+    )
+    below = screen.partition("not comparable: the runs did other work")[2]
+    assert "median step" in below
+    assert "samples_per_s" in below
+    assert "median step" not in screen.removesuffix(below)
+    drawn = render_markdown(found)
+    assert drawn.startswith("changed data (--changed-data): dynamic not set → True, samples 40")
+    assert "### the same counts" in drawn
+    assert "**not comparable: the runs did other work**" in drawn
+    same = render_comparison(compare(given(), given(), other_data=True), RenderOptions(width=300))
+    assert same.startswith("changed data (--changed-data): the same work of Model.forward; counts,")
+
+
+def test_levers_beside_the_code_are_listed() -> None:
+    """Arguments and environment variables are no part of the lane, and are what changed."""
+
+    def lever(raw: dict[str, Any]) -> None:
+        run = raw["header"]["run"]
+        run["argv_redacted"] = ["train.py", "--pad", "8"]
+        run["env_allowlisted"]["TORCH_COMPILE_DYNAMIC_SOURCES"] = "L['x']"
+
+    def limit(raw: dict[str, Any]) -> None:
+        lever(raw)
+        raw["environment"].setdefault("compile_flags", {})["recompile_limit"] = 64
+
+    found = compare(receipt(), receipt(limit))
+    assert {item.path: item.after for item in found.command} == {
+        "run.arguments": "train.py --pad 8",
+        "run.environment.TORCH_COMPILE_DYNAMIC_SOURCES": "L['x']",
+    }
+    assert "environment.compile_flags.recompile_limit" in {i.path for i in found.environment}
+    assert "TORCH_COMPILE_DYNAMIC_SOURCES" in render_comparison(found, RenderOptions(width=200))
+    assert not found.changed
+
+
+def in_frame(function: str, *, inlined: str | None = None) -> Receipt:
+    """A frame with one recompile that is blamed on the frame, and a break in what it inlines."""
+    where = place(function)
+    cause = recompile("0/1", where=where, guards=[false_guard("L['n']", "L['n'] == 2", user=None)])
+    again = attempt("0/1", kind="recompile", step=1, where=where, cause=cause)
+    return made(attempt("0/0", where=where), again, breaks=[branch(function=inlined or function)])
+
+
+def test_a_cause_survives_a_padded_wrapper() -> None:
+    """What pads and calls the function is the frame now; its own lines stay its own."""
+    found = compare(in_frame("step"), in_frame("padded_step", inlined="step"))
+    assert (found.causes_new, found.causes_gone, found.breaks_new, found.breaks_gone) == ((),) * 4
+    assert [(item.function, item.after) for item in found.frames] == [
+        ("step", 0),
+        ("padded_step", 2),
+    ]
+    other = compare(in_frame("step"), made(first("step"), *in_other_frame()))
+    assert [item.key.function for item in other.causes_gone] == ["step"]
+    assert [item.key.function for item in other.causes_new] == ["other"]
+
+
+def in_other_frame() -> tuple[Compile, ...]:
+    """The same variable in another frame; nothing wraps."""
+    where = place("other")
+    cause = recompile("1/1", where=where, guards=[false_guard("L['n']", "L['n'] == 2", user=None)])
+    again = attempt("1/1", kind="recompile", step=1, where=where, cause=cause)
+    return attempt("1/0", where=where), again

@@ -368,6 +368,24 @@ def test_sarif_obeys_the_schema(judgements: tuple[Judgement, ...]) -> None:
     SARIF.validate(json.loads(render("sarif", *judgements, options=ROOTED)))
 
 
+def test_causes_of_one_finding_are_one_result_of_sarif() -> None:
+    """The first, with the places of the others; its fingerprint stays as it was alone."""
+    part = replace(CAUSE, variable="two.active", line=70)
+    together = replace(FAILED, failures=(CAUSE, part, BREAK))
+    read = json.loads(render("sarif", together))
+    SARIF.validate(read)
+    (cause, broken) = read["runs"][0]["results"]
+    assert "relatedLocations" not in broken
+    (other,) = cause["relatedLocations"]
+    assert other["physicalLocation"]["region"]["startLine"] == 70
+    assert "two.active" in other["message"]["text"]
+    assert "with: " in cause["message"]["text"]
+    alone = fingerprints("sarif", replace(FAILED, failures=(CAUSE, BREAK)))
+    assert fingerprints("sarif", together) == alone
+    apart = replace(together, failures=(CAUSE, replace(part, finding="F9"), BREAK))
+    assert len(json.loads(render("sarif", apart))["runs"][0]["results"]) == 3
+
+
 def test_the_schema_of_sarif_can_fail() -> None:
     """A wrong level or an unknown key is refused."""
     read = json.loads(render("sarif", FAILED))

@@ -86,4 +86,8 @@ def _findings(receipt: Receipt, run: RunBaseline, name: str) -> list[FindingReco
     found = [item for item in receipt.findings if run.counts_finding(item)]
     if name == "findings":
         return [item for item in found if item.severity != "info"]
-    return [item for item in found if name == item.rule or name in item.also]
+    return [
+        item
+        for item in found
+        if name in (item.rule, *item.also, *(part.rule for part in item.parts))
+    ]

@@ -6,13 +6,13 @@ Rules, receipts, ranks and the pytest plugin read it; none of them works out a c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
+from compilediag.diagnosis.causes.acts import by_act
 from compilediag.diagnosis.causes.recompile import Explained, MissedEntry, explained
-from compilediag.diagnosis.findings import Cause, CauseId, Evidence
+from compilediag.diagnosis.findings import Act, Cause, CauseId, Evidence
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Recompile, Timeline
@@ -20,9 +20,6 @@ from compilediag_harness.wire import Location, ValueChange
 
 _BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))
 """Codes whose kinds have different fixes: each kind is a cause of its own."""
-
-_ONE_ACT = frozenset(("CD105", "CD106"))
-"""Codes of tensors: a batch of another length or dtype changes all its tensors alike."""
 
 _MAX_VALUES = 8
 """Distinct changes kept in the evidence."""
@@ -51,6 +48,24 @@ class Group:
     location: Location
     together: tuple[Group, ...] = ()
     """Others of the same code that changed in the same recompiles and alike, by the same act."""
+    follows: tuple[Group, ...] = ()
+    """What the same act changed elsewhere or otherwise: in frames that are called from there, in
+    another guard of the same value, in other values."""
+    act: Act | None = None
+    """The line that changed several values, where it is known."""
+
+    @property
+    def parts(self) -> tuple[Group, ...]:
+        """Itself and all others of the act."""
+        return (self, *self.together, *self.follows)
+
+    @property
+    def all_recompiles(self) -> tuple[Recompile, ...]:
+        """Those of all parts, each once, in time order."""
+        found = {recompile.id: recompile for part in self.parts for recompile in part.recompiles}
+        if len(self.parts) == 1:
+            return tuple(found.values())
+        return tuple(sorted(found.values(), key=lambda item: (item.process, item.t)))
 
     @property
     def code(self) -> str:
@@ -98,7 +113,7 @@ class Group:
         """Seconds of the recompiles this cause was primary for; None when it never was."""
         seconds = [
             recompile.seconds
-            for group in (self, *self.together)
+            for group in self.parts
             for cause, recompile in zip(group.causes, group.recompiles, strict=True)
             if cause.primary
         ]
@@ -121,7 +136,9 @@ class Group:
     @property
     def values(self) -> list[list[str | None]]:
         """Distinct [expected, actual] pairs, in order of appearance."""
-        pairs = dict.fromkeys((cause.expected, cause.actual) for cause in self.causes)
+        same = [part for part in self.follows if part.variable == self.variable]
+        causes = [cause for part in (self, *same) for cause in part.causes]
+        pairs = dict.fromkeys((cause.expected, cause.actual) for cause in causes)
         return [list(pair) for pair in pairs][:_MAX_VALUES]
 
 
@@ -162,7 +179,7 @@ def causes_in(timeline: Timeline) -> RunCauses:
             found = known[facts] = explained(item)
         by_compile[item.id] = tuple(_blamed(cause, item, timeline) for cause in found.causes)
         entries[item.id] = found.entries
-    groups = _grouped(timeline.counted_recompiles, by_compile)
+    groups = _grouped(timeline, by_compile)
     return RunCauses(by_compile, entries, groups)
 
 
@@ -195,32 +212,19 @@ def _in_warmup(recompile: Recompile, timeline: Timeline) -> bool:
 
 
 def _grouped(
-    recompiles: Iterable[Recompile], by_compile: Mapping[CompileId, tuple[BlamedCause, ...]]
+    timeline: Timeline, by_compile: Mapping[CompileId, tuple[BlamedCause, ...]]
 ) -> dict[str, list[Group]]:
     members: dict[CauseId, list[tuple[Cause, Recompile, Location]]] = {}
-    for recompile in recompiles:
+    for recompile in timeline.counted_recompiles:
         # A cause that a recompile has twice counts once: its first occurrence.
         own = {item.id: item for item in reversed(by_compile[recompile.id])}
         for key in dict.fromkeys(item.id for item in by_compile[recompile.id]):
             members.setdefault(key, []).append((own[key].cause, recompile, own[key].place))
-    groups: dict[str, list[Group]] = {}
+    single: list[Group] = []
     for key, found in members.items():
         causes, again, places = zip(*found, strict=True)
-        groups.setdefault(key.rule, []).append(Group(key, causes, again, places[0]))
-    return {code: _by_act(found) if code in _ONE_ACT else found for code, found in groups.items()}
-
-
-def _by_act(groups: Iterable[Group]) -> list[Group]:
-    """Groups that differ in nothing but the tensor as one, under the first."""
-    acts: dict[object, list[Group]] = {}
-    for group in groups:
-        changes = tuple(_change(cause) for cause in group.causes)
-        compiles = tuple(recompile.id for recompile in group.recompiles)
-        acts.setdefault((group.id.kind, group.planned, compiles, changes), []).append(group)
-    return [replace(first, together=tuple(others)) for first, *others in acts.values()]
-
-
-def _change(cause: Cause) -> object:
-    """What changed about a tensor, whichever of its dimensions it was."""
-    changed = changed_dimensions(cause.expected, cause.actual)
-    return frozenset(item[1:] for item in changed) or (cause.expected, cause.actual)
+        single.append(Group(key, causes, again, places[0]))
+    groups: dict[str, list[Group]] = {}
+    for group in by_act(single, timeline):
+        groups.setdefault(group.code, []).append(group)
+    return groups

@@ -129,6 +129,7 @@ def _cause(condition: Condition, *, primary: bool) -> Cause:
         novel=condition.novel,
         branched_on=false.branched_on,
         changed=changed,
+        changed_by=false.changed_by,
     )
 
 

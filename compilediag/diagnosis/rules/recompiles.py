@@ -1,6 +1,7 @@
 """Turns the causes of all counted recompiles into findings: one mechanism for all families.
 
-Causes with one rule, variable and blamed function are one finding, over all steps and processes.
+Causes with one rule, variable and blamed function are one finding, over all steps and processes;
+so are causes that one act changed (`causes/acts.py`), which are its parts.
 The seconds of a recompile go to its primary cause: nobody measured how much of them another cause
 would have cost alone.
 """
@@ -9,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, AnalysisRule
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
-from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.findings import Act, CauseId, Finding, Part
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.diagnosis.rules.size_lines import with_line
 from compilediag.timeline.ownership import ownership_of
@@ -55,6 +56,12 @@ _PLANNED = Wording(
 )
 
 
+_NOT_MARKED = (
+    "a mark does not reach what {function} computes and passes on to the frame after it: pad, or "
+    "remove the graph break between them"
+)
+
+
 @dataclass(frozen=True)
 class RecompileRule(AnalysisRule):
     """The rule of one code: its groups, in the family's words."""
@@ -67,10 +74,18 @@ class RecompileRule(AnalysisRule):
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
-            wording = _PLANNED if group.planned else self.wording_of(group, analysis.causes)
-            found = _finding(timeline, group, wording)
+            found = _finding(timeline, group, self._wording(group, analysis.causes))
             found = found if self.enrich is None else self.enrich(found, timeline)
             yield with_line(found, group, timeline) if self.code in _ABOUT_SIZES else found
+
+    def _wording(self, group: Group, causes: RunCauses) -> Wording:
+        if group.act is not None:
+            return wording_of_act(group, group.act)
+        title, fix, caveat = _PLANNED if group.planned else self.wording_of(group, causes)
+        beyond = any(part.code == "CD105" for part in group.follows)
+        caveat = _NOT_MARKED if beyond else caveat
+        filled = None if caveat is None else _filled(caveat, group)
+        return Wording(_filled(title, group), _filled(fix, group), filled)
 
 
 def passed_as(group: Group, variable: str) -> str:
@@ -121,14 +136,35 @@ def _function(group: Group) -> str:
     return group.function if resumed is None else f"`{resumed}`"
 
 
+def wording_of_act(group: Group, act: Act) -> Wording:
+    """What to do about values that one line changed together."""
+    likely = "probably " if act.evidence == "probable" else ""
+    values = len({(part.code, part.variable) for part in group.parts})
+    at = f"{act.file}:{act.line}"
+    what = f"{act.text} ({at})" if act.text else f"the line {at}"
+    what = "what sets them" if act.lines > 1 else what
+    return Wording(
+        f"one line {likely}changed {values} guarded values",
+        f"run {what} before the first compiled call, or warm up each state that it leaves",
+        "one graph per state",
+    )
+
+
 def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
-    first, causes, recompiles = group.first, group.causes, group.recompiles
-    return make_finding(
+    first, recompiles = group.first, group.all_recompiles
+    primary = {
+        recompile.id
+        for part in group.parts
+        for cause, recompile in zip(part.causes, part.recompiles, strict=True)
+        if cause.primary
+    }
+    causes = [cause for part in group.parts for cause in part.causes]
+    found = make_finding(
         timeline,
         group.code,
-        _filled(wording.title, group),
-        _filled(wording.fix, group),
-        caveat=wording.caveat and _filled(wording.caveat, group),
+        wording.title,
+        wording.fix,
+        caveat=wording.caveat,
         location=group.location,
         variable=None if first.variable.startswith(TEMPORARY) else first.variable or None,
         severity="info" if group.planned else None,
@@ -138,7 +174,7 @@ def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
         cost_s=group.cost_s,
         evidence={
             "compile_ids": [recompile.compile_id for recompile in recompiles],
-            "roles": ["primary" if cause.primary else "also" for cause in causes],
+            "roles": ["primary" if item.id in primary else "also" for item in recompiles],
             "processes": sorted({recompile.process for recompile in recompiles}),
             **pick(first, "kind", "expected", "actual"),
             "values": group.values,
@@ -150,7 +186,22 @@ def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
             ],
         },
         changed=group.changed,
-        about=(group.id, *(other.id for other in group.together)),
+        about=tuple(part.id for part in group.parts),
+    )
+    known = group.act if group.act is not None and group.act.lines == 1 else None
+    return replace(found, parts=tuple(map(_part, group.parts[1:])), act=known)
+
+
+def _part(part: Group) -> Part:
+    first = part.first
+    return Part(
+        rule=part.code,
+        kind=first.kind,
+        variable=first.variable,
+        expected=first.expected,
+        actual=first.actual,
+        location=part.location,
+        recompiles=len(part.recompiles),
     )
 
 
@@ -165,11 +216,21 @@ def _explains_late_recompile(cause: Finding, symptom: Finding) -> bool:
 
 
 def _is_same_cause(cause: Finding, symptom: Finding) -> bool:
-    return (
-        cause.rule == symptom.evidence.get("cause")
-        and cause.variable == symptom.variable
-        and cause.location == symptom.location
+    where = symptom.location
+    if cause.rule == symptom.evidence.get("cause") and cause.variable == symptom.variable:
+        return cause.location == where
+    return where is not None and any(
+        isinstance(part, CauseId)
+        and part.rule == symptom.evidence.get("cause")
+        and part.variable == symptom.variable
+        and (part.file, part.function) == (where.file, where.function)
+        for part in cause.about[1:]
     )
+
+
+def _variables(finding: Finding) -> list[str | None]:
+    """Of all its parts."""
+    return [finding.variable, *(p.variable for p in finding.about if isinstance(p, CauseId))]
 
 
 ABSORBS = (
@@ -190,6 +251,6 @@ ABSORBS = (
         "CD1",
         _is_same_cause,
         keeps_steps=True,
-        common=lambda finding: (finding.variable,),
+        common=_variables,
     ),
 )

@@ -276,7 +276,7 @@ def _frame(item: Frame, places: PathShortener) -> FrameDetail:
 
 def finding_record(item: Finding, places: PathShortener) -> FindingRecord:
     """One finding as the receipt keeps it."""
-    where, fix = item.location, item.fix
+    where, fix, act = item.location, item.fix, item.act
     short = replace(
         item,
         title=places.shorten(item.title),
@@ -284,6 +284,11 @@ def finding_record(item: Finding, places: PathShortener) -> FindingRecord:
         evidence=places.shorten(_own(item.evidence)),
         fix=replace(fix, summary=places.shorten(fix.summary)),
         entered_at=None,
+        parts=tuple(
+            replace(part, location=replace(part.location, file=places.short(part.location.file)))
+            for part in item.parts
+        ),
+        act=None if act is None else replace(act, file=places.short(act.file)),
     )
     record = msgspec.convert(short, FindingRecord, from_attributes=True)
     return msgspec.structs.replace(

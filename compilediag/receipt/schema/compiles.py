@@ -200,6 +200,28 @@ class FixRecord(Record, frozen=True, kw_only=True):
     candidates: tuple[CandidateRecord, ...] = ()
 
 
+class PartRecord(Record, frozen=True, kw_only=True):
+    """Another cause that the act of a finding made."""
+
+    rule: str
+    kind: str | None
+    variable: str
+    expected: str | None
+    actual: str | None
+    location: Place
+    recompiles: int
+
+
+class ActRecord(Record, frozen=True, kw_only=True):
+    """The line of the program that changed all values of a finding."""
+
+    evidence: str
+    file: str
+    line: int
+    function: str
+    text: str
+
+
 class FindingRecord(Record, frozen=True, kw_only=True):
     """One thing to know."""
 
@@ -219,6 +241,8 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     fix: FixRecord
     title: str | None = None
     also: tuple[str, ...] = ()
+    parts: tuple[PartRecord, ...] = ()
+    act: ActRecord | None = None
     entered_at: EnteredAt | None = None
     entered_from: str | None = None
     changed_at: ChangedAt | None = None

@@ -6,7 +6,7 @@ One run for all lanes: code scanning takes only one run of a tool and category f
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from compilediag._version import __version__
 from compilediag.compare.gate.judgement import Item, Judgement
@@ -20,6 +20,8 @@ MAX_RESULTS = 25_000
 MAX_BYTES = 9_000_000
 """Of results and rules as text: the file may have 10 MB after compression, which adds nothing."""
 MAX_NOTIFICATIONS = 100
+MAX_PARTS = 20
+"""Other causes of the same finding named in its result."""
 TEXT_CHARS = 500
 
 PAGES = "https://github.com/compilediag/compilediag/blob/main/docs"
@@ -31,14 +33,15 @@ _IN_PATHS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123
 
 def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """The log. Improvements are no results, and a run that could not be judged is unsuccessful."""
-    failures = in_turn(judgements)
+    failures, parts = _with_parts(in_turn(judgements))
     rules: dict[str, int] = {}
     results: list[str] = []
     room = MAX_BYTES
     for judgement, item, digest in fingerprinted(failures[:MAX_RESULTS]):
         rule = options.text(item.rule, 60) or item.kind
         place = rules.get(rule, len(rules))
-        result = _dump(_result(judgement, item, (rule, place), digest, options))
+        others = parts.get((judgement.lane, item.finding), ())
+        result = _dump(_result(judgement, item, (rule, place), digest, options, others))
         room -= len(result) + (0 if rule in rules else len(_dump(_rule(rule))))
         if room < 0:
             break
@@ -48,6 +51,29 @@ def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     # Results are dumped one by one to know their size; this puts them where they belong.
     body = run.replace('"results":[]', '"results":[\n' + ",\n".join(results) + "\n]", 1)
     return f'{{"$schema":{_dump(SCHEMA)},"version":"2.1.0","runs":[{body}]}}\n'
+
+
+_Parts = dict[tuple[str, str | None], list[Item]]
+"""By lane and finding."""
+
+
+def _with_parts(
+    failures: Iterable[tuple[Judgement, Item]],
+) -> tuple[list[tuple[Judgement, Item]], _Parts]:
+    """Causes of one finding as one result, that of the first; with the others. The same cause twice
+    is no part of itself."""
+    shown: list[tuple[Judgement, Item]] = []
+    first: dict[tuple[str, str | None], Item] = {}
+    parts: _Parts = {}
+    for judgement, item in failures:
+        key = judgement.lane, item.finding
+        if item.kind == "cause" and item.finding is not None:
+            root = first.setdefault(key, item)
+            if root.fingerprint != item.fingerprint:
+                parts.setdefault(key, []).append(item)
+                continue
+        shown.append((judgement, item))
+    return shown, parts
 
 
 def _dump(value: object) -> str:
@@ -90,10 +116,33 @@ def _rule(name: str) -> dict[str, object]:
 
 
 def _result(
-    judgement: Judgement, item: Item, rule: tuple[str, int], digest: str, options: RenderOptions
+    judgement: Judgement,
+    item: Item,
+    rule: tuple[str, int],
+    digest: str,
+    options: RenderOptions,
+    others: Sequence[Item],
 ) -> dict[str, object]:
-    found = location(item, options) or home(judgement, options)
     parts = [options.text(title(item), 200), *detail(item, options, TEXT_CHARS)]
+    parts += [f"with: {options.text(title(other), 200)}" for other in others[:MAX_PARTS]]
+    related = [_place(judgement, other, options) for other in others[:MAX_PARTS]]
+    for place, other in zip(related, others, strict=False):
+        place["message"] = _message(options.text(title(other), 200))
+    return {
+        "ruleId": rule[0],
+        "ruleIndex": rule[1],
+        "level": "error",
+        "message": _message("\n".join(parts)),
+        "locations": [_place(judgement, item, options)],
+        **({"relatedLocations": related} if related else {}),
+        # Code scanning reads the first alone, and would count lines of the file without it.
+        "partialFingerprints": {"primaryLocationLineHash": f"{digest}:1", "cause/v1": digest},
+        "properties": {"lane": options.text(judgement.lane, 200), "kind": item.kind},
+    }
+
+
+def _place(judgement: Judgement, item: Item, options: RenderOptions) -> dict[str, object]:
+    found = location(item, options) or home(judgement, options)
     artifact = {"uri": _uri(found.path), "uriBaseId": "%SRCROOT%"}
     physical = {"artifactLocation": artifact, "region": {"startLine": found.line}}
     place: dict[str, object] = {"physicalLocation": physical}
@@ -101,16 +150,7 @@ def _result(
     if function:
         name = options.text(function, 200)
         place["logicalLocations"] = [{"fullyQualifiedName": name, "kind": "function"}]
-    return {
-        "ruleId": rule[0],
-        "ruleIndex": rule[1],
-        "level": "error",
-        "message": _message("\n".join(parts)),
-        "locations": [place],
-        # Code scanning reads the first alone, and would count lines of the file without it.
-        "partialFingerprints": {"primaryLocationLineHash": f"{digest}:1", "cause/v1": digest},
-        "properties": {"lane": options.text(judgement.lane, 200), "kind": item.kind},
-    }
+    return place
 
 
 def _invocation(

@@ -9,7 +9,7 @@ import gc
 import re
 import types
 import weakref
-from collections.abc import Mapping, Sized
+from collections.abc import Iterator, Mapping, Sized
 from typing import Any, NamedTuple, cast
 
 from compilediag_harness.collectors import writers
@@ -66,6 +66,20 @@ def holder_of(source: str, scope: Mapping[str, Any]) -> Holder | None:
         return Holder(eval(holder, dict(scope)), name, is_attribute)
     except Exception:
         return None
+
+
+def attribute_of(source: str) -> str | None:
+    """The attribute that a source reads last; None where it is an item, or no attribute."""
+    hop = _last_hop(source)
+    return hop[1] if hop is not None and hop[2] else None
+
+
+def holders_of(source: str, scope: Mapping[str, Any]) -> Iterator[Any]:
+    """The objects along a source, the innermost first."""
+    while (found := holder_of(source, scope)) is not None:
+        yield found.value
+        hop = _last_hop(source)
+        source = "" if hop is None else hop[0]
 
 
 def facts_of(

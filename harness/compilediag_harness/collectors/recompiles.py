@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.collectors.acting_lines import with_acting_lines
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.false_guards import (
     GuardValues,
@@ -119,6 +120,8 @@ class RecompileCollector:
         of_all = problem is None and len(examined) == len(entries)
         accepted = checks.accepted if of_all else None
         diffs = [described(item, given, accepted) for item in nearest]
+        scope = {"L": frame.f_locals, "G": frame.f_globals}
+        diffs = with_acting_lines(diffs, frame.f_code, scope)
         return _Analysis(
             tuple(_with_printed(diff, printed.get(diff.compile_id)) for diff in diffs),
             problem,

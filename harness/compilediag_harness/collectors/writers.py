@@ -235,7 +235,7 @@ def _assigned_by(store: _Store, instances: Iterable[object]) -> Iterator[object]
 # --- calls in progress -----------------------------------------------------------------------
 
 
-def _user_frames() -> Iterator[types.FrameType]:
+def calls_in_progress() -> Iterator[types.FrameType]:
     """The calls in progress in this thread that are not torch's, innermost first."""
     frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     for _ in range(_MAX_FRAMES):
@@ -248,7 +248,7 @@ def _user_frames() -> Iterator[types.FrameType]:
 
 
 def _container_writes_in_progress(value: Any) -> Iterator[Location]:
-    for frame in _user_frames():
+    for frame in calls_in_progress():
         for name, held in locals_of(frame).items():
             if held is value:
                 line = mutation_line(frame.f_code, name)
@@ -257,7 +257,7 @@ def _container_writes_in_progress(value: Any) -> Iterator[Location]:
 
 
 def _attribute_writes_in_progress(holder: object, attribute: str) -> Iterator[Location]:
-    for frame in _user_frames():
+    for frame in calls_in_progress():
         for base, line in attribute_stores(frame.f_code, attribute):
             if _resolved(base, frame) is holder:
                 yield Location(frame.f_code.co_filename, line, frame.f_code.co_name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from compilediag_harness.wire.event import StepEvent, event
-from compilediag_harness.wire.quoted import Location
+from compilediag_harness.wire.quoted import Location, UserCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,9 @@ class FalseGuard:
     place breaks the graph there. None where there is no source."""
     changed: ValueChange | None = None
     """How the guarded value came to be as it is; None where that was not seen."""
+    changed_by: tuple[UserCall, ...] = ()
+    """Lines of the calls in progress that probably changed the value: they write it, or call by its
+    name a function that does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,80 @@
+"""What a fix changed about the data and the settings of a run, and which figures that leaves.
+
+Padding, dropping the last batch, other sizes or `dynamic=` change the work of a run on purpose.
+Counts and causes of such runs can be compared; what is measured of other work cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from compilediag.receipt.lane import CHANGED_BY_FIXES
+from compilediag.receipt.schema.receipt import Receipt
+
+OPTION = "--changed-data"
+_WORK = ("samples", "elements")
+_SAME_SPEED = frozenset({"lane.name", "lane.numerics_flags.dynamic"})
+"""Fields of the lane that leave the same work: its times can be compared as after any edit."""
+
+
+class FieldChange(Struct, frozen=True):
+    """A field whose values differ, by path."""
+
+    path: str
+    before: Any
+    after: Any
+
+
+class ChangedData(Struct, frozen=True):
+    """What differs between two runs that is accepted as the work of a fix."""
+
+    fields: tuple[FieldChange, ...]
+    """Of the lane, of the work (`throughput`) and the number of steps (`steps.count`)."""
+    callable: str | None
+    """What was given the samples and elements that are compared; None: the work of the two runs is
+    not known to be of the same callable."""
+    same_work: bool
+    """Both were measured on the same samples and elements, with the same settings: then times and
+    memory can be compared too."""
+
+
+def changed_data(before: Receipt, after: Receipt, lane: Iterable[FieldChange]) -> ChangedData:
+    """Puts together what differs; `lane` are the fields of the lane."""
+    settings, work = tuple(lane), work_changes(before, after)
+    left, right = before.throughput, after.throughput
+    same = left is not None and right is not None and left.callable == right.callable
+    known = same and all(
+        getattr(side, name) is not None for side in (left, right) for name in _WORK
+    )
+    counts = (item.steps.count if item.steps is not None else None for item in (before, after))
+    steps = FieldChange("steps.count", *counts)
+    other_steps = None not in (steps.before, steps.after) and steps.before != steps.after
+    return ChangedData(
+        fields=(*settings, *work, *((steps,) if other_steps else ())),
+        callable=left.callable if known and left is not None else None,
+        same_work=known
+        and not work
+        and not other_steps
+        and _SAME_SPEED.issuperset(item.path for item in settings),
+    )
+
+
+def work_changes(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
+    """Samples and elements that the same callable was given, where both are known and differ."""
+    left, right = before.throughput, after.throughput
+    if left is None or right is None or left.callable != right.callable:
+        return ()
+    pairs = ((name, getattr(left, name), getattr(right, name)) for name in _WORK)
+    return tuple(
+        FieldChange(f"throughput.{name}", old, new)
+        for name, old, new in pairs
+        if old is not None and new is not None and old != new
+    )
+
+
+def not_by_a_fix(lane: Iterable[FieldChange]) -> tuple[FieldChange, ...]:
+    """The fields of the lane that no fix changes: other runs altogether."""
+    return tuple(i for i in lane if i.path.removeprefix("lane.") not in CHANGED_BY_FIXES)

@@ -1,0 +1,264 @@
+"""Causes that one act changed, as one group: the root first, then what follows from it.
+
+A batch of another length changes all its tensors alike, in the compiled function and in what it
+calls; a number is guarded in two ways; a call such as `model.set_adapter("de")` sets a name and
+flips flags. Causes that only happen to change at the same time stay apart: parts of one act change
+in the same recompiles, or step, by the same line or by the same amount.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
+from compilediag.diagnosis.findings import Act, Cause
+from compilediag.timeline.call_sizes import varying_sizes
+from compilediag.timeline.timeline import Recompile, Timeline
+from compilediag_harness.wire import resumed_function
+
+if TYPE_CHECKING:
+    from compilediag.diagnosis.causes.of_run import Group
+
+_OF_TENSORS = frozenset(("CD105", "CD106"))
+"""Codes of tensors: a batch of another length or dtype changes all its tensors alike."""
+_OF_VALUES = frozenset(("CD104", "CD107", "CD109", "CD116"))
+"""Codes of values that Dynamo guards as they are, or as a number of a shape condition."""
+_CONSEQUENCES = frozenset(("CD106",))
+"""Codes of what an act flips beside the value that it is called for, in some of the recompiles."""
+_RANKS = {"CD111": 0, "CD106": 2, "CD105": 3, "CD118": 3}
+"""Modes come before values, values before what they do to tensors."""
+_VALUE_RANK = 1
+
+
+def by_act(groups: Sequence[Group], timeline: Timeline) -> list[Group]:
+    """The groups of a run, those that one act made under the first of them."""
+    order = {group.id: position for position, group in enumerate(groups)}
+    found = _one_value(groups)
+    found = _alike(found, _independent_sizes(timeline))
+    found = _in_callees(found)
+    found = _of_one_line(found, steps_known=bool(timeline.steps))
+    return sorted(found, key=lambda group: order[group.id])
+
+
+def _one_value(groups: Iterable[Group]) -> list[Group]:
+    """One value of one frame that is guarded at several places: as it is, then as a number."""
+    found: dict[Hashable, list[Group]] = {}
+    for group in groups:
+        value = group.code in _OF_VALUES and group.variable and not group.planned
+        frames = frozenset((item.frame.file, item.frame.function) for item in group.recompiles)
+        key = (group.code, group.variable, frames) if value else group.id
+        found.setdefault(key, []).append(group)
+    return [replace(first, follows=tuple(others)) for first, *others in found.values()]
+
+
+# --- tensors that changed alike --------------------------------------------------------------
+
+
+def _alike(groups: Iterable[Group], independent: Callable[[Group, Group], bool]) -> list[Group]:
+    """Groups of tensors that differ in nothing but the tensor as one."""
+    acts: dict[Hashable, list[list[Group]]] = {}
+    for group in groups:
+        changes = tuple(map(_change, group.causes))
+        compiles = tuple(recompile.id for recompile in group.recompiles)
+        key = (group.code, group.id.kind, group.planned, compiles, changes)
+        sets = acts.setdefault(key if group.code in _OF_TENSORS else group.id, [])
+        same = next((item for item in sets if not independent(item[0], group)), None)
+        if same is None:
+            sets.append([group])
+        else:
+            same.append(group)
+    return [
+        replace(first, together=tuple(others)) for sets in acts.values() for first, *others in sets
+    ]
+
+
+def _change(cause: Cause) -> Hashable:
+    """What changed about a tensor, whichever of its dimensions it was."""
+    changed = changed_dimensions(cause.expected, cause.actual)
+    return frozenset(item[1:] for item in changed) or (cause.expected, cause.actual)
+
+
+def _independent_sizes(timeline: Timeline) -> Callable[[Group, Group], bool]:
+    """Whether the calls of a function show that the sizes of two arguments differ from call to
+    call, though they once changed alike."""
+    columns: dict[tuple[int, str, int], Mapping[str, int]] = {}
+    for item in timeline.invocations:
+        varying = varying_sizes(((s.shapes, s.count) for s in item.shapes), item.tensors)
+        if varying is not None:
+            key = (item.process, item.function.file, item.function.line)
+            columns[key] = {place: n for n, places in enumerate(varying.dims) for place in places}
+
+    def independent(first: Group, second: Group) -> bool:
+        for recompile in first.recompiles:
+            frame = recompile.frame
+            known = columns.get((recompile.process, frame.file, frame.line), {})
+            one, other = (
+                {known[place] for place in _changed_places(group) if place in known}
+                for group in (first, second)
+            )
+            if one and other and not one & other:
+                return True
+        return False
+
+    return independent
+
+
+def _changed_places(group: Group) -> set[str]:
+    """As `VaryingSizes` names them: "x:0"."""
+    return {
+        f"{cause.variable}:{item.dimension}"
+        for cause in group.causes
+        for item in changed_dimensions(cause.expected, cause.actual)
+    }
+
+
+def _in_callees(groups: Sequence[Group]) -> list[Group]:
+    """Sizes of a frame with those that the same call changed alike in frames it goes on to."""
+    found: list[Group] = []
+    at: dict[Hashable, list[int]] = {}
+    for group in groups:
+        sizes = group.code == "CD105" and not group.planned
+        caller = (
+            next((n for n in at.get(_moments(group)[0], ()) if _is_callee(found[n], group)), None)
+            if sizes
+            else None
+        )
+        if caller is not None:
+            found[caller] = replace(found[caller], follows=(*found[caller].follows, *group.parts))
+            continue
+        for moment in _moments(group) if sizes else ():
+            at.setdefault(moment, []).append(len(found))
+        found.append(group)
+    return found
+
+
+def _moments(group: Group) -> list[Hashable]:
+    """When each change was, and what."""
+    return [
+        (recompile.process, recompile.epoch, recompile.step, _change(cause))
+        for cause, recompile in zip(group.causes, group.recompiles, strict=True)
+    ]
+
+
+def _is_callee(caller: Group, callee: Group) -> bool:
+    """Every recompile of the one followed, with the same change, one of the other."""
+    before: dict[Hashable, list[Recompile]] = {}
+    for moment, recompile in zip(_moments(caller), caller.recompiles, strict=True):
+        before.setdefault(moment, []).append(recompile)
+    return all(
+        any(own.t <= recompile.t and _goes_on_to(own, recompile) for own in before.get(moment, ()))
+        for moment, recompile in zip(_moments(callee), callee.recompiles, strict=True)
+    )
+
+
+def _goes_on_to(caller: Recompile, callee: Recompile) -> bool:
+    """Whether a frame is what is left of another after a graph break, or is called by it."""
+    outer, inner = caller.frame, callee.frame
+    if caller.id == callee.id:
+        return False
+    here = outer.file, _function(outer.function)
+    if resumed_function(inner.function) is not None:
+        return here == (inner.file, _function(inner.function))
+    entered = callee.entered_at
+    return entered is not None and here == (entered.file, entered.function)
+
+
+def _function(name: str) -> str:
+    """The function of which a frame is the whole, or what is left after graph breaks."""
+    while (part := resumed_function(name)) is not None:
+        name = part
+    return name
+
+
+# --- values that one line changed ------------------------------------------------------------
+
+
+def _of_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
+    """Groups whose values the same line of the program changed, each time between the same two
+    calls: the root is what the others follow from."""
+    found: list[Group] = []
+    roots: list[_Changes] = []
+    at: dict[Hashable, list[int]] = {}
+    for group in sorted(groups, key=_before):
+        own = _Changes.of(group, steps_known=steps_known)
+        first: Mapping[Hashable, Act] = own.lines[0] if own.lines else {}
+        near = (n for line in first for n in at.get(line, ()))
+        root = next((n for n in near if own.follow(roots[n], group.code)), None)
+        if root is not None:
+            act = found[root].act or roots[root].innermost(first)
+            others = (*found[root].follows, *group.parts)
+            found[root] = replace(found[root], act=act, follows=others)
+            continue
+        for line in own.all:
+            at.setdefault(line, []).append(len(found))
+        found.append(group)
+        roots.append(own)
+    return found
+
+
+def _before(group: Group) -> tuple[int, int]:
+    return _RANKS.get(group.code, _VALUE_RANK), -len(group.recompiles)
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """When the values of a group changed, and by which lines that may have been."""
+
+    times: frozenset[Hashable]
+    lines: tuple[Mapping[Hashable, Act], ...]
+    """For each recompile, with its time: the innermost line first."""
+    all: frozenset[Hashable]
+
+    @classmethod
+    def of(cls, group: Group, *, steps_known: bool) -> _Changes:
+        """Without steps only one recompile is known to be one time."""
+        times: list[Hashable] = [
+            (item.process, item.epoch, item.step) if steps_known else item.id
+            for item in group.recompiles
+        ]
+        found = () if group.planned else zip(times, group.causes, group.recompiles, strict=True)
+        lines = tuple(_at(time, _lines_between(cause, again)) for time, cause, again in found)
+        every = frozenset(line for each in lines for line in each)
+        return cls(frozenset(times), lines, every)
+
+    def innermost(self, lines: Collection[Hashable]) -> Act | None:
+        """The first of these lines that is among its own."""
+        own = ((line, act) for each in self.lines for line, act in each.items())
+        return next((act for line, act in own if line in lines), None)
+
+    def follow(self, root: _Changes, code: str) -> bool:
+        """Whether, each time these changed, so did the root's, by the same line; those that the
+        root does not imply each time that it does."""
+        if code not in _CONSEQUENCES and root.times != self.times:
+            return False
+        return all(not root.all.isdisjoint(each) for each in self.lines)
+
+
+def _at(time: Hashable, lines: Iterable[tuple[Hashable, Act]]) -> dict[Hashable, Act]:
+    return {(time, name): act for name, act in lines}
+
+
+def _lines_between(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashable, Act]]:
+    """The lines between the two calls: of those that were seen, the changing one and its callers
+    within the function that makes the calls, which runs on; else those that are probable, as one.
+    """
+    texts = {(item.file, item.line): item.text for item in cause.changed_by}
+    if cause.changed is None:
+        if cause.changed_by:
+            first = cause.changed_by[0]
+            lines = len(texts)
+            act = Act("probable", first.file, first.line, first.function, first.text, lines)
+            yield frozenset(texts), act
+            # What follows from another value does so by one of the lines that write it.
+            if cause.rule in _CONSEQUENCES:
+                yield from ((frozenset((place,)), act) for place in texts)
+        return
+    stack, entered = cause.changed.stack, recompile.entered_at
+    maker = None if entered is None else (entered.file, entered.function)
+    last = next((n for n, line in enumerate(stack) if (line.file, line.function) == maker), 0)
+    for depth in () if cause.changed.in_call else range(min(last + 1, len(stack))):
+        line = stack[depth]
+        text = texts.get((line.file, line.line), "")
+        yield stack[depth:], Act("witnessed", line.file, line.line, line.function, text)

@@ -1,0 +1,248 @@
+"""Which lines of the calls in progress probably changed guarded values: those that write them, and
+those that call a function which does.
+
+What a call calls is looked up without running code of the program: plain names, attributes of
+objects and methods of their classes. Nothing is concluded of a call that cannot be looked up so.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+import inspect
+import sys
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+from compilediag_harness.collectors import guard_facts, writers
+from compilediag_harness.source import source_locations
+from compilediag_harness.source.user_calls import locals_of
+from compilediag_harness.source.writes_in_source import dotted, statements
+from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UserCall, clip
+
+_MAX_LINES = 4
+_TEXT_CHARS = 200
+_MAX_HOPS = 32
+_MAX_NAMES = 64
+
+
+def with_acting_lines(
+    diffs: Iterable[EntryDiff], compiled: types.CodeType, scope: Mapping[str, Any]
+) -> list[EntryDiff]:
+    """The false guards, each with the lines that probably changed its value. What the compiled
+    function writes itself no line of another function changes."""
+    calls = _CallsInProgress()
+
+    def acting(guard: FalseGuard) -> tuple[UserCall, ...]:
+        known = guard.writers or _flips(guard.text, guard.source, scope)
+        if any(_is_in(writer, compiled) for writer in known):
+            return ()
+        return calls.leading_to(known, _stores(guard))
+
+    return [
+        replace(diff, guards=tuple(replace(g, changed_by=acting(g)) for g in diff.guards))
+        for diff in diffs
+    ]
+
+
+class _Call(NamedTuple):
+    """A call in the source of a function in progress."""
+
+    at: UserCall
+    codes: tuple[types.CodeType, ...]
+    """What it calls, and functions that this calls in turn by a global name."""
+
+
+class _CallsInProgress:
+    """The program's own functions in progress in this thread, and what each of them calls; looked
+    up once for all guards of a recompile."""
+
+    def __init__(self) -> None:
+        frames = [f for f in writers.calls_in_progress() if source_locations.is_own_frame(f)]
+        self._codes = [frame.f_code for frame in frames]
+        self._frames = frames
+
+    def leading_to(
+        self, known: Iterable[Location], writes: Callable[[types.CodeType], bool]
+    ) -> tuple[UserCall, ...]:
+        """The lines in these functions that lead to a writer: themselves, or by a call; and the
+        calls of functions that write the value by its name, whichever object it is of."""
+        found: list[UserCall] = []
+        called: list[Location] = []
+        for writer in known:
+            code = next((c for c in self._codes if _is_in(writer, c)), None)
+            if code is None:
+                called.append(writer)
+            else:
+                text = source_locations.text_of(writer) or ""
+                line = UserCall(writer.file, writer.line, code.co_name, clip(text, _TEXT_CHARS))
+                found.append(line)
+        found += [*(self._calling(called) if called else ()), *self._calls_of_code(writes)]
+        return self._repeated(dict.fromkeys(found))[:_MAX_LINES]
+
+    def _calls_of_code(self, writes: Callable[[types.CodeType], bool]) -> list[UserCall]:
+        return [call.at for call in self._calls if any(map(writes, call.codes))]
+
+    def _repeated(self, found: Iterable[UserCall]) -> tuple[UserCall, ...]:
+        """Those in the innermost loop that runs, which come between two calls in it; all of them
+        where none is in a loop."""
+        lines = list(found)
+        for frame in self._frames:
+            loop = _loop_around(frame.f_code, frame.f_lineno or 0)
+            file, name = frame.f_code.co_filename, frame.f_code.co_name
+            inside = [
+                at for at in lines if (at.file, at.function) == (file, name) and at.line in loop
+            ]
+            if inside:
+                return tuple(inside)
+        return tuple(lines)
+
+    def _calling(self, known: Sequence[Location]) -> Iterable[UserCall]:
+        direct = self._calls_of_code(lambda code: any(_is_in(writer, code) for writer in known))
+        names = {writer.function.rpartition(".")[2] for writer in known}
+        return direct or self._calls_of_code(lambda code: not names.isdisjoint(code.co_names))
+
+    @functools.cached_property
+    def _calls(self) -> list[_Call]:
+        return [each for frame in self._frames for each in _calls_of(frame, self._codes)]
+
+
+@functools.lru_cache(maxsize=256)
+def _loop_around(code: types.CodeType, line: int) -> range:
+    """The lines of the innermost loop of a function that holds a line; none where there is none."""
+    loops = (node for node in statements(code) if isinstance(node, (ast.For, ast.While)))
+    ranges = (range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in loops)
+    return min((lines for lines in ranges if line in lines), key=len, default=range(0))
+
+
+def _is_in(writer: Location, code: types.CodeType) -> bool:
+    """Whether the line is one of this very function."""
+    if writer.file != code.co_filename:
+        return False
+    return writer.line in _lines_of(code)
+
+
+@functools.lru_cache(maxsize=1024)
+def _lines_of(code: types.CodeType) -> frozenset[int]:
+    return frozenset(line for _, _, line in code.co_lines() if line)
+
+
+def _calls_of(frame: types.FrameType, running: Sequence[types.CodeType]) -> Iterator[_Call]:
+    """The calls of a function but those of functions that are in progress themselves."""
+    code = frame.f_code
+    names: dict[str, Any] | None = None
+    for node in statements(code):
+        path = dotted(node.func) if isinstance(node, ast.Call) else None
+        if path is None:
+            continue
+        names = {**frame.f_globals, **locals_of(frame)} if names is None else names
+        called = _function_at(path.split("."), names)
+        if called is None or called.__code__ in running or not isinstance(node, ast.Call):
+            continue
+        text = clip(ast.unparse(node), _TEXT_CHARS)
+        at = UserCall(code.co_filename, node.lineno, code.co_name, text)
+        yield _Call(at, (called.__code__, *_called_by(called)))
+
+
+def _called_by(function: types.FunctionType) -> Iterator[types.CodeType]:
+    for name in function.__code__.co_names[:_MAX_NAMES]:
+        held = function.__globals__.get(name)
+        if type(held) is types.FunctionType:
+            yield held.__code__
+
+
+def _function_at(path: Sequence[str], names: Mapping[str, Any]) -> types.FunctionType | None:
+    """The function or method that a dotted name stands for."""
+    value = names.get(path[0])
+    for name in path[1:]:
+        if value is None:
+            return None
+        value = _member(value, name)
+    for _ in range(_MAX_HOPS):
+        if type(value) is types.FunctionType and "__wrapped__" not in value.__dict__:
+            return value
+        if type(value) is types.FunctionType:
+            value = value.__dict__["__wrapped__"]
+        elif type(value) in (types.MethodType, staticmethod, classmethod):
+            value = cast(Any, value).__func__
+        else:
+            return None
+    return None
+
+
+def _member(holder: Any, name: str) -> Any:
+    """An attribute as stored: of the object, of what a compiled module wraps, of its class."""
+    try:
+        own: dict[str, Any] = object.__getattribute__(holder, "__dict__")
+    except (AttributeError, TypeError):
+        own = {}
+    held = own.get("_modules")
+    modules = cast("dict[str, Any]", held) if type(held) in (dict, OrderedDict) else {}
+    for table in (own, modules):
+        if name in table:
+            return table[name]
+    found = inspect.getattr_static(cast(Any, type(holder)), name, None)
+    inner = modules.get("_orig_mod")
+    return found if found is not None or inner is None else _member(inner, name)
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def _flips(text: str, source: str, scope: Mapping[str, Any]) -> tuple[Location, ...]:
+    """Methods of the modules that hold a parameter which switch `requires_grad` of parameters, from
+    the innermost module that has any."""
+    if "requires_grad" not in text:
+        return ()
+    kinds: Iterator[type] = map(type, guard_facts.holders_of(source, scope))
+    for kind in kinds:
+        found = _grad_switches(kind)
+        if found:
+            return found
+    return ()
+
+
+def _stores(guard: FalseGuard) -> Callable[[types.CodeType], bool]:
+    """Whether code writes an attribute of the name that is guarded, or switches gradients."""
+    if "requires_grad" in guard.text:
+        return _switches
+    name = guard_facts.attribute_of(guard.source)
+    return lambda code: name is not None and name in _attributes_stored(code)
+
+
+@functools.lru_cache(maxsize=1024)
+def _attributes_stored(code: types.CodeType) -> frozenset[str]:
+    found = dis.get_instructions(code)
+    return frozenset(str(item.argval) for item in found if item.opname == "STORE_ATTR")
+
+
+@functools.lru_cache(maxsize=1024)
+def _grad_switches(kind: type) -> tuple[Location, ...]:
+    found: list[Location] = []
+    for owner in kind.__mro__:
+        if source_locations.is_torch(
+            getattr(sys.modules.get(owner.__module__), "__file__", "") or ""
+        ):
+            continue
+        for name, value in list(vars(owner).items()):
+            code = getattr(value, "__code__", None)
+            if isinstance(code, types.CodeType) and name != "__init__" and _switches(code):
+                where = f"{owner.__name__}.{name}"
+                found.append(Location(code.co_filename, code.co_firstlineno, where))
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=1024)
+def _switches(code: types.CodeType) -> bool:
+    return any(
+        isinstance(node, ast.Attribute)
+        and (
+            node.attr == "requires_grad_"
+            or (node.attr == "requires_grad" and isinstance(node.ctx, ast.Store))
+        )
+        for node in statements(code)
+    )

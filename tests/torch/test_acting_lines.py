@@ -1,0 +1,141 @@
+"""Which lines of the program probably changed a guarded value, and which causes they make one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+import compilediag
+
+
+class Adapted(nn.Module):
+    """One layer with an adapter for each of two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.adapters = nn.ModuleDict({name: nn.Linear(4, 4) for name in ("en", "de")})
+        self.scale, self.active, self.extra = 1.0, "en", False
+
+    def set_adapter(self, name: str) -> None:
+        """Stores the name, and lets only its parameters learn."""
+        for other, adapter in self.adapters.items():
+            adapter.requires_grad_(other == name)
+        self.active = name
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The chosen adapter, scaled."""
+        y = self.adapters[self.active](x) * self.scale
+        return y + 1 if self.extra else y
+
+
+class Plain(nn.Module):
+    """The same without a method that chooses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.low, self.high = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.scale, self.active = 1.0, "low"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The chosen layer, scaled."""
+        return (self.low if self.active == "low" else self.high)(x) * self.scale
+
+
+def switch(model: Plain, name: str) -> None:
+    """Chooses from outside of the class."""
+    model.active, model.scale = name, 2.0
+
+
+def start() -> tuple[Adapted, Any]:
+    """A model with its first adapter, compiled."""
+    torch._dynamo.reset()
+    model = Adapted()
+    model.set_adapter("en")
+    return model, torch.compile(model, backend="eager")
+
+
+def recompiles(run: Any) -> list[Any]:
+    """The findings about recompiles."""
+    return [item for item in run.receipt.findings if item.rule.startswith("CD10")]
+
+
+def test_a_method_that_sets_a_name_and_flags() -> None:
+    """Called by the program: one finding, the name first, at the line of the call."""
+    model, compiled = start()
+    with compilediag.watch() as run:
+        compiled(torch.ones(2, 4))
+        model.set_adapter("de")
+        compiled(torch.ones(2, 4))
+    (finding,) = recompiles(run)
+    assert (finding.rule, finding.variable, finding.count) == ("CD104", "self.active", 1)
+    assert [part.rule for part in finding.parts] == ["CD106"]
+    assert (finding.act.evidence, finding.act.text) == (
+        "probable",
+        "model.set_adapter('de')",
+    )
+
+
+def test_a_function_that_sets_them_from_outside() -> None:
+    """By the names that it writes; of two calls of it the one in the loop that runs."""
+    torch._dynamo.reset()
+    model = Plain()
+    compiled = torch.compile(model, backend="eager")
+    switch(model, "low")
+    model.scale = 1.0
+    with compilediag.watch() as run:
+        for step in range(3):
+            if step == 2:
+                switch(model, "high")
+            compiled(torch.ones(2, 4))
+    (finding,) = recompiles(run)
+    assert finding.act.text == "switch(model, 'high')"
+    assert [part.rule for part in finding.parts] == ["CD104"]
+
+
+def test_of_several_lines_none_is_named() -> None:
+    """One of the calls did it, and it is not known which."""
+    model, compiled = start()
+    model.set_adapter("en")
+    with compilediag.watch() as run:
+        compiled(torch.ones(2, 4))
+        model.set_adapter("de")
+        compiled(torch.ones(2, 4))
+    (finding,) = recompiles(run)
+    assert finding.act is None
+    assert "one line probably changed 2" in finding.title
+    assert "what sets them" in finding.fix.summary
+
+
+def test_two_lines_of_the_program_are_two_acts() -> None:
+    """A scale and a flag that change between the same two calls, each by its own line."""
+    model, compiled = start()
+    with compilediag.watch() as run:
+        compiled(torch.ones(2, 4))
+        model.scale = 2.0
+        model.extra = True
+        compiled(torch.ones(2, 4))
+    assert [len(item.parts) for item in recompiles(run)] == [0, 0]
+
+
+def test_a_value_of_the_compiled_function_has_no_line() -> None:
+    """What `forward` counts itself no line of the program changes."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls, self.seen = 0, 1.5
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls, self.seen = self.calls + 1, self.seen + 0.5
+            return x * self.calls + self.seen
+
+    torch._dynamo.reset()
+    compiled = torch.compile(Counting(), backend="eager")
+    with compilediag.watch() as run:
+        for _ in range(3):
+            compiled(torch.ones(2))
+    found = recompiles(run)
+    assert found
+    assert not any(item.act for item in found)

@@ -1,0 +1,297 @@
+"""Causes of one act are one finding with parts; causes that only coincide stay apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from timelines import hazards
+
+from compilediag.diagnosis.diagnose import diagnose
+from compilediag.diagnosis.findings import Finding
+from compilediag.timeline.invocations import Invocations, ShapeCount
+from compilediag.timeline.steps import Step
+from compilediag.timeline.timeline import Recompile, Timeline
+from compilediag_harness.wire import (
+    EntryDiff,
+    FalseGuard,
+    GuardFacts,
+    Location,
+    UserCall,
+    ValueChange,
+)
+
+FILE = "/home/u/train.py"
+MODEL = "/home/u/model.py"
+FRAME = Location(MODEL, 10, "forward")
+ENTERED = UserCall(FILE, 50, "main", "compiled(x)")
+SWITCH = UserCall(FILE, 40, "main", "model.set_adapter('de')")
+
+
+def at(line: int, function: str = "main", file: str = FILE) -> Location:
+    return Location(file, line, function)
+
+
+def changed(*stack: Location, in_call: bool = False) -> ValueChange:
+    return ValueChange("1", "2", stack, in_call, 1)
+
+
+def value(name: str, user: Location = FRAME, **more: Any) -> FalseGuard:
+    """An attribute of the compiled module that changed from 1 to 2."""
+    source = f"L['self'].{name}"
+    fields = {"expected": "1", "actual": "2", "user": user, "facts": GuardFacts(), **more}
+    return FalseGuard(source, "EQUALS_MATCH", f"{source} == 1", **fields)
+
+
+def parameter(name: str = "up", **more: Any) -> FalseGuard:
+    """A parameter whose `requires_grad` was switched off."""
+    source = f"L['self']._modules['{name}']._parameters['weight']"
+    text = f"tensor '{source}' requires_grad mismatch. expected requires_grad=1"
+    return FalseGuard(source, "TENSOR_MATCH", text, "requires_grad=True", "requires_grad=False",
+                      FRAME, **more)  # fmt: skip
+
+
+def size(name: str, before: str = "[8, 3]", after: str = "[6, 3]") -> FalseGuard:
+    text = f"tensor 'L['{name}']' size mismatch at index 0. expected 8, actual 6"
+    return FalseGuard(f"L['{name}']", "TENSOR_MATCH", text, before, after, FRAME)
+
+
+def recompile(
+    step: int, *guards: FalseGuard, frame: Location = FRAME, frame_id: int = 0, **more: Any
+) -> Recompile:
+    """One recompile of a frame in a step."""
+    entries = (EntryDiff(f"{frame_id}/0", guards),)
+    made = Recompile(
+        *(0, f"{frame_id}/{step}", 0, frame, step, step + frame_id / 10, (), entries, 0.5, True)
+    )
+    return replace(made, entered_at=ENTERED, **more)
+
+
+def findings(*recompiles: Recompile, **more: Any) -> list[Finding]:
+    steps = tuple(Step(0, n, float(n), 1.0, None, None, None, 0.0) for n in range(10))
+    timeline = Timeline(recompiles=recompiles, user_roots=("/home/u",), steps=steps, **more)
+    found = diagnose(timeline).findings
+    return [item for item in found if item.rule.startswith("CD1") and item.rule != "CD151"]
+
+
+def shown(found: Sequence[Finding]) -> list[tuple[str, str | None, list[str], int]]:
+    """Rule and variable of each finding, the variables of its parts, its recompiles."""
+    return [(i.rule, i.variable, [part.variable for part in i.parts], i.count) for i in found]
+
+
+# --- one value, two spellings --------------------------------------------------------------------
+
+
+def test_a_number_guarded_at_two_places_is_one() -> None:
+    """As it is in a helper, then in a shape condition without a line of the user's."""
+    plain = value("lr", at(3, "helper", MODEL))
+    number = FalseGuard("L['self'].lr", "SHAPE", "(1.0 + L['self'].lr) == 1.17", actual="0.25")
+    found = findings(recompile(1, plain), recompile(2, number), recompile(3, number))
+    assert shown(found) == [("CD104", "self.lr", ["self.lr"], 3)]
+    assert found[0].steps == (1, 2, 3)
+    assert found[0].cost_s == 1.5
+    assert found[0].act is None
+    assert len(found[0].evidence["values"]) == 2  # type: ignore[arg-type]
+
+
+def test_both_spellings_in_one_recompile_count_once() -> None:
+    """The recompile is one, whichever of its guards is looked at."""
+    both = value("lr", at(3, "helper", MODEL)), value("lr", at(9, "other", MODEL))
+    assert [item.count for item in findings(recompile(1, *both))] == [1]
+
+
+def test_other_values_are_not_one() -> None:
+    """Another variable, or the same name in another frame."""
+    other = Location(MODEL, 30, "decode")
+    assert len(findings(recompile(1, value("a")), recompile(2, value("b")))) == 2
+    apart = recompile(2, value("a", at(31, "decode", MODEL)), frame=other, frame_id=1)
+    assert len(findings(recompile(1, value("a")), apart)) == 2
+
+
+# --- sizes that changed alike --------------------------------------------------------------------
+
+RESUMED = Location(MODEL, 14, "torch_dynamo_resume_in_forward_at_14")
+
+
+def test_a_length_in_four_tensors_of_two_frames() -> None:
+    """The caller's comes first, whatever the callee's tensor is called."""
+    own = recompile(2, size("ids"), size("mask"))
+    rest = recompile(2, size("h"), size("pos"), frame=RESUMED, frame_id=1)
+    (found,) = findings(own, rest)
+    assert (found.variable, found.count, found.steps) == ("ids", 2, (2,))
+    assert [part.variable for part in found.parts] == ["mask", "h", "pos"]
+    assert found.cost_s == 1.0
+    assert "maybe_mark_dynamic(ids, 0)" in found.fix.summary
+    assert "maybe_mark_dynamic(h" not in found.fix.summary
+    assert "graph break" in (found.fix.caveat or "")
+
+
+def test_a_callee_is_known_by_its_call() -> None:
+    """A frame that the compiled function calls, by the call that entered it."""
+    inner = Location(MODEL, 70, "encode")
+    called = recompile(2, size("h"), frame=inner, frame_id=1)
+    from_frame = replace(called, entered_at=UserCall(MODEL, 12, "forward", "self.encode(h)"))
+    assert len(findings(recompile(2, size("ids")), from_frame)) == 1
+    assert len(findings(recompile(2, size("ids")), called)) == 2, "called from elsewhere"
+
+
+def test_sizes_of_frames_that_only_coincide() -> None:
+    """Another step, another change, or once more often: each is one of its own."""
+    own = recompile(2, size("ids"))
+    for other in (
+        [recompile(3, size("h"), frame=RESUMED, frame_id=1)],
+        [recompile(2, size("h", "[8, 3]", "[5, 3]"), frame=RESUMED, frame_id=1)],
+        [
+            recompile(2, size("h"), frame=RESUMED, frame_id=1),
+            recompile(4, size("h"), frame=RESUMED, frame_id=1),
+        ],
+    ):
+        assert len(findings(own, *other)) == 2
+
+
+def test_arguments_that_coincide_once_and_differ_later() -> None:
+    """The calls show that the two lengths are two; without them they are one."""
+    both = recompile(2, size("x"), size("y"))
+    assert len(findings(both)) == 1
+
+    def calls(*shapes: str) -> Invocations:
+        counts = tuple(ShapeCount(text, 1, None, None) for text in shapes)
+        return Invocations(0, FRAME, len(shapes), counts, (), (), tensors=("x", "y"))
+
+    same = calls("[8, 3], [8, 3]", "[6, 3], [6, 3]", "[5, 3], [5, 3]")
+    apart = calls("[8, 3], [8, 3]", "[6, 3], [6, 3]", "[5, 3], [7, 3]")
+    assert len(findings(both, invocations=(same,))) == 1
+    assert len(findings(both, invocations=(apart,))) == 2
+
+
+# --- values that one line changed ----------------------------------------------------------------
+
+
+def test_one_probable_line_changes_a_name_and_its_flags() -> None:
+    """The name comes first, whatever torch checks first; the advice is about the line."""
+    guards = (
+        parameter(changed_by=(SWITCH,)),
+        value("active", changed_by=(SWITCH,)),
+        value("scale", changed_by=(SWITCH,)),
+    )
+    (found,) = findings(recompile(3, *guards))
+    assert (found.rule, found.variable, found.count) == ("CD104", "self.active", 1)
+    assert [(p.rule, p.variable) for p in found.parts] == [
+        ("CD104", "self.scale"),
+        ("CD106", "up.weight"),
+    ]
+    assert found.act is not None
+    assert (found.act.evidence, found.act.line) == ("probable", 40)
+    assert "probably changed 3 guarded values" in found.title
+    assert f"run {SWITCH.text} ({FILE}:40) before" in found.fix.summary
+
+
+def test_flags_may_follow_in_some_of_the_recompiles() -> None:
+    """A name changes at each switch, a flag of it at the first: a consequence. Another value that
+    changes less often than the root has a reason of its own."""
+    name = value("active", changed_by=(SWITCH,))
+    flag, scale = parameter(changed_by=(SWITCH,)), value("scale", changed_by=(SWITCH,))
+    assert shown(findings(recompile(3, name, flag), recompile(6, name))) == [
+        ("CD104", "self.active", ["up.weight"], 2)
+    ]
+    assert len(findings(recompile(3, name, scale), recompile(6, name))) == 2
+    assert len(findings(recompile(3, name, flag), recompile(6, flag))) == 2
+
+
+def test_probable_lines_must_be_the_same_ones() -> None:
+    """Two flags of one function set from two lines; one that is called from more lines."""
+    other = UserCall(FILE, 41, "main", "model.set_scale(2)")
+    for first, second in (((SWITCH,), (other,)), ((SWITCH,), (SWITCH, other)), ((SWITCH,), ())):
+        guards = value("a", changed_by=first), value("b", changed_by=second)
+        assert len(findings(recompile(3, *guards))) == 2
+
+
+def test_a_consequence_may_have_other_lines_too() -> None:
+    """A name is set by one line; its flags were also set by another one, before the first call."""
+    other = UserCall(FILE, 31, "main", "freeze(model)")
+    name, flag = value("a", changed_by=(SWITCH,)), parameter(changed_by=(other, SWITCH))
+    (found,) = findings(recompile(3, flag, name))
+    assert found.act is not None
+    assert (found.act.line, len(found.parts)) == (SWITCH.line, 1)
+    apart = value("a", changed_by=(SWITCH, UserCall(FILE, 33, "main")))
+    assert len(findings(recompile(3, flag, apart))) == 2
+
+
+def test_two_flags_of_one_function_at_different_steps() -> None:
+    """Set by the same call in the loop, each when its time has come."""
+    first, second = (value(name, changed_by=(SWITCH,)) for name in "ab")
+    assert len(findings(recompile(2, first), recompile(4, second))) == 2
+
+
+def test_a_flag_and_a_size_in_one_step() -> None:
+    """By different lines: nothing says that they belong together."""
+    guards = value("a", changed_by=(SWITCH,)), size("x")
+    assert len(findings(recompile(3, *guards))) == 2
+
+
+def test_witnessed_lines() -> None:
+    """Seen to change by one call of the loop, at lines of its own inside of it."""
+    loop = at(40), at(60, "<module>")
+    one, two = at(20, "set_adapter", MODEL), at(21, "set_adapter", MODEL)
+    guards = value("a", changed=changed(one, *loop)), value("b", changed=changed(two, *loop))
+    (found,) = findings(recompile(3, *guards))
+    assert found.act is not None
+    assert (found.act.evidence, found.act.line) == ("witnessed", 40)
+    assert "probably" not in found.title
+    same = value("a", changed=changed(one, *loop)), value("b", changed=changed(one, *loop))
+    (found,) = findings(recompile(3, *same))
+    assert found.act is not None
+    assert (found.act.line, found.act.function) == (20, "set_adapter")
+
+
+def test_lines_of_what_runs_on_are_no_act() -> None:
+    """Two lines of the loop share all their callers, which have not returned between the calls."""
+    main = at(60, "<module>")
+    guards = value("a", changed=changed(at(40), main)), value("b", changed=changed(at(41), main))
+    assert len(findings(recompile(3, *guards))) == 2
+    outer = at(12, "fit"), main
+    guards = (
+        value("a", changed=changed(at(7, "epoch"), *outer)),
+        value("b", changed=changed(at(8, "epoch"), *outer)),
+    )
+    assert len(findings(recompile(3, *guards))) == 2, "the loop is not on the way"
+
+
+def test_what_the_compiled_call_changed_itself_is_no_act() -> None:
+    """Two counters of `forward` change in the same call, each by a line of its own."""
+    call = changed(at(50), at(60, "<module>"), in_call=True)
+    assert len(findings(recompile(3, value("a", changed=call), value("b", changed=call)))) == 2
+
+
+def test_several_frames_of_one_step() -> None:
+    """Two frames recompile in the step of the switch: one finding; in another step two."""
+    block = Location(MODEL, 80, "block")
+    there = value("active", at(81, "block", MODEL), changed_by=(SWITCH,))
+    own = recompile(3, value("active", changed_by=(SWITCH,)))
+    (found,) = findings(own, recompile(3, there, frame=block, frame_id=1))
+    assert (found.count, len(found.parts)) == (2, 1)
+    assert len(findings(own, recompile(4, there, frame=block, frame_id=1))) == 2
+    timeline = Timeline(recompiles=(own, recompile(3, there, frame=block, frame_id=1)))
+    assert len(diagnose(timeline).causes.groups["CD104"]) == 2, "without steps no time is known"
+
+
+# --- what reads findings -------------------------------------------------------------------------
+
+
+def test_every_cause_has_the_finding_of_its_act() -> None:
+    """The recompile names it for each of its guards, and it is counted once."""
+    guards = parameter(changed_by=(SWITCH,)), value("active", changed_by=(SWITCH,))
+    timeline = Timeline(recompiles=(recompile(3, *guards),), user_roots=("/home/u",))
+    made = diagnose(timeline)
+    causes = made.causes.by_compile[timeline.recompiles[0].id]
+    assert len(causes) == 2
+    assert len({made.finding_ids[item.id] for item in causes}) == 1
+
+
+def test_an_armed_guard_of_a_part_is_no_finding_of_its_own() -> None:
+    """It is the same act that is about to recompile again."""
+    guards = value("active", changed_by=(SWITCH,)), value("scale", changed_by=(SWITCH,))
+    armed = hazards((value("scale"),), step=4, where=FRAME)
+    (found,) = findings(recompile(3, *guards), hazards=(armed,))
+    assert "CD150" in found.also
