@@ -92,8 +92,6 @@ def test_a_break_in_a_library_has_the_line_inside_of_the_compiled_function() -> 
     )
     headline = f"Graph break in user code at {PACKAGE_FILE}:14\nReason: item\n\n"
     text = f"{headline}from user code:\n{stack}"
-        f"Graph break in user code at {PACKAGE_FILE}:14\nReason: item\n\nfrom user code:\n{stack}"
-    )
     broke = [GraphBroke(0.5, 0, "0/0", 0, text)]
     timeline = fold([[*broke, row("0/0", CALL)]], user_roots=(ROOT,))
     assert [item.entered_at for item in timeline.breaks] == [
