@@ -62,6 +62,7 @@ def test_three_bugs_from_nothing_to_red_and_green(runs: Path, capsys: Any) -> No
         "position.table",
         "capture",
         "stash",
+        "capture, stash",
     }
     # The mended program has one graph break at each disabled hook: printed, and to be allowed.
     assert {item["kind"] for item in printed["failures"]} == {"break"}
@@ -75,6 +76,7 @@ def test_three_bugs_from_nothing_to_red_and_green(runs: Path, capsys: Any) -> No
         ("cause", "CD103", "position.table"),
         ("cause", "CD101", "capture"),
         ("cause", "CD102", "stash"),
+        ("cause", "CD120", "capture, stash"),
     }
     assert all(item["file"] == "train.py" and item["line"] for item in printed["failures"])
     assert gate("--any-code", fixed, "--lane", "other") == 2
