@@ -208,6 +208,24 @@ def test_values_of_a_secret_variable() -> None:
     }
 
 
+def test_a_tensor_with_the_name_of_a_secret() -> None:
+    """The source that torch quotes in a guard is a name; what it is compared with goes."""
+    for source in ("L['key']", "L['kwargs']['api_key']", "L['self'].cache.keys[0]"):
+        text = f"tensor '{source}' size mismatch at index 0. expected 4, actual 5"
+        assert Redactor().value_at("guard", text, secret=True) == text
+    guard = "tensor 'L['key']' is 'hunter2'"
+    assert "hunter2" not in Redactor().value_at("guard", guard, secret=True)
+
+
+def test_calls() -> None:
+    """A literal beside a keyword in source text."""
+    assert redact_text('connect(x, password="hunter2", key=k)')[0] == (
+        'connect(x, password="<redacted>", key=k)'
+    )
+    call = "attend(query, key=k, past_key_values=cache, token_type_ids=types, token=token)"
+    assert redact_text(call) == (call, {})
+
+
 def test_values_seen_of_a_secret_variable() -> None:
     """A forecast lists values by variable: those of a secret one go, and still differ."""
     seen = {"cfg.password": ["'hunter2'", "'swordfish'", "3"], "mode": ["'train'", "'eval'"]}

@@ -30,6 +30,7 @@ from compilediag.receipt.schema.compiles import (
     GraphBreak,
     Headroom,
     MissedEntry,
+    PassedArgument,
     Place,
     WitnessSection,
     Writer,
@@ -115,7 +116,10 @@ def entered_record(call: UserCall | None, places: PathShortener) -> EnteredAt | 
     """The call of the program's own, with its file as the receipt names it."""
     if call is None:
         return None
-    arguments = {name: places.shorten(text) for name, text in call.arguments}
+    arguments = tuple(
+        PassedArgument(parameter=name, expression=places.shorten(text))
+        for name, text in call.arguments
+    )
     return EnteredAt(
         file=places.short(call.file),
         line=call.line,
