@@ -13,7 +13,7 @@ from compilediag.diagnosis.causes import recompile as recompile_causes
 from compilediag.diagnosis.causes.of_run import BlamedCause
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_ids
-from compilediag.diagnosis.findings import CauseId, Finding
+from compilediag.diagnosis.findings import CauseId, Finding, shown_writers
 from compilediag.diagnosis.rules.break_text import read_break
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.compiles import (
@@ -197,7 +197,7 @@ def cause_record(found: BlamedCause, ids: FindingIds, places: PathShortener) -> 
                 line=item.line,
                 evidence="witnessed" if cause.witnessed else "source",
             )
-            for item in cause.writers
+            for item in shown_writers(cause.writers, witnessed=cause.witnessed)
         ),
         rule=cause.rule,
         kind=cause.kind,
