@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from compilediag.timeline.breaks import BreakLine
-from compilediag.timeline.ownership import Ownership
+from compilediag.timeline.ownership import Ownership, ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, UserCall, ValueChange
 
@@ -30,6 +30,14 @@ class CauseId(NamedTuple):
     kind: str | None
     planned: bool
     """Sizes that a warm-up compiled for: intended, and no fault."""
+
+
+def shown_writers(writers: tuple[Location, ...], *, witnessed: bool) -> tuple[Location, ...]:
+    """The writers to name. By the source alone several methods of packages may write a value, most
+    of which never ran: one is named only where there is no other candidate."""
+    if witnessed or len(writers) < 2:
+        return writers
+    return tuple(item for item in writers if ownership_of(item.file) == "user")
 
 
 def writer_seen(changed: ValueChange | None, writers: tuple[Location, ...]) -> bool:

@@ -37,7 +37,8 @@ def passed(variable: str | None, call: EnteredAt | None) -> tuple[str, str] | No
     where that is not known, or says no more than the variable's name."""
     if not variable or call is None:
         return None
-    for parameter, expression in call.arguments.items():
+    for item in call.arguments:
+        parameter, expression = item.parameter, item.expression
         belongs = variable == parameter or variable.startswith((f"{parameter}.", f"{parameter}["))
         if belongs and expression != parameter:
             return parameter, expression

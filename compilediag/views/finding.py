@@ -114,8 +114,9 @@ def _places(
         place.append(("where", "could not be determined"))
     for call in calls[:MAX_ITEMS]:
         above.append(("called at", called(call, options)))
-        for parameter, expression in call.arguments.items():
-            above.append(("passes", f"{options.text(parameter, 60)} = {options.text(expression)}"))
+        for item in call.arguments:
+            shown = f"{options.text(item.parameter, 60)} = {options.text(item.expression)}"
+            above.append(("passes", shown))
     if len(calls) > MAX_ITEMS:
         above.append(("called at", f"+{len(calls) - MAX_ITEMS} more lines"))
     if not calls and is_foreign_record(finding):

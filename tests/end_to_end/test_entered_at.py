@@ -55,4 +55,4 @@ def test_a_model_of_transformers(tmp_path: Path) -> None:
         call = item["entered_at"]
         assert (call["file"], call["line"]) == ("evaluate.py", line)
         assert (call["function"], call["text"]) == ("evaluate", 'model(input_ids=batch["ids"])')
-        assert list(call["arguments"].values()) == ['batch["ids"]']
+        assert [item["expression"] for item in call["arguments"]] == ['batch["ids"]']

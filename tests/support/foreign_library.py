@@ -47,6 +47,19 @@ class Printing(nn.Module):
         return values * 2
 
 
+class Counted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def restore(self, calls):
+        self.calls = calls
+
+    def forward(self, values):
+        self.calls += 1
+        return values + self.calls
+
+
 class Trainer:
     def __init__(self, model):
         self.model = torch.compile(model, backend="eager", dynamic=False)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+from foreign_library import installed
 
 torch = pytest.importorskip("torch")
 
@@ -424,6 +425,43 @@ def test_a_lazy_buffer_that_shows_as_an_int_guard_is_told_with_its_writer():
     int_guard = next(g for s, g in sources.items() if s.endswith(".cached_len"))
     assert int_guard.actual == "8"
     assert int_guard.writers[0].function == "Rotary.forward"
+
+
+def written(function, *given):
+    with observed() as seen:
+        for values in given:
+            function(values)
+    return [guard.writers for event in seen.of(Recompiled) for guard in event.entries[0].guards]
+
+
+def test_the_compiled_function_itself_is_a_writer():
+    """Of a field of another object, which is absent or None until the first call."""
+
+    class Config:
+        kind = None
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.config, self.other = Config(), Config()
+
+        def forward(self, x):
+            if self.config.kind is None:
+                self.config.kind = "float"
+            return x + 1 if self.config.kind == "float" else x
+
+    lines = {w for found in written(compiled(Net()), *[torch.ones(2)] * 2) for w in found}
+    assert {(w.function, w.line - Net.forward.__code__.co_firstlineno) for w in lines} == {
+        ("forward", 2)
+    }
+
+
+def test_of_methods_of_a_package_the_inlined_one(tmp_path):
+    """A counter that the compiled code advances; other methods that assign it never ran."""
+    with installed(tmp_path) as library:
+        found = written(compiled(library.Counted()), *[torch.ones(2)] * 3)
+    names = {tuple(w.function for w in each) for each in found}
+    assert names == {("Counted.forward",)}
 
 
 def test_armed_hazards_are_found_after_a_step_and_nowhere_else():

@@ -17,7 +17,7 @@ from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, histogram
 from compilediag.receipt.build.invocations import MAX_SIZES, invocations_section
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.file import write_receipt
-from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, FrameName
+from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, FrameName, PassedArgument
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection, SizeRecord
@@ -96,6 +96,7 @@ def test_the_code_names_what_the_program_calls(
     from msgspec.structs import replace
 
     given = receipt_with(batches())
+    passed = tuple(PassedArgument(parameter=p, expression=e) for p, e in arguments.items())
     event = CompileEvent(
         compile_id="0/0",
         epoch=0,
@@ -105,7 +106,7 @@ def test_the_code_names_what_the_program_calls(
         seconds=0.1,
         graph_ops=1,
         guards=1,
-        entered_at=EnteredAt(file="train.py", line=36, text=text, arguments=arguments),
+        entered_at=EnteredAt(file="train.py", line=36, text=text, arguments=passed),
     )
     given = replace(given, compile=replace(given.compile, events=(event,)))
     (found,) = bucket_plans(given, PlanLimits(graphs=2))

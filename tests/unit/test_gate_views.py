@@ -26,7 +26,7 @@ from msgspec import structs
 
 from compilediag.compare.changes import CountChange
 from compilediag.compare.gate.judgement import Item, Judgement, Kind
-from compilediag.receipt.schema.compiles import EnteredAt
+from compilediag.receipt.schema.compiles import EnteredAt, PassedArgument
 from compilediag.views.gate import FORMATS, sarif
 from compilediag.views.gate.location import RepositoryLine, location
 from compilediag.views.style import RenderOptions
@@ -647,7 +647,7 @@ def hostile(texts: Callable[[], str], index: int) -> Judgement:
                 line=(-1, 0, 1, 10**9)[index % 4],
                 function=texts(),
                 text=texts(),
-                arguments={texts(): texts()},
+                arguments=(PassedArgument(parameter=texts(), expression=texts()),),
             )
             if index % 2
             else None,

@@ -208,17 +208,22 @@ def test_values_of_a_secret_variable() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "tensor 'L['key']' size mismatch at index 0. expected 6, actual 5",
-        "tensor 'L['self']._buffers['key']' dtype mismatch. expected Float, actual Half",
-        "L['key'] is None",
-    ],
-)
-def test_what_torch_checks_of_a_tensor_called_key_stays(text: str) -> None:
-    """An attention has a query, a key and a value: what is in quotes is a source, no secret."""
-    assert Redactor().value_at("text", text, secret=True) == text
+def test_a_tensor_with_the_name_of_a_secret() -> None:
+    """The source that torch quotes in a guard is a name; what it is compared with goes."""
+    for source in ("L['key']", "L['kwargs']['api_key']", "L['self'].cache.keys[0]"):
+        text = f"tensor '{source}' size mismatch at index 0. expected 4, actual 5"
+        assert Redactor().value_at("guard", text, secret=True) == text
+    guard = "tensor 'L['key']' is 'hunter2'"
+    assert "hunter2" not in Redactor().value_at("guard", guard, secret=True)
+
+
+def test_calls() -> None:
+    """A literal beside a keyword in source text."""
+    assert redact_text('connect(x, password="hunter2", key=k)')[0] == (
+        'connect(x, password="<redacted>", key=k)'
+    )
+    call = "attend(query, key=k, past_key_values=cache, token_type_ids=types, token=token)"
+    assert redact_text(call) == (call, {})
 
 
 def test_values_seen_of_a_secret_variable() -> None:

@@ -87,6 +87,22 @@ def test_one_finding_over_all_steps() -> None:
     assert "graph break" in (finding.fix.caveat or "")
 
 
+def test_of_methods_of_packages_none_is_picked() -> None:
+    """By the source alone any of them may have run; where there is one candidate it is named, and
+    a line of the program's own beside theirs."""
+    package = "/x/site-packages/metrics/metric.py"
+    methods = [Location(package, line, f"Metric.{name}") for name, line in (("a", 3), ("b", 9))]
+    own = FLAG.writers[0]
+
+    def named(*writers: Location) -> list[str]:
+        (finding,) = findings(recompile(1, replace(FLAG, writers=writers)))
+        return [item["function"] for item in finding.evidence["writers"]]
+
+    assert named(*methods) == []
+    assert named(methods[0]) == ["Metric.a"]
+    assert named(*methods, own) == [own.function]
+
+
 def test_every_cause_is_a_finding() -> None:
     """The buffer is found beside the flag; its share of the seconds is not invented."""
     flag, buffer = findings(recompile(1, FLAG, PE))

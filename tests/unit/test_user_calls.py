@@ -110,6 +110,32 @@ def test_nested_calls() -> None:
     )
 
 
+def attend(key: Any, password: str = "", token_type_ids: Any = None) -> UserCall:
+    return _entered(dict(locals()))
+
+
+@exact
+def test_secrets() -> None:
+    """The text of a literal that a parameter's name calls a secret is not recorded, neither as an
+    argument nor in the call; the name of a variable is no secret, whatever it is passed for."""
+    k, given, types = object(), "hunter2", object()
+    assert _told(attend(k, given, token_type_ids=types)) == (
+        "attend(k, given, token_type_ids=types)",
+        {"key": "k", "password": "given", "token_type_ids": "types"},
+    )
+    for found in (
+        attend(k, "hunter2"),
+        attend(k, password="hunter2"),
+        attend(k, password=f"hunter{2}"),
+        attend(k, "hunter2".strip()),
+    ):
+        assert dict(found.arguments) == {"key": "k"}
+        assert "hunter" not in found.text
+        assert found.text.startswith("attend(k, ")
+    held = {"password": given}
+    assert _told(attend(k, held["password"]))[1]["password"] == 'held["password"]'
+
+
 @exact
 def test_starred() -> None:
     """What is unpacked of a plain tuple or dict is named by its items; behind what is unpacked of

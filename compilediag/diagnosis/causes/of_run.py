@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.causes.acts import by_act
 from compilediag.diagnosis.causes.recompile import Explained, MissedEntry, explained
-from compilediag.diagnosis.findings import Act, Cause, CauseId, Evidence
+from compilediag.diagnosis.findings import Act, Cause, CauseId, Evidence, shown_writers
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Recompile, Timeline
@@ -124,7 +124,8 @@ class Group:
         """Lines that write the variable, each once: those that were seen to; of recompiles whose
         change was not seen, those that could by their source."""
         seen = dict.fromkeys(w for cause in self.causes if cause.witnessed for w in cause.writers)
-        others = [w for cause in self.causes if not cause.witnessed for w in cause.writers]
+        guesses = (cause.writers for cause in self.causes if not cause.witnessed)
+        others = [w for found in guesses for w in shown_writers(found, witnessed=False)]
         guessed = [writer for writer in dict.fromkeys(others) if writer not in seen]
         return [*((writer, "witnessed") for writer in seen), *((w, "source") for w in guessed)]
 

@@ -13,7 +13,7 @@ from compilediag.diagnosis.causes import recompile as recompile_causes
 from compilediag.diagnosis.causes.of_run import BlamedCause
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_ids
-from compilediag.diagnosis.findings import CauseId, Finding
+from compilediag.diagnosis.findings import CauseId, Finding, shown_writers
 from compilediag.diagnosis.rules.break_text import read_break
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.compiles import (
@@ -30,6 +30,7 @@ from compilediag.receipt.schema.compiles import (
     GraphBreak,
     Headroom,
     MissedEntry,
+    PassedArgument,
     Place,
     WitnessSection,
     Writer,
@@ -115,7 +116,10 @@ def entered_record(call: UserCall | None, places: PathShortener) -> EnteredAt | 
     """The call of the program's own, with its file as the receipt names it."""
     if call is None:
         return None
-    arguments = {name: places.shorten(text) for name, text in call.arguments}
+    arguments = tuple(
+        PassedArgument(parameter=name, expression=places.shorten(text))
+        for name, text in call.arguments
+    )
     return EnteredAt(
         file=places.short(call.file),
         line=call.line,
@@ -193,7 +197,7 @@ def cause_record(found: BlamedCause, ids: FindingIds, places: PathShortener) -> 
                 line=item.line,
                 evidence="witnessed" if cause.witnessed else "source",
             )
-            for item in cause.writers
+            for item in shown_writers(cause.writers, witnessed=cause.witnessed)
         ),
         rule=cause.rule,
         kind=cause.kind,

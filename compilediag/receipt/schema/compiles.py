@@ -45,6 +45,13 @@ class ChangedAt(Record, frozen=True, kw_only=True):
     stack: tuple[Place, ...] = ()
 
 
+class PassedArgument(Record, frozen=True, kw_only=True):
+    """An expression that a call passes for a parameter of what was compiled."""
+
+    parameter: str
+    expression: str
+
+
 class EnteredAt(Record, frozen=True, kw_only=True):
     """A call in a file of the program's own, below which torch compiled something."""
 
@@ -52,7 +59,7 @@ class EnteredAt(Record, frozen=True, kw_only=True):
     line: int
     function: str = ""
     text: str = ""
-    arguments: dict[str, str] = field(default_factory=dict[str, str])
+    arguments: tuple[PassedArgument, ...] = ()
 
 
 class EventCause(Record, frozen=True, kw_only=True):

@@ -147,7 +147,7 @@ def _describe(
     compared = _compared(leaf.kind, text, value, given.baselines.tensor_type)
     user = _user_line(leaf, compile_id, given, scope)
     facts = _facts(leaf, value, scope, compile_id, given)
-    found = _writers(leaf, value, scope, given)
+    found = _writers(leaf, value, examined, given)
     guard = FalseGuard(
         source=clip(leaf.source, 2048),
         leaf=leaf.kind,
@@ -161,12 +161,17 @@ def _describe(
         line_text=None if user is None else source_locations.text_of(user),
         own=_own_line(leaf, compile_id, given, user),
         branched_on=_branched_on(leaf, facts, user),
-        changed=_changed(leaf, text, facts, found, examined, given),
     )
     return [
-        replace(guard, text=clip(text, 2048), expected=expected, actual=actual)
+        replace(
+            guard,
+            text=clip(text, 2048),
+            expected=expected,
+            actual=actual,
+            changed=_changed(leaf, text, facts, found, examined, given),
+        )
         for text, expected, actual in differences
-    ] or [guard]
+    ] or [replace(guard, changed=_changed(leaf, text, facts, found, examined, given))]
 
 
 def _branched_on(leaf: torch_guards.Leaf, facts: GuardFacts, user: Location | None) -> bool | None:
@@ -201,12 +206,18 @@ def _changed(
 
 
 def _writers(
-    leaf: torch_guards.Leaf, value: Any, scope: dict[str, Any], given: GuardValues
+    leaf: torch_guards.Leaf, value: Any, examined: Examined, given: GuardValues
 ) -> tuple[Location, ...]:
-    member = guard_facts.member_of(leaf.parts[0]) if leaf.kind == "NO_HASATTR" else None
+    inlined = given.baselines.functions_in(given.code, str(examined.entry.compile_id))
+    compiled = writers.CompiledCode(given.code, examined.scope, inlined)
+    found = guard_facts.holder_of(leaf.source, examined.scope)
+    if leaf.kind == "DICT_CONTAINS" and found is not None and found.name == "__dict__":
+        member, value = guard_facts.member_of(leaf.parts[0]), found.value
+    else:
+        member = guard_facts.member_of(leaf.parts[0]) if leaf.kind == "NO_HASATTR" else None
     if member is not None:
-        return writers.writers_of_attribute(value, member)
-    return guard_facts.writers_of(leaf.source, scope, given.code) if leaf.source else ()
+        return writers.writers_of_attribute(value, member, compiled)
+    return guard_facts.writers_of(leaf.source, compiled) if leaf.source else ()
 
 
 def _facts(

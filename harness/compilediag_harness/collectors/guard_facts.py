@@ -187,9 +187,10 @@ def _holder_kind(holder: Any) -> str:
     return "class" if isinstance(holder, type) else "object"
 
 
-def writers_of(source: str, scope: Mapping[str, Any], code: types.CodeType) -> tuple[Location, ...]:
+def writers_of(source: str, compiled: writers.CompiledCode) -> tuple[Location, ...]:
     """Functions that write the variable at `source`; see `writers.py` for what can be known."""
-    closure = _closure_of(source, scope, code)
+    scope = compiled.scope
+    closure = _closure_of(source, scope, compiled.code)
     if closure is not None:
         function, index = closure
         cells, inner = function.__closure__ or (), function.__code__
@@ -198,7 +199,7 @@ def writers_of(source: str, scope: Mapping[str, Any], code: types.CodeType) -> t
     if holder is None:
         return ()
     if holder.is_attribute and _holder_kind(holder.value) in ("module", "object", "optimizer"):
-        return writers.writers_of_attribute(holder.value, holder.name)
+        return writers.writers_of_attribute(holder.value, holder.name, compiled)
     return ()
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.collectors import writers
 from compilediag_harness.collectors.acting_lines import with_acting_lines
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.false_guards import (
@@ -59,6 +60,7 @@ class RecompileCollector:
         self._session = session
         self._baselines = baselines
         self._witness = witness
+        writers.new_session()
         self.calls = 0
         self.analysis_s: dict[str, float] = {}
         """Our own seconds inside a compile in progress, by compile id; taken out of its cost."""
@@ -116,6 +118,7 @@ class RecompileCollector:
             if not at or _split(reason)[0] in ids
         ]
         printed = dict(map(_split, reversed(kept)))
+        writers.new_analysis()
         given = GuardValues(frame.f_code, frame.f_locals, self._baselines, self._witness)
         of_all = problem is None and len(examined) == len(entries)
         accepted = checks.accepted if of_all else None

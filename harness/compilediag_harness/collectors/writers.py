@@ -9,12 +9,14 @@ then, never a guess.
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import gc
 import sys
 import types
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 from compilediag_harness.source import source_locations
@@ -24,7 +26,10 @@ from compilediag_harness.wire import Location
 
 _MAX_WRITERS = 8
 _MAX_FRAMES = 100
+_MAX_SCANNED = 5_000_000
+"""Objects of the heap that a session looks at in search of instances: about 0.7 s of CPU time."""
 _CONTAINERS = (dict, list, set)
+_known_writes: dict[tuple[int, str], tuple[weakref.ref[Any], tuple[Location, ...]]] = {}
 _known_cells: dict[tuple[int, types.CodeType], tuple[Location, ...]] = {}
 """Results by (id of the cell, code that closes over it): finding them walks the whole heap. An id
 that is used again belongs to a cell of the same code, which has the same writers."""
@@ -43,12 +48,50 @@ def writers_of_cell(cell: Any, variable: str, code: types.CodeType) -> tuple[Loc
     return found
 
 
-def writers_of_attribute(holder: object, name: str) -> tuple[Location, ...]:
-    """Where `holder.<name>` is assigned: in the calls in progress and in the methods of its class,
-    `__init__` left out, since it ran before the value changed."""
-    found = [*_attribute_writes_in_progress(holder, name), *_class_writes(type(holder), name)]
-    found = [writer for writer in found if not writer.function.endswith("__init__")]
+def writers_of_attribute(
+    holder: object, name: str, compiled: CompiledCode | None = None
+) -> tuple[Location, ...]:
+    """Where `holder.<name>` is assigned: in the code that is compiled, in the calls in progress and
+    in the methods of its class, `__init__` left out, since it ran before the value changed."""
+    inside = () if compiled is None else compiled.writes(holder, name)
+    methods = _class_writes(type(holder), name)
+    lines: dict[tuple[str, int], Location] = {}
+    for writer in (*methods, *inside, *_attribute_writes_in_progress(holder, name)):
+        if not writer.function.endswith("__init__"):
+            lines.setdefault((writer.file, writer.line), writer)
+    found = list(lines.values()) if compiled is None else compiled.first(lines.values())
     return _unique(found) or _writes_of_program(holder, name)
+
+
+class CompiledCode(NamedTuple):
+    """The function that is compiled, as it is called now."""
+
+    code: types.CodeType
+    scope: Mapping[str, Any]
+    """Its locals and globals as {L, G}."""
+    functions: Collection[tuple[str, str]] = ()
+    """(file, name) of functions that are known to have been compiled into it."""
+
+    def writes(self, holder: object, name: str) -> Iterator[Location]:
+        """Its own assignments to an attribute of the very object."""
+        for base, line in attribute_stores(self.code, name):
+            first, *rest = base.split(".")
+            value = self.scope["L"].get(first, self.scope["G"].get(first))
+            for each in rest:
+                value = plain_attribute(value, each)
+            if value is holder:
+                yield Location(self.code.co_filename, line, self.code.co_name)
+
+    def first(self, writers: Collection[Location]) -> list[Location]:
+        """What runs in this code before the rest; methods of packages that are not known to run are
+        left out where another one is."""
+        inside = [
+            item
+            for item in writers
+            if (item.file, item.function.rpartition(".")[2]) in self.functions
+        ]
+        rest = [item for item in writers if item not in inside]
+        return [*inside, *(i for i in rest if not inside or source_locations.is_own(i.file))]
 
 
 def _unique(writers: Iterable[Location]) -> tuple[Location, ...]:
@@ -161,20 +204,24 @@ class _Store(NamedTuple):
 
 def _writes_of_program(holder: object, name: str) -> tuple[Location, ...]:
     """Assignments whose left side leads to the very object now."""
-    key = (id(holder), type(holder), name)
-    if key not in _known_writes:
-        stores = [item for item in _stores_of_program(name) if not _is_init(item.function)]
-        owners = frozenset(item.owner for item in stores if item.owner is not None)
-        instances = _instances_of(owners) if owners else []
-        _known_writes[key] = _unique(
-            Location(item.function.__code__.co_filename, item.line, item.function.__qualname__)
-            for item in stores
-            if any(found is holder for found in _assigned_by(item, instances))
-        )
-    return _known_writes[key]
+    known = _known_writes.get((id(holder), name))
+    if known is not None and known[0]() is holder:
+        return known[1]
+    found = _search_program(holder, name)
+    with contextlib.suppress(TypeError):  # no weak reference, so that its id may be another's later
+        _known_writes[id(holder), name] = weakref.ref(holder), found
+    return found
 
 
-_known_writes: dict[tuple[int, type, str], tuple[Location, ...]] = {}
+def _search_program(holder: object, name: str) -> tuple[Location, ...]:
+    stores = [item for item in _stores_of_program(name) if not _is_init(item.function)]
+    owners = frozenset(item.owner for item in stores if item.owner is not None)
+    instances = _heap.instances_of(owners) if owners else []
+    return _unique(
+        Location(item.function.__code__.co_filename, item.line, item.function.__qualname__)
+        for item in stores
+        if any(found is holder for found in _assigned_by(item, instances))
+    )
 
 
 def _is_init(function: Any) -> bool:
@@ -194,22 +241,57 @@ def _stores_of_program(name: str) -> Iterator[_Store]:
         for member in members.values():
             owner = member if isinstance(member, type) else None
             for function in [member] if owner is None else vars(owner).values():
-                if isinstance(function, types.FunctionType):
+                if isinstance(function, types.FunctionType) and name in function.__code__.co_names:
                     for base, line in attribute_stores(function.__code__, name):
                         yield _Store(base, line, function, owner)
 
 
-def _instances_of(owners: frozenset[type]) -> list[object]:
-    """In one pass over the heap; no check of a class's own is called."""
-    kinds: dict[type[Any], bool] = {}
-    found: list[object] = []
-    for thing in gc.get_objects():
-        kind = cast("type[Any]", type(thing))
-        if kind not in kinds:
-            kinds[kind] = not owners.isdisjoint(kind.__mro__)
-        if kinds[kind]:
-            found.append(thing)
-    return found
+class _Heap:
+    """Instances of classes of the program, of which no list is kept: each pass over the heap takes
+    0.1 s of CPU time for a million objects, so there is one for the same classes in each analysis,
+    and none after `_MAX_SCANNED` objects."""
+
+    def __init__(self) -> None:
+        self._scanned = 0
+        self._found: dict[frozenset[type], list[weakref.ref[Any]]] = {}
+
+    def new_analysis(self) -> None:
+        """Instances may have been made since the last one."""
+        self._found.clear()
+
+    def instances_of(self, owners: frozenset[type]) -> list[object]:
+        """Those that can be referenced weakly; no check of a class's own is called."""
+        if owners not in self._found:
+            self._found[owners] = list(self._scan(owners))
+        return [thing for ref in self._found[owners] if (thing := ref()) is not None]
+
+    def _scan(self, owners: frozenset[type]) -> Iterator[weakref.ref[Any]]:
+        things = gc.get_objects() if self._scanned < _MAX_SCANNED else []
+        self._scanned += len(things)
+        kinds: dict[type[Any], bool] = {}
+        for thing in things:
+            kind = cast("type[Any]", type(thing))
+            if kind not in kinds:
+                kinds[kind] = not owners.isdisjoint(kind.__mro__)
+            if kinds[kind]:
+                with contextlib.suppress(TypeError):
+                    yield weakref.ref(thing)
+
+
+_heap = _Heap()
+
+
+def new_session() -> None:
+    """What was found in an earlier session is forgotten."""
+    global _heap
+    _heap = _Heap()
+    _known_cells.clear()
+    _known_writes.clear()
+
+
+def new_analysis() -> None:
+    """Another recompile is looked at."""
+    _heap.new_analysis()
 
 
 def _assigned_by(store: _Store, instances: Iterable[object]) -> Iterator[object]:

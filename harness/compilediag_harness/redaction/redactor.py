@@ -41,9 +41,12 @@ NAMES = PATHS | IDENTITIES
 SHOWN_VALUES = frozenset({"expected", "actual", "value", "before", "after", "values_seen"})
 """Fields that show values of the variable named beside them."""
 
-_QUOTED = re.compile(r"(?<![\[\]\w])(b?)(['\"])([^'\"\n]{1,4096})(?:\2(?!\]|\w{1,256}\2\])|…|\Z)")
-"""A literal of text, whole or cut; not the key of a subscript, which is a name, nor torch's
-quotation of a source, `'L['key']'`."""
+_SOURCE = r"'[LG](?:\[(?:'[^'\n]{1,256}'|\"[^\"\n]{1,256}\"|\d{1,20})\]|\.\w{1,256}){1,64}'"
+"""A guarded value as torch quotes it: "tensor 'L['key']' size mismatch"."""
+
+_QUOTED = re.compile(_SOURCE + r"|(?<![\[\w])(b?)(['\"])([^'\"\n]{1,4096})(?:\2(?!\])|…|\Z)")
+"""A literal of text, whole or cut; not the key of a subscript, which is a name. Without groups: a
+guarded value."""
 
 _LITERAL = re.compile(r"(b?['\"])([^'\"]{1,4096})(['\"])\Z")
 
@@ -165,7 +168,7 @@ class Redactor:
         return self.text(value, is_name=key in NAMES)
 
     def _quoted(self, match: re.Match[str]) -> str:
-        if MARK in match[3]:
+        if match[3] is None or MARK in match[3]:
             return match[0]
         self._remember(match[3])
         end = match[0][match.end(3) - match.start() :]

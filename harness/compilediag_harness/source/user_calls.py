@@ -20,6 +20,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
+from compilediag_harness.redaction.names import is_secret_name
 from compilediag_harness.source.source_locations import is_ours, is_own_frame, is_torch
 from compilediag_harness.torch_internals.torch_compiles import FrameBeingCompiled
 from compilediag_harness.wire import UserCall, clip, resumed_function
@@ -28,6 +29,8 @@ HAS_POSITIONS = hasattr(types.CodeType, "co_positions")
 _TEXT_CHARS = 500
 _EXPRESSION_CHARS = 200
 _MAX_ARGUMENTS = 32
+_LEFT_OUT = "…"
+"""Stands in the text of a call for what may be a secret."""
 _MAX_LINES = 64
 """Of one call that is quoted."""
 
@@ -63,12 +66,20 @@ def user_call(
     if found is None:
         return None
     code, call = found.f_code, _call_of(found)
-    arguments = ()
+    arguments: list[_Argument] = []
     if call.tree is not None and compiled is not None:
-        arguments = tuple(_arguments(call, found, compiled, passed))
+        arguments = list(_arguments(call, found, compiled, passed))
+    text = call.text
+    for secret in filter(_is_secret, arguments):
+        text = text.replace(secret.text, _LEFT_OUT)
+    kept = tuple(
+        (item.parameter, clip(_on_one_line(item.text), _EXPRESSION_CHARS))
+        for item in arguments
+        if not _is_secret(item)
+    )
     name = resumed_function(code.co_name) or code.co_name
-    text = clip(_on_one_line(call.text), _TEXT_CHARS)
-    return UserCall(code.co_filename, found.f_lineno or 0, name, text, arguments)
+    text = clip(_on_one_line(text), _TEXT_CHARS)
+    return UserCall(code.co_filename, found.f_lineno or 0, name, text, kept)
 
 
 def locals_of(frame: types.FrameType) -> dict[str, Any]:
@@ -178,12 +189,35 @@ class _Passed(NamedTuple):
     """What the compiled code got for the parameter."""
 
 
+class _Argument(NamedTuple):
+    """A parameter with the source text passed for it."""
+
+    parameter: str
+    text: str
+    holds_text: bool
+    """It has a literal of text in it."""
+
+
+def _is_secret(argument: _Argument) -> bool:
+    """Whether a text may be a secret by the name of its parameter; a variable's name is none."""
+    return argument.holds_text and is_secret_name(argument.parameter)
+
+
+def _holds_text(expression: ast.expr) -> bool:
+    keys = {id(node.slice) for node in ast.walk(expression) if isinstance(node, ast.Subscript)}
+    return any(
+        isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
+        for node in ast.walk(expression)
+        if id(node) not in keys
+    )
+
+
 def _arguments(
     call: _Call,
     caller: types.FrameType,
     compiled: FrameBeingCompiled,
     between: list[types.FrameType],
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[_Argument]:
     """The parameters with the expressions passed for them."""
     if call.tree is None:
         return
@@ -196,7 +230,7 @@ def _arguments(
     for parameter, expression, _ in passed[:_MAX_ARGUMENTS]:
         # What is unpacked has no text of its own.
         text = ast.get_source_segment(source, expression) or ast.unparse(expression)
-        yield parameter, clip(_on_one_line(text), _EXPRESSION_CHARS)
+        yield _Argument(parameter, text, _holds_text(expression))
 
 
 class _Names:
