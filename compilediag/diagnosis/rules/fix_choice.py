@@ -197,6 +197,8 @@ def _of_guard(group: Group) -> str:
         return "number"
     if group.code == "CD106" and kind == "parameter":
         return "frozen" if (first.expected or "").startswith("requires_grad") else kind
+    if group.code == "CD108" and kind == "length" and "key" in f"{first.expected}{first.actual}":
+        return "members"
     if group.code == "CD106" and kind == "inference":
         return kind if _has(first.expected) else "normal"
     if group.code == "CD106" and kind == "stride":

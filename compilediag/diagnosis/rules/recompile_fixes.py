@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
 from compilediag.diagnosis.findings import Rule
 from compilediag.diagnosis.rules.fix_choice import break_before, kinds_of
+from compilediag.diagnosis.rules.keywords import KEYWORD, with_keywords
 from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, WAYS, RecompileRule, Wording
 from compilediag.diagnosis.rules.sizes import with_sizes, wording_of_sizes
 
@@ -342,6 +343,7 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ("CD107", None): Wording(_ARGUMENT, f"{_WARM}; or {_APART}", _VARIANTS),
     ("CD108", "members"): _OTHER_KEYS,
     ("CD108", "missing"): _OTHER_KEYS,
+    ("CD108", "keyword"): KEYWORD,
     ("CD108", "keys"): Wording(
         "container argument with other keys",
         "pass {name} with its keys in one order, where only that differs (dict(sorted("
@@ -477,7 +479,9 @@ def _row(group: Group, causes: RunCauses) -> Wording:
     return next(FIXES[group.code, kind] for kind in kinds if (group.code, kind) in FIXES)
 
 
+_ENRICHED = {"CD105": with_sizes, "CD108": with_keywords}
+
 RULES: tuple[Rule, ...] = tuple(
-    RecompileRule(code, wording_of, with_sizes if code == "CD105" else None)
+    RecompileRule(code, wording_of, _ENRICHED.get(code))
     for code in dict.fromkeys(("CD105", *(code for code, _ in FIXES)))
 )
