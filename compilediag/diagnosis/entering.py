@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.findings import CauseId, Entered, Finding
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import Location, UserCall
 
 
 def with_callers(
@@ -21,13 +22,21 @@ def with_callers(
     return [_with_caller(finding, known) for finding in findings]
 
 
+class _Inside(NamedTuple):
+    """A line of the program's own inside of what was compiled: nearer than the call of it."""
+
+    entered_at: UserCall
+    entered_from: str = ""
+
+
 def _known(
     timeline: Timeline, causes: RunCauses
 ) -> Mapping[CauseId | BreakLine | Location, Entered]:
     found: dict[CauseId | BreakLine | Location, Entered] = {}
     for recompile in timeline.recompiles:
         for blamed in causes.blamed(recompile):
-            found.setdefault(blamed.id, recompile)
+            own = blamed.cause.own
+            found.setdefault(blamed.id, recompile if own is None else _Inside(own))
     for site in timeline.breaks:
         found.setdefault(site.at, site)
     for frame in timeline.frames:

@@ -69,6 +69,9 @@ class Cause:
     novel: bool | None = None
     """No cache entry accepts the present value; False: one does, so that the value was compiled for
     before. None where that is not known."""
+    own: UserCall | None = None
+    """The program's own line that led to `location`, where that is a line of a library that was
+    compiled with it."""
     branched_on: bool | None = None
     """A condition in the function of `location` reads the value; None where that is not known."""
     changed: ValueChange | None = None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from compilediag.timeline.compiles import Compile, CompileId
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.process import ProcessEvents
 from compilediag_harness.wire import GraphBroke, Location, UserCall
 
 _BREAK_AT = re.compile(r"user code at (?P<file>[^\n]+):(?P<line>\d+)\s*(?:\n|$)")
 _ATTEMPT = re.compile(r"_\d+$")
+_STACK_CODE = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)\n {3,8}(?! *File ")([^\n]*)')
 _STACK_LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)')
 
 
@@ -41,7 +43,8 @@ class BreakSite:
     """Indexes of the processes that reported it, ascending."""
     entered_at: UserCall | None = None
     entered_from: str = ""
-    """Of the compile that reported it first, as in `Compile`."""
+    """Of the compile that reported it first, as in `Compile`; of a break in a library the program's
+    own line that was compiled with it, where there is one."""
 
     @property
     def at(self) -> BreakLine:
@@ -49,10 +52,12 @@ class BreakSite:
 
 
 def break_sites(
-    parts: Iterable[ProcessEvents], compiles: Iterable[Compile] = ()
+    parts: Iterable[ProcessEvents],
+    compiles: Iterable[Compile] = (),
+    user_roots: Sequence[str] = (),
 ) -> tuple[BreakSite, ...]:
     """Breaks by file and line: repeats at a recompile or a restart are one site. `compiles`: of all
-    these processes."""
+    these processes; `user_roots`: folders of the user's own files."""
     entered = {item.id: item for item in compiles if item.forward}
     sites: dict[BreakLine, list[tuple[int, str, GraphBroke]]] = {}
     for part in parts:
@@ -71,10 +76,24 @@ def break_sites(
             compile_ids=tuple(dict.fromkeys(event.compile_id for _, _, event in reports)),
             first_step=reports[0][2].step,
             processes=tuple(dict.fromkeys(process for process, _, _ in reports)),
-            **_entering(reports, entered),
+            **(_inside(at, reports[0][2].text, user_roots) or _entering(reports, entered)),
         )
         for at, reports in sites.items()
     )
+
+
+def _inside(at: BreakLine, text: str, user_roots: Sequence[str]) -> dict[str, Any] | None:
+    """The innermost line of the program's own in the report of a break in a library, if that is not
+    the call of what was compiled."""
+    if ownership_of(at.file, user_roots) == "user":
+        return None
+    above = text.split("\nTraceback (most recent call last)", maxsplit=1)[0]
+    own = [
+        UserCall(file, int(line), name.strip(), source.strip())
+        for file, line, name, source in _STACK_CODE.findall(above)
+        if ownership_of(file, user_roots) == "user"
+    ]
+    return {"entered_at": own[-1]} if own else None
 
 
 def _entering(

@@ -97,7 +97,7 @@ def fold(
         compiles=compiles,
         ahead_of_time=tuple(item for part in parts for item in ahead_of_time_of(part)),
         recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),
-        breaks=break_sites(parts, compiles),
+        breaks=break_sites(parts, compiles, user_roots),
         collectives=made(CollectivesPlanned, _schedules),
         skipped=tuple(item for part in parts for item in skipped_of(part)),
         guarded_sizes=made(SizesGuarded, guarded_sizes_of),

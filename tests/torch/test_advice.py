@@ -71,7 +71,8 @@ def test_followed_literally(case: Case) -> None:
     assert recompiles()
     told = [(item.rule, item.variable, item.fix.summary) for item in seen.findings]
     assert not any(own in str(told) for own in ("___", "torch_dynamo_resume_in"))
-    assert any(has_wording(item, case.key) for item in seen.findings), told
+    wanted = [case.told in item[2] if case.told else False for item in told]
+    assert any(wanted) or any(has_wording(item, case.key) for item in seen.findings), told
     for number, way in case.ways.items():
         torch._dynamo.reset()
         utils.clear_compilation_metrics()
@@ -136,7 +137,7 @@ def test_an_argument_without_a_name_is_the_input() -> None:
         step(torch.ones(2, 4))
         step(torch.ones(2, 4).requires_grad_())
     (found,) = [item for item in seen.findings if item.rule == "CD106"]
-    assert found.fix.summary.startswith("warm up the input with and without requires_grad")
+    assert found.fix.summary.startswith("warm up `input` with and without requires_grad")
 
 
 def test_a_value_that_no_program_can_name_belongs_to_its_break() -> None:
@@ -214,7 +215,9 @@ def test_one_graph(case: Break) -> None:
     with compilediag.watch() as seen:
         before = case.before()
     told = [item.fix.summary for item in seen.findings]
-    assert any((case.told or BREAK_FIXES[case.code].fix) in fix for fix in told), told
+    fix = case.told or BREAK_FIXES[case.code].fix
+    expected = ".*".join(map(re.escape, fix.split("{it}")))
+    assert any(re.search(expected, each) for each in told), told
     for way in case.ways.values():
         torch._dynamo.reset()
         after = way()

@@ -208,6 +208,19 @@ def test_values_of_a_secret_variable() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tensor 'L['key']' size mismatch at index 0. expected 6, actual 5",
+        "tensor 'L['self']._buffers['key']' dtype mismatch. expected Float, actual Half",
+        "L['key'] is None",
+    ],
+)
+def test_what_torch_checks_of_a_tensor_called_key_stays(text: str) -> None:
+    """An attention has a query, a key and a value: what is in quotes is a source, no secret."""
+    assert Redactor().value_at("text", text, secret=True) == text
+
+
 def test_values_seen_of_a_secret_variable() -> None:
     """A forecast lists values by variable: those of a secret one go, and still differ."""
     seen = {"cfg.password": ["'hunter2'", "'swordfish'", "3"], "mode": ["'train'", "'eval'"]}

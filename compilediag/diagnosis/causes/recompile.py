@@ -127,6 +127,7 @@ def _cause(condition: Condition, *, primary: bool) -> Cause:
         confidence=confidence,
         line_text=condition.line_text,
         novel=condition.novel,
+        own=false.own,
         branched_on=false.branched_on,
         changed=changed,
         changed_by=false.changed_by,

@@ -212,13 +212,13 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ),
     ("CD118", "constant"): Wording(
         "size that the graph needs, or excludes",
-        "warm up one size for each side of the condition on {name}, or decide by the size before "
+        "warm up one size for each side of the condition on {name}; or decide by the size before "
         "the compiled call",
         "one graph for each side",
     ),
     ("CD118", "unequal"): Wording(
         "sizes that were unequal are equal",
-        "warm up equal and unequal sizes, or decide by the sizes before the compiled call",
+        "warm up equal and unequal sizes; or decide by the sizes before the compiled call",
         "one graph for each side",
     ),
     ("CD118", "equal"): Wording(

@@ -45,6 +45,8 @@ TEMPORARY = "___"
 
 _ARGUMENTS = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD114", "CD118"))
 _ROOT = re.compile(r"(?:args|kwargs)\[[^\]]+\]|\w+")
+_LOCAL = re.compile(r"L\['(\w+)'\](.*)")
+"""The source of an argument, or of a part of one."""
 _KEYWORD = re.compile(r"`fn\.keywords\['(\w+)'\]`")
 """An argument that a functools.partial holds."""
 _PLAIN = re.compile(r"[^\W\d]\w*(?:\.\w+|\[\w+\]|\['\w+'\])*")
@@ -92,13 +94,19 @@ def passed_as(group: Group, variable: str) -> str:
     """What the program passes for the argument, "batch" or "data.x"; the argument itself where that
     is not known, or is made in the call."""
     call = group.recompiles[0].entered_at
-    root = _ROOT.match(variable)
+    sources = {part.variable: part.first.source for part in group.parts}
+    # Calls are bound to the parameters of what was compiled, as guards name them: a variable may
+    # have the name that a module behind torch's own wrapper gives it.
+    local = _LOCAL.fullmatch(sources.get(variable, ""))
+    path = variable if local is None else local[1] + local[2]
+    root = _ROOT.match(path)
     if call is None or root is None or group.code not in _ARGUMENTS:
         return variable
-    passed = dict(call.arguments).get(variable) or dict(call.arguments).get(root[0])
+    arguments = dict(call.arguments)
+    passed = arguments.get(path) or arguments.get(root[0])
     if passed is None or not _PLAIN.fullmatch(passed):
         return variable
-    return passed if variable in dict(call.arguments) else passed + variable[root.end() :]
+    return passed if path in arguments else passed + path[root.end() :]
 
 
 def _filled(text: str, group: Group) -> str:

@@ -27,6 +27,8 @@ class Baseline:
     root_types: dict[str, type]
     lines: dict[tuple[str, str], Location]
     """(source, kind of guard) to the user's line; kind "" is any guard of the source."""
+    own_lines: dict[tuple[str, str], Location]
+    """By the same, the innermost line of the program's own, where that is another one."""
     inference_mode: bool | None
     lengths: dict[str, int]
     """Of guarded containers, by their source."""
@@ -53,7 +55,8 @@ class Baselines:
         root_types: dict[str, type] = {name: type(value) for name, value in values.items()}
         inference_mode = torch_guards.inference_mode()
         guards = tuple(guards)
-        facts = (_lines(guards), inference_mode, _lengths(guards))
+        lines, own_lines = _lines(guards)
+        facts = (lines, own_lines, inference_mode, _lengths(guards))
         baseline = Baseline(compile_id, roots, root_types, *facts)
         self._by_code.setdefault(code, {})[compile_id] = baseline
         self._fresh.append(weakref.ref(code))
@@ -108,14 +111,21 @@ def _lengths(guards: Iterable[Any]) -> dict[str, int]:
     return lengths
 
 
-def _lines(guards: Iterable[Any]) -> dict[tuple[str, str], Location]:
-    """The user's line of every guard of a compile, by source and kind."""
-    lines: dict[tuple[str, str], Location] = {}
+_LinesByGuard = dict[tuple[str, str], Location]
+
+
+def _lines(guards: Iterable[Any]) -> tuple[_LinesByGuard, _LinesByGuard]:
+    """The user's line of every guard of a compile, by source and kind, and the program's own where
+    that is another one."""
+    lines: _LinesByGuard = {}
+    own_lines: _LinesByGuard = {}
     known: dict[Location, Location] = {}
     for guard in guards:
         try:
             source, kind = str(guard.name), torch_guards.guard_kind(guard)
-            location = source_locations.innermost_user_line(guard.user_stack)
+            stack = list(guard.user_stack or ())
+            location = source_locations.innermost_user_line(stack)
+            own = source_locations.innermost_own_line(stack)
         except Exception:
             continue
         if location is None:
@@ -123,4 +133,8 @@ def _lines(guards: Iterable[Any]) -> dict[tuple[str, str], Location]:
         location = known.setdefault(location, location)  # a line has many guards
         lines.setdefault((source, kind), location)
         lines.setdefault((source, ""), location)
-    return lines
+        if own is not None and own.file != location.file:
+            own = known.setdefault(own, own)
+            own_lines.setdefault((source, kind), own)
+            own_lines.setdefault((source, ""), own)
+    return lines, own_lines

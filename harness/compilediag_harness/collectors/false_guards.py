@@ -26,6 +26,7 @@ from compilediag_harness.wire import (
     FalseGuard,
     GuardFacts,
     Location,
+    UserCall,
     ValueChange,
     clip,
 )
@@ -158,6 +159,7 @@ def _describe(
         facts=facts,
         writers=found,
         line_text=None if user is None else source_locations.text_of(user),
+        own=_own_line(leaf, compile_id, given, user),
         branched_on=_branched_on(leaf, facts, user),
         changed=_changed(leaf, text, facts, found, examined, given),
     )
@@ -276,6 +278,20 @@ def _user_line(
             return named
     # 2.7 and 2.8 note the line that called the closure, not the one in it that reads the variable.
     return guard_facts.closure_line(leaf.source, scope, given.code) or known or named
+
+
+def _own_line(
+    leaf: torch_guards.Leaf, compile_id: str, given: GuardValues, user: Location | None
+) -> UserCall | None:
+    """The program's own line that led to a line of a library, which was compiled with it."""
+    baseline = given.baselines.of(given.code, compile_id)
+    if baseline is None or user is None or source_locations.is_own(user.file):
+        return None
+    lines = baseline.own_lines
+    own = lines.get((leaf.source, leaf.kind)) or lines.get((leaf.source, ""))
+    if own is None:
+        return None
+    return UserCall(own.file, own.line, own.function, source_locations.text_of(own) or "")
 
 
 def _hint(kind: str, text: str) -> str | None:

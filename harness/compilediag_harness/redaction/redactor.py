@@ -41,8 +41,9 @@ NAMES = PATHS | IDENTITIES
 SHOWN_VALUES = frozenset({"expected", "actual", "value", "before", "after", "values_seen"})
 """Fields that show values of the variable named beside them."""
 
-_QUOTED = re.compile(r"(?<![\[\w])(b?)(['\"])([^'\"\n]{1,4096})(?:\2(?!\])|…|\Z)")
-"""A literal of text, whole or cut; not the key of a subscript, which is a name."""
+_QUOTED = re.compile(r"(?<![\[\]\w])(b?)(['\"])([^'\"\n]{1,4096})(?:\2(?!\]|\w{1,256}\2\])|…|\Z)")
+"""A literal of text, whole or cut; not the key of a subscript, which is a name, nor torch's
+quotation of a source, `'L['key']'`."""
 
 _LITERAL = re.compile(r"(b?['\"])([^'\"]{1,4096})(['\"])\Z")
 

@@ -12,7 +12,7 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-from compilediag_harness.wire import Location, clip
+from compilediag_harness.wire import Location, clip, resumed_function
 
 # Behind shape conditions without a line of the user's the place stands in brackets.
 _COMMENT = re.compile(
@@ -125,6 +125,15 @@ def innermost_user_line(stack: Iterable[Any] | None) -> Location | None:
     users = [frame for frame in frames if not is_library(frame.filename)]
     frame = (users or frames)[-1]
     return Location(frame.filename, frame.lineno or 0, frame.name)
+
+
+def innermost_own_line(stack: Iterable[Any] | None) -> Location | None:
+    """The innermost frame of a traceback in a file of the program's own, if there is one."""
+    own = [frame for frame in stack or () if is_own(frame.filename)]
+    if not own:
+        return None
+    name = resumed_function(own[-1].name) or own[-1].name
+    return Location(own[-1].filename, own[-1].lineno or 0, name)
 
 
 def location_in_comment(text: str) -> Location | None:

@@ -77,6 +77,9 @@ class FalseGuard:
     novel: bool | None = None
     """No cache entry of the frame accepts the present value; False: one does, so that the value was
     compiled for before. None where that was not determined."""
+    own: UserCall | None = None
+    """The innermost line of the program's own that led to `user`, inside of the compiled function,
+    where that is a line of a library."""
     branched_on: bool | None = None
     """A condition in the function of the line `user` reads a value of this name: a tensor in its
     place breaks the graph there. None where there is no source."""

@@ -25,6 +25,8 @@ class Case:
     before: Program
     ways: dict[int, Program]
     """By position in the sentence, whose ways are separated by "; or "."""
+    told: str | None = None
+    """The sentence where the line that needs the size is known: it replaces the wording."""
     equal: bool = True
     """False where the program draws random numbers."""
 

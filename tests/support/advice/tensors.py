@@ -578,3 +578,46 @@ case(
     lambda: all_of(compiled(add_to), [(X, OTHER), (X, X)]),
     lambda: all_of(compiled(add_to), [(X, OTHER), (X, X.clone())]),
 )
+
+
+APART = "warm up one size for each side of the branch of this line"
+
+
+def seven_apart(x: Any) -> Any:
+    return x + 1 if len(x) == 7 else x * 2
+
+
+def sevens_outside(arguments: Sequence[Any]) -> list[Any]:
+    seven, others = compiled(added), compiled(double, dynamic=True)
+    return [(seven if len(x) == 7 else others)(x) for (x,) in arguments]
+
+
+case(
+    "a size that is told apart",
+    ("CD118", "constant"),
+    lambda: dynamic(seven_apart, (4,), (7,), (5,)),
+    lambda: once_all(compiled(seven_apart, dynamic=True), ones((4,), (7,), (5,)), ones((4,), (7,))),
+    lambda: sevens_outside(ones((4,), (7,), (5,))),
+    told=APART,
+)
+
+
+def equal_outside(arguments: Sequence[Any]) -> list[Any]:
+    same = compiled(lambda x, y: x + y, dynamic=True)
+    others = compiled(lambda x, y: x * 2, dynamic=True)
+    return [(same if len(x) == len(y) else others)(x, y) for x, y in arguments]
+
+
+def equal_sizes_after_others() -> list[Any]:
+    with torch.fx.experimental._config.patch(use_duck_shape=False):
+        return all_of(compiled(equal_or_not, dynamic=True), shapes_of((4, 7), (5, 5)))
+
+
+case(
+    "sizes that are told apart",
+    ("CD118", "unequal"),
+    equal_sizes_after_others,
+    lambda: equal_sizes((4, 7), (5, 5), first=((4, 7), (6, 6))),
+    lambda: equal_outside(shapes_of((4, 7), (5, 5))),
+    told=APART,
+)
