@@ -3,12 +3,14 @@ line and who writes it. A fact that is not in hand chooses nothing."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
+from compilediag.diagnosis.guards.tensors import keys_of
 from compilediag.diagnosis.rules.branching import decides_by, fills, reads
 from compilediag.timeline.compiles import frame_id_of
 from compilediag.timeline.ownership import ownership_of
@@ -19,9 +21,12 @@ _SET_ONCE = (
 )  # fmt: skip
 _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b")
 _MEMBER = re.compile(r"(?:absent|present)$")
+_TENSOR_TYPES = ("torch.Tensor", "Tensor")
 _HELD = ("CD102", "CD104", "CD109")
 """Codes of containers that no call passes."""
 
+_INT = re.compile(r"-?\d{1,18}")
+_STRIDES = re.compile(r"\d+")
 _CALLABLE = re.compile(r"(?:^|[._])(?:function|method)(?:[._]\w+)* object$")
 _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
@@ -63,6 +68,10 @@ def _of_line(group: Group) -> Iterator[str]:
     if any(_HOOK.search(cause.source) for cause in group.causes):
         is_number = _number(group.first.expected) is not None
         yield "hook_number" if is_number and not is_branched_on(group) else "hook"
+    if _is_filled_inside(group):
+        yield "filled"
+    if _is_counted_by_package(group):
+        yield "counter"
     if ownership_of(group.location.file) == "third_party" or _is_read_inside(group, lines):
         yield "library"
     elif _written_elsewhere(group):
@@ -93,6 +102,32 @@ def _is_read_inside(group: Group, lines: list[str]) -> bool:
     owner, _, member = group.variable.rpartition(".")
     shown = [text for text in lines if text]
     return bool(owner and shown) and not any(reads(text, member) for text in shown)
+
+
+def _is_filled_inside(group: Group) -> bool:
+    """The function that reads the value gives it one where it has none."""
+    return all(
+        cause.expected == "None"
+        and any(_is_inside(writer, group.location) for writer in cause.writers)
+        for cause in group.causes
+    )
+
+
+def _is_counted_by_package(group: Group) -> bool:
+    """A number that compiled code of a package changes, and that grew at each of several
+    recompiles: no set of values can be warmed up."""
+    shown = [group.first.expected or "", *(cause.actual or "" for cause in group.causes)]
+    if len(shown) < 3 or not all(map(_INT.fullmatch, shown)):
+        return False
+    numbers = list(map(int, shown))
+    grows = all(before < after for before, after in itertools.pairwise(numbers))
+    changed_here = any(
+        (cause.changed is not None and cause.changed.in_call)
+        or fills(cause.line_text or "", cause.variable)
+        or any(_is_inside(writer, group.location) for writer in cause.writers)
+        for cause in group.causes
+    )
+    return grows and changed_here and ownership_of(group.location.file) == "third_party"
 
 
 def _written_elsewhere(group: Group) -> bool:
@@ -162,9 +197,31 @@ def _of_guard(group: Group) -> str:
         return "number"
     if group.code == "CD106" and kind == "parameter":
         return "frozen" if (first.expected or "").startswith("requires_grad") else kind
+    if group.code == "CD108" and kind == "length" and "key" in f"{first.expected}{first.actual}":
+        return "members"
+    if group.code == "CD106" and kind == "inference":
+        return kind if _has(first.expected) else "normal"
+    if group.code == "CD106" and kind == "stride":
+        return _layout(first.expected or "") or kind
     if group.code == "CD190":
         return "guard" if first.guard else ""
     return kind
+
+
+def _has(keys: str | None) -> bool:
+    """Whether a tensor has the dispatch key that every tensor has but those of inference mode."""
+    return "ADInplaceOrView" in keys_of(keys or "")
+
+
+def _layout(strides: str) -> str | None:
+    """The memory format of a tensor of 4 or 5 dimensions whose channels are innermost."""
+    found = [int(stride) for stride in _STRIDES.findall(strides)]
+    names = {4: "channels_last", 5: "channels_last_3d"}
+    outside_in = [*found[:1], *found[2:], *found[1:2]]
+    innermost = outside_in == sorted(outside_in, reverse=True) and found != sorted(
+        found, reverse=True
+    )
+    return names.get(len(found)) if innermost else None
 
 
 def _of_value(group: Group) -> Iterator[str]:
@@ -176,6 +233,8 @@ def _of_value(group: Group) -> Iterator[str]:
         yield "bool"
     number = _number(first.expected)
     if number is not None and (first.actual or "").startswith("Tensor "):
+        yield "mixed"
+    if first.expected in _TENSOR_TYPES and first.actual in ("int", "float"):
         yield "mixed"
     if number is not None:
         if _is_constant(group):

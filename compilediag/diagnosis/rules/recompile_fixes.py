@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
 from compilediag.diagnosis.findings import Rule
 from compilediag.diagnosis.rules.fix_choice import break_before, kinds_of
+from compilediag.diagnosis.rules.keywords import KEYWORD, with_keywords
 from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, WAYS, RecompileRule, Wording
 from compilediag.diagnosis.rules.sizes import with_sizes, wording_of_sizes
 
@@ -150,6 +151,17 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ("CD104", "length"): _LENGTH._replace(title=_ATTRIBUTE_CONTAINER),
     ("CD104", "type"): Wording("attribute of another type", _WARM, _VARIANTS),
     ("CD104", "callable"): _CALLABLE._replace(title=_ATTRIBUTE),
+    ("CD104", "filled"): Wording(
+        "attribute that the compiled code fills",
+        "set {name} before the first compiled call, to the value that {function} gives it",
+    ),
+    ("CD104", "counter"): Wording(
+        "attribute that a package counts up",
+        "move the call that changes {name} out of the compiled function; or put "
+        "torch.compiler.disable on what makes that call",
+        "a warm-up does not help, it grows at every call; torch.compiler.disable costs a graph "
+        "break per call site",
+    ),
     ("CD104", "library"): _SET_BY_PACKAGE._replace(title="attribute that a package reads"),
     ("CD104", "foreign"): Wording(
         "attribute of a package's object",
@@ -227,6 +239,16 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ("CD106", "stride"): Wording(
         "tensor of another layout", "call .contiguous() on {name} before the compiled call", _COPY
     ),
+    ("CD106", "channels_last"): Wording(
+        "tensor of another layout",
+        "call .to(memory_format=torch.channels_last) on {name} before the compiled call",
+        "the layout of the first call; a copy of a tensor that has another",
+    ),
+    ("CD106", "channels_last_3d"): Wording(
+        "tensor of another layout",
+        "call .to(memory_format=torch.channels_last_3d) on {name} before the compiled call",
+        "the layout of the first call; a copy of a tensor that has another",
+    ),
     ("CD106", "device"): Wording(
         "tensor on another device", "move {name} to one device before the compiled call"
     ),
@@ -242,6 +264,12 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ),
     ("CD106", "inference"): Wording(
         "inference tensor", "call .clone() on {name} outside of torch.inference_mode()", _COPY
+    ),
+    ("CD106", "normal"): Wording(
+        "inference tensor expected",
+        "call .clone() on {name} inside of torch.inference_mode(), as it was made there in the "
+        "first call; or use torch.no_grad() instead of torch.inference_mode()",
+        _COPY,
     ),
     ("CD106", "frozen"): Wording(
         "parameter frozen or released",
@@ -297,7 +325,9 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "be one; only for values that are few",
     ),
     ("CD107", "mixed"): Wording(
-        "number in some calls, tensor in others", "pass {name} as a 0-dim tensor at every call"
+        "number in some calls, tensor in others",
+        "pass {name} as a tensor at every call, torch.tensor({i}), of the shape and dtype that it "
+        "has in the others",
     ),
     ("CD107", "int"): Wording(
         _NUMBER,
@@ -313,6 +343,7 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ("CD107", None): Wording(_ARGUMENT, f"{_WARM}; or {_APART}", _VARIANTS),
     ("CD108", "members"): _OTHER_KEYS,
     ("CD108", "missing"): _OTHER_KEYS,
+    ("CD108", "keyword"): KEYWORD,
     ("CD108", "keys"): Wording(
         "container argument with other keys",
         "pass {name} with its keys in one order, where only that differs (dict(sorted("
@@ -448,7 +479,9 @@ def _row(group: Group, causes: RunCauses) -> Wording:
     return next(FIXES[group.code, kind] for kind in kinds if (group.code, kind) in FIXES)
 
 
+_ENRICHED = {"CD105": with_sizes, "CD108": with_keywords}
+
 RULES: tuple[Rule, ...] = tuple(
-    RecompileRule(code, wording_of, with_sizes if code == "CD105" else None)
+    RecompileRule(code, wording_of, _ENRICHED.get(code))
     for code in dict.fromkeys(("CD105", *(code for code, _ in FIXES)))
 )

@@ -444,6 +444,46 @@ case(
 )
 
 
+def biased(x: Any, **options: Any) -> Any:
+    return x + options["bias"] if "bias" in options else x + 0
+
+
+def everything(**tensors: Any) -> Any:
+    return sum(tensors.values())
+
+
+def by_keyword(function: Any, *given: Any, warm: bool = False) -> Any:
+    call = compiled(function)
+    if warm:
+        for batch in given:
+            call(**batch)
+        warmed()
+    return [call(**batch) for batch in given]
+
+
+case(
+    "a keyword that some calls pass",
+    ("CD108", "keyword"),
+    lambda: by_keyword(biased, WITHOUT, WITH),
+    lambda: by_keyword(biased, WITHOUT, WITH, warm=True),
+    lambda: by_keyword(biased, {"x": X, "bias": torch.zeros(4)}, WITH),
+)
+case(
+    "a keyword that is counted",
+    ("CD108", "keyword"),
+    lambda: by_keyword(everything, WITHOUT, WITH),
+    lambda: by_keyword(everything, WITHOUT, WITH, warm=True),
+    lambda: by_keyword(everything, {"x": X, "bias": torch.zeros(4)}, WITH),
+)
+case(
+    "keys that are counted",
+    ("CD108", "members"),
+    lambda: batches(lambda batch: sum(batch.values()), WITHOUT, WITH),
+    lambda: batches(lambda batch: sum(batch.values()), {"x": X, "bias": torch.zeros(4)}, WITH),
+    lambda: batches(lambda batch: sum(batch.values()), WITHOUT, WITH, warm=True),
+)
+
+
 def total(batch: dict[str, Any]) -> Any:
     return sum(batch.values())
 

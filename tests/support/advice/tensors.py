@@ -363,6 +363,32 @@ case(
     lambda: all_of(compiled(double), [(IMAGES,), (LAST,)]),
     lambda: all_of(compiled(double), [(IMAGES.contiguous(),), (LAST.contiguous(),)]),
 )
+PLANES_OF_VOLUMES = torch.arange(96.0).reshape(2, 3, 2, 4, 2)
+VOLUMES = PLANES_OF_VOLUMES.to(memory_format=torch.channels_last_3d)
+case(
+    "channels_last in the first call only",
+    ("CD106", "channels_last"),
+    lambda: all_of(compiled(double), [(LAST,), (IMAGES,)]),
+    lambda: all_of(
+        compiled(double), [(x.to(memory_format=torch.channels_last),) for x in (LAST, IMAGES)]
+    ),
+)
+case(
+    "channels_last of volumes in the first call only",
+    ("CD106", "channels_last_3d"),
+    lambda: all_of(compiled(double), [(VOLUMES,), (PLANES_OF_VOLUMES,)]),
+    lambda: all_of(
+        compiled(double),
+        [(x.to(memory_format=torch.channels_last_3d),) for x in (VOLUMES, PLANES_OF_VOLUMES)],
+    ),
+)
+COLUMNS = torch.arange(8.0).reshape(4, 2).t()
+case(
+    "a transposed tensor first",
+    ("CD106", "stride"),
+    lambda: all_of(compiled(double), [(COLUMNS,), (COLUMNS.contiguous(),)]),
+    lambda: all_of(compiled(double), [(COLUMNS.contiguous(),), (COLUMNS.contiguous(),)]),
+)
 case(
     "another device",
     ("CD106", "device"),
@@ -435,6 +461,23 @@ case(
     ("CD106", "inference"),
     lambda: inferred(cloned=False),
     lambda: inferred(cloned=True),
+)
+
+
+def inferred_first(*, cloned: bool = False, mode: Any = torch.inference_mode) -> Any:
+    """What is made in the block is an inference tensor; what comes from outside of it is not."""
+    call = compiled(double)
+    with mode():
+        made = call(X * 2)
+        return [made, call(X.clone() if cloned else X)]
+
+
+case(
+    "a tensor from outside of inference mode",
+    ("CD106", "normal"),
+    inferred_first,
+    lambda: inferred_first(cloned=True),
+    lambda: inferred_first(mode=torch.no_grad),
 )
 
 

@@ -371,6 +371,12 @@ case(
     lambda: each(compiled(scale_by), (1.5, torch.tensor(2.5))),
     lambda: each(compiled(scale_by), (torch.tensor(1.5), torch.tensor(2.5))),
 )
+case(
+    "a tensor that becomes a number",
+    ("CD107", "mixed"),
+    lambda: each(compiled(scale_by), (torch.tensor(3), 2, 5)),
+    lambda: each(compiled(scale_by), (torch.tensor(3), torch.tensor(2), torch.tensor(5))),
+)
 
 
 def viewed(x: Any, count: int) -> Any:
@@ -1075,6 +1081,66 @@ def driven(*, own: bool) -> Any:
     return results
 
 
+class Progressing(nn.Module):
+    """Has a package's object count in the compiled code, or outside of it."""
+
+    def __init__(self, engine: Any, *, inside: bool, disabled: bool = False) -> None:
+        super().__init__()
+        self.engine, self.inside = engine, inside
+        self.advance = torch.compiler.disable(engine.advance) if disabled else engine.advance
+
+    def forward(self, x: Any) -> Any:
+        y = x * 2
+        if self.inside:
+            self.advance()
+        return y
+
+
+def counted(*, inside: bool = True, disabled: bool = False) -> Any:
+    engine = package(ENGINE).Engine()
+    module = Progressing(engine, inside=inside, disabled=disabled)
+    call, results = compiled(module), []
+    for _ in range(4):
+        results.append(call(X))
+        if not inside:
+            engine.advance()
+    assert engine.done == 4
+    return results
+
+
+case(
+    "a counter of a package's object",
+    ("CD104", "counter"),
+    counted,
+    lambda: counted(inside=False),
+    lambda: counted(disabled=True),
+)
+
+
+class Configured(nn.Module):
+    """Fills a setting that is missing in its first call."""
+
+    def __init__(self, problem: str | None = None) -> None:
+        super().__init__()
+        self.config = types.SimpleNamespace(problem=problem)
+
+    def forward(self, x: Any) -> Any:
+        if self.config.problem is None:
+            self.config.problem = "one"
+        return x * 2 if self.config.problem == "one" else x
+
+
+def configured(problem: str | None = None) -> Any:
+    call = compiled(Configured(problem))
+    return [call(X) for _ in range(3)]
+
+
+case(
+    "a setting that the first call fills",
+    ("CD104", "filled"),
+    configured,
+    lambda: configured("one"),
+)
 case(
     "the progress of a package's object",
     ("CD104", "foreign"),
