@@ -127,6 +127,8 @@ def padded_columns(x: Any) -> Any:
     return functional.pad(x, (0, 5 - x.size(1)))
 
 
+APART = "warm up one size for each side of the branch of this line"
+"""Where the line that needs the size is known."""
 WIDTHS = ((2, 3), (2, 5), (2, 4))
 case(
     "a loop over the size",
@@ -134,6 +136,7 @@ case(
     lambda: all_of(compiled(by_column), ones(*WIDTHS)),
     lambda: [compiled(by_column)(padded_columns(x)) for (x,) in ones(*WIDTHS)],
     lambda: marked(compiled(folded), ones(*WIDTHS), 1),
+    told="by an operation on the whole tensor; or pad to",
 )
 
 
@@ -213,6 +216,7 @@ case(
     lambda: all_of(compiled(broken), [(x,) for x in rows(8, 5, 6)]),
     lambda: marked(compiled(unbroken), [(x,) for x in rows(8, 5, 6)], 0),
     lambda: padded_before((8, 5, 6)),
+    told="maybe_mark_dynamic(each[0], 0)",  # of the caller, whose size it follows
 )
 
 
@@ -277,6 +281,7 @@ case(
     ("CD118", "divisibility"),
     lambda: dynamic(by_two, (4,), (6,), (5,))[:2],
     lambda: dynamic(by_two, (4,), (6,), (6,))[:2],
+    told=APART,
 )
 
 
@@ -321,6 +326,7 @@ case(
     lambda: dynamic(limited, (4,), (12,), (6,)),
     lambda: once_all(compiled(limited, dynamic=True), ones((4,), (12,), (6,)), ones((5,), (11,))),
     lambda: limited_outside(ones((4,), (12,), (6,))),
+    told=APART,
 )
 
 
@@ -345,6 +351,7 @@ case(
     lambda: unequal()[:1],
     lambda: all_of(compiled(equal_or_not, dynamic=True), shapes_of((4, 4), (5, 5)))[:1],
     lambda: equal_sizes((4, 4), (5, 7))[:1],
+    told=APART,
 )
 
 # --- metadata -------------------------------------------------------------------------------------
@@ -578,9 +585,6 @@ case(
     lambda: all_of(compiled(add_to), [(X, OTHER), (X, X)]),
     lambda: all_of(compiled(add_to), [(X, OTHER), (X, X.clone())]),
 )
-
-
-APART = "warm up one size for each side of the branch of this line"
 
 
 def seven_apart(x: Any) -> Any:
