@@ -25,6 +25,7 @@ _TENSOR_TYPES = ("torch.Tensor", "Tensor")
 _HELD = ("CD102", "CD104", "CD109")
 """Codes of containers that no call passes."""
 
+_LOCAL_ROOT = re.compile(r"L\['(?P<name>\w+)'\]")
 _INT = re.compile(r"-?\d{1,18}")
 _STRIDES = re.compile(r"\d+")
 _CALLABLE = re.compile(r"(?:^|[._])(?:function|method)(?:[._]\w+)* object$")
@@ -54,11 +55,30 @@ def break_before(group: Group) -> Break | None:
 
 def kinds_of(group: Group, causes: RunCauses) -> Iterator[str]:
     """The kinds under which a wording is looked up, the most telling first."""
+    if _is_field_of_argument(group):
+        yield "argument_branch" if is_branched_on(group) else "argument"
     yield from _of_line(group)
     yield from _of_container(group)
     yield from _of_relatives(group, causes)
     yield _of_guard(group)
     yield from _of_value(group)
+
+
+def _is_field_of_argument(group: Group) -> bool:
+    """An attribute of an object that the call passes and that is no module: its class is seldom
+    the caller's to change."""
+    source = group.first.source
+    root = _LOCAL_ROOT.match(source)
+    if root is None or root["name"] in ("self", "fn"):
+        return False
+    facts = [
+        guard.facts
+        for recompile in group.recompiles
+        for entry in recompile.entries
+        for guard in entry.guards
+        if guard.source == source
+    ]
+    return bool(facts) and all(each.holder_kind == "object" for each in facts)
 
 
 def _of_line(group: Group) -> Iterator[str]:
@@ -193,6 +213,8 @@ def _of_guard(group: Group) -> str:
         return "environment"
     if group.code == "CD103" and any(cause.kind == "shape" for cause in group.causes):
         return ""  # created, and then grown
+    if group.code == "CD118" and "stride()" in first.guard and "size()" not in first.guard:
+        return "stride"
     if group.code == "CD118" and "size()" not in first.guard:
         return "number"
     if group.code == "CD106" and kind == "parameter":
