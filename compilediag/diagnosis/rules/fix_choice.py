@@ -22,6 +22,7 @@ _SET_ONCE = (
 _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b")
 _MEMBER = re.compile(r"(?:absent|present)$")
 _TENSOR_TYPES = ("torch.Tensor", "Tensor")
+_STRUCTURE = ("members", "keys", "missing", "length")
 _HELD = ("CD102", "CD104", "CD109")
 """Codes of containers that no call passes."""
 
@@ -55,6 +56,8 @@ def break_before(group: Group) -> Break | None:
 
 def kinds_of(group: Group, causes: RunCauses) -> Iterator[str]:
     """The kinds under which a wording is looked up, the most telling first."""
+    if group.variable.endswith("._modules") and group.kind in _STRUCTURE:
+        yield "modules"
     if _is_field_of_argument(group):
         yield "argument_branch" if is_branched_on(group) else "argument"
     yield from _of_line(group)
@@ -65,8 +68,8 @@ def kinds_of(group: Group, causes: RunCauses) -> Iterator[str]:
 
 
 def _is_field_of_argument(group: Group) -> bool:
-    """An attribute of an object that the call passes and that is no module: its class is seldom
-    the caller's to change."""
+    """An attribute of an object that the call passes and that is no module, and that a method of
+    its class changes: seldom the caller's to change."""
     source = group.first.source
     root = _LOCAL_ROOT.match(source)
     if root is None or root["name"] in ("self", "fn"):
@@ -78,7 +81,11 @@ def _is_field_of_argument(group: Group) -> bool:
         for guard in entry.guards
         if guard.source == source
     ]
-    return bool(facts) and all(each.holder_kind == "object" for each in facts)
+    if not facts or any(each.holder_kind != "object" for each in facts):
+        return False
+    methods = tuple(f"{each.holder_type}." for each in facts)
+    writers = [writer for cause in group.causes for writer in cause.writers]
+    return group.code == "CD103" or any(each.function.startswith(methods) for each in writers)
 
 
 def _of_line(group: Group) -> Iterator[str]:
@@ -165,8 +172,6 @@ def _of_container(group: Group) -> Iterator[str]:
     length = group.kind == "length" or any(map(_COUNTED.match, shown))
     if group.code not in _HELD or not (keys or length):
         return
-    if group.variable.endswith("._modules"):
-        yield "modules"
     filled = any(fills(cause.line_text or "", cause.variable) for cause in group.causes)
     filled = filled or any(_is_inside(w, group.location) for c in group.causes for w in c.writers)
     if keys and not (filled and len(group.causes) > 1):
