@@ -115,6 +115,16 @@ def test_an_explicit_break_is_information() -> None:
     assert "accept" in only(run).fix.summary
 
 
+def test_an_explicit_break_of_others_can_only_be_accepted() -> None:
+    """torch's own optimizer asks for one: the program has no call to remove."""
+    met = site(DISABLED, file=TORCH_FILE, line=79, function="step")
+    finding = only(timeline([attempt("0/0")], breaks=(met,)))
+    assert finding.fix.summary.startswith("accept it")
+    assert "remove" not in finding.fix.summary
+    own = only(timeline([attempt("0/0")], breaks=(site(DISABLED),)))
+    assert "remove the call" in own.fix.summary
+
+
 def test_a_third_partys_break() -> None:
     """A break in an installed package is the package's, and still a warning."""
     text = item_at(PACKAGE_FILE, 7, "rearrange")

@@ -354,6 +354,17 @@ def test_a_branch_that_tells_the_two_sizes_apart() -> None:
     assert "maybe_mark_dynamic(x, 0)" in other_size.fix.summary
 
 
+def test_a_line_of_others_is_not_to_be_changed() -> None:
+    """A size that a library formats into text: each of its sizes is warmed up."""
+    inside = Location("/venv/lib/python3.11/site-packages/vit/layers.py", 9, "forward")
+    for by in ("number", "loop", "reshape", "operation"):
+        needed = replace(guard(fixed=(X,), by=by), stack=(inside,))
+        finding = changed(needed)
+        assert finding.location == inside
+        assert finding.fix.summary.startswith("warm up each size of `x.size()[0]`")
+        assert "this line" not in finding.fix.summary
+
+
 def test_a_branch_on_a_constant_takes_its_other_side() -> None:
     """It is no equality of sizes, and the advice is about the branch."""
     false = FalseGuard("", "SHAPE", "L['x'].size()[0] != 7", user=LINE)

@@ -63,10 +63,13 @@ EXPLICIT = BreakFix(
 )
 
 
-def break_fix(code: str, report: BreakReport) -> BreakFix:
-    """What to change for a break of category `code`."""
+EXPLICIT_OF_OTHERS = BreakFix("accept it: the code that asks for it is not the program's")
+
+
+def break_fix(code: str, report: BreakReport, *, own: bool = True) -> BreakFix:
+    """What to change for a break of category `code`, in a line of the program's own or not."""
     if report.explicit:
-        return EXPLICIT
+        return EXPLICIT if own else EXPLICIT_OF_OTHERS
     if report.c_extension is not None:
         return BreakFix(
             f"wrap the call into {report.c_extension} in torch.library.custom_op with a fake "

@@ -133,7 +133,8 @@ def _with_reason_of(compiles: Sequence[Compile], text: str) -> BreakReport | Non
 
 def _finding(broken: Broken, timeline: Timeline) -> Finding:
     site, report = broken.site, broken.report
-    fix, caveat = break_fix(broken.code, report)
+    own = ownership_of(site.file, timeline.user_roots) == "user"
+    fix, caveat = break_fix(broken.code, report, own=own)
     location = _line_to_change(broken, timeline.user_roots)
     return make_finding(
         timeline,

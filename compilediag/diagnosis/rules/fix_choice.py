@@ -22,9 +22,11 @@ _SET_ONCE = (
 _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b")
 _MEMBER = re.compile(r"(?:absent|present)$")
 _TENSOR_TYPES = ("torch.Tensor", "Tensor")
+_STRUCTURE = ("members", "keys", "missing", "length")
 _HELD = ("CD102", "CD104", "CD109")
 """Codes of containers that no call passes."""
 
+_LOCAL_ROOT = re.compile(r"L\['(?P<name>\w+)'\]")
 _INT = re.compile(r"-?\d{1,18}")
 _STRIDES = re.compile(r"\d+")
 _CALLABLE = re.compile(r"(?:^|[._])(?:function|method)(?:[._]\w+)* object$")
@@ -55,11 +57,36 @@ def break_before(group: Group) -> Break | None:
 
 def kinds_of(group: Group, causes: RunCauses) -> Iterator[str]:
     """The kinds under which a wording is looked up, the most telling first."""
+    if group.variable.endswith("._modules") and group.kind in _STRUCTURE:
+        yield "modules"
+    if _is_field_of_argument(group):
+        yield "argument_branch" if is_branched_on(group) else "argument"
     yield from _of_line(group)
     yield from _of_container(group)
     yield from _of_relatives(group, causes)
     yield _of_guard(group)
     yield from _of_value(group)
+
+
+def _is_field_of_argument(group: Group) -> bool:
+    """An attribute of an object that the call passes and that is no module, and that a method of
+    its class changes: seldom the caller's to change."""
+    source = group.first.source
+    root = _LOCAL_ROOT.match(source)
+    if root is None or root["name"] in ("self", "fn"):
+        return False
+    facts = [
+        guard.facts
+        for recompile in group.recompiles
+        for entry in recompile.entries
+        for guard in entry.guards
+        if guard.source == source
+    ]
+    if not facts or any(each.holder_kind != "object" for each in facts):
+        return False
+    methods = tuple(f"{each.holder_type}." for each in facts)
+    writers = [writer for cause in group.causes for writer in cause.writers]
+    return group.code == "CD103" or any(each.function.startswith(methods) for each in writers)
 
 
 def _of_line(group: Group) -> Iterator[str]:
@@ -147,8 +174,6 @@ def _of_container(group: Group) -> Iterator[str]:
     length = group.kind == "length" or any(map(_COUNTED.match, shown))
     if group.code not in _HELD or not (keys or length):
         return
-    if group.variable.endswith("._modules"):
-        yield "modules"
     filled = any(fills(cause.line_text or "", cause.variable) for cause in group.causes)
     filled = filled or any(_is_inside(w, group.location) for c in group.causes for w in c.writers)
     if keys and not (filled and len(group.causes) > 1):
@@ -195,6 +220,8 @@ def _of_guard(group: Group) -> str:
         return "environment"
     if group.code == "CD103" and any(cause.kind == "shape" for cause in group.causes):
         return ""  # created, and then grown
+    if group.code == "CD118" and "stride()" in first.guard and "size()" not in first.guard:
+        return "stride"
     if group.code == "CD118" and "size()" not in first.guard:
         return "number"
     if group.code == "CD106" and kind == "parameter":

@@ -32,6 +32,13 @@ _READ_OUTSIDE = (
     "pass what {function} computes from {name} as a tensor argument, made before the compiled call"
 )
 
+_ARGUMENT_GROWS = Wording(
+    "tensor in an argument object created or grown",
+    "pass an object whose {name} has its largest size from the first compiled call on, and is "
+    "written in place (index_copy_)",
+    "or warm up a new object and several sizes of it: torch makes the size dynamic at its second "
+    "value",
+)
 _CALLABLE = Wording(
     "",
     "write one function per callable in {name}, compile each, and choose outside; or warm up each "
@@ -131,12 +138,20 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "eager call before compiling",
         _LAZY,
     ),
+    ("CD103", "argument"): _ARGUMENT_GROWS,
+    ("CD103", "argument_branch"): _ARGUMENT_GROWS,
     ("CD103", None): Wording(
         "lazily grown buffer",
         "allocate {name} at its largest size in __init__ and slice it; or, where it is appended "
         "to, write at a position held in a 0-dim buffer (index_copy_), with a mask instead of a "
         "slice",
         _LAZY,
+    ),
+    ("CD104", "argument_branch"): Wording(
+        "attribute of an argument object",
+        "initialise the object that has {name} before the compiled call; or warm up each value of "
+        "{name} before the timed steps",
+        _VARIANTS,
     ),
     ("CD104", "attribute_set"): Wording(
         "attribute added or removed", "set {name} in __init__, before the first call, and keep it"
@@ -196,6 +211,11 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "pad {name} to at least 2; or call torch._dynamo.decorators.mark_unbacked({x}, dim) "
         "before the first call",
         "mark_unbacked may raise where the code branches on the size",
+    ),
+    ("CD118", "stride"): Wording(
+        "layout that the graph needs, or excludes",
+        "call .contiguous() on {name} before the compiled call; or warm up both layouts",
+        _COPY,
     ),
     ("CD118", "number"): Wording(
         "number left the range of its graph",

@@ -39,6 +39,12 @@ _TWO_SIDES = (
     "warm up one size for each side of the branch of this line, or decide by the size before the "
     "compiled call"
 )
+_SIZE_OF_OTHERS = "warm up each size of {size} before the timed steps; or {pad}"
+_TWO_SIDES_OF_OTHERS = (
+    "warm up one size of {size} for each side of the branch of this line before the timed steps"
+)
+"""In code that is not the program's no line can be changed."""
+
 _NO_LINE = ("zero_one", "duck_equal", "marking")
 """Kinds that no line of the code made: what torch takes for granted of sizes, and marks."""
 _TITLES = {
@@ -84,15 +90,18 @@ def evidence_of(limit: SizeLimit) -> dict[str, object]:
 
 
 def _of_size(finding: Finding, size: str, limit: SizeLimit) -> Finding:
+    own = finding.ownership == "user"
     if limit.how == "branch":
-        fix = _TWO_SIDES
+        fix = _TWO_SIDES if own else _TWO_SIDES_OF_OTHERS
+    elif limit.kind == "constant" and limit.how in WITHOUT_NUMBER and not own:
+        fix = _SIZE_OF_OTHERS
     elif limit.kind == "constant" and limit.how in WITHOUT_NUMBER:
         fix = WITHOUT_NUMBER[limit.how]
         fix += "" if limit.how == "reshape" else "; or {pad}"
     else:
         return finding
     caveat = "a mark does not help: this line needs the number"
-    if limit.how == "operation" and limit.kind == "constant":
+    if limit.how == "operation" and limit.kind == "constant" and own:
         caveat = None
     padding = _PADDING.search(finding.fix.summary)
     summary = fix.format(size=f"`{size}`", pad=padding[0] if padding else "pad to a fixed size")

@@ -675,6 +675,60 @@ case(
 )
 
 
+class Cache:
+    """Is passed by the caller, concatenates or writes in place."""
+
+    def __init__(self, *, made: bool = False) -> None:
+        self.seen: Any = torch.zeros(len(TOKENS), 4) if made else None
+        self.ready, self.made = made, made
+
+    def prepare(self) -> None:
+        self.seen = torch.zeros(len(TOKENS), 4)
+        self.ready = True
+
+
+def appended(token: Any, cache: Cache, position: Any) -> Any:
+    if cache.made:
+        cache.seen.index_copy_(0, position, token)
+        return (cache.seen * token).sum()
+    cache.seen = token * 1 if cache.seen is None else torch.cat([cache.seen, token])
+    return (cache.seen * token).sum()
+
+
+def stored(token: Any, cache: Cache, position: Any) -> Any:
+    if not cache.ready:
+        cache.prepare()
+    cache.seen.index_copy_(0, position, token)
+    return (cache.seen * token).sum()
+
+
+def decoded(function: Any, *, made: bool = False, ready: bool = False, warm: bool = False) -> Any:
+    call, results = compiled(function), []
+    for times in range(2 if warm else 1):
+        if times:
+            warmed()
+        cache = Cache(made=made)
+        if ready:
+            cache.prepare()
+        results = [call(token, cache, torch.tensor([at])) for at, token in enumerate(TOKENS)]
+    return results
+
+
+case(
+    "a cache that is passed and concatenated",
+    ("CD103", "argument"),
+    lambda: decoded(appended),
+    lambda: decoded(appended, made=True),
+)
+case(
+    "a cache that is passed and prepares itself",
+    ("CD104", "argument_branch"),
+    lambda: decoded(stored),
+    lambda: decoded(stored, ready=True),
+    lambda: decoded(stored, warm=True),
+)
+
+
 class Lazy(nn.Module):
     """Computes a table in its first call."""
 

@@ -354,6 +354,24 @@ case(
     told=APART,
 )
 
+
+def by_layout(x: Any) -> Any:
+    return x * 2 if x.stride(0) == 4 else 2 * x
+
+
+def layouts() -> list[tuple[Any]]:
+    whole = torch.ones(2, 9, 4)
+    return [(whole[:, -1:],), (whole[:, -1:].contiguous(),)]
+
+
+case(
+    "a layout that the graph excludes",
+    ("CD118", "stride"),
+    lambda: all_of(compiled(by_layout, dynamic=True), layouts()),
+    lambda: all_of(compiled(by_layout, dynamic=True), [(x.contiguous(),) for (x,) in layouts()]),
+    lambda: once_all(compiled(by_layout, dynamic=True), layouts()),
+)
+
 # --- metadata -------------------------------------------------------------------------------------
 
 IMAGES = torch.arange(48.0).reshape(2, 3, 2, 4)
