@@ -43,6 +43,26 @@ class Plain(nn.Module):
         return (self.low if self.active == "low" else self.high)(x) * self.scale
 
 
+class Chosen(nn.Module):
+    """The name is an item of what the method assigns, to a layer that it has as a local."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.layer.active = ["en"]
+        self.other = ["en"]
+
+    def choose(self, name: str) -> None:
+        """Assigns a new list."""
+        for layer in (self.layer,):
+            layer.active = [name]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """By the chosen name, and by another."""
+        y = self.layer(x) + 1 if self.layer.active[0] == "en" else self.layer(x)
+        return y + 1 if self.other[0] == "en" else y
+
+
 def switch(model: Plain, name: str) -> None:
     """Chooses from outside of the class."""
     model.active, model.scale = name, 2.0
@@ -139,3 +159,24 @@ def test_a_value_of_the_compiled_function_has_no_line() -> None:
     found = recompiles(run)
     assert found
     assert not any(item.act for item in found)
+
+
+def test_an_item_of_what_is_assigned() -> None:
+    """The call that assigns the list is probable for its item; not for that of another list."""
+    torch._dynamo.reset()
+    model = Chosen()
+    compiled = torch.compile(model, backend="eager")
+    with compilediag.watch() as seen:
+        for name in ("en", "de"):
+            model.choose(name)
+            model.other = [name]
+            compiled(torch.ones(2, 4))
+    lines = {
+        guard.source: [at.text for at in guard.changed_by]
+        for found in seen.timeline.recompiles
+        for guard in found.entries[0].guards
+    }
+    chosen = next(texts for source, texts in lines.items() if ".active" in source)
+    assert chosen == ["model.choose(name)"]
+    other = next(texts for source, texts in lines.items() if ".other" in source)
+    assert "model.choose(name)" not in other

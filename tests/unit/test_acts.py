@@ -165,6 +165,58 @@ def test_arguments_that_coincide_once_and_differ_later() -> None:
     assert len(findings(both, invocations=(apart,))) == 2
 
 
+def held(source: str, before: str = "[8, 3]", after: str = "[6, 3]") -> FalseGuard:
+    facts = GuardFacts(root="argument", instance_changed=True, holder_kind="dict")
+    return replace(size("x", before, after), source=source, facts=facts)
+
+
+def number(source: str, before: str = "8", after: str = "6") -> FalseGuard:
+    facts = GuardFacts(
+        root="argument", instance_changed=True, holder_kind="tuple", value_type="int"
+    )
+    text = f"{source} == {before}"
+    return FalseGuard(source, "EQUALS_MATCH", text, before, after, FRAME, facts=facts)
+
+
+def test_a_container_and_its_own_record_of_its_length() -> None:
+    """Of one argument, by the same amount, each time; else the number is a cause of its own."""
+    tensors, rows = held("L['batch'].fields['obs']"), number("L['batch'].size[0]")
+    (found,) = findings(recompile(2, tensors, rows))
+    assert (found.rule, [part.rule for part in found.parts]) == ("CD105", ["CD107"])
+    for other in (
+        number("L['options'].size[0]"),
+        number("L['n']"),
+        number("L['batch'].size[0]", "8", "7"),
+    ):
+        assert len(findings(recompile(2, tensors, other))) == 2
+    assert len(findings(recompile(2, tensors, rows), recompile(3, rows))) == 2
+
+
+def grad(source: str) -> FalseGuard:
+    text = f"tensor '{source}' requires_grad mismatch. expected requires_grad=0"
+    return FalseGuard(
+        source, "TENSOR_MATCH", text, "requires_grad=False", "requires_grad=True", FRAME
+    )
+
+
+def test_gradients_go_on_to_what_is_called() -> None:
+    """Through the tensors that are passed, also two calls deep; a parameter's are its own."""
+    deep = Location(MODEL, 90, "norm")
+
+    def calls(inner: str) -> list[Recompile]:
+        encode = recompile(2, grad("L['h']"), frame=Location(MODEL, 70, "encode"), frame_id=1)
+        norm = recompile(2, grad(inner), frame=deep, frame_id=2)
+        return [
+            recompile(2, grad("L['x']")),
+            replace(encode, entered_at=UserCall(MODEL, 12, "forward", "self.encode(h)")),
+            replace(norm, entered_at=UserCall(MODEL, 72, "encode", "norm(h)")),
+        ]
+
+    (found,) = findings(*calls("L['values']"))
+    assert (found.rule, found.variable, found.count) == ("CD106", "x", 3)
+    assert len(findings(*calls("L['self']._parameters['weight']"))) == 2
+
+
 # --- values that one line changed ----------------------------------------------------------------
 
 

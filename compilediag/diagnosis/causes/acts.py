@@ -8,6 +8,7 @@ in the same recompiles, or step, by the same line or by the same amount.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ _OF_VALUES = frozenset(("CD104", "CD107", "CD109", "CD116"))
 """Codes of values that Dynamo guards as they are, or as a number of a shape condition."""
 _CONSEQUENCES = frozenset(("CD106",))
 """Codes of what an act flips beside the value that it is called for, in some of the recompiles."""
+_LOCAL = re.compile(r"L\['\w+'\]")
 _RANKS = {"CD111": 0, "CD106": 2, "CD105": 3, "CD118": 3}
 """Modes come before values, values before what they do to tensors."""
 _VALUE_RANK = 1
@@ -37,7 +39,8 @@ def by_act(groups: Sequence[Group], timeline: Timeline) -> list[Group]:
     order = {group.id: position for position, group in enumerate(groups)}
     found = _one_value(groups)
     found = _alike(found, _independent_sizes(timeline))
-    found = _in_callees(found)
+    found = _numbers_of_containers(found)
+    found = sorted(_in_callees(found), key=lambda group: order[group.id])
     found = _of_one_line(found, steps_known=bool(timeline.steps))
     return sorted(found, key=lambda group: order[group.id])
 
@@ -114,12 +117,48 @@ def _changed_places(group: Group) -> set[str]:
     }
 
 
+def _numbers_of_containers(groups: Sequence[Group]) -> list[Group]:
+    """Sizes of tensors in an argument object with the number in the same object that changed by the
+    same amount each time: its own record of their length."""
+    found: list[Group] = []
+    numbers = [item for item in groups if item.code == "CD107" and not item.planned]
+    taken: set[int] = set()
+    for group in groups:
+        follows = [item for item in numbers if id(item) not in taken and _is_length(group, item)]
+        taken.update(map(id, follows))
+        parts = (part for item in follows for part in item.parts)
+        found.append(replace(group, follows=(*group.follows, *parts)) if follows else group)
+    return [group for group in found if id(group) not in taken]
+
+
+def _is_length(sizes: Group, number: Group) -> bool:
+    holder = _container(sizes.variable)
+    if sizes.code != "CD105" or sizes.planned or holder is None:
+        return False
+    if holder != _container(number.variable):
+        return False
+    again = ([item.id for item in group.recompiles] for group in (sizes, number))
+    if next(again) != next(again):
+        return False
+    return all(
+        {(item.before, item.after) for item in changed_dimensions(size.expected, size.actual)}
+        == {(own.expected, own.actual)}
+        for size, own in zip(sizes.causes, number.causes, strict=True)
+    )
+
+
+def _container(variable: str) -> str | None:
+    """The argument of which a variable is a member; a module holds much beside its inputs."""
+    root = re.split(r"[.\[]", variable, maxsplit=1)[0]
+    return root if root not in (variable, "self", "fn") else None
+
+
 def _in_callees(groups: Sequence[Group]) -> list[Group]:
     """Sizes of a frame with those that the same call changed alike in frames it goes on to."""
     found: list[Group] = []
     at: dict[Hashable, list[int]] = {}
-    for group in groups:
-        sizes = group.code == "CD105" and not group.planned
+    for group in sorted(groups, key=lambda item: item.recompiles[0].t):
+        sizes = not group.planned and (group.code == "CD105" or _is_passed_on(group))
         caller = (
             next((n for n in at.get(_moments(group)[0], ()) if _is_callee(found[n], group)), None)
             if sizes
@@ -134,10 +173,16 @@ def _in_callees(groups: Sequence[Group]) -> list[Group]:
     return found
 
 
+def _is_passed_on(group: Group) -> bool:
+    """Another property of a tensor that a call passes, as its result has it too: whether it needs
+    gradients. A parameter's is its own."""
+    return group.code == "CD106" and all(_LOCAL.fullmatch(cause.source) for cause in group.causes)
+
+
 def _moments(group: Group) -> list[Hashable]:
     """When each change was, and what."""
     return [
-        (recompile.process, recompile.epoch, recompile.step, _change(cause))
+        (recompile.process, recompile.epoch, recompile.step, cause.rule, _change(cause))
         for cause, recompile in zip(group.causes, group.recompiles, strict=True)
     ]
 
@@ -145,8 +190,9 @@ def _moments(group: Group) -> list[Hashable]:
 def _is_callee(caller: Group, callee: Group) -> bool:
     """Every recompile of the one followed, with the same change, one of the other."""
     before: dict[Hashable, list[Recompile]] = {}
-    for moment, recompile in zip(_moments(caller), caller.recompiles, strict=True):
-        before.setdefault(moment, []).append(recompile)
+    for part in caller.parts:
+        for moment, recompile in zip(_moments(part), part.recompiles, strict=True):
+            before.setdefault(moment, []).append(recompile)
     return all(
         any(own.t <= recompile.t and _goes_on_to(own, recompile) for own in before.get(moment, ()))
         for moment, recompile in zip(_moments(callee), callee.recompiles, strict=True)
@@ -159,8 +205,9 @@ def _goes_on_to(caller: Recompile, callee: Recompile) -> bool:
     if caller.id == callee.id:
         return False
     here = outer.file, _function(outer.function)
-    if resumed_function(inner.function) is not None:
-        return here == (inner.file, _function(inner.function))
+    is_rest = resumed_function(inner.function) is not None
+    if is_rest and here == (inner.file, _function(inner.function)):
+        return True
     entered = callee.entered_at
     return entered is not None and here == (entered.file, entered.function)
 

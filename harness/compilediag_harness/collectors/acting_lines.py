@@ -210,7 +210,10 @@ def _stores(guard: FalseGuard) -> Callable[[types.CodeType], bool]:
     """Whether code writes an attribute of the name that is guarded, or switches gradients."""
     if "requires_grad" in guard.text:
         return _switches
-    name = guard_facts.attribute_of(guard.source)
+    source = guard.source
+    while source and guard_facts.attribute_of(source) is None:  # an item of what it holds
+        source = guard_facts.container_of(source)
+    name = guard_facts.attribute_of(source)
     return lambda code: name is not None and name in _attributes_stored(code)
 
 

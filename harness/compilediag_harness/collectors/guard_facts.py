@@ -74,6 +74,12 @@ def attribute_of(source: str) -> str | None:
     return hop[1] if hop is not None and hop[2] else None
 
 
+def container_of(source: str) -> str:
+    """The source of what an item is read from; "" where a source is no item."""
+    hop = _last_hop(source)
+    return "" if hop is None or hop[2] or hop[0] in ("L", "G") else hop[0]
+
+
 def holders_of(source: str, scope: Mapping[str, Any]) -> Iterator[Any]:
     """The objects along a source, the innermost first."""
     while (found := holder_of(source, scope)) is not None:
