@@ -56,9 +56,9 @@ def writers_of_attribute(
     inside = () if compiled is None else compiled.writes(holder, name)
     methods = _class_writes(type(holder), name)
     lines: dict[tuple[str, int], Location] = {}
-    for writer in (*methods, *inside, *_attribute_writes_in_progress(holder, name)):
+    for writer in (*inside, *_attribute_writes_in_progress(holder, name), *methods):
         if not writer.function.endswith("__init__"):
-            lines.setdefault((writer.file, writer.line), writer)
+            lines[writer.file, writer.line] = writer
     found = list(lines.values()) if compiled is None else compiled.first(lines.values())
     return _unique(found) or _writes_of_program(holder, name)
 
