@@ -47,10 +47,12 @@ def render_timeline(receipt: Receipt, options: RenderOptions) -> str:
 
 def missed_entries(item: CompileEvent, options: RenderOptions, indent: str) -> list[str]:
     """The cache entries that did not fit, nearest first, where there was more than one: with each
-    value whether any entry accepts it."""
+    value whether any entry accepts it. A text does not show which is nearest."""
     if len(item.entries) < 2:
         return []
-    lines = [f"{indent}cache entries that did not fit, nearest first:"]
+    evaluated = all(entry.left_out is not None for entry in item.entries)
+    order = "nearest first" if evaluated else "by the first false guard of each"
+    lines = [f"{indent}cache entries that did not fit, {order}:"]
     for entry in item.entries[:MAX_ENTRIES]:
         guards = [_guard(guard, options) for guard in entry.guards]
         rest = f"and {entry.left_out} that follow or are not listed" if entry.left_out else ""

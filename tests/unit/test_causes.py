@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from compilediag.diagnosis.causes.recompile import causes_of
+from compilediag.diagnosis.causes.recompile import causes_of, explained
 from compilediag.diagnosis.findings import Cause
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
@@ -450,6 +450,14 @@ class TestText:
         """Which entry is nearest is unknown: the most recently used one is taken."""
         (cause,) = causes_of(recompile(reasons=self.REASONS))
         assert (cause.rule, cause.primary, cause.confidence) == ("CD107", True, "text")
+
+    def test_every_entry_that_is_named_is_kept(self) -> None:
+        """Each with the one guard that torch prints; how many more were false is not known."""
+        found = explained(recompile(reasons=self.REASONS)).entries
+        assert [
+            (item.compile_id, [guard.variable for guard in item.guards], item.left_out)
+            for item in found
+        ] == [("0/1", ["n"], None), ("0/0", ["x"], None)]
 
     def test_incomplete_analysis_is_not_trusted(self) -> None:
         """Half of the entries do not determine the nearest one."""

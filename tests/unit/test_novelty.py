@@ -211,10 +211,12 @@ class TestEntries:
             ("b", False),
         ]
 
-    def test_none_where_nothing_was_evaluated(self) -> None:
-        """A printed reason shows one guard of each entry."""
+    def test_one_guard_each_where_nothing_was_evaluated(self) -> None:
+        """A printed reason shows one guard of each entry, and not whether its value is new."""
         again = replace(recompile("0/1"), entries=())
-        assert explained(again).entries == ()
+        (entry,) = explained(again).entries
+        assert (entry.compile_id, entry.left_out) == ("0/0", None)
+        assert [(guard.variable, guard.novel) for guard in entry.guards] == [("n", None)]
         assert causes_of(again)
 
 

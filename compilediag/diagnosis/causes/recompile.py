@@ -32,8 +32,8 @@ class MissedEntry:
     compile_id: str
     guards: tuple[Cause, ...]
     """Its false guards without those that follow from others, in guard order."""
-    left_out: int
-    """False guards beyond those in `guards`."""
+    left_out: int | None
+    """False guards beyond those in `guards`; None where the text of a log names the first only."""
 
 
 class Explained(NamedTuple):
@@ -42,7 +42,7 @@ class Explained(NamedTuple):
     causes: tuple[Cause, ...]
     """The primary one first. All of them must be removed to avoid the recompile."""
     entries: tuple[MissedEntry, ...] = ()
-    """Those that were evaluated in the process, nearest first."""
+    """Those that were evaluated in the process, nearest first; of a text those that it names."""
 
 
 def causes_of(recompile: Recompile) -> tuple[Cause, ...]:
@@ -60,7 +60,7 @@ def explained(recompile: Recompile) -> Explained:
         found = _from_entries(recompile)
         if found.causes:
             return found
-    return Explained(_from_text(recompile.reasons, recompile.frame, recompile.problem))
+    return _from_text(recompile.reasons, recompile.frame, recompile.problem)
 
 
 def _from_entries(recompile: Recompile) -> Explained:
@@ -84,17 +84,25 @@ def _listed(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
     return tuple(_cause(condition, primary=False) for condition in conditions)
 
 
-def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> tuple[Cause, ...]:
-    """The first printed reason is of the most recently used entry; the text
-    does not show which entry is nearest."""
+def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> Explained:
+    """torch prints a reason for each entry, that of the most recently used one first; the text does
+    not show which entry is nearest."""
     if not reasons:
-        return (_unclassified(problem),)
-    return _ordered(
+        return Explained((_unclassified(problem),))
+    parsed = [parse_reasons(text) for text in reasons]
+    printed = [
         [
             condition_of(false_guard_of(reason), position, frame, reason)
-            for position, reason in enumerate(parse_reasons(reasons[0]))
+            for position, reason in enumerate(of_entry)
         ]
+        for of_entry in parsed
+    ]
+    entries = tuple(
+        MissedEntry(of_entry[0].compile_id, _listed(conditions), None)
+        for of_entry, conditions in zip(parsed, printed, strict=True)
+        if of_entry[0].compile_id is not None
     )
+    return Explained(_ordered(printed[0]), entries)
 
 
 def _ordered(conditions: Sequence[Condition]) -> tuple[Cause, ...]:

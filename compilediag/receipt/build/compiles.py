@@ -172,7 +172,8 @@ def _missed(entry: recompile_causes.MissedEntry) -> MissedEntry:
         )
         for guard in entry.guards[:OF_AN_ENTRY]
     )
-    left_out = entry.left_out + len(entry.guards) - len(guards)
+    known = entry.left_out
+    left_out = None if known is None else known + len(entry.guards) - len(guards)
     return MissedEntry(compile_id=entry.compile_id, guards=guards, left_out=left_out)
 
 

@@ -99,7 +99,7 @@ class MissedEntry(Record, frozen=True, kw_only=True):
 
     compile_id: str
     guards: tuple[FalseGuard, ...]
-    left_out: int = 0
+    left_out: int | None = 0
 
 
 class CompileEvent(Record, frozen=True, kw_only=True):
