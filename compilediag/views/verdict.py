@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compilediag.receipt.user_line import is_foreign_record
+from compilediag.views import lookups
 from compilediag.views.finding_rows import finding_rows
 from compilediag.views.forecast import outlook
 from compilediag.views.format import count
@@ -27,6 +29,7 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width
 
 if TYPE_CHECKING:
+    from compilediag.receipt.schema.compiles import FindingRecord
     from compilediag.receipt.schema.receipt import Receipt
 
 SCREEN_LINES = 24
@@ -179,4 +182,18 @@ def _next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
         commands[-1] = "show --timeline" + suffix
     if receipt.ranks is not None and several_ranks(receipt):
         commands.append("show --ranks" + suffix)
+    # Only of the latest run, which is the one that is repeated.
+    if not suffix and any(_is_changed_out_of_sight(item, receipt) for _, item in chosen):
+        commands.append("run --witness")
     return options.next_commands(commands)
+
+
+_OF_VALUES = frozenset(("CD101", "CD102", "CD104", "CD106", "CD109", "CD111"))
+"""Codes of values that some line changes between the calls."""
+
+
+def _is_changed_out_of_sight(finding: FindingRecord, receipt: Receipt) -> bool:
+    """A value in a library of which no line of the program's own is known that changed it."""
+    known = finding.act is not None or lookups.writers(finding, receipt)
+    in_library = is_foreign_record(finding)
+    return receipt.witness is None and finding.rule in _OF_VALUES and in_library and not known

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from compilediag.receipt.schema.compiles import CandidateRecord
+from compilediag.receipt.schema.compiles import CandidateRecord, Place
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.text import display_width
 from compilediag.views.verdict import SCREEN_LINES, render
@@ -179,3 +179,21 @@ def test_what_happens_over_the_limit() -> None:
     whole = replace(made, header=replace(made.header, lane=lane))
     assert "over that it runs eager" in render(made, width=100, color=False)
     assert "over that torch raises (fullgraph=True)" in render(whole, width=100, color=False)
+
+
+def test_who_changed_a_value_in_a_library_can_be_seen() -> None:
+    """Only of the latest run, which can be repeated, and where no line of the program is known."""
+    made = receipt("findings")
+    first = made.findings[0]
+    place = Place(file="/venv/lib/python3.11/site-packages/peft/layer.py", line=7, function="f")
+    hidden = replace(
+        first,
+        rule="CD106",
+        location=place,
+        ownership="third_party",
+        evidence={**first.evidence, "writers": []},
+    )
+    shown = replace(made, findings=(hidden,))
+    assert "compilediag run --witness" in render(shown, width=100, color=False)
+    assert "--witness" not in render(made, width=100, color=False)
+    assert "--witness" not in render(shown, width=100, color=False, suffix=" r.json")
