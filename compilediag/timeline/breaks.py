@@ -76,15 +76,14 @@ def break_sites(
             compile_ids=tuple(dict.fromkeys(event.compile_id for _, _, event in reports)),
             first_step=reports[0][2].step,
             processes=tuple(dict.fromkeys(process for process, _, _ in reports)),
-            **(_inside(at, reports[0][2].text, user_roots) or _entering(reports, entered)),
+            **_entering(at, reports, entered, user_roots),
         )
         for at, reports in sites.items()
     )
 
 
-def _inside(at: BreakLine, text: str, user_roots: Sequence[str]) -> dict[str, Any] | None:
-    """The innermost line of the program's own in the report of a break in a library, if that is not
-    the call of what was compiled."""
+def _inside(at: BreakLine, text: str, user_roots: Sequence[str]) -> UserCall | None:
+    """The innermost line of the program's own in the report of a break in a library."""
     if ownership_of(at.file, user_roots) == "user":
         return None
     above = text.split("\nTraceback (most recent call last)", maxsplit=1)[0]
@@ -93,17 +92,28 @@ def _inside(at: BreakLine, text: str, user_roots: Sequence[str]) -> dict[str, An
         for file, line, name, source in _STACK_CODE.findall(above)
         if ownership_of(file, user_roots) == "user"
     ]
-    return {"entered_at": own[-1]} if own else None
+    return own[-1] if own else None
 
 
 def _entering(
-    reports: Iterable[tuple[int, str, GraphBroke]], compiles: Mapping[CompileId, Compile]
+    at: BreakLine,
+    reports: Sequence[tuple[int, str, GraphBroke]],
+    compiles: Mapping[CompileId, Compile],
+    user_roots: Sequence[str],
 ) -> dict[str, Any]:
-    for process, _, event in reports:
-        found = compiles.get(CompileId(process, event.epoch, _ATTEMPT.sub("", event.compile_id)))
-        if found is not None:
-            return {"entered_at": found.entered_at, "entered_from": found.entered_from}
-    return {}
+    """The call of what was compiled; the line inside of it where that is another one."""
+    ids = [
+        CompileId(process, event.epoch, _ATTEMPT.sub("", event.compile_id))
+        for process, _, event in reports
+    ]
+    found = next((compiles[each] for each in ids if each in compiles), None)
+    call = found.entered_at if found is not None else None
+    inside = _inside(at, reports[0][2].text, user_roots)
+    if inside is not None and (
+        call is None or (inside.file, inside.line) != (call.file, call.line)
+    ):
+        return {"entered_at": inside}
+    return {} if found is None else {"entered_at": call, "entered_from": found.entered_from}
 
 
 @lru_cache(maxsize=1024)

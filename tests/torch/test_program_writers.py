@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from compilediag_harness.collectors.writers import new_analysis, writers_of_attribute  # noqa: E402
+from compilediag_harness.collectors.writers import new_session, writers_of_attribute  # noqa: E402
 
 
 class Net(torch.nn.Module):
@@ -57,7 +57,7 @@ def write_argument(net: Net) -> None:
 
 
 def names(holder: object) -> list[str]:
-    new_analysis()
+    new_session()
     return [writer.function for writer in writers_of_attribute(holder, "weight")]
 
 
