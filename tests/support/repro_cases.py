@@ -93,7 +93,7 @@ CASES = {
     "aliasing": Case(
         "CD113", "a and b", None, None, "", None, 'Duplicate tensors found: ["a", "b"]'
     ),
-    "hook_set": Case("CD115", "0._forward_hooks", "1", None, ""),
+    "hook_set": Case("CD115", "Model[0]._forward_hooks", "1", None, ""),
     "size_one": Case(
         "CD118",
         "requests",

@@ -42,6 +42,8 @@ _MODES: Mapping[str, tuple[str, str]] = {
 
 _DUPLICATES = re.compile(r"Duplicate tensors found: \[(?P<names>.{1,400})\]\Z", re.DOTALL)
 _QUOTED = re.compile(r"\"(?P<name>[A-Za-z_]\w*)\"")
+_NUMBERED = re.compile(r"\A\w+\[(\d+)\]")
+"""A numbered child goes by its container: `Sequential[0]`."""
 _HOOKS = re.compile(r"(?P<module>.+)\._forward_(?P<pre>pre_)?hooks\Z")
 _AT_MIN_TWO = re.compile(r"2 <= L\['(?P<name>[A-Za-z_]\w*)'\]\.size\(\)\[(?P<dimension>\d)\]\Z")
 
@@ -90,7 +92,8 @@ def aliasing_program(guard: str) -> Lines:
 def hooks_program(variable: str) -> Lines:
     """A hook added to a module that has one."""
     found = _HOOKS.match(variable)
-    names = found["module"].removeprefix("self.").split(".") if found else []
+    module = _NUMBERED.sub(r"\1", found["module"]) if found else ""
+    names = module.removeprefix("self.").split(".")
     if found is None or not all(name.isidentifier() or name.isdecimal() for name in names):
         raise ReproImpossible(f"{variable!r} names no forward hooks of a module")
     path = repr(".".join(names))
