@@ -36,7 +36,8 @@ def with_parts(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, 
             return condition.false.source not in accepted
         what, aspect = _part(condition)
         hides = {(what, each) for each in (aspect, None, *_HIDES)}
-        return all(hides & parts for parts in refused)
+        # No entry accepts all of it: one that refuses nothing of it does not guard it at all.
+        return all(hides & parts for parts in refused if any(part[0] == what for part in parts))
 
     return [tuple(replace(each, novel=novel(each)) for each in entry) for entry in entries]
 
