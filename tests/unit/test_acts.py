@@ -251,6 +251,12 @@ def test_flags_may_follow_in_some_of_the_recompiles() -> None:
     assert len(findings(recompile(3, name, flag), recompile(6, flag))) == 2
 
 
+def test_the_compiled_call_is_no_such_line() -> None:
+    """What grows inside of it cannot be done before it."""
+    guards = value("a", changed_by=(ENTERED,)), value("b", changed_by=(ENTERED,))
+    assert len(findings(recompile(3, *guards))) == 2
+
+
 def test_probable_lines_must_be_the_same_ones() -> None:
     """Two flags of one function set from two lines; one that is called from more lines."""
     other = UserCall(FILE, 41, "main", "model.set_scale(2)")

@@ -196,6 +196,13 @@ class TestNew:
         assert [code for code, _ in named((stride, condition))] == ["CD106"]
 
 
+def test_an_entry_that_does_not_guard_a_tensor_accepts_no_part_of_it() -> None:
+    """It was compiled before the tensor existed: the tensor's new size is known to nobody."""
+    grown = tensor("keys", "size", "[2, 7]", "[2, 8]")
+    x = tensor("x", "size", "[7]", "[1]", novel=False)
+    assert [code for code, _ in named((grown,), (x,))] == ["CD105"]
+
+
 class TestEntries:
     """What every entry had against the call."""
 

@@ -293,8 +293,13 @@ def _lines_between(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashabl
     """
     texts = {(item.file, item.line): item.text for item in cause.changed_by}
     if cause.changed is None:
-        if cause.changed_by:
-            first = cause.changed_by[0]
+        entered = recompile.entered_at
+        call = None if entered is None else (entered.file, entered.line)
+        # The compiled call cannot be made earlier: what changes inside of it has no line here.
+        others = [item for item in cause.changed_by if (item.file, item.line) != call]
+        if others:
+            first = others[0]
+            texts = {(item.file, item.line): item.text for item in others}
             lines = len(texts)
             act = Act("probable", first.file, first.line, first.function, first.text, lines)
             yield frozenset(texts), act
