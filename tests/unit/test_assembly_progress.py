@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 
@@ -9,7 +10,7 @@ from compilediag.runs.supervised.assembly_progress import AssemblyProgress
 
 
 def shown(*, silent: bool = False, silent_s: float = 0.0, lines: int = 0) -> str:
-    """What comes through a pipe; the work lasts until it has so many lines."""
+    """What comes through a pipe; the work lasts until it has so many lines of its stage."""
     reading, writing = os.pipe()
     with os.fdopen(reading) as pipe:
         with (
@@ -17,7 +18,9 @@ def shown(*, silent: bool = False, silent_s: float = 0.0, lines: int = 0) -> str
             AssemblyProgress(stream, silent=silent, silent_s=silent_s, line_every_s=0.001) as work,
         ):
             work.stage("explaining 7 recompiles")
-            found = "".join(pipe.readline() for _ in range(lines))
+            # The thread may have been faster, with what is done at first.
+            of_stage = (line for line in iter(pipe.readline, "") if "explaining" in line)
+            found = "".join(itertools.islice(of_stage, lines))
         return found or pipe.read()
 
 
