@@ -78,3 +78,15 @@ def test_a_global_leads_there() -> None:
 def test_nothing_leads_there() -> None:
     """What a function is given may have been any object."""
     assert names(Net()) == []
+
+
+def test_a_call_in_progress_is_resolved_without_running_code() -> None:
+    """Its left side leads through a property: that is not read, and nothing is concluded."""
+    properties = Properties()
+
+    def calling() -> list[str]:
+        if properties is None:
+            properties.net.weight = 1.0
+        return names(Net())
+
+    assert calling() == []

@@ -76,10 +76,8 @@ class CompiledCode(NamedTuple):
         """Its own assignments to an attribute of the very object."""
         for base, line in attribute_stores(self.code, name):
             first, *rest = base.split(".")
-            value = self.scope["L"].get(first, self.scope["G"].get(first))
-            for each in rest:
-                value = plain_attribute(value, each)
-            if value is holder:
+            start = self.scope["L"].get(first, self.scope["G"].get(first))
+            if _led_to(start, rest) is holder:
                 yield Location(self.code.co_filename, line, self.code.co_name)
 
     def first(self, writers: Collection[Location]) -> list[Location]:
@@ -308,10 +306,14 @@ def _assigned_by(store: _Store, instances: Iterable[object]) -> Iterator[object]
     else:
         starts = [store.function.__globals__.get(first)]
     for start in starts:
-        value = start
-        for name in rest:
-            value = plain_attribute(value, name)
-        yield value
+        yield _led_to(start, rest)
+
+
+def _led_to(start: Any, names: Iterable[str]) -> Any:
+    """What attributes lead to, found without running any code of the program."""
+    for name in names:
+        start = plain_attribute(start, name)
+    return start
 
 
 # --- calls in progress -----------------------------------------------------------------------
@@ -347,10 +349,7 @@ def _attribute_writes_in_progress(holder: object, attribute: str) -> Iterator[Lo
 
 def _resolved(base: str, frame: types.FrameType) -> Any:
     first, *rest = base.split(".")
-    value = locals_of(frame).get(first, frame.f_globals.get(first))
-    for name in rest:
-        value = getattr(value, name, None)
-    return value
+    return _led_to(locals_of(frame).get(first, frame.f_globals.get(first)), rest)
 
 
 # --- byte code -------------------------------------------------------------------------------
