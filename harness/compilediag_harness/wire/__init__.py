@@ -17,6 +17,7 @@ from compilediag_harness.wire.guards import *  # noqa: F403
 from compilediag_harness.wire.process import *  # noqa: F403
 from compilediag_harness.wire.quoted import *  # noqa: F403
 from compilediag_harness.wire.steps import *  # noqa: F403
+from compilediag_harness.wire.trials import *  # noqa: F403
 from compilediag_harness.wire.user_events import *  # noqa: F403
 
 WIRE_VERSION = 1

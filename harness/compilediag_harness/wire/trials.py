@@ -1,0 +1,136 @@
+"""A trial: a run with a change that the program itself does not have, and the answers it gives.
+
+The plan is a JSON file that the outside writes (`TrialPlan`, by field); what was applied and what
+the program computed come back as events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compilediag_harness.wire.event import Event, StepEvent, event
+from compilediag_harness.wire.quoted import Location
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """An option of one of torch's configuration modules, set right after the module is imported."""
+
+    module: str
+    """"torch._dynamo.config", "torch.compiler.config", "torch.fx.experimental._config"."""
+    name: str
+    value: bool | int | float | str | tuple[str, ...] | None
+    """A tuple: dotted names of functions, for options that hold a set of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOption:
+    """A keyword that every call of `torch.compile` gets, such as `dynamic=True`."""
+
+    name: str
+    value: bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentChange:
+    """Something done to an argument before each outermost call of a compiled function."""
+
+    function: Location
+    """Its code: file, first line, name."""
+    argument: str
+    """As guards name it, without the scope: "x", "args[0]", "batch['ids']"."""
+    action: str
+    """"mark_dynamic", "maybe_mark_dynamic", "mark_unbacked", "requires_grad"."""
+    dimension: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChange:
+    """Another text of a source file, read in place of the file; the file itself stays."""
+
+    file: str
+    sha256: str
+    """Of the file that the text was made from; with any other content nothing is replaced."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPlan:
+    """What is different in a trial, and what is recorded of its answers."""
+
+    settings: tuple[SettingChange, ...] = ()
+    compile_options: tuple[CompileOption, ...] = ()
+    arguments: tuple[ArgumentChange, ...] = ()
+    sources: tuple[SourceChange, ...] = ()
+    stance: str | None = None
+    """A stance of `torch.compiler.set_stance` for the whole run: "force_eager" is the reference."""
+    seed: int | None = None
+    """For `random`, NumPy and torch, set once each when they are imported."""
+    outputs: bool = True
+    """Whether answers are recorded."""
+
+
+@event
+class TrialApplied(Event):
+    """What became of a part of the plan."""
+
+    change: str
+    """Which, in words: "torch._dynamo.config.recompile_limit = 12"."""
+    problem: str | None = None
+    """Why it was not applied; None when it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One value of an output or of a module's state."""
+
+    path: str
+    """Where it lies: "[0]", ".logits", "['loss']"; empty for the value itself."""
+    kind: str
+    """"tensor", "number", "other"."""
+    dtype: str = ""
+    """"float32", "int64"; of a number "int", "float" or "bool"; of others the type's name."""
+    shape: tuple[int, ...] = ()
+    values: tuple[float | None, ...] = ()
+    """A fixed, evenly spread sample of the elements; None for one that is not finite."""
+    norm: float | None = None
+    """Euclidean, of all finite elements, in float64."""
+    largest: float | None = None
+    """Greatest magnitude among the finite elements."""
+    not_finite: int = 0
+    digest: str = ""
+    """Of all elements' bytes, of the number, or of the text of others: equal means bit for bit."""
+
+
+@event
+class OutputsSampled(StepEvent):
+    """What one outermost call of a compiled function returned."""
+
+    function: Location
+    call: int
+    """Of this function in the process, 0 for the first."""
+    answers: tuple[Answer, ...]
+    complete: bool = True
+    """False when the output held more values than are recorded."""
+    reference: tuple[Answer, ...] = ()
+    """The same call in float64, where the plan's stance is "force_eager" and it could be made."""
+
+
+@event
+class StateRead(Event):
+    """What a compiled module holds when the process ends: parameters, buffers and plain attributes
+    (numbers, texts, flags)."""
+
+    function: Location
+    module: str
+    """Type of the module."""
+    answers: tuple[Answer, ...]
+    complete: bool = True
+
+
+@event
+class RandomStateRead(Event):
+    """How much randomness the program drew, when the process ends."""
+
+    digests: tuple[tuple[str, str], ...]
+    """Generator ("random", "numpy", "torch", "cuda:0") and digest of its state."""
