@@ -133,19 +133,26 @@ def _lines_of(code: types.CodeType) -> frozenset[int]:
 
 def _calls_of(frame: types.FrameType, running: Sequence[types.CodeType]) -> Iterator[_Call]:
     """The calls of a function but those of functions that are in progress themselves."""
-    code = frame.f_code
-    names: dict[str, Any] | None = None
+    written = _calls_in(frame.f_code)
+    names = {**frame.f_globals, **locals_of(frame)} if written else {}
+    for path, at in written:
+        called = _function_at(path, names)
+        if called is not None and called.__code__ not in running:
+            yield _Call(at, (called.__code__, *_called_by(called)))
+
+
+@functools.lru_cache(maxsize=256)
+def _calls_in(code: types.CodeType) -> tuple[tuple[list[str], UserCall], ...]:
+    """What the calls in the source of a function name, and where each is; calls of something that
+    has to be computed first are left out."""
+    found: list[tuple[list[str], UserCall]] = []
     for node in statements(code):
         path = dotted(node.func) if isinstance(node, ast.Call) else None
-        if path is None:
-            continue
-        names = {**frame.f_globals, **locals_of(frame)} if names is None else names
-        called = _function_at(path.split("."), names)
-        if called is None or called.__code__ in running or not isinstance(node, ast.Call):
-            continue
-        text = clip(ast.unparse(node), _TEXT_CHARS)
-        at = UserCall(code.co_filename, node.lineno, code.co_name, text)
-        yield _Call(at, (called.__code__, *_called_by(called)))
+        if path is not None:
+            text = clip(ast.unparse(node), _TEXT_CHARS)
+            at = UserCall(code.co_filename, getattr(node, "lineno", 0), code.co_name, text)
+            found.append((path.split("."), at))
+    return tuple(found)
 
 
 def _called_by(function: types.FunctionType) -> Iterator[types.CodeType]:

@@ -9,7 +9,7 @@ import re
 import sys
 import sysconfig
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from compilediag_harness.wire import Location, clip, resumed_function
@@ -87,18 +87,22 @@ def is_own_frame(frame: types.FrameType) -> bool:
 def imported_files() -> tuple[str, ...] | None:
     """The program's own files of the modules that were imported, sorted. None where they are too
     many for one record."""
-    found: set[str] = set()
+    found = set(filter(is_own, _files_of_modules()))
+    if sum(map(len, found)) > MAX_IMPORTED_CHARS:
+        return None
+    return tuple(sorted(found))
+
+
+def _files_of_modules() -> Iterator[str]:
+    """As the modules have them: most of them absolute."""
     modules: list[object] = list(sys.modules.values())
     for module in modules:
         if not isinstance(module, types.ModuleType):  # a program may put anything there
             continue
         # A module that is loaded on its first use must not be loaded by our look at it.
         file = object.__getattribute__(module, "__dict__").get("__file__")
-        if isinstance(file, str) and is_own(file):
-            found.add(file)
-    if sum(map(len, found)) > MAX_IMPORTED_CHARS:
-        return None
-    return tuple(sorted(found))
+        if isinstance(file, str):
+            yield file
 
 
 def location_of(code: Any) -> Location:
@@ -158,8 +162,8 @@ def with_full_path(location: Location, known: Iterable[str]) -> Location:
         return location
     matches = {file for file in known if file.endswith(location.file)}
     if not matches:
-        files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
-        loaded = [os.path.abspath(file) for file in files if file]
+        named = _files_of_modules()
+        loaded = (file if os.path.isabs(file) else os.path.abspath(file) for file in named)
         matches = {file for file in loaded if file.endswith(location.file)}
     if len(matches) != 1:
         return location
