@@ -97,7 +97,7 @@ class TestCombinations:
         grad = tensor("x", "requires_grad", "False", "True")
         dtype = tensor("x", "dtype", "Float", "Double")
         (cause,) = found((grad,), (dtype,), (grad, dtype)).causes
-        assert (cause.rule, cause.variable) == ("CD120", "x")
+        assert (cause.rule, cause.variable) == ("CD120", "x (dtype), x (requires_grad)")
         assert [part.kind for part in cause.parts] == ["dtype", "requires_grad"]
 
     def test_parts_of_the_global_state(self) -> None:
@@ -163,6 +163,22 @@ class TestNew:
         assert named(*entries) == [("CD109", "d")]
         more = replace(recompile_of(*entries), entries_left_out=1)
         assert [cause.variable for cause in causes_of(more)] == ["d", "a"]
+
+    def test_a_longer_dict_is_no_longer_new_because_it_once_was_none(self) -> None:
+        """An entry was compiled without the dict, another one with a shorter one under a flag."""
+        source = "G['d']"
+        facts = GuardFacts(root="global")
+        none = FalseGuard(
+            source, "NONE_MATCH", f"{source} is None", "None", "2 keys", LINE, None, facts
+        )
+        length = FalseGuard(
+            source, "DICT_LENGTH", f"len({source}) != 1", "1 key", "2 keys", LINE, None, facts
+        )
+        (cause, flagged) = found(
+            (replace(none, novel=True),), (replace(length, novel=True), A)
+        ).causes
+        assert (cause.expected, cause.actual) == ("1 key", "2 keys")
+        assert flagged.variable == "a"
 
     def test_a_hook_behind_another_one_moves_nothing(self) -> None:
         """The first hook's function is as guarded: what it captured is another value."""

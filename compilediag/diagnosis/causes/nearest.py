@@ -16,9 +16,13 @@ from compilediag.diagnosis.guards.source import Path, paths_in
 
 Steps = tuple[Hashable, ...]
 
-_OBJECT_GONE = ("type", "identity", "none", "not_none", "tensor_type")
+OBJECT_GONE = ("type", "identity", "none", "not_none", "tensor_type")
+"""Checks of an object as a whole: nothing below it can be compared where one is false."""
+
 _MEMBER_GONE = ("members", "missing", "attribute")
-_STRUCTURE = ("length", "keys", "members", "missing")
+STRUCTURE = ("length", "keys", "members", "missing")
+"""Checks of what a container holds."""
+
 _KEY_ASPECTS = ("autocast", "inference", "dispatch_keys")
 _KEY_COMPONENTS = ("autocast", "grad_mode", "inference")
 
@@ -34,13 +38,15 @@ def nearest(entries: Iterable[Sequence[Condition]]) -> Sequence[Condition]:
     no entry accepts, which nothing was compiled for, then that with the fewest conditions, then the
     first, the most recently used. Where each of its values is accepted by some entry, they are no
     reason by themselves: then the nearest of the entries that found a new value. Entries compiled
-    for another instance only count when there is none of this instance."""
-    own = of_this_instance(entries)
+    for another instance only count when there is none of this instance, or none of them found a
+    new value."""
+    candidates = [entry for entry in entries if entry]
+    own = of_this_instance(candidates)
     found = min(own, key=_distance, default=())
     if any(condition.novel is not False for condition in found):
         return found
-    new = [entry for entry in own if any(condition.novel for condition in entry)]
-    return min(new, key=_distance, default=found)
+    new = [entry for entry in candidates if any(condition.novel for condition in entry)]
+    return min(of_this_instance(new), key=_distance, default=found)
 
 
 def far(entry: Sequence[Condition]) -> tuple[bool, int, int, int]:
@@ -113,14 +119,14 @@ class Invalidated:
             path, check = each.guard.path, each.guard.check
             if path is None:
                 continue
-            if check in _OBJECT_GONE:
+            if check in OBJECT_GONE:
                 objects.add(_steps(path))
                 functions.update(_hooks_on(path))
-            if check in ("value", *_OBJECT_GONE):
+            if check in ("value", *OBJECT_GONE):
                 values.add(_steps(path))
             if check in _MEMBER_GONE and (member := _absent_member(each, path)) is not None:
                 members.add(_steps(member))
-            if check in _STRUCTURE:
+            if check in STRUCTURE:
                 containers.add(_steps(path))
             if each.guard.aspect in ("rank", "type"):
                 ranks.add(_steps(path))

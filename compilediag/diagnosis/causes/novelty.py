@@ -13,7 +13,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from compilediag.diagnosis.causes.conditions import Condition
-from compilediag.diagnosis.causes.nearest import Invalidated, identity_of, of_this_instance
+from compilediag.diagnosis.causes.nearest import (
+    OBJECT_GONE,
+    STRUCTURE,
+    Invalidated,
+    identity_of,
+    of_this_instance,
+)
+from compilediag.diagnosis.guards.source import Path
 
 _HIDES = ("type", "rank")
 """What else an entry expected of a tensor cannot be compared then."""
@@ -28,10 +35,13 @@ def with_parts(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, 
     that part."""
     refused = [{_part(each) for each in entry} for entry in entries]
     accepted = set[str]().union(*map(_accepted_in_mode, entries))
+    of_that_kind = _of_known_kind(entries)
 
     def novel(condition: Condition) -> bool | None:
         if not condition.novel:
             return condition.novel
+        if condition.guard.check in OBJECT_GONE and condition.subject in of_that_kind:
+            return False
         if condition.guard.check not in ("tensor", "state"):
             return condition.false.source not in accepted
         what, aspect = _part(condition)
@@ -47,10 +57,21 @@ def with_variables(entries: Sequence[Sequence[Condition]]) -> list[tuple[Conditi
     new: one may have nothing against its length, another one nothing against its keys."""
     refused = [{identity_of(each) for each in entry} for entry in entries]
     everywhere = set[Hashable].intersection(*refused)
-    return [
-        tuple(replace(each, novel=identity_of(each) in everywhere or each.novel) for each in entry)
-        for entry in entries
-    ]
+    of_that_kind = _of_known_kind(entries)
+
+    def novel(condition: Condition) -> bool | None:
+        if condition.guard.check in OBJECT_GONE and condition.subject in of_that_kind:
+            return condition.novel
+        return identity_of(condition) in everywhere or condition.novel
+
+    return [tuple(replace(each, novel=novel(each)) for each in entry) for entry in entries]
+
+
+def _of_known_kind(entries: Sequence[Sequence[Condition]]) -> set[Path | None]:
+    """Containers of whose length or keys an entry refuses something: what it was compiled for was
+    no None and nothing of another type."""
+    conditions = (condition for entry in entries for condition in entry)
+    return {each.subject for each in conditions if each.guard.check in STRUCTURE} - {None}
 
 
 def _accepted_in_mode(entry: Sequence[Condition]) -> set[str]:

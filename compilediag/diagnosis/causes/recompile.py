@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -151,7 +152,7 @@ def _combined(conditions: Sequence[Condition]) -> Cause:
         family=info(COMBINATION).family,
         kind=None,
         source="",
-        variable=", ".join(dict.fromkeys(part.variable for part in parts)),
+        variable=", ".join(_distinct_names(conditions)),
         guard="",
         expected=None,
         actual=", ".join(part.value for part in parts),
@@ -162,6 +163,15 @@ def _combined(conditions: Sequence[Condition]) -> Cause:
         parts=parts,
         novel=False,
     )
+
+
+def _distinct_names(conditions: Sequence[Condition]) -> Iterator[str]:
+    """The variables; of one that stands there twice, such as a tensor whose size and dtype met,
+    with what of it."""
+    often = Counter(condition.variable for condition in conditions)
+    for condition in conditions:
+        name, aspect = condition.variable, condition.guard.aspect
+        yield f"{name} ({aspect})" if often[name] > 1 and aspect else name
 
 
 def _unclassified(problem: str | None) -> Cause:

@@ -196,7 +196,8 @@ def _value(guard: Guard, known: GuardContext) -> Found:
             return "CD103", "created"
         return ("CD103", "companion") if _counts_a_cache(guard) else ("CD104", guard.aspect)
     was_none = check in ("none", "not_none") or (by_value and guard.expected == "None")
-    return ("CD114", None) if was_none else ("CD107", guard.aspect or "value")
+    is_none = known.facts.value_type == "NoneType"
+    return ("CD114", None) if was_none or is_none else ("CD107", guard.aspect or "value")
 
 
 def _container(guard: Guard, known: GuardContext) -> Found:
@@ -218,12 +219,12 @@ def _identity(guard: Guard, known: GuardContext) -> Found:
         if registry == "_buffers" and guard.check == "identity":
             return "CD103", "created"
         return "CD104", "type" if guard.check == "type" else None
+    if guard.check == "type" and facts.value_type == "NoneType":
+        return "CD114", None
     if guard.check == "type" and any(name in _CONTAINERS for name in names):
         return "CD108", "type"
     if names & set(_TENSORS):
         return "CD106", "identity" if guard.check == "identity" else "type"
-    if guard.check == "type" and facts.value_type == "NoneType":
-        return "CD114", None
     if guard.check == "type" and any(name in _SCALARS for name in names):
         return "CD107", "value"
     code = path is not None and path.last is not None and path.last.text == "__code__"

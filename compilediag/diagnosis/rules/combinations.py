@@ -5,6 +5,7 @@ combinations there may be.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -41,15 +42,17 @@ class CombinationRule(AnalysisRule):
 def _with_forecast(finding: Finding, group: Group, analysis: Analysis) -> Finding:
     """The values that met, those of each part in the recompiles of the frame, and how many
     combinations these make."""
-    parts = {part.variable: part for part in group.first.parts}
+    parts = group.first.parts
+    often = Counter(part.variable for part in parts)
     frame = group.recompiles[0].frame
     again = [item for item in analysis.timeline.counted_recompiles if item.frame == frame]
     values = values_seen(again, analysis.causes)
-    seen = {name: sorted(values[name]) for name in parts if name in values}
+    # Values of a tensor's size and of its dtype are not kept apart.
+    seen = {name: sorted(values[name]) for name in often if often[name] == 1 and name in values}
     evidence = {
         **finding.evidence,
         "met": list(dict.fromkeys(cause.actual for cause in group.causes)),
-        "parts": [f"{part.rule} {part.variable}" for part in parts.values()],
+        "parts": [f"{part.rule} {part.variable}" for part in parts],
         "values_seen": seen,
     }
     fix = finding.fix

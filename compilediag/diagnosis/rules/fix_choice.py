@@ -228,6 +228,8 @@ def _of_guard(group: Group) -> str:
         return "frozen" if (first.expected or "").startswith("requires_grad") else kind
     if group.code == "CD108" and kind == "length" and "key" in f"{first.expected}{first.actual}":
         return "members"
+    if group.code == "CD114" and not _is_tensor(first.expected) and not _is_tensor(first.actual):
+        return "object"
     if group.code == "CD106" and kind == "inference":
         return kind if _has(first.expected) else "normal"
     if group.code == "CD106" and kind == "stride":
@@ -235,6 +237,10 @@ def _of_guard(group: Group) -> str:
     if group.code == "CD190":
         return "guard" if first.guard else ""
     return kind
+
+
+def _is_tensor(shown: str | None) -> bool:
+    return (shown or "").startswith("Tensor ") or shown in _TENSOR_TYPES
 
 
 def _has(keys: str | None) -> bool:
@@ -261,7 +267,7 @@ def _of_value(group: Group) -> Iterator[str]:
     if first.expected in ("True", "False"):
         yield "bool"
     number = _number(first.expected)
-    if number is not None and (first.actual or "").startswith("Tensor "):
+    if number is not None and _is_tensor(first.actual):
         yield "mixed"
     if first.expected in _TENSOR_TYPES and first.actual in ("int", "float"):
         yield "mixed"

@@ -283,7 +283,10 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "warming up keeps two graphs",
     ),
     ("CD106", "inference"): Wording(
-        "inference tensor", "call .clone() on {name} outside of torch.inference_mode()", _COPY
+        "inference tensor",
+        "call .clone() on {name} outside of torch.inference_mode(); or, where every call is inside "
+        "of it, make the first {name} there too",
+        _COPY,
     ),
     ("CD106", "normal"): Wording(
         "inference tensor expected",
@@ -327,6 +330,11 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "argument is None in some calls",
         "warm up calls with and without {name}; or, where {name} is only added or multiplied, pass "
         "zeros or ones instead of None",
+        "warming up keeps two graphs",
+    ),
+    ("CD114", "object"): Wording(
+        "argument is None in some calls",
+        "warm up calls with and without {name}",
         "warming up keeps two graphs",
     ),
     ("CD107", "tensor_index"): Wording(

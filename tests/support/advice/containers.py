@@ -556,6 +556,18 @@ case(
     lambda: pairs(shift_maybe, (X, OTHER), (X, torch.zeros(4)), (X, OTHER)),
 )
 
+
+def scaled_maybe(x: Any, options: Any) -> Any:
+    return x if options is None else x * options["scale"]
+
+
+case(
+    "an optional dictionary",
+    ("CD114", "object"),
+    lambda: pairs(scaled_maybe, (X, {"scale": 2.0}), (X, None), (X, {"scale": 2.0})),
+    lambda: pairs(scaled_maybe, (X, {"scale": 2.0}), (X, None), (X, {"scale": 2.0}), warm=True),
+)
+
 # --- caches ---------------------------------------------------------------------------------------
 
 TOKENS = [torch.full((1, 4), float(count)) for count in range(1, 5)]

@@ -486,6 +486,26 @@ case(
     ("CD106", "inference"),
     lambda: inferred(cloned=False),
     lambda: inferred(cloned=True),
+    None,
+)
+
+
+def sampled(*, inside: bool) -> Any:
+    """Each call gets what the one before it returned."""
+    call, x = compiled(double), X
+    with torch.inference_mode():
+        x = X.clone() if inside else X
+        for _ in range(3):
+            x = call(x)
+    return x
+
+
+case(
+    "a loop in inference mode that starts with a tensor from outside",
+    ("CD106", "inference"),
+    lambda: sampled(inside=False),
+    None,
+    lambda: sampled(inside=True),
 )
 
 
