@@ -276,6 +276,10 @@ def test_a_line_decides_by_its_conditions_alone(line: str, variable: str, decide
         ("cache.setdefault(key, x)", "cache", True),
         ("seen += [x]", "seen", True),
         ("self.seen.append(x)", "cache.seen", True),  # in a method of the cache
+        ("seen.setdefault(name, []).append(x)", "seen['a']", True),
+        ("self.seen[name].append(x)", "self.seen['a']", True),
+        ("self.seen['b'].append(x)", "self.seen['a']", False),
+        ("other[name].append(x)", "seen['a']", False),
         ("return len(self.seen)", "self.seen", False),
         ("y = self.seen[0] + x", "self.seen", False),
         ("self.other.append(self.seen)", "self.seen", False),

@@ -26,10 +26,23 @@ def fills(line: str, variable: str) -> bool:
     if tree is None or not variable:
         return False
     member = variable.rpartition(".")[2]
+    holder = variable.rpartition("[")[0] if variable.endswith("]") else ""
     return any(
-        _is(target, variable) or (isinstance(target, ast.Attribute) and target.attr == member)
+        _is(target, variable)
+        or (isinstance(target, ast.Attribute) and target.attr == member)
+        or bool(holder and (source := _taken_from(target)) and _is(source, holder))
         for target in _changed(tree)
     )
+
+
+def _taken_from(node: ast.AST) -> ast.expr | None:
+    """The container of which an expression is some item: `seen[name]`, `seen.setdefault(name, [])`.
+    Which item a constant names is known."""
+    if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+        return node.value
+    call = node.func if isinstance(node, ast.Call) else None
+    is_item = isinstance(call, ast.Attribute) and call.attr in ("setdefault", "get")
+    return call.value if is_item else None
 
 
 def reads(line: str, name: str) -> bool:

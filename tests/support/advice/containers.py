@@ -168,6 +168,42 @@ case(
 )
 
 
+BY_NAME: dict[str, list[Any]] = {}
+
+
+def append_by_name(x: Any, name: str = "sum") -> Any:
+    BY_NAME.setdefault(name, []).append(x.sum())
+    return x * 2
+
+
+@torch.compiler.disable
+def note_by_name(value: Any, name: str) -> None:
+    BY_NAME.setdefault(name, []).append(value)
+
+
+def disabled_by_name(x: Any, name: str = "sum") -> Any:
+    note_by_name(x.sum(), name)
+    return x * 2
+
+
+def history_by_name(function: Any) -> Any:
+    BY_NAME.clear()
+    BY_NAME["sum"] = [torch.zeros(())]
+    call = compiled(function)
+    results = [call(x) for x in INPUTS]
+    return results, BY_NAME["sum"][1:]
+
+
+case(
+    "lists by name",
+    ("CD109", "grows"),
+    lambda: history_by_name(append_by_name),
+    lambda: collected(returned),
+    lambda: global_history(write_globally, SEEN_RING),
+    lambda: history_by_name(disabled_by_name),
+)
+
+
 def hook_history(how: str) -> Any:
     model, seen, ring = nn.Linear(4, 4), [], torch.zeros(RING)
     position = torch.zeros((), dtype=torch.long)
