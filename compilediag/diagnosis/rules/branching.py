@@ -40,9 +40,10 @@ def _taken_from(node: ast.AST) -> ast.expr | None:
     Which item a constant names is known."""
     if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
         return node.value
-    call = node.func if isinstance(node, ast.Call) else None
-    is_item = isinstance(call, ast.Attribute) and call.attr in ("setdefault", "get")
-    return call.value if is_item else None
+    called = node.func if isinstance(node, ast.Call) else None
+    if isinstance(called, ast.Attribute) and called.attr in ("setdefault", "get"):
+        return called.value
+    return None
 
 
 def reads(line: str, name: str) -> bool:
