@@ -519,15 +519,3 @@ def test_a_name_before_the_weights_that_it_freezes() -> None:
     again = recompile(1, parameter(), value("adapter"))
     timeline = Timeline(recompiles=(again,), user_roots=("/home/u",))
     assert [cause.rule for cause in causes_in(timeline).of(again)] == ["CD104", "CD106"]
-
-
-def test_one_attribute_of_several_objects() -> None:
-    """Set alike in each at once, and a name wherever it is kept; other attributes stay apart."""
-    same = recompile(1, value("q.scale"), value("v.scale"))
-    assert shown(findings(same)) == [("CD104", "self.q.scale", ["self.v.scale"], 1)]
-    assert len(findings(recompile(1, value("q.scale"), value("v.bias")))) == 2
-    names: dict[str, Any] = {"expected": "'en'", "actual": "'de'"}
-    named = recompile(1, value("adapter", **names), value("q.active", **names))
-    assert shown(findings(named)) == [("CD104", "self.adapter", ["self.q.active"], 1)]
-    later = recompile(2, value("v.scale"))
-    assert len(findings(recompile(1, value("q.scale")), later)) == 2

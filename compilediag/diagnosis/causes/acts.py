@@ -34,7 +34,6 @@ COMBINATION = "CD120"
 """The code of values that were compiled for before, and not together."""
 ANOTHER_INSTANCE = "instance"
 """The kind of what another instance of a class, or another call within one step, is called with."""
-_TEXT = re.compile(r"'\w+'")
 _LOCAL = re.compile(r"L\['\w+'\]")
 _RANKS = {"CD111": 0, "CD106": 2, "CD105": 3, "CD118": 3}
 """Modes come before values, values before what they do to tensors."""
@@ -172,15 +171,13 @@ def _is_within(group: Group, whole: Group) -> bool:
 
 
 def _alike(groups: Iterable[Group], independent: Callable[[Group, Group], bool]) -> list[Group]:
-    """Groups of tensors that differ in nothing but the tensor as one; and of attributes in nothing
-    but the object, or of texts, in nothing but their place."""
+    """Groups of tensors that differ in nothing but the tensor as one."""
     acts: dict[Hashable, list[list[Group]]] = {}
     for group in groups:
         changes = tuple(map(_change, group.causes))
         compiles = tuple(recompile.id for recompile in group.recompiles)
-        what = _what(group)
-        key = (what, group.id.kind, group.planned, compiles, changes)
-        sets = acts.setdefault(group.id if what is None else key, [])
+        key = (group.code, group.id.kind, group.planned, compiles, changes)
+        sets = acts.setdefault(key if group.code in _OF_TENSORS else group.id, [])
         same = next((item for item in sets if not independent(item[0], group)), None)
         if same is None:
             sets.append([group])
@@ -189,18 +186,6 @@ def _alike(groups: Iterable[Group], independent: Callable[[Group, Group], bool])
     return [
         replace(first, together=tuple(others)) for sets in acts.values() for first, *others in sets
     ]
-
-
-def _what(group: Group) -> Hashable:
-    """What changes alike is one act of; None where nothing is known to go with it."""
-    if group.code in _OF_TENSORS:
-        return group.code
-    if group.code != "CD104" or group.first.expected is None or group.first.actual is None:
-        return None
-    if _TEXT.fullmatch(group.first.expected) and _TEXT.fullmatch(group.first.actual):
-        return group.code
-    holder, _, attribute = group.variable.rpartition(".")
-    return (group.code, attribute) if holder else None
 
 
 def _change(cause: Cause) -> Hashable:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from operator import itemgetter
 from typing import TypeVar, cast
 
 from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, analysis_rule
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION
-from compilediag.diagnosis.causes.behind_breaks import BehindBreaks
 from compilediag.diagnosis.findings import CauseId, Finding, Ownership, Rule, Severity
 from compilediag.diagnosis.rules.break_fixes import break_fix
 from compilediag.diagnosis.rules.break_text import BreakReport, read_break
 from compilediag.diagnosis.rules.graph_break_registry import categories
 from compilediag.diagnosis.rules.make_finding import make_finding, pick, plural, shorten
 from compilediag.diagnosis.rules.recompiles import TEMPORARY
-from compilediag.timeline.compiles import FrameKey
+from compilediag.timeline.breaks import BreakLine
+from compilediag.timeline.compiles import CompileId, FrameKey
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import Location
@@ -60,9 +60,28 @@ class Broken:
 @analysis_rule
 def find_breaks(analysis: Analysis) -> Iterable[Finding]:
     """One finding per site. Explicit breaks are information: the user asked for them."""
+    behind = _recompiles_behind(analysis)
+    # An id of one process, or before a reset, may be that of another frame elsewhere.
+    made = analysis.causes.behind.breaks
+    others = {i.compile_id for i in analysis.timeline.recompiles if i.id not in made}
     for broken in read_sites(analysis.timeline):
         if broken.report.code != "CD152":
-            yield _finding(broken, analysis.timeline, analysis.causes.behind)
+            again = behind.get(broken.site.at, ())
+            found = _finding(broken, analysis.timeline, len(again))
+            ids = [
+                each for each in dict.fromkeys(i.compile_id for i in again) if each not in others
+            ]
+            yield replace(found, evidence={**found.evidence, _BEHIND: ids}) if again else found
+
+
+def _recompiles_behind(analysis: Analysis) -> Mapping[BreakLine, Sequence[CompileId]]:
+    """The recompiles of the frames that each break made."""
+    found: dict[BreakLine, list[CompileId]] = {}
+    for item in analysis.timeline.counted_recompiles:
+        made_by = analysis.causes.behind.breaks.get(item.id)
+        if made_by is not None:
+            found.setdefault(made_by, []).append(item.id)
+    return found
 
 
 def read_sites(timeline: Timeline) -> tuple[Broken, ...]:
@@ -139,22 +158,15 @@ def _with_reason_of(compiles: Sequence[Compile], text: str) -> BreakReport | Non
     return read_break(f"{text.rstrip()}\nTraceback (most recent call last):\nUnsupported: {reason}")
 
 
-def _finding(broken: Broken, timeline: Timeline, behind: BehindBreaks) -> Finding:
+def _finding(broken: Broken, timeline: Timeline, behind: int) -> Finding:
     site, report = broken.site, broken.report
     own = ownership_of(site.file, timeline.user_roots) == "user"
     fix, caveat = break_fix(broken.code, report, own=own)
     location = _line_to_change(broken, timeline.user_roots)
-    again = [i for i in timeline.counted_recompiles if behind.breaks.get(i.id) == site.at]
-    evidence = _evidence(broken)
-    if again:
-        # An id of one process may be that of another frame in another one.
-        others = {i.compile_id for i in timeline.recompiles if i not in again}
-        ids = dict.fromkeys(item.compile_id for item in again)
-        evidence[_BEHIND] = [each for each in ids if each not in others]
     return make_finding(
         timeline,
         broken.code,
-        _title(report) + (f", with {plural(len(again), 'recompile')} behind it" if again else ""),
+        _title(report) + (f", with {plural(behind, 'recompile')} behind it" if behind else ""),
         fix,
         caveat=caveat,
         location=location,
@@ -162,7 +174,7 @@ def _finding(broken: Broken, timeline: Timeline, behind: BehindBreaks) -> Findin
         confidence="exact" if report.gb_id is not None else "text",
         count=site.count,
         steps=(site.first_step,),
-        evidence=evidence,
+        evidence=_evidence(broken),
         about=(site.at,),
     )
 
