@@ -114,7 +114,8 @@ def _of_instances(groups: Sequence[Group]) -> list[Group]:
 
 
 def _conditions_of_sizes(groups: Sequence[Group]) -> list[Group]:
-    """Sizes with the conditions of the graph on the same sizes, at the same line."""
+    """Sizes with the conditions of the graph on the same sizes, at the same line, in the same
+    recompiles: one that a later size meets has a fix of its own."""
     found: list[Group] = []
     conditions: list[Group] = []
     for group in groups:
@@ -136,7 +137,7 @@ def _is_condition_of(condition: Group, sizes: Group) -> bool:
         and not part.planned
         and part.location == condition.location
         and part.variable in re.split(r"[^\w.\[\]']+", condition.variable)
-        and {item.frame for item in part.recompiles} >= {i.frame for i in condition.recompiles}
+        and {item.id for item in part.recompiles} >= {item.id for item in condition.recompiles}
         for part in sizes.parts
     )
 

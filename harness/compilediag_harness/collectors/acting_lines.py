@@ -59,9 +59,8 @@ class _Call(NamedTuple):
     at: UserCall
     codes: tuple[types.CodeType, ...]
     """What it calls, and functions that this calls in turn by a global name."""
-    function: types.FunctionType
-    receiver: Any
-    """The object that the function is looked up in; None where it is in none."""
+    target: tuple[types.FunctionType, Any]
+    """The function, and the object that it is looked up in; None where it is in none."""
 
 
 class _CallsInProgress:
@@ -110,18 +109,18 @@ class _CallsInProgress:
         return self._repeated(found)[:_MAX_LINES]
 
     def _reached_codes(self, holder: Any, name: str) -> tuple[types.CodeType, ...]:
-        key = type(holder), name
-        known = self._methods.get(key)
+        kind = cast(Any, type(holder))
+        known = self._methods.get((kind, name))
         if known is None:
-            method = _method(*key)
+            method = _method(kind, name)
             known = () if method is None else _reached(method, holder).codes
-            self._methods[key] = known
+            self._methods[kind, name] = known
         return known
 
     def _reached_names(self, call: _Call) -> frozenset[str]:
         known = self._names.get(call.at)
         if known is None:
-            known = self._names[call.at] = _reached(call.function, call.receiver).names
+            known = self._names[call.at] = _reached(*call.target).names
         return known
 
     def _calls_of_code(self, writes: Callable[[types.CodeType], bool]) -> list[UserCall]:
@@ -191,7 +190,7 @@ def _calls_of(frame: types.FrameType, running: Sequence[types.CodeType]) -> Iter
         text = clip(ast.unparse(node), _TEXT_CHARS)
         at = UserCall(code.co_filename, node.lineno, code.co_name, text)
         receiver = _object_at(path.split(".")[:-1], names)
-        yield _Call(at, (called.__code__, *_called_by(called)), called, receiver)
+        yield _Call(at, (called.__code__, *_called_by(called)), (called, receiver))
 
 
 def _called_by(function: types.FunctionType) -> Iterator[types.CodeType]:
@@ -242,8 +241,8 @@ def _paths_called(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
 
 def _method(kind: type, name: str) -> types.FunctionType | None:
     """A method that is no part of torch, and does not only make an object."""
-    value = inspect.getattr_static(kind, name, None)
-    if type(value) is not types.FunctionType or name == "__init__":
+    value: object = inspect.getattr_static(kind, name, None)
+    if not isinstance(value, types.FunctionType) or name == "__init__":
         return None
     return None if source_locations.is_torch(value.__code__.co_filename) else value
 
@@ -265,7 +264,7 @@ def _function_at(path: Sequence[str], names: Mapping[str, Any]) -> types.Functio
         if type(value) is types.FunctionType:
             value = value.__dict__["__wrapped__"]
         elif type(value) in (types.MethodType, staticmethod, classmethod):
-            value = cast(Any, value).__func__
+            value = value.__func__
         else:
             return None
     return None
