@@ -29,6 +29,8 @@ class Absorption:
     """The cause's severity already accounts for the symptom; else the worse of the two holds."""
     keeps_steps: bool = False
     """The symptom happened in no step of its own."""
+    adds_cost: bool = False
+    """The seconds of both are different ones, and all the cause's."""
     silent: bool = False
     """The symptom adds nothing: the cause does not name it."""
     common: Callable[[Finding], Iterable[Hashable]] | None = None
@@ -82,11 +84,12 @@ def _with_symptom(cause: Finding, symptom: Finding, absorption: Absorption) -> F
     if absorption.silent:
         return replace(cause, about=about)
     worse = min(cause.severity, symptom.severity, key=SEVERITIES.index)
+    seconds = [each.cost_s for each in (cause, symptom) if each.cost_s is not None]
     steps = {*cause.steps, *(() if absorption.keeps_steps else symptom.steps)}
     return replace(
         cause,
         severity=cause.severity if absorption.keeps_severity else worse,
-        cost_s=cause.cost_s if cause.cost_s is not None else symptom.cost_s,
+        cost_s=(sum(seconds) if absorption.adds_cost else seconds[0]) if seconds else None,
         steps=cause.steps if absorption.keeps_steps else tuple(sorted(steps)),
         also=tuple(dict.fromkeys((*cause.also, symptom.rule))),
         about=about,

@@ -52,15 +52,20 @@ def change(finding: FindingRecord, receipt: Receipt) -> tuple[str, str] | None:
     expected, actual = finding.evidence.get("expected"), finding.evidence.get("actual")
     if expected is not None and actual is not None:
         return str(expected), str(actual)
-    for cause in causes(finding, receipt):
+    for cause in _own_causes(finding, receipt):
         if cause.expected is not None and cause.actual is not None:
             return cause.expected, cause.actual
     return None
 
 
+def _own_causes(finding: FindingRecord, receipt: Receipt) -> list[EventCause]:
+    """The causes that it explains; a graph break has none of its own, but those that it made."""
+    return [] if finding.rule.startswith("CD2") else causes(finding, receipt)
+
+
 def writers(finding: FindingRecord, receipt: Receipt) -> list[Writer]:
     """The functions that write the variable, each once: from the causes, else from the evidence."""
-    found = [writer for cause in causes(finding, receipt) for writer in cause.writers]
+    found = [writer for cause in _own_causes(finding, receipt) for writer in cause.writers]
     if not found:
         found = [_writer(item) for item in _items(finding.evidence.get("writers"))]
     found.sort(key=lambda item: item.evidence != "witnessed")

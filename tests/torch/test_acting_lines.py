@@ -63,6 +63,59 @@ class Chosen(nn.Module):
         return y + 1 if self.other[0] == "en" else y
 
 
+class Tuner:
+    """Sets the layers of a model that a library wraps; the name is one of its own."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.chosen = model, "en"
+
+    def use(self, name: str) -> None:
+        """Goes through the layers."""
+        self._each(name)
+
+    def _each(self, name: str) -> None:
+        for layer in self.model.children():
+            layer.adopt(name)
+
+
+class Tuned(nn.Module):
+    """A layer that a tuner sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.ModuleDict({name: nn.Linear(4, 4) for name in ("en", "de")})
+        self.names = ["en"]
+
+    def adopt(self, name: str) -> None:
+        """Stores the name, and lets only its weights learn."""
+        self.names = [name]
+        for other, layer in self.weights.items():
+            layer.requires_grad_(other == name)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """By the name."""
+        return self.weights[self.names[0]](x)
+
+
+class Wrapped(nn.Module):
+    """As a library wraps a model: its setter calls another object's, which calls the layer's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.adapter, self.scale = Tuned(), "en", "en"
+        self.tuner = Tuner(self)
+
+    def use(self, name: str) -> None:
+        """Stores the name, and passes it on."""
+        self.adapter = name
+        self.tuner.use(name)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The layer, where there is a name."""
+        y = self.layer(x) if self.adapter else x
+        return y + 1 if self.scale == "en" else y
+
+
 def switch(model: Plain, name: str) -> None:
     """Chooses from outside of the class."""
     model.active, model.scale = name, 2.0
@@ -180,3 +233,22 @@ def test_an_item_of_what_is_assigned() -> None:
     assert chosen == ["model.choose(name)"]
     other = next(texts for source, texts in lines.items() if ".other" in source)
     assert "model.choose(name)" not in other
+
+
+def test_a_setter_that_goes_through_other_objects() -> None:
+    """What the layer's own method writes belongs to the call at the program's line that leads to
+    it; the same text that another line writes does not."""
+    torch._dynamo.reset()
+    model = Wrapped()
+    compiled = torch.compile(model, backend="eager")
+    with compilediag.watch() as run:
+        compiled(torch.ones(2, 4))
+        model.use("de")
+        compiled(torch.ones(2, 4))
+        model.scale = "de"
+        compiled(torch.ones(2, 4))
+    setter, other = sorted(recompiles(run), key=lambda item: item.steps)
+    assert setter.variable == "self.adapter"
+    assert sorted(part.rule for part in setter.parts) == ["CD104", "CD106"]
+    assert (setter.act.evidence, setter.act.text) == ("probable", "model.use('de')")
+    assert (other.variable, other.parts) == ("self.scale", ())

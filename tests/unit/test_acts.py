@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from timelines import hazards
+from timelines import attempt, hazards
 
+from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding
+from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.invocations import Invocations, ShapeCount
 from compilediag.timeline.steps import Step
-from compilediag.timeline.timeline import Recompile, Timeline
+from compilediag.timeline.timeline import Compile, Recompile, Timeline
 from compilediag_harness.wire import (
     EntryDiff,
     FalseGuard,
@@ -353,3 +355,169 @@ def test_an_armed_guard_of_a_part_is_no_finding_of_its_own() -> None:
     armed = hazards((value("scale"),), step=4, where=FRAME)
     (found,) = findings(recompile(3, *guards), hazards=(armed,))
     assert "CD150" in found.also
+
+
+# --- instances, and frames behind graph breaks ---------------------------------------------------
+
+OTHER_INSTANCE = GuardFacts(root="argument", instance_changed=True)
+ITEM_BREAK = """Graph break in user code at /home/u/model.py:14
+Graph Break Reason: Unsupported Tensor.item() call with capture_scalar_outputs=False
+  Explanation: Dynamo does not support tracing `Tensor.item()`.
+
+ For more details about this graph break, please visit: https://x.org/gb/gb0124.html
+"""
+
+
+def weight(name: str = "weight", before: str = "[32, 10]", after: str = "[2, 32]") -> FalseGuard:
+    """A parameter of another shape: another instance of the class."""
+    source = f"L['self']._parameters['{name}']"
+    text = f"tensor '{source}' size mismatch at index 0. expected 32, actual 2"
+    return FalseGuard(
+        source,
+        "TENSOR_MATCH",
+        text,
+        before,
+        after,
+        FRAME,
+        None,
+        OTHER_INSTANCE,
+    )
+
+
+def broken(*compiles: Compile, text: str = ITEM_BREAK, ids: tuple[str, ...] = ("0/0",)) -> Any:
+    """What a run has of frames of which those of `ids` met a break."""
+    broke = BreakSite(MODEL, 14, "forward", text, len(ids), ids, 0, (0,))
+    return {"breaks": (broke,), "compiles": compiles}
+
+
+def compiled(item: Recompile, at: float | None = None) -> Compile:
+    made = attempt(item.compile_id, kind="recompile", step=item.step, where=item.frame, cause=item)
+    return replace(made, t=item.t if at is None else at, entered_at=item.entered_at)
+
+
+def test_another_instance_and_another_batch() -> None:
+    """Two instances share the code: what the second is called with belongs to it, and the batch
+    that changes later does not."""
+    other = recompile(1, weight("bias", "[32]", "[2]"), weight(), size("x", "[8, 10]", "[8, 32]"))
+    batch = recompile(2, size("x", "[8, 10]", "[6, 10]"))
+    found = findings(other, batch)
+    assert sorted((i.rule, i.variable, len(i.parts)) for i in found) == [
+        ("CD105", "x", 0),
+        ("CD117", "bias", 2),
+    ]
+    assert {i.rule: i.steps for i in found} == {"CD105": (2,), "CD117": (1,)}
+
+
+def test_instances_of_two_classes() -> None:
+    """In one step, with other shapes in another frame: two."""
+    rest = recompile(1, weight("scale", "[4]", "[3]"), frame=at(30, "norm", MODEL), frame_id=1)
+    assert len(findings(recompile(1, weight()), rest)) == 2
+    same = recompile(1, weight("module.weight"), frame=at(30, "hook", MODEL), frame_id=1)
+    assert len(findings(recompile(1, weight()), same)) == 1
+
+
+def test_a_library_that_broke_and_what_it_goes_on_to() -> None:
+    """Both frames are entered by the program's one call of the first, which met a break."""
+    first = recompile(2, size("x"))
+    inner = recompile(2, size("h"), frame=at(30, "hook", "/lib/pkg/hooks.py"), frame_id=1)
+    inner = replace(inner, entered_at=replace(ENTERED, arguments=(("h", "x"),)))
+    met = broken(compiled(first), ids=("0/0", "0/2"))
+    assert shown(findings(first, inner, **met)) == [("CD105", "x", ["h"], 2)]
+    assert len(findings(first, inner)) == 2, "no break: a frame of its own in any case"
+
+
+CALLED = UserCall(MODEL, 14, "forward", "self.a(x)")
+AGAIN = UserCall(MODEL, 15, "forward", "self.b(x)")
+CALLEE = Location(MODEL, 30, "encode")
+
+
+def behind_a_break(again: Recompile, **more: Any) -> list[Finding]:
+    """Frame 0 breaks in step 1, and calls `encode`, which is compiled, and then compiled again."""
+    outer = replace(compiled(recompile(1, frame_id=0), 0.5), kind="first", compile_id="0/0")
+    inner = replace(
+        outer, compile_id="1/0", frame=again.frame, t=0.9, recompile=None, entered_at=CALLED
+    )
+    run = broken(outer, inner, compiled(again), **more)
+    timeline = Timeline(recompiles=(again,), user_roots=("/home/u",), **run)
+    return [item for item in diagnose(timeline).findings if item.rule[:3] in ("CD1", "CD2")]
+
+
+def test_calls_within_one_step_behind_a_break() -> None:
+    """One graph would have no guard between the two calls of the broken function: the break is the
+    finding, and says what it made."""
+    wider = recompile(1, size("x", "[8, 3]", "[8, 5]"), frame=CALLEE, frame_id=1)
+    wider = replace(wider, entered_at=AGAIN)
+    (found,) = behind_a_break(wider)
+    assert (found.rule, found.also, found.cost_s) == ("CD202", ("CD105",), 0.5)
+    assert found.title.endswith("with 1 recompile behind it")
+    assert found.evidence["recompiles_behind"] == ["1/1"]
+
+
+def test_an_input_that_changes_is_its_own_behind_a_break() -> None:
+    """The same call in a later step: without the break its size would be guarded as well."""
+    later = recompile(2, size("x"), frame=CALLEE, frame_id=1, compile_id="1/2")
+    found = behind_a_break(replace(later, entered_at=CALLED))
+    assert sorted(item.rule for item in found) == ["CD105", "CD202"]
+
+
+def test_an_attribute_is_its_own_behind_a_break() -> None:
+    """One graph would guard it just as well."""
+    flag = replace(recompile(1, value("mode"), frame=CALLEE, frame_id=1), entered_at=AGAIN)
+    assert sorted(item.rule for item in behind_a_break(flag)) == ["CD104", "CD202"]
+
+
+def test_what_reading_a_value_carries_over_the_break() -> None:
+    """Sizes that Dynamo itself carries behind a break that reads a value are the break's."""
+    carried = recompile(2, size("___stack0"), frame=RESUMED, frame_id=1, compile_id="1/2")
+    (found,) = behind_a_break(carried)
+    assert (found.rule, found.also) == ("CD202", ("CD105",))
+    asked_for = ITEM_BREAK.replace(
+        "Unsupported Tensor.item() call with capture_scalar_outputs=False",
+        "Call to `torch._dynamo.graph_break()`",
+    ).replace("gb0124", "gb0025")
+    rules = [item.rule for item in behind_a_break(carried, text=asked_for)]
+    assert "CD105" in rules, "the user asked for the break: what happens behind it stays"
+
+
+# --- one thing, several guards -------------------------------------------------------------------
+
+
+def test_keys_and_values_of_a_cache() -> None:
+    """Two buffers that grow alike."""
+    facts = GuardFacts(root="argument", holder_kind="object")
+    grown = [
+        replace(size(name), source=f"L['self'].{name}", user=FRAME, facts=facts)
+        for name in ("keys", "values")
+    ]
+    assert shown(findings(recompile(2, *grown))) == [("CD103", "self.keys", ["self.values"], 1)]
+
+
+def test_a_size_and_its_condition_at_one_line() -> None:
+    """The graph demands something of the very size that changed; what a later size fails is
+    another thing to mend."""
+    condition = FalseGuard(
+        "L['x']", "SHAPE", "L['x'].size()[0] == L['y'].size()[0]", actual="6", user=FRAME
+    )
+    found = findings(recompile(1, size("x"), condition))
+    assert [(i.rule, [part.rule for part in i.parts], i.count) for i in found] == [
+        ("CD105", ["CD118"], 1)
+    ]
+    assert len(findings(recompile(1, size("x")), recompile(2, condition))) == 2
+
+
+def test_a_combination_within_a_larger_one() -> None:
+    """Three known values met, and later two of them."""
+    a, b, c = (value(name, novel=False) for name in "abc")
+    three = replace(
+        recompile(1), entries=tuple(EntryDiff(f"0/{n}", (g,)) for n, g in enumerate((a, b, c)))
+    )
+    two = replace(recompile(2), entries=(EntryDiff("0/0", (a,)), EntryDiff("0/1", (b,))))
+    found = [i for i in findings(three, two) if i.rule == "CD120"]
+    assert [(i.variable, i.count) for i in found] == [("self.a, self.b, self.c", 2)]
+
+
+def test_a_name_before_the_weights_that_it_freezes() -> None:
+    """What was set comes first, whichever torch checks first."""
+    again = recompile(1, parameter(), value("adapter"))
+    timeline = Timeline(recompiles=(again,), user_roots=("/home/u",))
+    assert [cause.rule for cause in causes_in(timeline).of(again)] == ["CD104", "CD106"]

@@ -13,34 +13,42 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, whole_function
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.findings import Act, Cause
 from compilediag.timeline.call_sizes import varying_sizes
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import resumed_function
+from compilediag_harness.wire import UserCall, resumed_function
 
 if TYPE_CHECKING:
     from compilediag.diagnosis.causes.of_run import Group
 
-_OF_TENSORS = frozenset(("CD105", "CD106"))
-"""Codes of tensors: a batch of another length or dtype changes all its tensors alike."""
+_OF_TENSORS = frozenset(("CD103", "CD105", "CD106"))
+"""Codes of tensors: a batch of another length or dtype changes all its tensors alike, and a cache
+that grows its keys and its values."""
 _OF_VALUES = frozenset(("CD104", "CD107", "CD109", "CD116"))
 """Codes of values that Dynamo guards as they are, or as a number of a shape condition."""
 _CONSEQUENCES = frozenset(("CD106",))
 """Codes of what an act flips beside the value that it is called for, in some of the recompiles."""
+COMBINATION = "CD120"
+"""The code of values that were compiled for before, and not together."""
+ANOTHER_INSTANCE = "instance"
+"""The kind of what another instance of a class, or another call within one step, is called with."""
 _LOCAL = re.compile(r"L\['\w+'\]")
 _RANKS = {"CD111": 0, "CD106": 2, "CD105": 3, "CD118": 3}
 """Modes come before values, values before what they do to tensors."""
 _VALUE_RANK = 1
 
 
-def by_act(groups: Sequence[Group], timeline: Timeline) -> list[Group]:
+def by_act(groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks) -> list[Group]:
     """The groups of a run, those that one act made under the first of them."""
     order = {group.id: position for position, group in enumerate(groups)}
-    found = _one_value(groups)
+    found = _of_instances(groups)
+    found = _one_value(found)
     found = _alike(found, _independent_sizes(timeline))
     found = _numbers_of_containers(found)
-    found = sorted(_in_callees(found), key=lambda group: order[group.id])
+    found = sorted(_in_callees(found, behind), key=lambda group: order[group.id])
+    found = _in_combinations(_conditions_of_sizes(found))
     found = _of_one_line(found, steps_known=bool(timeline.steps))
     return sorted(found, key=lambda group: order[group.id])
 
@@ -50,10 +58,114 @@ def _one_value(groups: Iterable[Group]) -> list[Group]:
     found: dict[Hashable, list[Group]] = {}
     for group in groups:
         value = group.code in _OF_VALUES and group.variable and not group.planned
+        value = value and group.id.kind != ANOTHER_INSTANCE
         frames = frozenset((item.frame.file, item.frame.function) for item in group.recompiles)
         key = (group.code, group.variable, frames) if value else group.id
         found.setdefault(key, []).append(group)
-    return [replace(first, follows=tuple(others)) for first, *others in found.values()]
+    return [
+        replace(first, follows=(*first.follows, *others)) if others else first
+        for first, *others in found.values()
+    ]
+
+
+# --- instances of one class ------------------------------------------------------------------
+
+
+def _of_instances(groups: Sequence[Group]) -> list[Group]:
+    """Another instance of a class as one: its parameters in all frames that its call goes through,
+    and what it is called with."""
+    differences: dict[Hashable, set[Hashable]] = {}
+    for group in groups:
+        for cause, item in zip(group.causes, group.recompiles, strict=True):
+            if group.code == "CD117":
+                change = cause.expected, cause.actual
+                differences.setdefault(item.id, set()).add(change)
+
+    def when(group: Group) -> Hashable:
+        """The steps in which instances differed, and in what."""
+        return frozenset(
+            (item.process, item.epoch, item.step, frozenset(differences[item.id]))
+            for item in group.recompiles
+        )
+
+    own: dict[Hashable, list[Group]] = {}
+    inputs: list[Group] = []
+    found: list[Group] = []
+    for group in groups:
+        if group.code == "CD117":
+            own.setdefault(when(group), []).append(group)
+        elif group.id.kind == ANOTHER_INSTANCE:
+            inputs.append(group)
+        else:
+            found.append(group)
+    whose = {item.id: key for key, of in own.items() for g in of for item in g.recompiles}
+    for group in inputs:
+        keys = {whose.get(item.id) for item in group.recompiles}
+        key = next(iter(keys))
+        if len(keys) == 1 and key is not None:
+            own[key].append(group)
+        else:
+            own[group.id] = [group]
+    joined = [
+        replace(first, follows=tuple(others)) if others else first
+        for first, *others in own.values()
+    ]
+    return [*found, *joined]
+
+
+def _conditions_of_sizes(groups: Sequence[Group]) -> list[Group]:
+    """Sizes with the conditions of the graph on the same sizes, at the same line, in the same
+    recompiles: one that a later size meets has a fix of its own."""
+    found: list[Group] = []
+    conditions: list[Group] = []
+    for group in groups:
+        about = group.code == "CD118" and "size()" in group.first.guard
+        (conditions if about else found).append(group)
+    for group in conditions:
+        whole = next((n for n, sizes in enumerate(found) if _is_condition_of(group, sizes)), None)
+        if whole is None:
+            found.append(group)
+        else:
+            found[whole] = replace(found[whole], follows=(*found[whole].follows, *group.parts))
+    return found
+
+
+def _is_condition_of(condition: Group, sizes: Group) -> bool:
+    """The same tensor of the same frame, at one line."""
+    return any(
+        part.code == "CD105"
+        and not part.planned
+        and part.location == condition.location
+        and part.variable in re.split(r"[^\w.\[\]']+", condition.variable)
+        and {item.id for item in part.recompiles} >= {item.id for item in condition.recompiles}
+        for part in sizes.parts
+    )
+
+
+def _in_combinations(groups: Sequence[Group]) -> list[Group]:
+    """Combinations of known values with those of fewer of the same values, in the same frame."""
+    found = [group for group in groups if group.code != COMBINATION]
+    wholes: list[Group] = []
+    for group in sorted((g for g in groups if g.code == COMBINATION), key=lambda g: -_width(g)):
+        at = next((n for n, whole in enumerate(wholes) if _is_within(group, whole)), None)
+        if at is None:
+            wholes.append(group)
+        else:
+            wholes[at] = replace(wholes[at], follows=(*wholes[at].follows, *group.parts))
+    return [*found, *wholes]
+
+
+def _width(group: Group) -> int:
+    return len(group.first.parts)
+
+
+def _is_within(group: Group, whole: Group) -> bool:
+    own, others = (
+        {(part.rule, part.variable, part.kind) for part in each.first.parts}
+        for each in (group, whole)
+    )
+    frames, places = ({item.frame for item in each.recompiles} for each in (group, whole))
+    return own <= others and frames <= places
 
 
 # --- tensors that changed alike --------------------------------------------------------------
@@ -153,17 +265,16 @@ def _container(variable: str) -> str | None:
     return root if root not in (variable, "self", "fn") else None
 
 
-def _in_callees(groups: Sequence[Group]) -> list[Group]:
-    """Sizes of a frame with those that the same call changed alike in frames it goes on to."""
+def _in_callees(groups: Sequence[Group], behind: BehindBreaks) -> list[Group]:
+    """Sizes of a frame with those that the same call changed alike in frames it goes on to, and
+    with numbers that such a frame has in their place."""
     found: list[Group] = []
     at: dict[Hashable, list[int]] = {}
     for group in sorted(groups, key=lambda item: item.recompiles[0].t):
-        sizes = not group.planned and (group.code == "CD105" or _is_passed_on(group))
-        caller = (
-            next((n for n in at.get(_moments(group)[0], ()) if _is_callee(found[n], group)), None)
-            if sizes
-            else None
-        )
+        number = group.code == "CD107" and all(i.id in behind.breaks for i in group.recompiles)
+        sizes = not group.planned and (group.code == "CD105" or number or _is_passed_on(group))
+        near = at.get(_moments(group)[0], ()) if sizes else ()
+        caller = next((n for n in near if _is_callee(found[n], group, behind)), None)
         if caller is not None:
             found[caller] = replace(found[caller], follows=(*found[caller].follows, *group.parts))
             continue
@@ -180,43 +291,55 @@ def _is_passed_on(group: Group) -> bool:
 
 
 def _moments(group: Group) -> list[Hashable]:
-    """When each change was, and what."""
+    """When each change was, and what: a number changes as the size it was taken from."""
     return [
-        (recompile.process, recompile.epoch, recompile.step, cause.rule, _change(cause))
+        (
+            *(recompile.process, recompile.epoch, recompile.step),
+            "CD105" if cause.rule == "CD107" else cause.rule,
+            frozenset([(cause.expected, cause.actual)])
+            if cause.rule == "CD107"
+            else _change(cause),
+        )
         for cause, recompile in zip(group.causes, group.recompiles, strict=True)
     ]
 
 
-def _is_callee(caller: Group, callee: Group) -> bool:
+def _is_callee(caller: Group, callee: Group, behind: BehindBreaks) -> bool:
     """Every recompile of the one followed, with the same change, one of the other."""
     before: dict[Hashable, list[Recompile]] = {}
     for part in caller.parts:
         for moment, recompile in zip(_moments(part), part.recompiles, strict=True):
             before.setdefault(moment, []).append(recompile)
     return all(
-        any(own.t <= recompile.t and _goes_on_to(own, recompile) for own in before.get(moment, ()))
+        any(
+            own.t <= recompile.t and _goes_on_to(own, recompile, behind)
+            for own in before.get(moment, ())
+        )
         for moment, recompile in zip(_moments(callee), callee.recompiles, strict=True)
     )
 
 
-def _goes_on_to(caller: Recompile, callee: Recompile) -> bool:
+def _goes_on_to(caller: Recompile, callee: Recompile, behind: BehindBreaks) -> bool:
     """Whether a frame is what is left of another after a graph break, or is called by it."""
     outer, inner = caller.frame, callee.frame
     if caller.id == callee.id:
         return False
-    here = outer.file, _function(outer.function)
+    here = outer.file, whole_function(outer.function)
     is_rest = resumed_function(inner.function) is not None
-    if is_rest and here == (inner.file, _function(inner.function)):
+    if is_rest and here == (inner.file, whole_function(inner.function)):
         return True
     entered = callee.entered_at
-    return entered is not None and here == (entered.file, entered.function)
+    if entered is None:
+        return False
+    # A library's frames are both entered by the program's one call of the broken one.
+    within = caller.id in behind.broke and _is_same_call(entered, caller.entered_at)
+    return within or here == (entered.file, entered.function)
 
 
-def _function(name: str) -> str:
-    """The function of which a frame is the whole, or what is left after graph breaks."""
-    while (part := resumed_function(name)) is not None:
-        name = part
-    return name
+def _is_same_call(one: UserCall, other: UserCall | None) -> bool:
+    if other is None or not one.text:
+        return False
+    return (one.file, one.line, one.text) == (other.file, other.line, other.text)
 
 
 # --- values that one line changed ------------------------------------------------------------

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from compilediag.diagnosis.causes.acts import by_act
+from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, by_act
+from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, behind_breaks
 from compilediag.diagnosis.causes.recompile import Explained, MissedEntry, explained
 from compilediag.diagnosis.findings import Act, Cause, CauseId, Evidence, shown_writers
 from compilediag.timeline.compiles import CompileId
@@ -20,6 +21,9 @@ from compilediag_harness.wire import Location, ValueChange
 
 _BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))
 """Codes whose kinds have different fixes: each kind is a cause of its own."""
+
+_INPUTS = frozenset(("CD105", "CD106", "CD107"))
+"""Codes of what a frame is called with."""
 
 _MAX_VALUES = 8
 """Distinct changes kept in the evidence."""
@@ -157,6 +161,8 @@ class RunCauses:
     """The cache entries that did not fit, nearest first, as far as the process recorded them."""
     groups: Mapping[str, Sequence[Group]] = field(default_factory=dict[str, Sequence[Group]])
     """By code, in the order of their first recompile; of recompiles that count."""
+    behind: BehindBreaks = field(default_factory=BehindBreaks)
+    """The frames that graph breaks made."""
 
     def blamed(self, recompile: Recompile) -> tuple[BlamedCause, ...]:
         """The causes of one recompile with the lines to change, the primary one first."""
@@ -170,6 +176,7 @@ class RunCauses:
 def causes_in(timeline: Timeline) -> RunCauses:
     """Works out and groups the causes of every recompile."""
     known: dict[object, Explained] = {}
+    behind = behind_breaks(timeline)
     by_compile: dict[CompileId, tuple[BlamedCause, ...]] = {}
     entries: dict[CompileId, tuple[MissedEntry, ...]] = {}
     for item in timeline.recompiles:
@@ -178,15 +185,31 @@ def causes_in(timeline: Timeline) -> RunCauses:
         found = known.get(facts)
         if found is None:
             found = known[facts] = explained(item)
-        by_compile[item.id] = tuple(_blamed(cause, item, timeline) for cause in found.causes)
+        other = _is_another_instance(item, found, behind)
+        by_compile[item.id] = tuple(
+            _blamed(cause, item, timeline, another_instance=other) for cause in found.causes
+        )
         entries[item.id] = found.entries
-    groups = _grouped(timeline, by_compile)
-    return RunCauses(by_compile, entries, groups)
+    groups = _grouped(timeline, by_compile, behind)
+    return RunCauses(by_compile, entries, groups, behind)
 
 
-def _blamed(cause: Cause, recompile: Recompile, timeline: Timeline) -> BlamedCause:
+def _is_another_instance(recompile: Recompile, found: Explained, behind: BehindBreaks) -> bool:
+    """Whether what the frame is called with differs because another instance of its class is
+    called, or because another call within one step of a broken function is made."""
+    if any(cause.rule == "CD117" for cause in found.causes):
+        return True
+    nearest = found.entries[0].compile_id if found.entries else ""
+    return behind.between_calls(recompile, nearest)
+
+
+def _blamed(
+    cause: Cause, recompile: Recompile, timeline: Timeline, *, another_instance: bool
+) -> BlamedCause:
     place = _place_to_change(cause, recompile.frame, timeline.user_roots)
     kind = cause.kind if cause.rule in _BY_KIND else None
+    if another_instance and cause.rule in _INPUTS:
+        kind = ANOTHER_INSTANCE
     planned = cause.rule == "CD105" and _in_warmup(recompile, timeline)
     key = CauseId(cause.rule, cause.variable, place.file, place.function, kind, planned)
     return BlamedCause(cause, place, key)
@@ -213,7 +236,9 @@ def _in_warmup(recompile: Recompile, timeline: Timeline) -> bool:
 
 
 def _grouped(
-    timeline: Timeline, by_compile: Mapping[CompileId, tuple[BlamedCause, ...]]
+    timeline: Timeline,
+    by_compile: Mapping[CompileId, tuple[BlamedCause, ...]],
+    behind: BehindBreaks,
 ) -> dict[str, list[Group]]:
     members: dict[CauseId, list[tuple[Cause, Recompile, Location]]] = {}
     for recompile in timeline.counted_recompiles:
@@ -226,6 +251,6 @@ def _grouped(
         causes, again, places = zip(*found, strict=True)
         single.append(Group(key, causes, again, places[0]))
     groups: dict[str, list[Group]] = {}
-    for group in by_act(single, timeline):
+    for group in by_act(single, timeline, behind):
         groups.setdefault(group.code, []).append(group)
     return groups

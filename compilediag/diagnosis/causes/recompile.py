@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from compilediag.diagnosis.causes.acts import COMBINATION
 from compilediag.diagnosis.causes.buffer_companions import with_companions
 from compilediag.diagnosis.causes.conditions import (
     Condition,
@@ -21,9 +22,6 @@ from compilediag.diagnosis.findings import Cause, Confidence, writer_seen
 from compilediag.diagnosis.guards.reason import parse_reasons
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import Location
-
-COMBINATION = "CD120"
-"""The code of values that were compiled for before, and not together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +106,16 @@ def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> 
 
 def _ordered(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
     """What no entry accepts first: a value that was compiled for before recompiles only together
-    with it."""
+    with it. Parameters are frozen and released by what changed beside them."""
     ranked = sorted(
         conditions,
-        key=lambda each: (each.novel is False, each.decision.order, each.position),
+        key=lambda each: (
+            each.novel is False,
+            (each.decision.code, each.decision.kind) == ("CD106", "parameter")
+            and any(other.decision.code == "CD104" for other in conditions),
+            each.decision.order,
+            each.position,
+        ),
     )
     return tuple(_cause(condition, primary=not index) for index, condition in enumerate(ranked))
 

@@ -194,7 +194,8 @@ def _value(guard: Guard, known: GuardContext) -> Found:
         # A buffer holds a tensor or None, and tensors are not guarded by value.
         if path is not None and path.registry == "_buffers":
             return "CD103", "created"
-        return ("CD103", "companion") if _counts_a_cache(guard) else ("CD104", guard.aspect)
+        companion = _counts_a_cache(guard) and not _is_of_passed_object(guard, known)
+        return ("CD103", "companion") if companion else ("CD104", guard.aspect)
     was_none = check in ("none", "not_none") or (by_value and guard.expected == "None")
     is_none = known.facts.value_type == "NoneType"
     return ("CD114", None) if was_none or is_none else ("CD107", guard.aspect or "value")
@@ -258,6 +259,12 @@ def _counts_a_cache(guard: Guard) -> bool:
         return False
     words = set(member.strip("_").split("_"))
     return bool(words & {"cache", "cached"}) and bool(words & _LENGTH_WORDS)
+
+
+def _is_of_passed_object(guard: Guard, known: GuardContext) -> bool:
+    """An attribute of an object that the call passes: its size, and no fill of a module's cache."""
+    root = guard.path.root if guard.path is not None else None
+    return known.facts.holder_kind == "object" and root not in ("self", "fn")
 
 
 def _now_tensor(guard: Guard, known: GuardContext) -> bool:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from operator import itemgetter
 from typing import TypeVar, cast
 
-from compilediag.diagnosis.absorption import Absorption
-from compilediag.diagnosis.findings import Finding, Ownership, Rule, Severity
+from compilediag.diagnosis.absorption import Absorption, compile_ids
+from compilediag.diagnosis.analysis import Analysis, analysis_rule
+from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION
+from compilediag.diagnosis.findings import CauseId, Finding, Ownership, Rule, Severity
 from compilediag.diagnosis.rules.break_fixes import break_fix
 from compilediag.diagnosis.rules.break_text import BreakReport, read_break
 from compilediag.diagnosis.rules.graph_break_registry import categories
-from compilediag.diagnosis.rules.make_finding import make_finding, pick, shorten
-from compilediag.timeline.compiles import FrameKey
+from compilediag.diagnosis.rules.make_finding import make_finding, pick, plural, shorten
+from compilediag.diagnosis.rules.recompiles import TEMPORARY
+from compilediag.timeline.breaks import BreakLine
+from compilediag.timeline.compiles import CompileId, FrameKey
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import Location
 
 Item = TypeVar("Item")
+
+_BEHIND = "recompiles_behind"
+"""Of the evidence: the recompiles of frames that exist only because of the break."""
 
 RESUME_PREFIX = "torch_dynamo_resume_in_"
 
@@ -50,11 +57,31 @@ class Broken:
         return self.report.ran_eager or bool(self.eager_frames)
 
 
-def find_breaks(timeline: Timeline) -> Iterable[Finding]:
+@analysis_rule
+def find_breaks(analysis: Analysis) -> Iterable[Finding]:
     """One finding per site. Explicit breaks are information: the user asked for them."""
-    for broken in read_sites(timeline):
+    behind = _recompiles_behind(analysis)
+    # An id of one process, or before a reset, may be that of another frame elsewhere.
+    made = analysis.causes.behind.breaks
+    others = {i.compile_id for i in analysis.timeline.recompiles if i.id not in made}
+    for broken in read_sites(analysis.timeline):
         if broken.report.code != "CD152":
-            yield _finding(broken, timeline)
+            again = behind.get(broken.site.at, ())
+            found = _finding(broken, analysis.timeline, len(again))
+            ids = [
+                each for each in dict.fromkeys(i.compile_id for i in again) if each not in others
+            ]
+            yield replace(found, evidence={**found.evidence, _BEHIND: ids}) if again else found
+
+
+def _recompiles_behind(analysis: Analysis) -> Mapping[BreakLine, Sequence[CompileId]]:
+    """The recompiles of the frames that each break made."""
+    found: dict[BreakLine, list[CompileId]] = {}
+    for item in analysis.timeline.counted_recompiles:
+        made_by = analysis.causes.behind.breaks.get(item.id)
+        if made_by is not None:
+            found.setdefault(made_by, []).append(item.id)
+    return found
 
 
 def read_sites(timeline: Timeline) -> tuple[Broken, ...]:
@@ -131,7 +158,7 @@ def _with_reason_of(compiles: Sequence[Compile], text: str) -> BreakReport | Non
     return read_break(f"{text.rstrip()}\nTraceback (most recent call last):\nUnsupported: {reason}")
 
 
-def _finding(broken: Broken, timeline: Timeline) -> Finding:
+def _finding(broken: Broken, timeline: Timeline, behind: int) -> Finding:
     site, report = broken.site, broken.report
     own = ownership_of(site.file, timeline.user_roots) == "user"
     fix, caveat = break_fix(broken.code, report, own=own)
@@ -139,7 +166,7 @@ def _finding(broken: Broken, timeline: Timeline) -> Finding:
     return make_finding(
         timeline,
         broken.code,
-        _title(report),
+        _title(report) + (f", with {plural(behind, 'recompile')} behind it" if behind else ""),
         fix,
         caveat=caveat,
         location=location,
@@ -256,9 +283,36 @@ def eager_places(finding: Finding) -> Sequence[Hashable]:
     return [(finding.location.file, finding.location.line)]
 
 
+def _is_of_broken_code(finding: Finding) -> bool:
+    """What one graph would not have guarded: the instances and calls within one step, their
+    combinations, and what Dynamo itself carries over the break."""
+    causes = [part for part in finding.about if isinstance(part, CauseId)]
+    if not causes:
+        return False
+    root = causes[0]
+    made = root.rule in ("CD117", COMBINATION) or root.kind == ANOTHER_INSTANCE
+    return made or all(part.variable.startswith(TEMPORARY) for part in causes)
+
+
+def _makes(broken: Finding, again: Finding) -> bool:
+    """Whether all recompiles of a finding are of frames that a break made. What is carried over it
+    is the break's own where it reads a value or size out of a tensor; else the size of an input."""
+    behind = broken.evidence.get(_BEHIND)
+    root = next(part for part in again.about if isinstance(part, CauseId))
+    carried = root.variable.startswith(TEMPORARY) and root.kind != ANOTHER_INSTANCE
+    if broken.severity == "info" or not isinstance(behind, list):
+        return False
+    if carried and broken.rule != "CD202":
+        return False
+    ids = compile_ids(again)
+    return bool(ids) and set(ids) <= set(cast(list[str], behind))
+
+
 RULES: tuple[Rule, ...] = (find_breaks,)
 
 ABSORBS = (
+    # Frames that exist only because of a break guard what one graph would not.
+    Absorption("CD1", "CD2", _makes, is_symptom=_is_of_broken_code, adds_cost=True),
     # A break knows what became of its frame, and whether the user asked for it.
     Absorption("CD904", "CD2", _sends_to_eager, keeps_severity=True, common=eager_places),
 )

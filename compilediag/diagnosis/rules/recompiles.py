@@ -84,7 +84,7 @@ class RecompileRule(AnalysisRule):
         if group.act is not None:
             return wording_of_act(group, group.act)
         title, fix, caveat = _PLANNED if group.planned else self.wording_of(group, causes)
-        beyond = any(part.code == "CD105" for part in group.follows)
+        beyond = group.code in _ABOUT_SIZES and any(part.code == "CD105" for part in group.follows)
         caveat = _NOT_MARKED if beyond else caveat
         filled = None if caveat is None else _filled(caveat, group)
         return Wording(_filled(title, group), _filled(fix, group), filled)

@@ -28,6 +28,8 @@ _MAX_LINES = 4
 _TEXT_CHARS = 200
 _MAX_HOPS = 32
 _MAX_NAMES = 64
+_MAX_REACHED = 48
+"""Functions that are followed from one call."""
 
 
 def with_acting_lines(
@@ -41,7 +43,9 @@ def with_acting_lines(
         known = guard.writers or _flips(guard.text, guard.source, scope)
         if any(_is_in(writer, compiled) for writer in known):
             return ()
-        return calls.leading_to(known, _stores(guard))
+        writes = _stores(guard)
+        found = calls.leading_to(known, writes)
+        return found or calls.reaching(guard_facts.holders_of(guard.source, scope), writes)
 
     return [
         replace(diff, guards=tuple(replace(g, changed_by=acting(g)) for g in diff.guards))
@@ -55,6 +59,8 @@ class _Call(NamedTuple):
     at: UserCall
     codes: tuple[types.CodeType, ...]
     """What it calls, and functions that this calls in turn by a global name."""
+    target: tuple[types.FunctionType, Any]
+    """The function, and the object that it is looked up in; None where it is in none."""
 
 
 class _CallsInProgress:
@@ -65,6 +71,8 @@ class _CallsInProgress:
         frames = [f for f in writers.calls_in_progress() if source_locations.is_own_frame(f)]
         self._codes = [frame.f_code for frame in frames]
         self._frames = frames
+        self._names: dict[UserCall, frozenset[str]] = {}
+        self._methods: dict[tuple[type, str], tuple[types.CodeType, ...]] = {}
 
     def leading_to(
         self, known: Iterable[Location], writes: Callable[[types.CodeType], bool]
@@ -84,21 +92,57 @@ class _CallsInProgress:
         found += [*(self._calling(called) if called else ()), *self._calls_of_code(writes)]
         return self._repeated(dict.fromkeys(found))[:_MAX_LINES]
 
+    def reaching(
+        self, holders: Iterable[Any], writes: Callable[[types.CodeType], bool]
+    ) -> tuple[UserCall, ...]:
+        """The calls that lead, through methods of objects that they have, to a method of a holder
+        of the value that writes it."""
+        names = {call.at: self._reached_names(call) for call in self._calls}
+        called = frozenset[str]().union(*names.values())
+        writers = {
+            name
+            for holder in holders
+            for name in called
+            if any(map(writes, self._reached_codes(holder, name)))
+        }
+        found = [at for at, reached in names.items() if writers & reached]
+        return self._repeated(found)[:_MAX_LINES]
+
+    def _reached_codes(self, holder: Any, name: str) -> tuple[types.CodeType, ...]:
+        kind = cast(Any, type(holder))
+        known = self._methods.get((kind, name))
+        if known is None:
+            method = _method(kind, name)
+            known = () if method is None else _reached(method, holder).codes
+            self._methods[kind, name] = known
+        return known
+
+    def _reached_names(self, call: _Call) -> frozenset[str]:
+        known = self._names.get(call.at)
+        if known is None:
+            known = self._names[call.at] = _reached(*call.target).names
+        return known
+
     def _calls_of_code(self, writes: Callable[[types.CodeType], bool]) -> list[UserCall]:
         return [call.at for call in self._calls if any(map(writes, call.codes))]
 
     def _repeated(self, found: Iterable[UserCall]) -> tuple[UserCall, ...]:
-        """Those in the innermost loop that runs, which come between two calls in it; all of them
-        where none is in a loop."""
+        """Those in the innermost loop that runs, which come between two calls in it, and in what
+        was called from there; all of them where none is."""
         lines = list(found)
+        inner: set[tuple[str, str]] = set()
         for frame in self._frames:
             loop = _loop_around(frame.f_code, frame.f_lineno or 0)
-            file, name = frame.f_code.co_filename, frame.f_code.co_name
+            here = frame.f_code.co_filename, frame.f_code.co_name
             inside = [
-                at for at in lines if (at.file, at.function) == (file, name) and at.line in loop
+                at
+                for at in lines
+                if (at.file, at.function) in inner
+                or ((at.file, at.function) == here and at.line in loop)
             ]
-            if inside:
+            if loop and inside:
                 return tuple(inside)
+            inner.add(here)
         return tuple(lines)
 
     def _calling(self, known: Sequence[Location]) -> Iterable[UserCall]:
@@ -138,7 +182,8 @@ def _calls_of(frame: types.FrameType, running: Sequence[types.CodeType]) -> Iter
     for path, at in written:
         called = _function_at(path, names)
         if called is not None and called.__code__ not in running:
-            yield _Call(at, (called.__code__, *_called_by(called)))
+            receiver = _object_at(path[:-1], names)
+            yield _Call(at, (called.__code__, *_called_by(called)), (called, receiver))
 
 
 @functools.lru_cache(maxsize=256)
@@ -162,20 +207,71 @@ def _called_by(function: types.FunctionType) -> Iterator[types.CodeType]:
             yield held.__code__
 
 
+class _Reached(NamedTuple):
+    """What a function calls, and what these call in turn."""
+
+    codes: tuple[types.CodeType, ...]
+    """Its own first."""
+    names: frozenset[str]
+    """Of methods that are called on objects that are not known."""
+
+
+def _reached(function: types.FunctionType, receiver: Any) -> _Reached:
+    """Follows calls on the receiver and on what it holds, and of functions by a global name."""
+    found: dict[types.CodeType, None] = {}
+    names: set[str] = set()
+    waiting = [(function, receiver)]
+    while waiting and len(found) < _MAX_REACHED:
+        at, own = waiting.pop(0)
+        code = at.__code__
+        if code in found:
+            continue
+        found[code] = None
+        known = dict(at.__globals__)
+        if own is not None and code.co_argcount:
+            known[code.co_varnames[0]] = own
+        for path in _paths_called(code):
+            called = _function_at(path, known)
+            if called is None:
+                names.update(path[1:][-1:])
+            elif not source_locations.is_torch(called.__code__.co_filename):
+                waiting.append((called, _object_at(path[:-1], known)))
+    return _Reached(tuple(found), frozenset(names))
+
+
+@functools.lru_cache(maxsize=1024)
+def _paths_called(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
+    """The dotted names that a function calls."""
+    calls = (node.func for node in statements(code) if isinstance(node, ast.Call))
+    return tuple(dict.fromkeys(tuple(path.split(".")) for path in map(dotted, calls) if path))
+
+
+def _method(kind: type, name: str) -> types.FunctionType | None:
+    """A method that is no part of torch, and does not only make an object."""
+    value: object = inspect.getattr_static(kind, name, None)
+    if not isinstance(value, types.FunctionType) or name == "__init__":
+        return None
+    return None if source_locations.is_torch(value.__code__.co_filename) else value
+
+
+def _object_at(path: Sequence[str], names: Mapping[str, Any]) -> Any:
+    """The object that a dotted name stands for; None where there is none."""
+    value = names.get(path[0]) if path else None
+    for name in path[1:]:
+        value = None if value is None else _member(value, name)
+    return value
+
+
 def _function_at(path: Sequence[str], names: Mapping[str, Any]) -> types.FunctionType | None:
     """The function or method that a dotted name stands for."""
-    value = names.get(path[0])
-    for name in path[1:]:
-        if value is None:
-            return None
-        value = _member(value, name)
+    value = _object_at(path, names)
     for _ in range(_MAX_HOPS):
         if type(value) is types.FunctionType and "__wrapped__" not in value.__dict__:
             return value
         if type(value) is types.FunctionType:
             value = value.__dict__["__wrapped__"]
         elif type(value) in (types.MethodType, staticmethod, classmethod):
-            value = cast(Any, value).__func__
+            value = value.__func__
         else:
             return None
     return None

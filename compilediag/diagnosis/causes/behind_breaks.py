@@ -1,0 +1,91 @@
+"""Frames that exist only because of a graph break: what is left of a function after it, and
+functions that the broken function calls, which torch had otherwise inlined.
+
+A broken function runs its rest, and the call that broke, outside of its graph: torch then compiles
+each of these as a frame of its own, with guards of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from compilediag.timeline.breaks import BreakLine
+from compilediag.timeline.compiles import Compile, CompileId, FrameKey
+from compilediag.timeline.timeline import Recompile, Timeline
+from compilediag_harness.wire import Location, UserCall, resumed_function
+
+
+@dataclass(frozen=True, slots=True)
+class BehindBreaks:
+    """The compiles of a run that a graph break made frames of their own."""
+
+    breaks: Mapping[CompileId, BreakLine] = field(default_factory=dict[CompileId, BreakLine])
+    """The break of each."""
+    broke: frozenset[CompileId] = frozenset()
+    """The compiles in which torch met a break."""
+    compiles: Mapping[CompileId, Compile] = field(default_factory=dict[CompileId, Compile])
+
+    def between_calls(self, recompile: Recompile, entry: str) -> bool:
+        """Whether the recompile is of a call that an earlier call of the same step differs from,
+        for which the cache entry `entry` was compiled: both are made by a broken function, and
+        without the break they were parts of one graph."""
+        earlier = self.compiles.get(CompileId(recompile.process, recompile.epoch, entry))
+        if earlier is None or recompile.id not in self.breaks or earlier.id not in self.breaks:
+            return False
+        one, other = earlier.entered_at, recompile.entered_at
+        if one is None or other is None or earlier.step != recompile.step:
+            return False
+        within = (one.file, one.function) == (other.file, other.function)
+        return within and (one.line, one.text) != (other.line, other.text)
+
+
+def behind_breaks(timeline: Timeline) -> BehindBreaks:
+    """Works out which frames are behind which break, in the order in which they were compiled."""
+    sites = _sites(timeline)
+    broken: dict[Hashable, BreakLine] = {}
+    behind: dict[FrameKey, BreakLine] = {}
+    found: dict[CompileId, BreakLine] = {}
+    broke: set[CompileId] = set()
+    for item in sorted(timeline.compiles, key=lambda each: each.t) if sites else ():
+        if not item.forward:
+            continue
+        thread = item.process, item.epoch
+        caller = _caller(item.frame, item.entered_at)
+        before = broken.get((*thread, caller))
+        if before is not None and item.kind == "first":
+            behind.setdefault(item.key, before)
+        if before is not None and item.key in behind:
+            found[item.id] = behind[item.key]
+        site = sites.get((item.process, item.compile_id))
+        if site is not None:
+            broke.add(item.id)
+            broken[(*thread, (item.frame.file, whole_function(item.frame.function)))] = site
+    compiles = {item.id: item for item in timeline.compiles if item.forward} if found else {}
+    return BehindBreaks(found, frozenset(broke), compiles)
+
+
+def _sites(timeline: Timeline) -> dict[tuple[int, str], BreakLine]:
+    """The break that a compile met, the last one where it met several; a restart belongs to its
+    compile."""
+    return {
+        (process, compile_id.partition("_")[0]): site.at
+        for site in timeline.breaks
+        for process in site.processes
+        for compile_id in site.compile_ids
+    }
+
+
+def _caller(frame: Location, entered: UserCall | None) -> Hashable:
+    """The function that must have broken for the frame to be one of its own: the one that it is the
+    rest of, else the one that calls it."""
+    if resumed_function(frame.function) is not None:
+        return frame.file, whole_function(frame.function)
+    return None if entered is None else (entered.file, entered.function)
+
+
+def whole_function(name: str) -> str:
+    """The function of which a frame is the whole, or what is left after graph breaks."""
+    while (part := resumed_function(name)) is not None:
+        name = part
+    return name
