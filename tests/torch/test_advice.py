@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from advice import breaks, containers, modes, tensors, values  # noqa: E402
+from advice import breaks, containers, modes, packages, tensors, values  # noqa: E402
 from advice.case import BREAKS, CASES, Break, Case, Key, X, compiled, rows  # noqa: E402
 from torch._dynamo import utils  # noqa: E402
 
@@ -25,7 +25,7 @@ from compilediag.diagnosis.rules.recompile_fixes import FIXES  # noqa: E402
 from compilediag.diagnosis.rules.recompiles import WAYS  # noqa: E402
 from compilediag.diagnosis.rules.sizes import PAD, SIZES  # noqa: E402
 
-_ = breaks, containers, modes, tensors, values
+_ = breaks, containers, modes, packages, tensors, values
 WORDINGS = {**FIXES, **{("CD105", kind): wording for kind, wording in SIZES.items()}}
 NO_ADVICE = ("CD190",)
 """Codes of what could not be determined."""
