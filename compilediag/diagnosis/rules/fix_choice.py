@@ -260,7 +260,11 @@ def _of_guard(group: Group) -> str:
     if group.code == "CD118" and "size()" not in first.guard:
         return "number"
     if group.code == "CD106" and kind == "parameter":
-        return "frozen" if (first.expected or "").startswith("requires_grad") else kind
+        if not (first.expected or "").startswith("requires_grad"):
+            return kind
+        # In a package's model a call of the package switches it, which sets more than that.
+        own = ownership_of(group.recompiles[0].frame.file) == "user"
+        return "frozen" if own else "frozen_state"
     if group.code == "CD108" and kind == "length" and "key" in f"{first.expected}{first.actual}":
         return "members"
     if group.code == "CD114" and not _is_tensor(first.expected) and not _is_tensor(first.actual):

@@ -305,6 +305,12 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "compiled call, where it does not alternate",
         "warming up keeps two graphs",
     ),
+    ("CD106", "frozen_state"): Wording(
+        "parameter frozen or released",
+        "warm up every state that the timed steps have, {name} with and without requires_grad "
+        "being one part of it",
+        "one graph per state",
+    ),
     ("CD106", "parameter"): Wording(
         "parameter changed", "cast or replace {name} before the first compiled call"
     ),

@@ -60,8 +60,8 @@ SIZES = {
     ),
     "held": Wording(
         _SIZE,
-        "set torch._dynamo.config.assume_static_by_default = False before the first call: a "
-        "package makes {{name}}, where no mark reaches it",
+        "set torch._dynamo.config.assume_static_by_default = False before the first call, as a "
+        "package passes {{name}}",
         _ALL_DYNAMIC,
     ),
     "container": Wording(

@@ -134,3 +134,73 @@ case(
     configured,
     lambda: configured("short"),
 )
+
+
+class Store:
+    """Is passed by the caller, with its length as a number."""
+
+    def __init__(self, longest: int) -> None:
+        self.keys = torch.ones(longest, 4)
+        self.longest = longest
+
+
+def stored(x: Any, store: Store) -> Any:
+    y = x * 2 if store.longest > 100 else x * store.longest
+    return y + store.keys.sum(0)
+
+
+def continued(*, warm: bool = False, **options: Any) -> list[Any]:
+    call, results = compiled(stored, **options), []
+    for times in range(2 if warm else 1):
+        if times:
+            warmed()
+        results = [call(X, Store(longest)) for longest in (10, 13, 15)]
+    return results
+
+
+case(
+    "a number of an argument object",
+    ("CD103", "argument_number"),
+    continued,
+    lambda: continued(dynamic=True),
+    lambda: continued(warm=True),
+)
+
+FREEZING = """
+from torch import nn
+
+
+class Adapted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+        nn.init.ones_(self.inner.weight)
+        nn.init.ones_(self.inner.bias)
+
+    def switch(self, on):
+        self.inner.weight.requires_grad_(on)
+
+    def forward(self, x):
+        return self.inner(x)
+"""
+
+
+def switched(*, warm: bool) -> list[Any]:
+    model = package(FREEZING).Adapted()
+    call, results = compiled(model), []
+    for times in range(2 if warm else 1):
+        if times:
+            warmed()
+        results = []
+        for on in (True, False, True):
+            model.switch(on)
+            results.append(call(X).detach())
+    return results
+
+
+case(
+    "a parameter that a package freezes",
+    ("CD106", "frozen_state"),
+    lambda: switched(warm=False),
+    lambda: switched(warm=True),
+)
