@@ -130,6 +130,29 @@ def test_the_expression_that_was_passed_is_marked() -> None:
     assert recompiles() == []
 
 
+def test_the_first_call_is_marked_too_where_it_is_another_one() -> None:
+    """A mark holds from the first compile on: what an earlier line passes needs it as well."""
+    step = compiled(torch.nn.Sequential(torch.nn.Linear(4, 4)))
+    example, *batches = rows(8, 5, 6)
+    with compilediag.watch() as seen:
+        step(example)
+        for batch in batches:
+            step(batch)
+    assert recompiles()
+    (found,) = [item for item in seen.findings if item.rule == "CD105"]
+    own = test_the_first_call_is_marked_too_where_it_is_another_one.__code__.co_firstlineno
+    assert found.fix.summary.startswith(
+        f"call torch._dynamo.maybe_mark_dynamic(batch, 0) before test_advice.py:{own + 7} and on "
+        f"what test_advice.py:{own + 5} passes before that, the first call; or "
+    )
+    torch._dynamo.reset()
+    utils.clear_compilation_metrics()
+    for batch in (example, *batches):
+        torch._dynamo.maybe_mark_dynamic(batch, 0)
+        step(batch)
+    assert recompiles() == []
+
+
 def test_an_argument_without_a_name_is_the_input() -> None:
     """`args[0]` is no name of the program's, whatever the sentence is about."""
     step = compiled(torch.nn.Sequential(torch.nn.Linear(4, 4)))

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple, cast
 
 from compilediag_harness.collectors import reached_by_name
 from compilediag_harness.source import source_locations
-from compilediag_harness.source.user_calls import locals_of, plain_attribute
+from compilediag_harness.source.attributes import plain_attribute
+from compilediag_harness.source.user_calls import locals_of
 from compilediag_harness.source.writes_in_source import attribute_stores, mutation_line
 from compilediag_harness.wire import Location
 

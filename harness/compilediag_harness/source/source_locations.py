@@ -67,9 +67,9 @@ def is_ours(file: str) -> bool:
 
 
 def is_own(file: str) -> bool:
-    """Whether a file is the program's own: not torch's, the standard library's, installed, generated
-    or ours.
-    The file of `__main__` is, also where it is installed: `python -m` of a package."""
+    """Whether a file is the program's own: not torch's, the standard library's, installed,
+    generated or ours. The file of `__main__` is, also where it is installed: `python -m` of a
+    package."""
     if not file or is_library(file) or is_ours(file) or is_generated(file):
         return False
     return not _INSTALLED.search(file) or file == getattr(

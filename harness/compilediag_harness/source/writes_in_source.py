@@ -121,7 +121,9 @@ def store_beside_read(file: str, line: int, attribute: str) -> int | None:
     members = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr == attribute]
     read = {dotted(node.value) for node in members if _is_read_at(node, line)} - {None}
     rebound = {
-        node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+        node.id
+        for node in nodes
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
     }
     stores = [
         node.lineno

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+
 from advice.case import X, case, compiled, warmed
 from advice.values import package
 
