@@ -13,7 +13,7 @@ import re
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from compilediag_harness.source import source_locations
 from compilediag_harness.wire import Location
@@ -93,7 +93,8 @@ def _codes_of(members: dict[str, Any]) -> Iterator[types.CodeType]:
         for value in held:
             parts = (value.fget, value.fset) if type(value) is property else (value,)
             for part in parts:
-                function = part.__func__ if type(part) in (staticmethod, classmethod) else part
+                wrapped = type(part) in (staticmethod, classmethod)
+                function: Any = cast("Any", part).__func__ if wrapped else part
                 for _ in range(8):
                     if type(function) is not types.FunctionType:
                         break
