@@ -80,7 +80,8 @@ def _functions_of(package: str, modules: int) -> dict[str, frozenset[str]]:
 
 
 def _modules() -> Iterator[dict[str, Any]]:
-    for module in list(sys.modules.values()):
+    modules: list[object] = list(sys.modules.values())
+    for module in modules:
         if isinstance(module, types.ModuleType):
             # A module that is loaded on its first use must not be loaded by our look at it.
             yield dict(object.__getattribute__(module, "__dict__"))
