@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
+from compilediag_harness.wire.quoted import is_generated
+
 Ownership = Literal["user", "third_party", "torch"]
 
 _INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
@@ -54,7 +56,7 @@ def _ownership(file: str, roots: tuple[str, ...]) -> Ownership:
     installed = _last_match(_INSTALLED, file)
     if installed is not None:
         return _of_installed(file, installed, roots)
-    if _STANDARD_LIBRARY.search(file) or _OURS.search(file):
+    if _STANDARD_LIBRARY.search(file) or _OURS.search(file) or is_generated(file):
         return "third_party"
     if _belongs_to_torch_source(file, roots):
         return "torch"

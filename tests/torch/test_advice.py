@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from advice import breaks, containers, modes, tensors, values  # noqa: E402
+from advice import breaks, containers, modes, packages, tensors, values  # noqa: E402
 from advice.case import BREAKS, CASES, Break, Case, Key, X, compiled, rows  # noqa: E402
 from torch._dynamo import utils  # noqa: E402
 
@@ -25,7 +25,7 @@ from compilediag.diagnosis.rules.recompile_fixes import FIXES  # noqa: E402
 from compilediag.diagnosis.rules.recompiles import WAYS  # noqa: E402
 from compilediag.diagnosis.rules.sizes import PAD, SIZES  # noqa: E402
 
-_ = breaks, containers, modes, tensors, values
+_ = breaks, containers, modes, packages, tensors, values
 WORDINGS = {**FIXES, **{("CD105", kind): wording for kind, wording in SIZES.items()}}
 NO_ADVICE = ("CD190",)
 """Codes of what could not be determined."""
@@ -125,6 +125,29 @@ def test_the_expression_that_was_passed_is_marked() -> None:
     torch._dynamo.reset()
     utils.clear_compilation_metrics()
     for batch in rows(8, 5, 6):
+        torch._dynamo.maybe_mark_dynamic(batch, 0)
+        step(batch)
+    assert recompiles() == []
+
+
+def test_the_first_call_is_marked_too_where_it_is_another_one() -> None:
+    """A mark holds from the first compile on: what an earlier line passes needs it as well."""
+    step = compiled(torch.nn.Sequential(torch.nn.Linear(4, 4)))
+    example, *batches = rows(8, 5, 6)
+    with compilediag.watch() as seen:
+        step(example)
+        for batch in batches:
+            step(batch)
+    assert recompiles()
+    (found,) = [item for item in seen.findings if item.rule == "CD105"]
+    own = test_the_first_call_is_marked_too_where_it_is_another_one.__code__.co_firstlineno
+    assert found.fix.summary.startswith(
+        f"call torch._dynamo.maybe_mark_dynamic(batch, 0) before test_advice.py:{own + 7} and on "
+        f"what test_advice.py:{own + 5} passes before that, the first call; or "
+    )
+    torch._dynamo.reset()
+    utils.clear_compilation_metrics()
+    for batch in (example, *batches):
         torch._dynamo.maybe_mark_dynamic(batch, 0)
         step(batch)
     assert recompiles() == []

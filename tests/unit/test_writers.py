@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
+import sys
 import weakref
 
 from compilediag_harness.collectors import writers
@@ -169,3 +171,59 @@ def test_a_function_decides_by_what_its_conditions_read():
     }
     assert writes_in_source.branches_on("/nowhere.py", 1, "x") is None
     assert writes_in_source.branches_on(__file__, 1, "x") is None
+
+
+LIBRARY = """
+class Base:
+    mode = None
+
+    def _restore_saved_mode(self):
+        self.mode = 1
+
+    def _helper(self):
+        self.mode = 2
+
+    def start_library_mode(self):
+        self._helper()
+
+    def fill_missing_mode(self, x):
+        if self.mode is None:
+            self.mode = 3
+        return x
+"""
+
+
+def library(folder):
+    """A module of an installed package."""
+    package = folder / "site-packages" / "written_by_others"
+    package.mkdir(parents=True)
+    file = package / "base.py"
+    file.write_text(LIBRARY, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("written_by_others.base", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_method_of_a_package_that_no_name_leads_to_is_no_writer(tmp_path, monkeypatch):
+    """The program's own code starts a mode, which calls the helper; nothing loads or reads."""
+    module = library(tmp_path)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    holder = module.Base()
+    holder.start_library_mode()
+    found = writers.writers_of_attribute(holder, "mode")
+    assert [place.function for place in found] == ["Base._helper"]
+
+
+def test_a_function_that_assigns_what_its_line_reads(tmp_path):
+    """Of the very expression only: another object, or a name bound again, is none."""
+    file = str(tmp_path / "filling.py")
+    with open(file, "w", encoding="utf-8") as out:
+        out.write(LIBRARY)
+        out.write("def other(a, b):\n    if a.mode is None:\n        b.mode = 1\n")
+        out.write("def moved(a):\n    if a.mode is None:\n        a = 1\n        a.mode = 1\n")
+    line = LIBRARY.splitlines().index("        if self.mode is None:") + 1
+    assert writes_in_source.store_beside_read(file, line, "mode") == line + 1
+    end = len(LIBRARY.splitlines())
+    assert writes_in_source.store_beside_read(file, end + 2, "mode") is None
+    assert writes_in_source.store_beside_read(file, end + 5, "mode") is None

@@ -26,6 +26,9 @@ _STRUCTURE = ("members", "keys", "missing", "length")
 _HELD = ("CD102", "CD104", "CD109")
 """Codes of containers that no call passes."""
 
+ROOT = re.compile(r"(?:args|kwargs)\[[^\]]+\]|\w+")
+_LOCAL = re.compile(r"L\['(\w+)'\](.*)")
+"""The source of an argument, or of a part of one."""
 _LOCAL_ROOT = re.compile(r"L\['(?P<name>\w+)'\]")
 _INT = re.compile(r"-?\d{1,18}")
 _STRIDES = re.compile(r"\d+")
@@ -59,13 +62,45 @@ def kinds_of(group: Group, causes: RunCauses) -> Iterator[str]:
     """The kinds under which a wording is looked up, the most telling first."""
     if group.variable.endswith("._modules") and group.kind in _STRUCTURE:
         yield "modules"
+    if is_held_by_package(group):
+        yield "held"
     if _is_field_of_argument(group):
+        if group.code == "CD103" and _number(group.first.expected) is not None:
+            yield "argument_number"
         yield "argument_branch" if is_branched_on(group) else "argument"
     yield from _of_line(group)
     yield from _of_container(group)
     yield from _of_relatives(group, causes)
     yield _of_guard(group)
     yield from _of_value(group)
+
+
+def is_held_by_package(group: Group) -> bool:
+    """Compiled code of a package gets the value from a call that is not the program's: the last
+    line of the program's own passes nothing for it."""
+    first = group.recompiles[0]
+    if first.entered_at is None or ownership_of(first.frame.file) == "user":
+        return False
+    return not any(is_passed(group, variable) for variable in group.variables)
+
+
+def is_passed(group: Group, variable: str) -> bool:
+    """Whether the program's own call passes something for the argument, or for what holds it."""
+    path, arguments = passed_for(group, variable)
+    root = ROOT.match(path)
+    named = root is None or root[0]
+    return any(name == named or name.startswith(f"{named}[") for name in arguments)
+
+
+def passed_for(group: Group, variable: str) -> tuple[str, dict[str, str]]:
+    """The variable as guards name it, and what the first recompile's call passes for what."""
+    call = group.recompiles[0].entered_at
+    sources = {part.variable: part.first.source for part in group.parts}
+    # Calls are bound to the parameters of what was compiled, as guards name them: a variable may
+    # have the name that a module behind torch's own wrapper gives it.
+    local = _LOCAL.fullmatch(sources.get(variable, ""))
+    path = variable if local is None else local[1] + local[2]
+    return path, {} if call is None else dict(call.arguments)
 
 
 def _is_field_of_argument(group: Group) -> bool:
@@ -225,7 +260,11 @@ def _of_guard(group: Group) -> str:
     if group.code == "CD118" and "size()" not in first.guard:
         return "number"
     if group.code == "CD106" and kind == "parameter":
-        return "frozen" if (first.expected or "").startswith("requires_grad") else kind
+        if not (first.expected or "").startswith("requires_grad"):
+            return kind
+        # In a package's model a call of the package switches it, which sets more than that.
+        own = ownership_of(group.recompiles[0].frame.file) == "user"
+        return "frozen" if own else "frozen_state"
     if group.code == "CD108" and kind == "length" and "key" in f"{first.expected}{first.actual}":
         return "members"
     if group.code == "CD114" and not _is_tensor(first.expected) and not _is_tensor(first.actual):

@@ -63,7 +63,7 @@ _KEYS = Wording("", f"{_FILL_FIRST}; or {_READ_OUTSIDE}")
 _SET_BY_PACKAGE = Wording(
     "",
     "keep what sets {name} (a context manager, a setting) the same at every call; or "
-    "warm up each value before the timed steps",
+    "warm up every state that the timed steps have, {name} being one part of it",
     _VARIANTS,
 )
 _LAZY = "when the input length varies too, one recompile for that size remains (CD105)"
@@ -137,6 +137,11 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "fill the cache that {name} belongs to once at its largest size, in __init__; or by one "
         "eager call before compiling",
         _LAZY,
+    ),
+    ("CD103", "argument_number"): Wording(
+        "number of an argument object",
+        f"compile with torch.compile(dynamic=True); or {_WARM}",
+        "sizes and ints become dynamic: graphs may run slower, and 0 and 1 stay constants",
     ),
     ("CD103", "argument"): _ARGUMENT_GROWS,
     ("CD103", "argument_branch"): _ARGUMENT_GROWS,
@@ -300,6 +305,12 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "compiled call, where it does not alternate",
         "warming up keeps two graphs",
     ),
+    ("CD106", "frozen_state"): Wording(
+        "parameter frozen or released",
+        "warm up every state that the timed steps have, {name} with and without requires_grad "
+        "being one part of it",
+        "one graph per state",
+    ),
     ("CD106", "parameter"): Wording(
         "parameter changed", "cast or replace {name} before the first compiled call"
     ),
@@ -369,6 +380,11 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "dynamic=True makes sizes dynamic too",
     ),
     ("CD107", None): Wording(_ARGUMENT, f"{_WARM}; or {_APART}", _VARIANTS),
+    ("CD108", "held"): Wording(
+        "container of a package with other keys",
+        "warm up every kind of call that the timed steps have: a package passes {name}",
+        "one graph per set of keys",
+    ),
     ("CD108", "members"): _OTHER_KEYS,
     ("CD108", "missing"): _OTHER_KEYS,
     ("CD108", "keyword"): KEYWORD,

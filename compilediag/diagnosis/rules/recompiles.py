@@ -17,6 +17,7 @@ from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, AnalysisRule
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
 from compilediag.diagnosis.findings import Act, CauseId, Finding, Part
+from compilediag.diagnosis.rules.fix_choice import ROOT, passed_for
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.diagnosis.rules.size_lines import with_line
 from compilediag.timeline.ownership import ownership_of
@@ -44,9 +45,6 @@ TEMPORARY = "___"
 """How Dynamo's own names begin, which no program can use: `___stack0`."""
 
 _ARGUMENTS = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD114", "CD118"))
-_ROOT = re.compile(r"(?:args|kwargs)\[[^\]]+\]|\w+")
-_LOCAL = re.compile(r"L\['(\w+)'\](.*)")
-"""The source of an argument, or of a part of one."""
 _KEYWORD = re.compile(r"`fn\.keywords\['(\w+)'\]`")
 """An argument that a functools.partial holds."""
 _PLAIN = re.compile(r"[^\W\d]\w*(?:\.\w+|\[\w+\]|\['\w+'\])*")
@@ -93,16 +91,10 @@ class RecompileRule(AnalysisRule):
 def passed_as(group: Group, variable: str) -> str:
     """What the program passes for the argument, "batch" or "data.x"; the argument itself where that
     is not known, or is made in the call."""
-    call = group.recompiles[0].entered_at
-    sources = {part.variable: part.first.source for part in group.parts}
-    # Calls are bound to the parameters of what was compiled, as guards name them: a variable may
-    # have the name that a module behind torch's own wrapper gives it.
-    local = _LOCAL.fullmatch(sources.get(variable, ""))
-    path = variable if local is None else local[1] + local[2]
-    root = _ROOT.match(path)
-    if call is None or root is None or group.code not in _ARGUMENTS:
+    path, arguments = passed_for(group, variable)
+    root = ROOT.match(path)
+    if root is None or group.code not in _ARGUMENTS:
         return variable
-    arguments = dict(call.arguments)
     passed = arguments.get(path) or arguments.get(root[0])
     if passed is None or not _PLAIN.fullmatch(passed):
         return variable

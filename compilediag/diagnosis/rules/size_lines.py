@@ -39,7 +39,7 @@ _TWO_SIDES = (
     "warm up one size for each side of the branch of this line, or decide by the size before the "
     "compiled call"
 )
-_SIZE_OF_OTHERS = "warm up each size of {size} before the timed steps; or {pad}"
+_SIZE_OF_OTHERS = "warm up each size of {size} before the timed steps"
 _TWO_SIDES_OF_OTHERS = (
     "warm up one size of {size} for each side of the branch of this line before the timed steps"
 )

@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions
 from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.rules.fix_choice import Break
+from compilediag.diagnosis.rules.fix_choice import Break, is_held_by_package
 from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, Wording, passed_as
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
 from compilediag.timeline.timeline import Timeline
@@ -28,7 +28,11 @@ _MAX_SIZES = 16
 
 PAD = "pad to a fixed size (drop_last=True for a last batch)"
 _SIZE = "tensor argument of another size"
+_FROM_FIRST = ", from the first call on"
 _MARKED = "dynamic graphs may run slower; CUDA graphs need the padding"
+_ALL_DYNAMIC = (
+    "all sizes and ints become dynamic: graphs may run slower, and 0 and 1 stay constants"
+)
 _COMPILED_ONCE = "every size it pads to is compiled there"
 SIZES = {
     "marking": Wording(
@@ -53,6 +57,15 @@ SIZES = {
         "call {marks} before {first}, which needs sizes of 2 or more (torch keeps 0 and 1); "
         f"or {PAD}",
         _MARKED,
+    ),
+    "held": Wording(
+        _SIZE,
+        "set torch._dynamo.config.assume_static_by_default = False before the first call, as a "
+        "package passes {{name}}",
+        _ALL_DYNAMIC,
+    ),
+    "container": Wording(
+        _SIZE, "compile with torch.compile(dynamic=True); or " + PAD, _ALL_DYNAMIC
     ),
     None: Wording(_SIZE, f"call {{marks}} before {{first}}; or {PAD}", _MARKED),
 }
@@ -79,6 +92,11 @@ def wording_of_sizes(group: Group, broken: Break | None) -> Wording:
         wording = SIZES["resumed"]
     elif fixed:
         wording = SIZES["constant"]
+    elif any(part.code == "CD107" for part in group.follows):
+        # A container keeps the size as a number too, which takes no mark.
+        wording = SIZES["container"]
+    elif is_held_by_package(group):
+        wording = SIZES["held"]
     else:
         wording = SIZES[
             "small" if any({item.before, item.after} & {"0", "1"} for item in changed) else None
@@ -109,9 +127,11 @@ def _first_call(group: Group) -> str:
     call = group.recompiles[0].entered_at
     if call is None or not any(passed_as(group, each) != each for each in group.variables):
         return "the first call"
-    return (
-        f"{call.file.replace(chr(92), '/').rpartition('/')[2]}:{call.line}, from the first call on"
-    )
+    return f"{_short_file(call.file)}:{call.line}{_FROM_FIRST}"
+
+
+def _short_file(file: str) -> str:
+    return file.replace("\\", "/").rpartition("/")[2]
 
 
 _MAX_MARKS = 4
@@ -130,7 +150,8 @@ def _named_dimension(group: Group) -> str | int:
 
 def with_sizes(finding: Finding, timeline: Timeline) -> Finding:
     """CD105 with the sizes that were called, how often, and buckets for them where one size changes
-    and was compiled more than once."""
+    and was compiled more than once, and with the line of the first call where it is another one."""
+    finding = _from_first_call(finding, timeline)
     if finding.severity != "info" and _is_padded(finding, timeline):
         summary, caveat = SIZES["padded"].fix, SIZES["padded"].caveat
         return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
@@ -146,6 +167,25 @@ def with_sizes(finding: Finding, timeline: Timeline) -> Finding:
         return replace(finding, evidence=evidence)
     summary = finding.fix.summary.replace(PAD, f"pad to {padded.buckets}: compilediag plan")
     return replace(finding, evidence=evidence, fix=replace(finding.fix, summary=summary))
+
+
+def _from_first_call(finding: Finding, timeline: Timeline) -> Finding:
+    """A mark holds from the first compile on: its line is named too where another one made it."""
+    if _FROM_FIRST not in finding.fix.summary:
+        return finding
+    frames = _frames_of(finding, timeline)
+    calls = [
+        item.entered_at
+        for item in timeline.compiles
+        if (item.process, item.frame.file, item.frame.line) in frames
+    ]
+    first = calls[0] if calls else None
+    place = None if first is None else f"{_short_file(first.file)}:{first.line}"
+    if place is None or f"before {place}," in finding.fix.summary:
+        return finding
+    also = f" and on what {place} passes before that, the first call"
+    summary = finding.fix.summary.replace(_FROM_FIRST, also)
+    return replace(finding, fix=replace(finding.fix, summary=summary))
 
 
 def _frames_of(finding: Finding, timeline: Timeline) -> set[tuple[int, str, int]]:

@@ -13,13 +13,13 @@ import functools
 import inspect
 import sys
 import types
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from compilediag_harness.collectors import guard_facts, writers
 from compilediag_harness.source import source_locations
+from compilediag_harness.source.attributes import UNKNOWN, plain_attribute
 from compilediag_harness.source.user_calls import locals_of
 from compilediag_harness.source.writes_in_source import dotted, statements
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UserCall, clip
@@ -279,18 +279,12 @@ def _function_at(path: Sequence[str], names: Mapping[str, Any]) -> types.Functio
 
 def _member(holder: Any, name: str) -> Any:
     """An attribute as stored: of the object, of what a compiled module wraps, of its class."""
-    try:
-        own: dict[str, Any] = object.__getattribute__(holder, "__dict__")
-    except (AttributeError, TypeError):
-        own = {}
-    held = own.get("_modules")
-    modules = cast("dict[str, Any]", held) if type(held) in (dict, OrderedDict) else {}
-    for table in (own, modules):
-        if name in table:
-            return table[name]
+    held = plain_attribute(holder, name)
+    if held is not UNKNOWN:
+        return held
     found = inspect.getattr_static(cast(Any, type(holder)), name, None)
-    inner = modules.get("_orig_mod")
-    return found if found is not None or inner is None else _member(inner, name)
+    inner = plain_attribute(holder, "_orig_mod")
+    return found if found is not None or inner is UNKNOWN else _member(inner, name)
 
 
 # --- gradients ------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from compilediag_harness.collectors import guard_facts, tensor_checks, writers
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.leaf_checks import MISSING, Examined
 from compilediag_harness.source import source_locations
-from compilediag_harness.source.writes_in_source import branches_on
+from compilediag_harness.source.writes_in_source import branches_on, store_beside_read
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import (
     EntryDiff,
@@ -147,7 +147,7 @@ def _describe(
     compared = _compared(leaf.kind, text, value, given.baselines.tensor_type)
     user = _user_line(leaf, compile_id, given, scope)
     facts = _facts(leaf, value, scope, compile_id, given)
-    found = _writers(leaf, value, examined, given)
+    found = _with_beside(leaf, user, _writers(leaf, value, examined, given))
     guard = FalseGuard(
         source=clip(leaf.source, 2048),
         leaf=leaf.kind,
@@ -203,6 +203,19 @@ def _changed(
     inlined = given.baselines.functions_in(given.code, compile_id)
     lines = [item for item in found if (item.file, item.function.split(".")[-1]) in inlined]
     return replace(change, stack=(*lines, *change.stack)) if len(lines) == 1 else change
+
+
+def _with_beside(
+    leaf: torch_guards.Leaf, user: Location | None, found: tuple[Location, ...]
+) -> tuple[Location, ...]:
+    """The function of a package that reads the attribute first, where it assigns it too."""
+    name = guard_facts.attribute_of(leaf.source)
+    if user is None or name is None or source_locations.is_own(user.file):
+        return found
+    line = store_beside_read(user.file, user.line, name)
+    if line is None or any((item.file, item.line) == (user.file, line) for item in found):
+        return found
+    return (Location(user.file, line, user.function), *found)
 
 
 def _writers(

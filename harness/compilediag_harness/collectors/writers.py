@@ -19,8 +19,10 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
+from compilediag_harness.collectors import reached_by_name
 from compilediag_harness.source import source_locations
-from compilediag_harness.source.user_calls import locals_of, plain_attribute
+from compilediag_harness.source.attributes import plain_attribute
+from compilediag_harness.source.user_calls import locals_of
 from compilediag_harness.source.writes_in_source import attribute_stores, mutation_line
 from compilediag_harness.wire import Location
 
@@ -52,9 +54,15 @@ def writers_of_attribute(
     holder: object, name: str, compiled: CompiledCode | None = None
 ) -> tuple[Location, ...]:
     """Where `holder.<name>` is assigned: in the code that is compiled, in the calls in progress and
-    in the methods of its class, `__init__` left out, since it ran before the value changed."""
+    in the methods of its class that may run; `__init__` is left out, since it ran before the value
+    changed."""
     inside = () if compiled is None else compiled.writes(holder, name)
-    methods = _class_writes(type(holder), name)
+    compiled_in = () if compiled is None else compiled.functions
+    methods = [
+        writer
+        for writer in _class_writes(type(holder), name)
+        if _in_functions(writer, compiled_in) or reached_by_name.may_run(writer)
+    ]
     lines: dict[tuple[str, int], Location] = {}
     for writer in (*inside, *_attribute_writes_in_progress(holder, name), *methods):
         if not writer.function.endswith("__init__"):
@@ -83,13 +91,13 @@ class CompiledCode(NamedTuple):
     def first(self, writers: Collection[Location]) -> list[Location]:
         """What runs in this code before the rest; methods of packages that are not known to run are
         left out where another one is."""
-        inside = [
-            item
-            for item in writers
-            if (item.file, item.function.rpartition(".")[2]) in self.functions
-        ]
+        inside = [item for item in writers if _in_functions(item, self.functions)]
         rest = [item for item in writers if item not in inside]
         return [*inside, *(i for i in rest if not inside or source_locations.is_own(i.file))]
+
+
+def _in_functions(writer: Location, functions: Collection[tuple[str, str]]) -> bool:
+    return (writer.file, writer.function.rpartition(".")[2]) in functions
 
 
 def _unique(writers: Iterable[Location]) -> tuple[Location, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from compilediag_harness.wire import Location, clip, resumed_function
+from compilediag_harness.wire.quoted import is_generated
 
 # Behind shape conditions without a line of the user's the place stands in brackets.
 _COMMENT = re.compile(
@@ -66,9 +67,10 @@ def is_ours(file: str) -> bool:
 
 
 def is_own(file: str) -> bool:
-    """Whether a file is the program's own: not torch's, the standard library's, installed or ours.
-    The file of `__main__` is, also where it is installed: `python -m` of a package."""
-    if not file or is_library(file) or is_ours(file):
+    """Whether a file is the program's own: not torch's, the standard library's, installed,
+    generated or ours. The file of `__main__` is, also where it is installed: `python -m` of a
+    package."""
+    if not file or is_library(file) or is_ours(file) or is_generated(file):
         return False
     return not _INSTALLED.search(file) or file == getattr(
         sys.modules.get("__main__"), "__file__", None

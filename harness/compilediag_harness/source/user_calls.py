@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 from compilediag_harness.redaction.names import is_secret_name
+from compilediag_harness.source.attributes import UNKNOWN, plain_attribute
 from compilediag_harness.source.source_locations import is_ours, is_own_frame, is_torch
 from compilediag_harness.torch_internals.torch_compiles import FrameBeingCompiled
 from compilediag_harness.wire import UserCall, clip, resumed_function
@@ -39,9 +40,6 @@ _PASSES_ON = tuple(
     for parts in (("_dynamo", ""), ("nn", "modules", "module.py"), ("utils", "_contextlib.py"))
 )
 """Where torch's functions are that hand all their arguments on as they are."""
-UNKNOWN = object()
-
-
 _Position = tuple[int | None, int | None, int | None, int | None]
 """First and last line, first and last column."""
 
@@ -278,20 +276,6 @@ class _Names:
 
 def _subscript(holder: ast.expr, key: Any) -> ast.expr:
     return ast.Subscript(holder, ast.Constant(key), ast.Load())
-
-
-def plain_attribute(holder: Any, name: str) -> Any:
-    """An attribute that an object or a module holds itself, found without running any code;
-    `UNKNOWN` where there is none."""
-    try:
-        own: dict[str, Any] = object.__getattribute__(holder, "__dict__")
-    except (AttributeError, TypeError):
-        return UNKNOWN
-    tables = [own.get(each) for each in ("_modules", "_buffers", "_parameters")]
-    for table in (own, *tables):
-        if type(table) is dict and name in table:
-            return cast("dict[str, Any]", table)[name]
-    return UNKNOWN
 
 
 def _passes_on(frame: types.FrameType) -> bool:

@@ -109,6 +109,37 @@ def branches_on(file: str, line: int, name: str) -> bool | None:
     )
 
 
+@functools.lru_cache(maxsize=1024)
+def store_beside_read(file: str, line: int, attribute: str) -> int | None:
+    """The first line of the innermost function around `line` that assigns `attribute` of the very
+    expression of which `line` reads it, where nothing in between can make that another object."""
+    tree = _tree_of_file(file)
+    function = None if tree is None else _function_around(tree, line)
+    if function is None:
+        return None
+    nodes = list(ast.walk(function))
+    members = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr == attribute]
+    read = {dotted(node.value) for node in members if _is_read_at(node, line)} - {None}
+    rebound = {
+        node.id
+        for node in nodes
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    }
+    stores = [
+        node.lineno
+        for node in members
+        if isinstance(node.ctx, ast.Store)
+        and (base := dotted(node.value)) in read
+        and base is not None
+        and base.partition(".")[0] not in rebound
+    ]
+    return min(stores, default=None)
+
+
+def _is_read_at(node: ast.Attribute, line: int) -> bool:
+    return isinstance(node.ctx, ast.Load) and node.lineno == line
+
+
 def conditions_in(tree: ast.AST) -> Iterator[ast.expr]:
     """The expressions whose truth decides what runs: Python asks a tensor for it, and the graph
     breaks."""
