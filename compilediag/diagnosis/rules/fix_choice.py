@@ -14,7 +14,7 @@ from compilediag.diagnosis.guards.tensors import keys_of
 from compilediag.diagnosis.rules.branching import decides_by, fills, reads
 from compilediag.timeline.compiles import frame_id_of
 from compilediag.timeline.ownership import ownership_of
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import GuardFacts, Location
 
 _SET_ONCE = (
     "matmul_precision", "reduced_precision", "num_threads", "deterministic", "default_dtype",
@@ -64,9 +64,10 @@ def kinds_of(group: Group, causes: RunCauses) -> Iterator[str]:
         yield "modules"
     if is_held_by_package(group):
         yield "held"
+    is_number = group.code == "CD104" and _number(group.first.expected) is not None
+    if is_number and _facts_of_argument(group) and not is_branched_on(group):
+        yield "argument_number"
     if _is_field_of_argument(group):
-        if group.code == "CD103" and _number(group.first.expected) is not None:
-            yield "argument_number"
         yield "argument_branch" if is_branched_on(group) else "argument"
     yield from _of_line(group)
     yield from _of_container(group)
@@ -104,12 +105,22 @@ def passed_for(group: Group, variable: str) -> tuple[str, dict[str, str]]:
 
 
 def _is_field_of_argument(group: Group) -> bool:
-    """An attribute of an object that the call passes and that is no module, and that a method of
-    its class changes: seldom the caller's to change."""
+    """An attribute of an object that the call passes and that a method of its class changes: seldom
+    the caller's to change."""
+    facts = _facts_of_argument(group)
+    methods = tuple(f"{each.holder_type}." for each in facts)
+    writers = [writer for cause in group.causes for writer in cause.writers]
+    changed = group.code == "CD103" or any(w.function.startswith(methods) for w in writers)
+    return bool(facts) and changed
+
+
+def _facts_of_argument(group: Group) -> list[GuardFacts]:
+    """Of an attribute of an object that the call passes and that is no module; empty where it is
+    something else."""
     source = group.first.source
     root = _LOCAL_ROOT.match(source)
     if root is None or root["name"] in ("self", "fn"):
-        return False
+        return []
     facts = [
         guard.facts
         for recompile in group.recompiles
@@ -117,11 +128,7 @@ def _is_field_of_argument(group: Group) -> bool:
         for guard in entry.guards
         if guard.source == source
     ]
-    if not facts or any(each.holder_kind != "object" for each in facts):
-        return False
-    methods = tuple(f"{each.holder_type}." for each in facts)
-    writers = [writer for cause in group.causes for writer in cause.writers]
-    return group.code == "CD103" or any(each.function.startswith(methods) for each in writers)
+    return facts if all(each.holder_kind == "object" for each in facts) else []
 
 
 def _of_line(group: Group) -> Iterator[str]:

@@ -138,11 +138,6 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "eager call before compiling",
         _LAZY,
     ),
-    ("CD103", "argument_number"): Wording(
-        "number of an argument object",
-        f"compile with torch.compile(dynamic=True); or {_WARM}",
-        "sizes and ints become dynamic: graphs may run slower, and 0 and 1 stay constants",
-    ),
     ("CD103", "argument"): _ARGUMENT_GROWS,
     ("CD103", "argument_branch"): _ARGUMENT_GROWS,
     ("CD103", None): Wording(
@@ -151,6 +146,11 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "to, write at a position held in a 0-dim buffer (index_copy_), with a mask instead of a "
         "slice",
         _LAZY,
+    ),
+    ("CD104", "argument_number"): Wording(
+        "number of an argument object",
+        f"compile with torch.compile(dynamic=True); or {_WARM}",
+        "sizes and ints become dynamic: graphs may run slower, and 0 and 1 stay constants",
     ),
     ("CD104", "argument_branch"): Wording(
         "attribute of an argument object",
