@@ -43,6 +43,7 @@ INSIDE_ROOMS = (
     {"steps"},
     {"shapes"},
     {"collectors"},
+    {"trials"},
     {"attach"},
     {"process"},
     {"bootstrap", ""},
