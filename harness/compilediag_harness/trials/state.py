@@ -12,7 +12,7 @@ from typing import Any
 from compilediag_harness.collectors.witness.paths import class_of
 from compilediag_harness.steps.compiled_callables import reached
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith
-from compilediag_harness.trials.answers import AnswerReader
+from compilediag_harness.trials.answers import AnswerReader, leaves
 from compilediag_harness.wire import Answer, Location, StateRead
 
 MAX_OBJECTS = 64
@@ -117,7 +117,7 @@ class States:
                 if issubclass(class_of(held), self._module_type):
                     waiting.append((f"{path}.{name}", held))
                 elif _is_plain(held):
-                    yield f"{path}.{name}", held
+                    yield from leaves(f"{path}.{name}", held)
             modules = dict(names.get("_modules") or {}).items()
             waiting.extend((f"{path}.{name}", held) for name, held in modules if held is not None)
 
