@@ -100,7 +100,7 @@ class Counter(torch.nn.Module):
     def forward(self, x):
         self.calls += 1
         self.total += x.sum()
-        return torch.nn.functional.dropout(self.linear(x), 0.5) * self.calls
+        return torch.nn.functional.dropout(self.linear(x), 0.5, self.training) * self.calls
 
 
 def program():
@@ -613,3 +613,46 @@ def test_a_profile_function_reads_what_an_older_torch_returns():
     assert wrapper() == ["result"]
     assert seen == [["result"]]
     assert sys.getprofile() is before
+
+
+class Drawing(torch.nn.Module):
+    """Draws random numbers in its forward."""
+
+    def forward(self, x):
+        return x + torch.rand_like(x)
+
+
+def test_a_reference_is_the_call_in_float64_and_leaves_no_trace():
+    """The module, its counter and the generators are as without."""
+
+    def run(plan):
+        torch.manual_seed(1)
+        random.seed(1)
+        with trying(plan) as events:
+            model, x = Counter().eval(), torch.randn(3, 4)
+            results = [compiled(model)(x).tolist(), compiled(Drawing())(x).tolist()]
+            exact = (model.linear.weight.double() @ x.double().t()).t() + model.linear.bias.double()
+        values = results, model.calls, model.total.item(), random.random()
+        return events.of(OutputsSampled), exact, values
+
+    eager = TrialPlan(stance="force_eager")
+    [first, drawing], exact, with_reference = run(dataclasses.replace(eager, reference=True))
+    plain, _, without = run(eager)
+    assert with_reference == without
+    assert [event.answers for event in plain] == [first.answers, drawing.answers]
+    assert first.reference[0].dtype == "float64"
+    assert first.reference[0].values == pytest.approx(exact.reshape(-1).tolist(), rel=1e-14)
+    assert not drawing.reference
+    assert not any(event.reference for event in plain)
+
+
+def test_a_call_that_cannot_be_made_in_float64_has_no_reference():
+    class Single(torch.nn.Module):
+        def forward(self, x):
+            return x + torch.ones(2, dtype=torch.float32).mm(x)  # fails in any type
+
+    with trying(TrialPlan(stance="force_eager", reference=True)) as events:
+        with pytest.raises(RuntimeError):
+            compiled(Single())(torch.ones(2))
+        compiled(double)(torch.ones(2))
+    assert [event.reference for event in events.of(OutputsSampled)] == [()]

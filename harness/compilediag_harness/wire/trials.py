@@ -89,6 +89,10 @@ class TrialPlan:
     """For `random`, NumPy and torch, set once each when they are imported."""
     outputs: bool = True
     """Whether answers are recorded."""
+    reference: bool = False
+    """Whether sampled calls of modules are made once more before, in float64 on copies, under the
+    stance "force_eager". What `forward` changes outside of its module is then changed twice: a
+    reference counts only where the call's own answers are those of an eager run without."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -153,7 +157,8 @@ class OutputsSampled(StepEvent):
     complete: bool = True
     """False when the output held more values than are recorded."""
     reference: tuple[Answer, ...] = ()
-    """The same call in float64, where the plan's stance is "force_eager" and it could be made."""
+    """The same call in float64, where the plan wants it, it could be made, and it drew no random
+    numbers."""
 
 
 @event
