@@ -13,11 +13,13 @@ from compilediag.timeline.fold import fold
 from compilediag_harness.trials import plan
 from compilediag_harness.trials.settings import _named  # pyright: ignore[reportPrivateUsage]
 from compilediag_harness.wire import (
+    Answer,
     ArgumentChange,
     CompileOption,
     Location,
     SettingChange,
     SourceChange,
+    StateRead,
     TrialApplied,
     TrialPlan,
 )
@@ -103,3 +105,16 @@ def test_the_last_outcome_of_a_change_stands() -> None:
         (0, "b", None),
         (1, "a", None),
     ]
+
+
+def test_the_records_of_one_object_are_put_together() -> None:
+    place = Location("train.py", 3, "Model.forward")
+
+    def record(path: str, call: int | None, instance: int = 0) -> StateRead:
+        return StateRead(1.0, place, "Model", (Answer(path, "number"),), True, instance, call)
+
+    held = fold([[record("a", 4), record("a", None), record("b", None), record("a", None, 1)]])
+    assert [
+        (state.call, state.instance, [answer.path for answer in state.answers])
+        for state in held.held_states
+    ] == [(4, 0, ["a"]), (None, 0, ["a", "b"]), (None, 1, ["a"])]

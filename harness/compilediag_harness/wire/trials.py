@@ -164,7 +164,8 @@ class OutputsSampled(StepEvent):
 @event
 class StateRead(Event):
     """What an object that a compiled function reaches holds: parameters, buffers and plain
-    attributes (numbers, texts, flags, and lists of them)."""
+    attributes (numbers, texts, flags, and lists of them). What is too much for one record follows
+    in further ones of the same function, object and call."""
 
     function: Location
     module: str
