@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -59,17 +59,23 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("document", "where"),
-    [
-        ([], "plan is no object"),
-        ({"nonsense": 1}, "'nonsense'"),
-        ({"settings": {}}, "plan.settings is no list"),
-        ({"settings": [{"module": "m", "name": "n"}]}, "plan.settings[0]: "),
-        ({"settings": [{"module": "m", "name": 1, "value": 1}]}, "plan.settings[0].name is int"),
-        ({"settings": [{"module": "m", "name": "n", "value": {}}]}, "plan.settings[0].value"),
-        ({"seed": True}, "plan.seed is bool"),
-        ({"outputs": 1}, "plan.outputs is int"),
-        ({"stance": 1.5}, "plan.stance is float"),
-    ],
+    cast(
+        "list[tuple[object, str]]",
+        [
+            ([], "plan is no object"),
+            ({"nonsense": 1}, "'nonsense'"),
+            ({"settings": {}}, "plan.settings is no list"),
+            ({"settings": [{"module": "m", "name": "n"}]}, "plan.settings[0]: "),
+            (
+                {"settings": [{"module": "m", "name": 1, "value": 1}]},
+                "plan.settings[0].name is int",
+            ),
+            ({"settings": [{"module": "m", "name": "n", "value": {}}]}, "plan.settings[0].value"),
+            ({"seed": True}, "plan.seed is bool"),
+            ({"outputs": 1}, "plan.outputs is int"),
+            ({"stance": 1.5}, "plan.stance is float"),
+        ],
+    ),
 )
 def test_a_damaged_plan_is_refused_and_the_place_is_said(
     document: Any, where: str, tmp_path: Path
