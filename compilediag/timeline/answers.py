@@ -89,19 +89,21 @@ def sampled_calls_of(process: int, events: Iterable[OutputsSampled]) -> list[Sam
 
 
 def held_states_of(process: int, events: Iterable[StateRead]) -> list[HeldState]:
-    """Of one process."""
-    return [
-        HeldState(
+    """Of one process; the records of one object are put together."""
+    found: dict[tuple[Location, int, int | None], HeldState] = {}
+    for event in events:
+        key = event.function, event.instance, event.call
+        before = found[key].answers if key in found else ()
+        found[key] = HeldState(
             process,
             event.function,
             event.instance,
             event.module,
             event.call,
-            event.answers,
+            before + event.answers,
             event.complete,
         )
-        for event in events
-    ]
+    return list(found.values())
 
 
 def random_states_of(process: int, events: Iterable[RandomStateRead]) -> list[RandomState]:

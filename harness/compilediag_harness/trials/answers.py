@@ -41,7 +41,7 @@ class AnswerReader:
         """The answers in a value, and whether they are all of it."""
         found: list[Answer] = []
         complete = True
-        for path, leaf in _leaves("", value, MAX_DEPTH):
+        for path, leaf in leaves("", value):
             if len(found) == MAX_LEAVES:
                 return tuple(found), False
             answer, whole = self.leaf(path, leaf)
@@ -88,7 +88,7 @@ class AnswerReader:
         ), True
 
 
-def _leaves(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+def leaves(path: str, value: Any, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Any]]:
     """The members of containers of Python's, of torch's pytree and of dataclasses."""
     kind = class_of(value)
     members = _members(kind, value) if depth else None
@@ -96,7 +96,7 @@ def _leaves(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
         yield path, value
         return
     for name, member in members:
-        yield from _leaves(path + name, member, depth - 1)
+        yield from leaves(path + name, member, depth - 1)
 
 
 def _members(kind: Any, value: Any) -> list[tuple[str, Any]] | None:

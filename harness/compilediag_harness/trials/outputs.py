@@ -15,11 +15,12 @@ from compilediag_harness.collectors.witness.paths import class_of
 from compilediag_harness.source.source_locations import definition_of
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
 from compilediag_harness.torch_internals.torch_returns import Returning, is_outermost
+from compilediag_harness.trials import reference
 from compilediag_harness.trials.answers import AnswerReader
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.settings import Settings
 from compilediag_harness.trials.state import States
-from compilediag_harness.wire import Location, OutputsSampled, StateRead, TrialPlan
+from compilediag_harness.wire import Answer, Location, OutputsSampled, StateRead, TrialPlan
 
 FIRST = 3
 """Calls of each function that are sampled from its first on."""
@@ -56,7 +57,7 @@ class Function:
 class _Sampled(threading.local):
     """The sampled call that is in progress in a thread."""
 
-    call: tuple[Function, int, Returning] | None = None
+    call: tuple[Function, int, Returning, tuple[Answer, ...]] | None = None
 
 
 class Outputs:
@@ -104,7 +105,14 @@ class Outputs:
         if self._plan.outputs:
             function.states.follow(owner, function.code, call)
             if is_sampled(number):
-                self._sampled.call = function, number, Returning()
+                returning = Returning()
+                exact = self._exact(call)
+                self._sampled.call = function, number, returning, exact
+
+    def _exact(self, call: torch_open_calls.CalledWith) -> tuple[Answer, ...]:
+        if not self._plan.reference or self._plan.stance != "force_eager":
+            return ()
+        return reference.in_float64(self._torch, self._reader, call)
 
     def _function(self, call: torch_open_calls.CalledWith, owner: Any) -> Function | None:
         function: Any = call.function
@@ -123,13 +131,13 @@ class Outputs:
         sampled = self._sampled.call
         if sampled is None:
             return
-        function, number, returning = sampled
+        function, number, returning, exact = sampled
 
         def returned(value: Any) -> None:
             self._sampled.call = None
             started = time.monotonic()
             try:
-                self._sample(function, number, value)
+                self._sample(function, number, value, exact)
             except Exception as error:
                 self._session.fault("trial: an output", error)
             self._session.charge(time.monotonic() - started)
@@ -139,11 +147,15 @@ class Outputs:
         except Exception as error:
             self._session.fault("trial: a compiled call ends", error)
 
-    def _sample(self, function: Function, number: int, value: Any) -> None:
+    def _sample(
+        self, function: Function, number: int, value: Any, exact: tuple[Answer, ...]
+    ) -> None:
         session = self._session
         answers, complete = self._reader.read(value)
         session.emit(
-            OutputsSampled(session.now(), session.step, function.place, number, answers, complete)
+            OutputsSampled(
+                session.now(), session.step, function.place, number, answers, complete, exact
+            )
         )
         function.read = function.states.read(session.now(), number)
 

@@ -8,12 +8,14 @@ torch, has the same text. No bytecode is cached.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import io
 import linecache
 import os
 import sys
+import tempfile
 import tokenize
 from collections.abc import Iterable
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -46,6 +48,7 @@ class Sources:
             _replace_in_loaders(self)
             _replace_in_run_path(self)
             _replace_in_linecache(self)
+            _replace_in_last_traceback(self)
             sys.path_hooks.insert(0, self._main_script)
 
     def text_of(self, path: object) -> str | None:
@@ -140,6 +143,26 @@ def _replace_in_linecache(sources: Sources) -> None:
         return lines
 
     module.updatecache = update
+
+
+def _replace_in_last_traceback(sources: Sources) -> None:
+    """The traceback that ends a process is printed by Python 3.12 and earlier itself: it calls
+    `io.open`, below no other function. The program's own calls, and `open`, have the file."""
+    module: Any = io
+    plain_open = module.open
+
+    @functools.wraps(plain_open)
+    def opened(file: Any, *args: Any, **kwargs: Any) -> Any:
+        if sys._getframe().f_back is None:  # pyright: ignore[reportPrivateUsage]
+            text = sources.text_of(file)
+            if text is not None:
+                stream = tempfile.TemporaryFile()  # noqa: SIM115 - it reads from the descriptor
+                stream.write(_bytes_of(text))
+                stream.seek(0)
+                return stream
+        return plain_open(file, *args, **kwargs)
+
+    module.open = opened
 
 
 # --- the main script -----------------------------------------------------------------------------

@@ -12,13 +12,16 @@ from typing import Any
 from compilediag_harness.collectors.witness.paths import class_of
 from compilediag_harness.steps.compiled_callables import reached
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith
-from compilediag_harness.trials.answers import AnswerReader
+from compilediag_harness.trials.answers import AnswerReader, leaves
 from compilediag_harness.wire import Answer, Location, StateRead
 
 MAX_OBJECTS = 64
 """Objects of one function that are distinguished."""
 
-MAX_ANSWERS = 512
+MAX_ANSWERS = 4096
+IN_RECORD = 512
+"""Answers of one record, which stays far below the longest line of a journal."""
+
 MAX_VALUES = 16
 MAX_MODULES = 4096
 MAX_ITEMS = 64
@@ -73,12 +76,13 @@ class States:
         found: list[StateRead] = []
         for index, reference in enumerate(self._objects):
             value = reference()
-            if value is not None:
-                answers, complete = self._read(
-                    value, AT_END_BYTES if call is None else AT_CALL_BYTES
-                )
-                name = class_of(value).__name__
-                found.append(StateRead(now, self._function, name, answers, complete, index, call))
+            if value is None:
+                continue
+            answers, complete = self._read(value, AT_END_BYTES if call is None else AT_CALL_BYTES)
+            name = class_of(value).__name__
+            for start in range(0, max(len(answers), 1), IN_RECORD):
+                part = answers[start : start + IN_RECORD]
+                found.append(StateRead(now, self._function, name, part, complete, index, call))
         return found
 
     def _read(self, value: Any, budget: int) -> tuple[tuple[Answer, ...], bool]:
@@ -117,7 +121,7 @@ class States:
                 if issubclass(class_of(held), self._module_type):
                     waiting.append((f"{path}.{name}", held))
                 elif _is_plain(held):
-                    yield f"{path}.{name}", held
+                    yield from leaves(f"{path}.{name}", held)
             modules = dict(names.get("_modules") or {}).items()
             waiting.extend((f"{path}.{name}", held) for name, held in modules if held is not None)
 

@@ -89,6 +89,10 @@ class TrialPlan:
     """For `random`, NumPy and torch, set once each when they are imported."""
     outputs: bool = True
     """Whether answers are recorded."""
+    reference: bool = False
+    """Whether sampled calls of modules are made once more before, in float64 on copies, under the
+    stance "force_eager". What `forward` changes outside of its module is then changed twice: a
+    reference counts only where the call's own answers are those of an eager run without."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -153,13 +157,15 @@ class OutputsSampled(StepEvent):
     complete: bool = True
     """False when the output held more values than are recorded."""
     reference: tuple[Answer, ...] = ()
-    """The same call in float64, where the plan's stance is "force_eager" and it could be made."""
+    """The same call in float64, where the plan wants it, it could be made, and it drew no random
+    numbers."""
 
 
 @event
 class StateRead(Event):
     """What an object that a compiled function reaches holds: parameters, buffers and plain
-    attributes (numbers, texts, flags, and lists of them)."""
+    attributes (numbers, texts, flags, and lists of them). What is too much for one record follows
+    in further ones of the same function, object and call."""
 
     function: Location
     module: str
