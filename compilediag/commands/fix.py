@@ -34,6 +34,7 @@ from compilediag.runs.trials.campaign import (
 from compilediag.runs.trials.first_run import campaign_folder, first_run
 from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.trials.results import as_json, environment_lines, save
+from compilediag.runs.trials.sources import apply, as_patch, is_available, source_changes
 from compilediag.views.fix import FindingFixes, Outcome, render_candidates, render_fixes
 from compilediag.views.text import clean
 from compilediag_harness.base import atomic_write
@@ -70,6 +71,9 @@ class FixOptions:
     )
     dry_run: bool = flag("--dry-run", "List what would be tried for the latest run; run nothing.")
     env: str | None = option("--env FILE", "Write the proved `export` lines to a file.")
+    patch: str | None = option("--patch FILE", "Write the proved edits to a file, for `git apply`.")
+    apply: bool = flag("--apply", "Make the proved edits in the program's files.")
+    force: bool = flag("--force", "With --apply: also in files that git does not have as they are.")
     as_json: bool = flag("--json", "Print everything that was tried as JSON.")
     yes: bool = flag("--yes", "Do not ask before the program is run again and again.")
 
@@ -91,6 +95,7 @@ class FixCommand(TargetCommand):
   compilediag fix                       the same for the latest run
   compilediag fix 2                     finding 2 of the latest run only
   compilediag fix --dry-run             what would be tried
+  compilediag fix --apply               proved edits are made in your files
   compilediag fix --yes --env fix.sh    for a script: no question; the lines in a file
 """,
     cls=FixCommand,
@@ -101,12 +106,15 @@ def command(options: FixOptions) -> int:
 
     Each change is tried in a run of its own: the same command line and seed, with empty caches. It
     is proved where the finding is gone, nothing else is worse, as much is compiled, and the program
-    computes the same, in two runs. No file of yours is changed. The exit code is 0 where every
+    computes the same, in two runs. No file of yours is changed without --apply. The exit code is 0 where every
     finding of at least `warning` has a proved change, 3 where one has none.
     """
     number = _number(options.target)
-    if options.env is not None:
-        _require_writable(options.env)
+    if (options.patch or options.apply) and not is_available():
+        raise UsageError("edits need libcst: pip install 'compilediag[fix]'")
+    for name, path in (("--env", options.env), ("--patch", options.patch)):
+        if path is not None:
+            _require_writable(name, path)
     if options.target and number is None:
         if options.dry_run:
             raise UsageError("--dry-run is about the latest run: leave the program out of it")
@@ -119,10 +127,10 @@ def _number(words: tuple[str, ...]) -> int | None:
     return int(found[1]) if found is not None and not os.path.exists(words[0]) else None
 
 
-def _require_writable(path: str) -> None:
+def _require_writable(name: str, path: str) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.path.isdir(folder):
-        raise UsageError(f"--env {path} names no file in a folder that is there")
+        raise UsageError(f"{name} {path} names no file in a folder that is there")
 
 
 def _fix_target(options: FixOptions) -> int:
@@ -198,26 +206,45 @@ def _fix(
     words = options.target if baseline is not None else receipt.header.run.argv_redacted
     program = Program(tuple(words), run_options, os.environ, folder)
     wanted = tuple(each for each in findings if each.severity != "info")
-    campaign = Campaign(program, receipt, wanted, _announce, options.budget_s)
+    edits_first = options.apply or options.patch is not None
+    campaign = Campaign(program, receipt, wanted, _announce, options.budget_s, edits_first)
     results = run_campaign(campaign, baseline)
     try:
         campaign.notes.append(f"everything that was tried: {save(campaign, results, path)}")
     except OutputUnwritable as error:
         write_message(str(error))
     _report(options, campaign, results)
+    _edit(options, campaign)
     if any("interrupted" in note for note in campaign.notes):
         return EXIT_INTERRUPTED
     return EXIT_OK if all(item.proof is not None for item in results) else EXIT_GATE
 
 
+def _edit(options: FixOptions, campaign: Campaign) -> None:
+    """Writes the edits that are proved together."""
+    if not options.apply and options.patch is None:
+        return
+    changes = source_changes(edit for change in campaign.together for edit in change.edits)
+    if not changes:
+        write_message("no edit is proved: nothing was written")
+        return
+    if options.patch is not None:
+        _write("--patch", options.patch, as_patch(changes))
+    if options.apply:
+        write_message(f"edited: {', '.join(apply(changes, force=options.force))}")
+
+
+def _write(name: str, path: str, content: str) -> None:
+    try:
+        atomic_write.write(path, [content.encode()])
+    except OSError as error:
+        write_message(f"{name} {path} cannot be written: {error.strerror or error}")
+
+
 def _report(options: FixOptions, campaign: Campaign, results: tuple[Result, ...]) -> None:
     lines = environment_lines(campaign)
     if options.env is not None:
-        content = "".join(f"{line}\n" for line in lines).encode()
-        try:
-            atomic_write.write(options.env, [content])
-        except OSError as error:
-            write_message(f"--env {options.env} cannot be written: {error.strerror or error}")
+        _write("--env", options.env, "".join(f"{line}\n" for line in lines))
     if options.as_json:
         write_json(as_json(campaign, results))
         return

@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.fixes.changes import Change
 from compilediag.fixes.environment import export_line
+from compilediag.fixes.source_edits import source_changes_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag_harness.wire import ArgumentChange, CompileOption, Location, SettingChange
@@ -81,6 +82,7 @@ def candidates_of(finding: FindingRecord, receipt: Receipt) -> tuple[Change, ...
     if version is not None:
         case = _Case(finding, _compiled_function(finding, receipt), version)
         found += [change for make in _MAKERS for change in make(case)]
+    found += source_changes_of(finding, receipt)
     return tuple(dict.fromkeys(found))
 
 

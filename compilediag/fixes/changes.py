@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
+from compilediag.fixes.source_text import Edit
 from compilediag_harness.wire import (
     ArgumentChange,
     CompileOption,
@@ -14,7 +15,7 @@ from compilediag_harness.wire import (
     TrialPlan,
 )
 
-ChangeKind = Literal["environment", "configuration", "call"]
+ChangeKind = Literal["environment", "configuration", "call", "source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Change:
 
     kind: ChangeKind
     """How it is applied: a variable of the environment, an option of torch's configuration, or a
-    change where the program compiles or calls."""
+    change where the program compiles or calls, or an edit of its files."""
     line: str
     """What the user writes: a line for the shell, or of the program."""
     risk: str
@@ -32,6 +33,7 @@ class Change:
     settings: tuple[SettingChange, ...] = ()
     options: tuple[CompileOption, ...] = ()
     arguments: tuple[ArgumentChange, ...] = ()
+    edits: tuple[Edit, ...] = ()
     left: int = 0
     """Recompiles of the finding that remain with it, as is known."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare
@@ -20,6 +20,7 @@ from compilediag.fixes.subject import Subject, count_in, subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.trials.one import Program, Trial, run_trial
+from compilediag.runs.trials.sources import possible, source_changes
 
 SEED = 20_261_123
 """Of every generator, in every run of a campaign."""
@@ -66,6 +67,8 @@ class Campaign:
     wanted: tuple[FindingRecord, ...]
     announce: Announce
     budget_s: float | None = None
+    edits_first: bool = False
+    """Edits of the program are tried before what needs none."""
     started: float = field(default_factory=time.monotonic)
     runs: int = 0
     notes: list[str] = field(default_factory=list[str])
@@ -90,7 +93,7 @@ def candidates_by_finding(
     receipt: Receipt, wanted: Sequence[FindingRecord]
 ) -> dict[str, tuple[Change, ...]]:
     """What would be tried for each finding, by its id."""
-    return {finding.id: candidates_of(finding, receipt) for finding in wanted}
+    return {finding.id: possible(candidates_of(finding, receipt)) for finding in wanted}
 
 
 def run_campaign(campaign: Campaign, baseline: Trial | None = None) -> tuple[Result, ...]:
@@ -129,10 +132,16 @@ def _run(campaign: Campaign, given: Trial | None) -> None:
         finding: tuple(located(change, functions) for change in changes)
         for finding, changes in candidates.items()
     }
+    if campaign.edits_first:
+        candidates = {key: _edits_first(changes) for key, changes in candidates.items()}
     trials: dict[Change, Trial] = {}
     for finding in campaign.wanted:
         _try_each(campaign, finding, candidates[finding.id], without, subjects, trials)
     _confirm(campaign, without, subjects, trials)
+
+
+def _edits_first(changes: Sequence[Change]) -> tuple[Change, ...]:
+    return tuple(sorted(changes, key=lambda change: not change.edits))
 
 
 def _without(campaign: Campaign, baseline: Observed) -> Without:
@@ -183,6 +192,7 @@ def _judged(
 ) -> Certificate:
     seen = [_observed(trial, without.baseline) for trial in trials]
     labels = [label for change in changes for label in change.labels]
+    labels += [source.label for change in changes for source in source_changes(change.edits)]
     left = max(change.left for change in changes)
     return judge(subject, without, seen, labels=labels, left=left)
 
@@ -286,7 +296,8 @@ def _trial(
     limit = campaign.program.options.timeout_s
     if limit is None and campaign.baseline_s:
         limit = TIMEOUT_FACTOR * campaign.baseline_s + TIMEOUT_EXTRA_S
-    plan = plan_of(changes, seed=SEED, stance=stance)
+    edits = source_changes(edit for change in changes for edit in change.edits)
+    plan = replace(plan_of(changes, seed=SEED, stance=stance), sources=edits)
     trial = run_trial(campaign.program, campaign.runs, name, plan, variables, limit)
     if trial.interrupted:
         raise _Stop(f"interrupted in run {campaign.runs}: what was not tried by then is left out")
