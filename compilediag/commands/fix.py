@@ -82,6 +82,8 @@ class FixCommand(TargetCommand):
     """The command whose argument is a finding's number, or TARGET with its own arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and _number((args[0],)) is not None:  # options may follow a finding's number
+            args = [*args[1:], args[0]]
         rest = super().parse_args(ctx, args)
         ctx.params.pop("cadence_probe", None)
         return rest

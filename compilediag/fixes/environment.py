@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-_LISTS = ("_SOURCES", "_CONFIGS")
-"""How the names of variables end that hold several items."""
-
 
 def export_line(setting: str, value: str) -> str:
     """What to type before the program is started. Values hold no character that is special between
@@ -30,7 +27,7 @@ def added(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str,
 
 
 def _joined(setting: str, values: list[str]) -> str:
-    if not setting.endswith(_LISTS):
+    if values[-1].isalnum():  # a switch, no list
         return values[-1]
     frames = {value.partition(":")[0] for value in values}
     if setting.endswith("_CONFIGS") and len(frames) == 1:
