@@ -108,8 +108,8 @@ def command(options: FixOptions) -> int:
 
     Each change is tried in a run of its own: the same command line and seed, with empty caches. It
     is proved where the finding is gone, nothing else is worse, as much is compiled, and the program
-    computes the same, in two runs. No file of yours is changed without --apply. The exit code is 0 where every
-    finding of at least `warning` has a proved change, 3 where one has none.
+    computes the same, in two runs. No file of yours is changed without --apply. The exit code is 0
+    where every finding of at least `warning` has a proved change, 3 where one has none.
     """
     number = _number(options.target)
     if (options.patch or options.apply) and not is_available():

@@ -7,6 +7,7 @@ dtype; anything else must be equal. Tensors are compared by a sample, their norm
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -73,20 +74,30 @@ def randomness(timeline: Timeline) -> frozenset[tuple[int, str, str]]:
 
 def _answers(timeline: Timeline) -> Mapping[Key, tuple[str, Answer]]:
     found: dict[Key, tuple[str, Answer]] = {}
+    functions = (each.function for each in (*timeline.answers, *timeline.held_states))
+    places = functions_by_order(functions)
     for call in timeline.answers:
-        place = _place(call.function)
+        place = places[call.function]
         name = f"call {call.call} of {call.function.function} returned"
         found.update(_named((call.process, place, "output", call.call), name, call.answers))
     for held in timeline.held_states:
-        place = _place(held.function)
+        place = places[held.function]
         key = (held.process, place, "state", held.instance, held.module, held.call)
         when = "at the end" if held.call is None else f"after call {held.call}"
         found.update(_named(key, f"{held.module} {when}", held.answers))
     return found
 
 
-def _place(function: Location) -> tuple[str, int, str]:
-    return function.file, function.line, function.function
+def functions_by_order(functions: Iterable[Location]) -> dict[Location, tuple[str, str, int]]:
+    """Each function by file, name, and its place among those of the same name: lines are others
+    where a file was edited."""
+    found: dict[Location, tuple[str, str, int]] = {}
+    often: Counter[tuple[str, str]] = Counter()
+    for each in sorted(set(functions), key=lambda place: (place.file, place.line, place.function)):
+        name = each.file, each.function
+        found[each] = *name, often[name]
+        often[name] += 1
+    return found
 
 
 def _named(

@@ -17,7 +17,8 @@ from compilediag.compare.changes import changes_between
 from compilediag.compare.gate.ab import MIN_ROUNDS
 from compilediag.compare.keys import function_key, portable_file
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
-from compilediag.fixes.answers import Comparison, compare, randomness
+from compilediag.diagnosis.causes.recompile import COMBINATION
+from compilediag.fixes.answers import Comparison, compare, functions_by_order, randomness
 from compilediag.fixes.printed import same_result
 from compilediag.fixes.subject import Subject, count_in, finding_key
 from compilediag.receipt.schema.receipt import Receipt
@@ -114,6 +115,7 @@ def judge(
     *,
     labels: Sequence[str] = (),
     left: int = 0,
+    leaves_out: bool = False,
 ) -> Certificate:
     """The certificate of a change for a finding.
 
@@ -123,6 +125,7 @@ def judge(
         runs: those with it, at least one.
         labels: the parts of the change that a run reports when they are applied.
         left: recompiles of the finding that may remain.
+        leaves_out: the change leaves out what makes a message: fewer operations are compiled.
     """
     broken = next((run.problem for run in runs if run.problem), None)
     if broken is not None:
@@ -131,7 +134,7 @@ def judge(
         _applied(runs, labels),
         _finding(subject, without.baseline, runs, left),
         _others(subject, without.baseline, runs),
-        _compiled(without.baseline, runs),
+        _compiled(without.baseline, runs, leaves_out=leaves_out),
         _answers(without, runs),
         _time(without.baseline, runs),
         _cost(without.baseline, runs),
@@ -207,8 +210,9 @@ def _new_in(subject: Subject, baseline: Observed, run: Observed) -> str | None:
     recompiles for that ran eager at the limit before is no worse: it is compiled at last."""
     changes = changes_between(baseline.known.lane, run.known.lane)
     unlimited = _limited(baseline.receipt) - _limited(run.receipt)
+    known = _known_variables(baseline.receipt) if _is_fewer(subject, baseline, run) else set[str]()
     for key, change in changes.causes.items():
-        hidden = (key.file, key.function) in unlimited
+        hidden = (key.file, key.function) in unlimited or _variables(key.variable) <= known
         if change.count_after > change.count_before and key not in subject.causes and not hidden:
             times = f"{change.count_before} → {change.count_after}"
             return f"recompiles for {key.variable} ({key.rule}) {times}"
@@ -218,16 +222,38 @@ def _new_in(subject: Subject, baseline: Observed, run: Observed) -> str | None:
     for key, change in changes.fallbacks.items():
         if change.kind == "new":
             return f"{key.function} runs eager"
-    return _new_finding(baseline.receipt, run.receipt, unlimited)
+    return _new_finding(baseline.receipt, run.receipt, unlimited, known)
+
+
+def _is_fewer(subject: Subject, baseline: Observed, run: Observed) -> bool:
+    """There are fewer recompiles, by as many as the finding had. Those that had two causes may have
+    another name now, and are no more than before."""
+    gone = count_in(subject, baseline.receipt) - count_in(subject, run.receipt)
+    return run.receipt.compile.recompiles <= baseline.receipt.compile.recompiles - gone
+
+
+def _known_variables(receipt: Receipt) -> set[str]:
+    """All that made the run recompile."""
+    causes = (cause for event in receipt.compile.events for cause in event.causes)
+    return set[str]().union(*(_variables(cause.variable) for cause in causes))
+
+
+def _variables(shown: str | None) -> set[str]:
+    """The variables of a cause; of a combination (CD120) each, without what of it met."""
+    return {part.partition(" (")[0] for part in (shown or "").split(", ")}
 
 
 def _new_finding(
-    before: Receipt, after: Receipt, unlimited: set[tuple[str | None, str | None]]
+    before: Receipt,
+    after: Receipt,
+    unlimited: set[tuple[str | None, str | None]],
+    variables: set[str],
 ) -> str | None:
     known = {finding_key(finding) for finding in before.findings}
     for finding in after.findings:
         key = finding_key(finding)
-        hidden = key[2:] in unlimited
+        again = finding.rule == COMBINATION and _variables(finding.variable) <= variables
+        hidden = key[2:] in unlimited or again
         judged = finding.severity != "info" and finding.rule.startswith(_JUDGED)
         if judged and not hidden and key not in known:
             return f"a new finding, {finding.rule}: {finding.title or finding.slug}"
@@ -243,9 +269,10 @@ def _limited(receipt: Receipt) -> set[tuple[str | None, str | None]]:
     }
 
 
-def _compiled(baseline: Observed, runs: Sequence[Observed]) -> Point:
+def _compiled(baseline: Observed, runs: Sequence[Observed], *, leaves_out: bool) -> Point:
     """Whether as much is compiled, and as often called: nothing recompiles in a program that
-    compiles nothing."""
+    compiles nothing. Where a message is left out, at least half of the operations must be there:
+    the change itself takes some, and how many is not known."""
     measures: tuple[tuple[str, Callable[[Observed], float | None]], ...] = (
         ("graph operations", lambda run: _operations(run.timeline)),
         ("compiled calls", lambda run: _calls(run.timeline)),
@@ -256,7 +283,8 @@ def _compiled(baseline: Observed, runs: Sequence[Observed]) -> Point:
         after = [measure(run) or 0 for run in runs]
         figures.append(Figure(name, measure(baseline), min(after)))
     for figure in figures:
-        if (figure.after or 0) < (figure.before or 0):
+        share = 0.5 if leaves_out and figure is figures[0] else 1.0
+        if (figure.after or 0) < share * (figure.before or 0):
             fewer = f"{figure.name} {figure.before:g} → {figure.after:g}"
             return Point("compiled", False, f"less is compiled or called: {fewer}", tuple(figures))
     if not figures[0].after:
@@ -286,18 +314,24 @@ def _calls(timeline: Timeline) -> int:
 
 def _not_compiled(baseline: Observed, runs: Iterable[Observed]) -> str | None:
     """A function that the program calls compiled and that has no graph with the change."""
-    called = {(item.function.file, item.function.line) for item in baseline.timeline.invocations}
-    for frame in _graphs(baseline.timeline):
-        if (frame[0], frame[1]) in called and any(frame not in _graphs(r.timeline) for r in runs):
-            return frame[2]
+    for key, name in _with_graphs(baseline.timeline).items():
+        if any(key not in _with_graphs(run.timeline) for run in runs):
+            return name
     return None
 
 
-def _graphs(timeline: Timeline) -> set[tuple[str, int, str]]:
-    return {
-        (item.frame.file, item.frame.line, item.frame.function)
+def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
+    """The functions that the program calls compiled and that have a graph."""
+    compiled = {
+        (item.frame.file, item.frame.line)
         for item in timeline.compiles
         if is_compile(item) and item.graph_ops
+    }
+    called = [item.function for item in timeline.invocations]
+    return {
+        key: place.function
+        for place, key in functions_by_order(called).items()
+        if (place.file, place.line) in compiled
     }
 
 

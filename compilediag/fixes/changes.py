@@ -43,6 +43,11 @@ class Change:
         return self.kind != "environment"
 
     @property
+    def leaves_out(self) -> bool:
+        """Whether something of the program is not computed any more: a message."""
+        return any(edit.kind == "unless_compiling" for edit in self.edits)
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """Its parts as a trial reports them when they were applied; none of variables."""
         return plan_of([self]).labels

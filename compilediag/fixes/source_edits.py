@@ -14,6 +14,7 @@ from compilediag.fixes.changes import Change
 from compilediag.fixes.source_text import Edit
 from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag_harness.wire import resumed_function
 
 _PARAMETER = re.compile(r"L\['([A-Za-z_]\w*)'\]((?:\[[^\s\]]+\])*)")
 _WRITES_TEXT = frozenset(("print", "warn", "debug", "info", "warning", "error", "critical", "log"))
@@ -56,31 +57,29 @@ def _marks(finding: FindingRecord, receipt: Receipt) -> Iterator[Change]:
     small = any({item.before, item.after} & {"0", "1"} for item in changed)
     if source is None or not dimensions or small:
         return
-    edits = list(_at_calls(_compiles(finding, receipt), source, dimensions))
-    if not edits or None in edits:
+    edits = dict.fromkeys(_at_calls(_compiles(finding, receipt), source, dimensions))
+    made = [edit for edit in edits if edit is not None and _is_own(edit.file, receipt)]
+    if not made or len(made) != len(edits):
         return
-    made = [
-        edit for edit in dict.fromkeys(edits) if edit is not None and _is_own(edit.file, receipt)
-    ]
-    if len(made) == len(set(edits)):
-        first = made[0]
-        also = f" (and at {len(made) - 1} other calls)" if made[1:] else ""
-        yield Change(
-            "source",
-            f"{first.file}:{first.line}: {'; '.join(first.code)}  # before the call{also}",
-            "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each "
-            "size",
-            edits=tuple(made),
-        )
+    first, others = made[0], len(made) - 1
+    also = f" (and at {others} other call{'s' * (others > 1)})" if others else ""
+    yield Change(
+        "source",
+        f"{first.file}:{first.line}: {'; '.join(first.code)}  # before the call{also}",
+        "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size",
+        edits=tuple(made),
+    )
 
 
 def _compiles(finding: FindingRecord, receipt: Receipt) -> list[CompileEvent]:
-    """Every compile of the frames that the finding recompiled."""
+    """Every compile of the frames that the finding recompiled, but for what goes on behind a graph
+    break: no call of the program's enters it."""
     events = receipt.compile.events
     frames = {
         event.frame
         for event in events
         if any(cause.finding == finding.id for cause in event.causes)
+        and resumed_function(event.frame.function or "") is None
     }
     return [event for event in events if event.frame in frames]
 

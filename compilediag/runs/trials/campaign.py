@@ -194,7 +194,8 @@ def _judged(
     labels = [label for change in changes for label in change.labels]
     labels += [source.label for change in changes for source in source_changes(change.edits)]
     left = max(change.left for change in changes)
-    return judge(subject, without, seen, labels=labels, left=left)
+    leaves_out = any(change.leaves_out for change in changes)
+    return judge(subject, without, seen, labels=labels, left=left, leaves_out=leaves_out)
 
 
 def _observed(trial: Trial, baseline: Observed) -> Observed:
