@@ -259,4 +259,6 @@ def _report(options: FixOptions, campaign: Campaign, results: tuple[Result, ...]
         )
         for item in results
     ]
-    write(render_fixes(campaign.receipt, fixes, lines, campaign.notes, render_options()))
+    edits = [change.line for change in campaign.together if change.needs_edit]
+    together = [*lines, *edits]
+    write(render_fixes(campaign.receipt, fixes, together, campaign.notes, render_options()))

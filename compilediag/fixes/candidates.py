@@ -229,10 +229,12 @@ def _logging(case: _Case) -> Iterator[Change]:
         yield _functions("reorderable_logging_functions", "builtins.print", "print", _ORDER)
         if case.version >= _FIRST_WITH_UNBACKED:
             yield _functions("ignore_logging_functions", "builtins.print", "print", _LOST)
-    elif short == "warn" and module in ("", "warnings"):
+    elif short == "warn" and module in ("", "warnings", "_warnings"):
         yield _functions("reorderable_logging_functions", "warnings.warn", "warnings.warn", _ORDER)
     elif (
-        short in _LOGGING and module.startswith("logging") and case.version >= _FIRST_WITH_UNBACKED
+        short in _LOGGING
+        and (module.startswith("logging") or name.startswith("Logger."))
+        and case.version >= _FIRST_WITH_UNBACKED
     ):
         function = f"logging.Logger.{short}"
         yield _functions("ignore_logging_functions", function, function, _LOST)

@@ -25,7 +25,12 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.counts import is_compile
 from compilediag.timeline.timeline import Timeline
 
-COUNTS = ("graph_breaks", "eager_fallbacks", "recompile_limit_hits")
+COUNTS = {
+    "recompiles": "all recompiles",
+    "graph_breaks": "all graph breaks",
+    "eager_fallbacks": "eager fallbacks",
+    "recompile_limit_hits": "recompile limit hits",
+}
 """Of the whole run: none may grow."""
 
 _JUDGED = ("CD1", "CD2", "CD3")
@@ -168,8 +173,8 @@ def _finding(subject: Subject, baseline: Observed, runs: Sequence[Observed], lef
 
 def _others(subject: Subject, baseline: Observed, runs: Sequence[Observed]) -> Point:
     figures = [
-        _worst(f"{name}".replace("_", " "), baseline, runs, lambda run, n=name: _count(run, n))
-        for name in ("recompiles", *COUNTS)
+        _worst(shown, baseline, runs, lambda run, name=name: _count(run, name))
+        for name, shown in COUNTS.items()
     ]
     recordings = _worst("CUDA graph recordings", baseline, runs, _recordings)
     if recordings.before is not None or recordings.after is not None:

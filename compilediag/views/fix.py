@@ -46,7 +46,7 @@ def render_fixes(
     Args:
         receipt: whose findings they are.
         fixes: each finding with what was tried.
-        together: lines for a shell that are proved together.
+        together: the lines of all changes that are proved together.
         notes: what was not done, and why.
         options: how to draw.
     """
@@ -59,7 +59,7 @@ def render_fixes(
     ]
     for fix in fixes:
         lines += _finding(fix, receipt, options)
-    if len(together) > 1 or sum(len(fix.tried) for fix in fixes) > 1:
+    if sum(bool(fix.tried) for fix in fixes) > 1:
         lines += _together(together, options)
     for note in notes:
         lines += options.wrap(f"note: {options.text(note, 600)}", "  ", "        ")
@@ -138,7 +138,7 @@ def _facts(certificate: Certificate, options: RenderOptions) -> list[str]:
     ]
 
 
-_ALWAYS = ("recompiles", "graph breaks", "compile")
+_ALWAYS = ("compile",)
 
 
 def _shown(certificate: Certificate) -> list[Figure]:
@@ -166,8 +166,4 @@ def _value(value: float | None, unit: str) -> str:
 def _together(lines: Sequence[str], options: RenderOptions) -> list[str]:
     if not lines:
         return []
-    return [
-        "  proved together, without an edit:",
-        *(f"    {options.text(x, 4096)}" for x in lines),
-        "",
-    ]
+    return ["  proved together:", *(f"    {options.text(line, 4096)}" for line in lines), ""]

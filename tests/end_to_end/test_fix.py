@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from compilediag.cli import main
 from compilediag.fixes.certificate import Certificate, Without, judge
 from compilediag.fixes.changes import plan_of
 from compilediag.fixes.subject import subject_of
+from compilediag.receipt.file import read_receipt
+from compilediag.receipt.locate import find_receipt
 from compilediag.runs.supervised.options import Options
 from compilediag.runs.trials.one import Program, Trial, run_trial
 
@@ -103,3 +107,55 @@ def test_a_lie_is_refused(judged: Judged, lie: str, failed: str, reason: str) ->
     assert not certificate.holds
     assert points[failed].passed is False, certificate
     assert reason in points[failed].sentence
+
+
+KINDS = """
+import logging
+import torch
+
+logger = logging.getLogger("k")
+
+def power(x, n):
+    return x.sum() * n
+
+def logged(x):
+    y = x * 2
+    logger.info("seen")
+    return y + 1
+
+def scaled(hidden):
+    return hidden.sin().sum()
+
+torch.manual_seed(0)
+call = torch.compile(power, backend="eager")
+for n in (2, 3, 5):
+    call(torch.ones(4), n)
+torch.compile(logged, backend="eager")(torch.ones(4))
+call = torch.compile(scaled, backend="eager")
+for gradient in (False, True):
+    value = torch.ones(4, requires_grad=gradient)
+    call(value)
+"""
+
+
+def test_a_change_of_each_kind_is_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kinds.py").write_text(KINDS, encoding="utf-8")
+    assert main(["fix", "--yes", "--env", "fix.sh", "kinds.py"]) == 0
+    out, _ = capfd.readouterr()
+    findings = read_receipt(tmp_path).findings
+    proofs = {each.rule: each.fix.proof for each in findings if each.severity != "info"}
+    assert {rule: proof and (proof.kind, proof.runs) for rule, proof in proofs.items()} == {
+        "CD107": ("environment", 3),
+        "CD211": ("configuration", 3),
+        "CD106": ("call", 3),
+    }
+    line = "export TORCH_COMPILE_DYNAMIC_SOURCES=\"L['n']\"\n"
+    assert (tmp_path / "fix.sh").read_text() == line
+    assert line in out
+    assert "value.requires_grad_()  # before the call, kinds.py:26" in out
+    # Trials are no runs of the user's: there is one run, and it is the latest.
+    runs = [path.name for path in (tmp_path / ".compilediag").iterdir() if path.name[0].isdigit()]
+    assert [Path(find_receipt()).parent.name] == runs

@@ -210,7 +210,7 @@ def test_the_screen(runs: Runs) -> None:
     assert "1 of 1 recompiles remain" in text
     assert "     ✓ proved  export" in text
     assert "recompiles 1 → 0" in text
-    assert f"  proved together, without an edit:\n    {environment_lines(made)[0]}\n" in text
+    assert f"  proved together:\n    {environment_lines(made)[0]}\n" in text
     untried = [replace_tried(each) for each in fixes]
     assert "not tried: explain 1" in render_fixes(BEFORE, untried, [], [], RenderOptions())
 

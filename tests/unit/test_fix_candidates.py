@@ -134,10 +134,13 @@ def test_numbers_have_an_option_only_where_there_is_no_variable_for_it() -> None
 
 
 def test_logging_is_left_out_only_where_torch_can() -> None:
-    logger = {"callee": {"name": "info", "module": "logging"}}
+    logger = {"callee": {"name": "Logger.info", "module": None}}
     option = "torch._dynamo.config.ignore_logging_functions = {logging.Logger.info}"
     assert lines("CD211", **logger) == [option]
     assert lines("CD211", "2.7.1", **logger) == []
+    assert lines("CD211", callee={"name": "_warnings.warn", "module": "_warnings"}) == [
+        "torch._dynamo.config.reorderable_logging_functions = {warnings.warn}"
+    ]
     assert lines("CD211", callee={"name": "open", "module": None}) == []
     assert lines("CD211", "2.7.1", callee={"name": "print", "module": None}) == [
         "torch._dynamo.config.reorderable_logging_functions = {print}"

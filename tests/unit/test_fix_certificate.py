@@ -195,7 +195,7 @@ def test_a_finding_that_did_not_come_again_is_not_proved() -> None:
     ("worse", "reason"),
     [
         (receipt(again(1, cause("m", "F1"))), "recompiles for m (CD107) 0 → 1"),
-        (receipt(breaks=(site(),)), "graph breaks 0 → 1"),
+        (receipt(breaks=(site(),)), "all graph breaks 0 → 1"),
         (receipt(eager_fallbacks=1), "eager fallbacks 0 → 1"),
         (receipt(recompile_limit_hits=1), "recompile limit hits 0 → 1"),
         (receipt(recordings=2), "CUDA graph recordings 0 → 2"),
