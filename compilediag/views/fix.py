@@ -53,9 +53,7 @@ def render_fixes(
     proved = sum(any(item.proved for item in fix.tried) for fix in fixes)
     have = "has" if len(fixes) == 1 else "have"
     lines = [
-        *options.wrap(
-            f"{proved} of {count(len(fixes), 'finding')} {_have(proved)} a proved change"
-        ),
+        *options.wrap(f"{proved} of {count(len(fixes), 'finding')} {have} a proved change"),
         "",
     ]
     for fix in fixes:
