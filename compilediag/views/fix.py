@@ -51,10 +51,9 @@ def render_fixes(
         options: how to draw.
     """
     proved = sum(any(item.proved for item in fix.tried) for fix in fixes)
+    have = "has" if len(fixes) == 1 else "have"
     lines = [
-        *options.wrap(
-            f"{proved} of {count(len(fixes), 'finding')} {_have(proved)} a proved change"
-        ),
+        *options.wrap(f"{proved} of {count(len(fixes), 'finding')} {have} a proved change"),
         "",
     ]
     for fix in fixes:
@@ -81,10 +80,6 @@ def render_candidates(
         if not changes:
             lines.append(f"{INDENT}no change that can be tried without an edit")
     return "\n".join(lines) + "\n"
-
-
-def _have(number: int) -> str:
-    return "has" if number == 1 else "have"
 
 
 def _head(
