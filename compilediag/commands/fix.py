@@ -228,7 +228,14 @@ def _edit(options: FixOptions, campaign: Campaign) -> None:
         return
     changes = source_changes(edit for change in campaign.together for edit in change.edits)
     if not changes:
-        write_message("no edit is proved: nothing was written")
+        alone = [int(key[1:]) for key, change in campaign.proved.items() if change.edits]
+        which = f"fix {alone[0]} makes that of finding {alone[0]}" if alone else ""
+        why = (
+            f"the edits are proved alone and not together: {which}"
+            if alone
+            else "no edit is proved"
+        )
+        write_message(f"{why}; nothing was written")
         return
     if options.patch is not None:
         _write("--patch", options.patch, as_patch(changes))

@@ -36,7 +36,7 @@ def _left_out(finding: FindingRecord, receipt: Receipt) -> Iterator[Change]:
     name = str(callee.get("name") or "") if isinstance(callee, dict) else ""  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
     if finding.rule != "CD211" or name.rpartition(".")[2] not in _WRITES_TEXT:
         return
-    if place is None or place.file is None or not place.line or not _is_own(place.file, receipt):
+    if place is None or not place.line or not _is_own(place.file, receipt):
         return
     yield Change(
         "source",
@@ -50,8 +50,8 @@ def _marks(finding: FindingRecord, receipt: Receipt) -> Iterator[Change]:
     """Marks before every call by which the function was compiled."""
     if finding.rule != "CD105" or finding.evidence.get("kind") == "marking":
         return
-    pairs = finding.evidence.get("values") or []
-    changed = [item for pair in pairs for item in changed_dimensions(*map(str, pair))]
+    pairs: list[tuple[str, str]] = finding.evidence.get("values") or []
+    changed = [item for pair in pairs for item in changed_dimensions(*pair)]
     dimensions = sorted({item.dimension for item in changed})
     source = _PARAMETER.fullmatch(str(finding.evidence.get("source") or ""))
     small = any({item.before, item.after} & {"0", "1"} for item in changed)

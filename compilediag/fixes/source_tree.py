@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import libcst
 from libcst import matchers
 from libcst.codemod import CodemodContext
 from libcst.codemod.visitors import AddImportsVisitor
-from libcst.metadata import PositionProvider
+from libcst.metadata import CodeRange, PositionProvider
 
 from compilediag.fixes.source_text import Edit
 
@@ -30,7 +31,7 @@ class Editor(libcst.CSTTransformer):
     def leave_SimpleStatementLine(  # noqa: N802 - libcst's name
         self, original_node: libcst.SimpleStatementLine, updated_node: libcst.SimpleStatementLine
     ) -> _Edited:
-        place = self.get_metadata(PositionProvider, original_node)
+        place = cast("CodeRange", self.get_metadata(PositionProvider, original_node))
         lines = range(place.start.line, place.end.line + 1)
         here = [edit for edit in self.left if edit.line in lines]
         if not here:

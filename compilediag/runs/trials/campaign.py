@@ -188,13 +188,18 @@ def _try_each(
 
 
 def _judged(
-    subject: Subject, without: Without, trials: Sequence[Trial], changes: Sequence[Change]
+    subject: Subject,
+    without: Without,
+    trials: Sequence[Trial],
+    changes: Sequence[Change],
+    others: Sequence[Change] = (),
 ) -> Certificate:
+    """Of changes for a finding, in runs that may have others too."""
     seen = [_observed(trial, without.baseline) for trial in trials]
     labels = [label for change in changes for label in change.labels]
     labels += [source.label for change in changes for source in source_changes(change.edits)]
     left = max(change.left for change in changes)
-    leaves_out = any(change.leaves_out for change in changes)
+    leaves_out = any(change.leaves_out for change in (*changes, *others))
     return judge(subject, without, seen, labels=labels, left=left, leaves_out=leaves_out)
 
 
@@ -250,7 +255,7 @@ def _hold(
     changes: Sequence[Change],
 ) -> bool:
     return all(
-        _judged(subjects[finding], without, runs, (change,)).holds
+        _judged(subjects[finding], without, runs, (change,), changes).holds
         for finding, change in campaign.chosen.items()
         if change in changes
     )
@@ -269,7 +274,7 @@ def _prove(
     for finding, change in campaign.chosen.items():
         if change in changes:
             every = [trials[change], *runs]
-            found[finding] = _judged(subjects[finding], without, every, (change,))
+            found[finding] = _judged(subjects[finding], without, every, (change,), changes)
     holds = all(certificate.holds for certificate in found.values())
     for finding, certificate in found.items():
         change = campaign.chosen[finding]
