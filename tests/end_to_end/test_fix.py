@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -159,3 +161,61 @@ def test_a_change_of_each_kind_is_proved(
     # Trials are no runs of the user's: there is one run, and it is the latest.
     runs = [path.name for path in (tmp_path / ".compilediag").iterdir() if path.name[0].isdigit()]
     assert [Path(find_receipt()).parent.name] == runs
+
+
+EDITED = """\
+\"\"\"Sizes that change, and a message.\"\"\"
+import logging
+
+from torch import compile, ones
+
+logger = logging.getLogger("k")
+
+
+def scaled(x):
+    return x.sin().sum()
+
+
+def noted(x):
+    y = x * 2
+    logger.info("seen")  # each call
+    return y + 1
+
+
+call = compile(scaled, backend="eager")
+for size in (4, 6, 8):
+    batch = ones(size)
+    # the step
+    call(batch)
+compile(noted, backend="eager")(ones(4))
+"""
+
+
+def test_edits_are_made_when_they_are_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In the file and as a patch, which are the same; a plain run has neither finding then."""
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "edited.py"
+    program.write_text(EDITED, encoding="utf-8")
+    program.chmod(0o755)
+    for words in (["init", "-q"], ["add", "edited.py"], ["commit", "-q", "-m", "."]):
+        names = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *names, *words], check=True)
+    assert main(["fix", "--yes", "--apply", "--patch", "fix.patch", "edited.py"]) == 0
+    edited = program.read_text(encoding="utf-8")
+    assert edited == EDITED.replace("ones\n\nlogger", "ones\nimport torch\n\nlogger").replace(
+        "    call(batch)\n",
+        "    torch._dynamo.maybe_mark_dynamic(batch, 0)\n    call(batch)\n",
+    ).replace(
+        "    logger.info",
+        "    if not torch.compiler.is_compiling():\n        logger.info",
+    )
+    assert program.stat().st_mode & 0o777 == 0o755
+    program.write_text(EDITED, encoding="utf-8")
+    subprocess.run(["git", "apply", "fix.patch"], check=True)
+    assert program.read_text(encoding="utf-8") == edited
+    capfd.readouterr()
+    assert main(["run", "--json", "edited.py"]) == 0
+    receipt = json.loads(capfd.readouterr().out)
+    assert (receipt["compile"]["recompiles"], receipt["compile"]["graph_breaks"]) == (0, 0)
