@@ -38,6 +38,7 @@ COMMANDS = {
     "probe": "Find what each periodic group of work costs, and why.",
     "analyze": "Explain traces and logs of runs that are over, from any machine.",
     "show": "Show the verdict of a run again.",
+    "fix": "Try changes for the findings of a run, and prove those that work.",
     "explain": "Explain a rule by its CODE, or finding N of a run.",
     "repro": "Write a small program that shows the cause of finding N.",
     "diff": "Compare two receipts: counts, causes, graph breaks, frames.",

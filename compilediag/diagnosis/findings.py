@@ -117,8 +117,6 @@ class Fix:
     how: str
     """Documentation page, "docs/rules/CD103.md"."""
     caveat: str | None = None
-    verified: bool = False
-    proof: str | None = None
     candidates: tuple[Candidate, ...] = ()
     """Settings that need no edit, the best first."""
 

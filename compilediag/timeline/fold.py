@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from compilediag.timeline.answers import (
+    held_states_of,
+    random_states_of,
+    sampled_calls_of,
+    trial_changes_of,
+)
 from compilediag.timeline.breaks import break_sites
 from compilediag.timeline.cadence import groups_of
 from compilediag.timeline.compiles import CollectiveSchedule, ahead_of_time_of, compiles_of
@@ -45,17 +51,21 @@ from compilediag_harness.wire import (
     HazardsChecked,
     HooksFound,
     JournalLimited,
+    OutputsSampled,
     PipelineWorked,
     ProcessEnded,
     ProcessStarted,
     ProfileEnded,
+    RandomStateRead,
     RunTracked,
     SizesGuarded,
     SpanEnded,
+    StateRead,
     StepsEnded,
     SyncsSampled,
     TorchSeen,
     TrackedRunsLeftOut,
+    TrialApplied,
     UnguardedChanged,
     WarningSeen,
     Witnessed,
@@ -125,6 +135,10 @@ def fold(
         fixed_shapes=made(FixedShapeUsed, fixed_shapes_of),
         profiles=every(ProfileEnded),
         witnessed=every(Witnessed),
+        trial_applied=made(TrialApplied, trial_changes_of),
+        answers=made(OutputsSampled, sampled_calls_of),
+        held_states=made(StateRead, held_states_of),
+        random_states=made(RandomStateRead, random_states_of),
         lost=every(EvidenceLost),
         faults=every(FaultOccurred),
         text_log=text_log,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from compilediag.timeline.answers import HeldState, RandomState, SampledCall, TrialChange
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.compiles import (
@@ -133,6 +134,11 @@ class Timeline:
     """Of the sampled steps only."""
     witnessed: tuple[Witnessed, ...] = ()
     """One of each process whose lines were followed, or were to be."""
+    trial_applied: tuple[TrialChange, ...] = ()
+    """Of a trial: each part of its plan that a process came to."""
+    answers: tuple[SampledCall, ...] = ()
+    held_states: tuple[HeldState, ...] = ()
+    random_states: tuple[RandomState, ...] = ()
     lost: tuple[EvidenceLost, ...] = ()
     faults: tuple[FaultOccurred, ...] = ()
     text_log: TextLog | None = None

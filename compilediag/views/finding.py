@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         EventCause,
         FindingRecord,
         PartRecord,
+        ProofPoint,
+        ProofRecord,
     )
     from compilediag.receipt.schema.receipt import Receipt
 
@@ -185,9 +187,26 @@ def _judgement(finding: FindingRecord, options: RenderOptions) -> list[tuple[str
         ("fix", fix.summary or " "),
         ("note", fix.caveat),
         *(("no edit", f"{export_line(each)} ({each.risk})") for each in fix.candidates),
-        ("verified", "yes, by a rerun" if fix.verified else "no: change it, run again, compare"),
+        *_proof(fix.proof),
     )
     return [(label, options.text(value, 4096)) for label, value in parts if value]
+
+
+def _proof(proof: ProofRecord | None) -> list[tuple[str, str]]:
+    """The change that is proved, and each point of its certificate."""
+    if proof is None:
+        return [("verified", "no: compilediag fix tries changes")]
+    points = [(point.name, _point(point)) for point in proof.points]
+    return [("proved", f"{proof.change} ({proof.risk})"), *points]
+
+
+def _point(point: ProofPoint) -> str:
+    figures = [
+        f"{figure.name} {figure.before:.4g} → {figure.after:.4g}{figure.unit and ' '}{figure.unit}"
+        for figure in point.figures
+        if figure.before is not None and figure.after is not None
+    ]
+    return " · ".join([point.sentence, *figures])
 
 
 def _compile(item: CompileEvent, options: RenderOptions) -> str:

@@ -171,7 +171,7 @@ def when(finding: FindingRecord) -> str:
 def _fix(finding: FindingRecord, options: RenderOptions) -> list[str]:
     """Line three: what to change, and what that costs."""
     fix = finding.fix
-    sentence = options.text(fix.summary) + (" (verified by a rerun)" if fix.verified else "")
+    sentence = options.text(fix.summary)
     lines = options.wrap(sentence, f"{INDENT}fix: ", style="cyan")
     if not fix.caveat:
         return lines
@@ -183,7 +183,11 @@ def _fix(finding: FindingRecord, options: RenderOptions) -> list[str]:
 
 
 def _setting(finding: FindingRecord, options: RenderOptions) -> list[str]:
-    """Line four: what removes it without an edit; one line, however long, to be copied."""
+    """Line four: the change that is proved to remove it, else what should without an edit; one
+    line, however long, to be copied."""
+    proof = finding.fix.proof
+    if proof is not None:
+        return [options.styled(f"{INDENT}proved: {options.text(proof.change, 4096)}", "green")]
     best = finding.fix.candidates[:1]
     lines = [f"{INDENT}no edit: {options.text(export_line(item), 4096)}" for item in best]
     return [options.styled(line, "cyan") for line in lines]

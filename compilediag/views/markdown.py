@@ -74,7 +74,9 @@ def _row(number: int, finding: FindingRecord, receipt: Receipt, options: RenderO
     fix = prose(finding.fix.summary)
     if finding.fix.caveat:
         fix += f" ({prose(finding.fix.caveat)})"
-    if finding.fix.candidates:
+    if finding.fix.proof is not None:
+        fix += f"; proved: {code(finding.fix.proof.change)}"
+    elif finding.fix.candidates:
         fix += f"; without an edit: {code(export_line(finding.fix.candidates[0]))}"
     cost = seconds(finding.cost_s) if finding.cost_s is not None else ""
     cells = (str(number), prose(finding.rule), what, where, when(finding), cost, fix)

@@ -98,6 +98,10 @@ class Attachment:
         shape_log.sinks.install(session)
         profiling.install(session, torch)
         self._collectors.steps_installed()
+        if (
+            session.trial is not None
+        ):  # after those that measure: its own cost is in no step's begin
+            session.trial.torch_imported(session, torch)
 
     def _guards_imported(self) -> None:
         self._keep(torch_guards.on_guards_built(self._collectors.guards_built))
@@ -190,7 +194,9 @@ class Attachment:
         session, collectors = self.session, self._collectors
         memory, cudagraphs = collectors.memory, collectors.cudagraphs
         collectors.stop_sampling()
+        trial = session.trial
         for what, action in (
+            ("trial", trial.finish if trial is not None else None),
             ("steps", lambda: steps.finish(session)),
             ("pipeline", lambda: pipeline_log.sinks.finish(session)),
             ("tracker", lambda: tracker_log.sinks.finish(session)),
@@ -240,6 +246,8 @@ class Attachment:
         trace_redaction.uninstall(session)
         invocations.uninstall(session)
         profiling.uninstall(session)
+        if session.trial is not None:
+            session.trial.uninstall()
 
 
 def _imported_files(session: Session) -> tuple[str, ...] | None:

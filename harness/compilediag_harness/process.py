@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from compilediag_harness.base.session import Session, WitnessPlan
+    from compilediag_harness.base.session import Session, TrialPart, WitnessPlan
     from compilediag_harness.wire import Event
 else:
     import _signal  # `signal` itself would bring `enum` along
@@ -59,11 +59,23 @@ class Attached:
         self.journal = Journal(run_dir, self._opening)
         self._pid = os.getpid()
         self._failure: str | None = None
+        self._trial: TrialPart | None = None
+        self._trial_fault: Exception | None = None
 
     def _opening(self) -> bytes:
         forked = hasattr(self, "_pid")
         t = time.monotonic() - self.origin if forked else 0.0
         return _json_line("ProcessStarted", t=t, **identity())
+
+    def begin_trial(self, path: str) -> None:
+        """Makes this process part of the trial whose plan is in a file; a plan that cannot be read
+        changes nothing."""
+        try:
+            from compilediag_harness.trials import trial
+
+            self._trial = trial.begin(path)
+        except Exception as error:
+            self._trial_fault = error
 
     def activate(self) -> None:
         """Installs the collectors, when torch is about to be imported."""
@@ -77,6 +89,9 @@ class Attached:
         session.trace_folder = os.path.join(self.run_dir, "artifacts", "torch_trace")
         if plan := os.environ.get("COMPILEDIAG_WITNESS"):
             session.witness_plan = _witness_plan(plan)
+        session.trial = self._trial
+        if self._trial_fault is not None:
+            session.fault("trial: the plan", self._trial_fault)
         try:
             self._follow_forks()
             from compilediag_harness import attach
@@ -223,6 +238,8 @@ def start(run_dir: str) -> Attached:
         from compilediag_harness.collectors import profiling
 
         profiling.arm()  # now, for a signal before torch is there would end the program
+    if plan := os.environ.get("COMPILEDIAG_TRIAL"):
+        attached.begin_trial(plan)
     atexit.register(attached.finish)
     if "torch" in sys.modules:
         attached.activate()

@@ -25,6 +25,7 @@ ROOMS = (
     {"readers", "diagnosis"},
     {"receipt"},
     {"compare", "fleet"},
+    {"fixes"},
     {"views"},
     {"runs"},
     {"commands", "pytest_plugin"},
@@ -43,13 +44,14 @@ INSIDE_ROOMS = (
     {"steps"},
     {"shapes"},
     {"collectors"},
+    {"trials"},
     {"attach"},
     {"process"},
     {"bootstrap", ""},
 )
 """The same for the inside."""
 
-PURE_ROOMS = frozenset({"timeline", "diagnosis", "receipt", "compare", "views"})
+PURE_ROOMS = frozenset({"timeline", "diagnosis", "receipt", "compare", "fixes", "views"})
 """No files, no clock, no processes, no torch; but for what follows."""
 TOUCHES_FILES = frozenset(
     {

@@ -113,7 +113,7 @@ def test_every_option_of_a_run_is_in_the_table() -> None:
     """A field of the supervisor's options that no flag fills is noticed, but for its own label."""
     fields = {field.name for field in dataclasses.fields(Options)}
     assert fields - set(entries(RunOptions)) == {
-        *("prices", "telemetry", "label", "stdout_to_stderr", "witness_plan"),
+        *("prices", "telemetry", "label", "output_file", "stdout_to_stderr", "witness_plan"),
     }
 
 

@@ -196,6 +196,34 @@ class CandidateRecord(Record, frozen=True, kw_only=True):
     risk: str
 
 
+class ProofFigure(Record, frozen=True, kw_only=True):
+    """A number without and with a change; of several runs with it the worst."""
+
+    name: str
+    before: float | None = None
+    after: float | None = None
+    unit: str = ""
+
+
+class ProofPoint(Record, frozen=True, kw_only=True):
+    """One point of a certificate."""
+
+    name: str
+    passed: bool | None
+    sentence: str
+    figures: tuple[ProofFigure, ...] = ()
+
+
+class ProofRecord(Record, frozen=True, kw_only=True):
+    """The change that was proved, and its certificate."""
+
+    kind: str
+    change: str
+    risk: str
+    runs: int
+    points: tuple[ProofPoint, ...] = ()
+
+
 class FixRecord(Record, frozen=True, kw_only=True):
     """What to change, what that costs, and whether a rerun has proved it."""
 
@@ -203,7 +231,7 @@ class FixRecord(Record, frozen=True, kw_only=True):
     how: str
     caveat: str | None = None
     verified: bool = False
-    proof: Any = None
+    proof: ProofRecord | None = None
     candidates: tuple[CandidateRecord, ...] = ()
 
 

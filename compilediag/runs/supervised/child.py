@@ -55,13 +55,19 @@ class ExitInfo:
 
 
 def start(
-    command: Sequence[str], environment: Mapping[str, str], *, stdout_to_stderr: bool = False
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    stdout_to_stderr: bool = False,
+    output_file: str | None = None,
 ) -> subprocess.Popen[bytes]:
     """Starts the target.
 
     Raises:
         UsageError: the operating system refuses to start it.
     """
+    if output_file is not None:
+        return _start_unseen(command, environment, output_file)
     stdout = None
     if stdout_to_stderr:
         closed = sys.stderr is None  # pyright: ignore[reportUnnecessaryComparison] - `2>&-`
@@ -72,8 +78,29 @@ def start(
             list(command), env=dict(environment), close_fds=False, stdout=stdout
         )
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"{command[0]} cannot be started: {reason}") from error
+        raise _not_started(command, error) from error
+
+
+def _start_unseen(
+    command: Sequence[str], environment: Mapping[str, str], output_file: str
+) -> subprocess.Popen[bytes]:
+    try:
+        with open(output_file, "ab") as output:
+            return subprocess.Popen(
+                list(command),
+                env=dict(environment),
+                close_fds=False,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+    except (OSError, ValueError) as error:
+        raise _not_started(command, error) from error
+
+
+def _not_started(command: Sequence[str], error: Exception) -> UsageError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return UsageError(f"{command[0]} cannot be started: {reason}")
 
 
 def supervise(

@@ -47,6 +47,8 @@ class Options:
     """How progress is shown, on a terminal; None: not at all."""
     stdout_to_stderr: bool = False
     """The target's stdout goes where its stderr goes: ours is for the receipt alone."""
+    output_file: str | None = None
+    """File that gets the target's stdout and stderr, and its stdin is empty: nobody looks on."""
     telemetry: TelemetrySettings | None = None
     """Where metrics of the run are sent while it goes on."""
     quiet: bool = False

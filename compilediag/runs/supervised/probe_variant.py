@@ -71,9 +71,9 @@ def run_variant(
     output = os.path.join(environment.folder, VARIANTS, f"{number}-{variant.kind}")
     label = f"{variant.kind} {variant.name}" if variant.kind == "alone" else variant.kind
     options = replace(environment.options, output=output, label=f"variant {number}, {label}")
-    with _caches(keep=environment.keep_caches) as caches:
+    with caches(keep=environment.keep_caches) as empty:
         sampling = {STEPS_VARIABLE: f"{plan.every}+{plan.first}"} if plan is not None else {}
-        outcome = run(words, options, {**environment.variables, **caches, **sampling, **settings})
+        outcome = run(words, options, {**environment.variables, **empty, **sampling, **settings})
     shown = dict(settings)
     if tuple(words) != environment.words:
         shown["arguments"] = " ".join(words)
@@ -81,8 +81,8 @@ def run_variant(
 
 
 @contextlib.contextmanager
-def _caches(*, keep: bool) -> Generator[dict[str, str], None, None]:
-    """Variables that give one variant new, empty caches, which are gone with it."""
+def caches(*, keep: bool) -> Generator[dict[str, str], None, None]:
+    """Variables that give one run new, empty caches, which are gone with it."""
     if keep:
         yield {}
         return

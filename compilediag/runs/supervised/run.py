@@ -84,7 +84,12 @@ def _run_child(
     digests = digest_script(script)  # before the target can change it
     started = time.monotonic()
     try:
-        child = start(run.target.command, environment, stdout_to_stderr=options.stdout_to_stderr)
+        child = start(
+            run.target.command,
+            environment,
+            stdout_to_stderr=options.stdout_to_stderr,
+            output_file=options.output_file,
+        )
     except UsageError:
         _remove_empty(run.run_dir)
         raise

@@ -7,13 +7,10 @@ import os
 import shlex
 from dataclasses import dataclass
 
-from compilediag.errors import ReceiptNotFound, UsageError
-from compilediag.receipt.file import read_receipt
-from compilediag.receipt.locate import find_receipt
+from compilediag.errors import UsageError
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.digests import sha256_of
+from compilediag.runs.supervised.repeat import changed_files, newest
 from compilediag_harness.base.session import WitnessPlan
-from compilediag_harness.redaction.recognise import is_redacted
 
 _MAX_CHARS = 64 << 10
 """Of the plan in the environment: with more, all that is guarded is watched."""
@@ -37,15 +34,8 @@ def last_run() -> Again:
         UsageError: there is none, it cannot be repeated, or it recorded nothing to witness.
         ReceiptUnreadable: its receipt is damaged.
     """
-    try:
-        path = find_receipt()
-    except ReceiptNotFound as error:
-        raise UsageError(
-            "there is no run to repeat here: name the program, `compilediag run --witness train.py`"
-        ) from error
-    receipt = read_receipt(path)
+    path, receipt = newest("compilediag run --witness train.py")
     words = receipt.header.run.argv_redacted
-    _require_repeatable(words)
     plan = plan_of(receipt)
     if not plan.steps:
         raise UsageError(
@@ -59,19 +49,6 @@ def last_run() -> Again:
     return Again(words, plan, sentence)
 
 
-def _require_repeatable(words: tuple[str, ...]) -> None:
-    name_it = "name the program: `compilediag run --witness train.py`"
-    if not words:
-        raise UsageError(f"the last receipt has no command line to repeat: {name_it}")
-    if any(map(is_redacted, words)):
-        raise UsageError(
-            "the command line of the last run cannot be repeated, since a secret in it was "
-            f"replaced when it was recorded: {name_it}"
-        )
-    if words[0] == "-":
-        raise UsageError(f"the last run read its program from stdin: {name_it}")
-
-
 def plan_of(receipt: Receipt) -> WitnessPlan:
     """The steps in which a run recompiled, and the guards that were false then."""
     again = [item for item in receipt.compile.events if item.kind == "recompile"]
@@ -79,20 +56,6 @@ def plan_of(receipt: Receipt) -> WitnessPlan:
         frozenset(item.step for item in again if item.step is not None),
         frozenset(cause.source for item in again for cause in item.causes if cause.source),
     )
-
-
-def changed_files(receipt: Receipt) -> list[str]:
-    """Files of the program that are not what they were in a run, or are gone."""
-    changed: list[str] = []
-    for name, digest in receipt.header.provenance.source_sha256.items():
-        try:
-            with open(name, "rb") as file:
-                same = sha256_of(file) == digest
-        except OSError:
-            same = False
-        if not same:
-            changed.append(name)
-    return changed
 
 
 def as_variable(plan: WitnessPlan | None) -> str:

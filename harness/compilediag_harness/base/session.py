@@ -11,6 +11,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from compilediag_harness.wire import Event, FaultOccurred, clip
 
@@ -28,6 +29,22 @@ class WitnessPlan:
     def follows(self, step: int) -> bool:
         """Whether what comes after a compiled call in a step may change what a recompile is for."""
         return not self.steps or step in self.steps or step + 1 in self.steps
+
+
+class TrialPart(Protocol):
+    """A trial that this process is part of, from when the program imports torch."""
+
+    def torch_imported(self, session: Session, torch: Any) -> None:
+        """Changes what the plan says, and looks at the answers from now on."""
+        ...
+
+    def finish(self) -> None:
+        """Emits what is held when the process ends."""
+        ...
+
+    def uninstall(self) -> None:
+        """Looks at nothing any more."""
+        ...
 
 
 WATCHED_AFTER_COMPILE = 8
@@ -61,6 +78,7 @@ class Session:
         """Where torch's trace lies if the run switched it on; None where nothing is kept."""
         self.witness_plan: WitnessPlan | None = None
         """What is followed to see who changes what is guarded; None: nothing."""
+        self.trial: TrialPart | None = None
         self.failure: str | None = None
         """Text of the exception that ends the process; known only when it ends."""
         self.compiled_in_step = False

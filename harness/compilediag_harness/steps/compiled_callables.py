@@ -50,10 +50,10 @@ class CompiledCallables:
         code = getattr(function, "__code__", None)
         if code is None or "step" not in code.co_names:
             return False
-        return any(isinstance(value, self._optimizer) for value in _reached(function, code))
+        return any(isinstance(value, self._optimizer) for value in reached(function, code))
 
 
-def _reached(function: Any, code: Any) -> Iterator[Any]:
+def reached(function: Any, code: Any) -> Iterator[Any]:
     """What the names of a function stand for: captured variables and globals."""
     for cell in getattr(function, "__closure__", None) or ():
         try:

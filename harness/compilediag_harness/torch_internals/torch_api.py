@@ -36,6 +36,18 @@ def mark_fixed(tensor: Any, *, address: bool) -> bool:
     return True
 
 
+_MARKS = ("mark_dynamic", "maybe_mark_dynamic", "mark_unbacked")
+
+
+def mark_dimension(action: str, tensor: Any, dimension: int) -> str | None:
+    """Marks a dimension of a tensor by one of Dynamo's functions for that; why it cannot be."""
+    mark = getattr(loaded("torch._dynamo.decorators"), action, None) if action in _MARKS else None
+    if mark is None:
+        return f"this torch has no {action}"
+    mark(tensor, dimension)
+    return None
+
+
 def original_of(function: Any) -> Any:
     """What a compiled callable was made from; the callable itself where it is none."""
     # An OptimizedModule keeps its module as the submodule `_orig_mod`; a wrapped function has it as
@@ -135,6 +147,24 @@ def _saving(original: types.FunctionType, around: Callable[[], AbstractContextMa
 
     save._compilediag = True  # type: ignore[attr-defined]
     return save
+
+
+def is_plain_data(torch_module: Any, tensor: Any) -> bool:
+    """Whether the elements of a tensor can be read now by torch's own kernels alone: it is strided,
+    is none of a tracer's or transform's, no graph is being captured, and no mode or subclass of the
+    program's would see the operations."""
+    native = torch_module._C
+    count = getattr(native, "_len_torch_dispatch_stack", None)
+    wrapped = lookup(native, "_functorch.is_functorch_wrapped_tensor")
+    return (
+        getattr(type(tensor), "__torch_dispatch__", None)  # pyright: ignore[reportUnknownArgumentType]
+        is torch_module.Tensor.__torch_dispatch__
+        and (count is None or count() == 0)
+        and (wrapped is None or not wrapped(tensor))
+        and tensor.layout is torch_module.strided
+        and not (tensor.is_meta or tensor.is_nested or tensor.is_quantized)
+        and not (tensor.is_cuda and torch_module.cuda.is_current_stream_capturing())
+    )
 
 
 def cuda_in_use(torch_module: Any) -> bool:

@@ -47,6 +47,12 @@ def remade(value: Any, values: list[Any], context: Any) -> Any:
     return made
 
 
+def mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """A value with another leaf for each of its own. Raises AttributeError if torch has none."""
+    tree: Any = loaded("torch.utils._pytree")
+    return tree.tree_map(function, value)
+
+
 _type_of: Callable[[Any], Any] = type
 
 

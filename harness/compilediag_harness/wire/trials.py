@@ -22,6 +22,11 @@ class SettingChange:
     value: bool | int | float | str | tuple[str, ...] | None
     """A tuple: dotted names of functions, for options that hold a set of them."""
 
+    @property
+    def label(self) -> str:
+        """The change in words, as `TrialApplied` has it."""
+        return f"{self.module}.{self.name} = {self.value!r}"
+
 
 @dataclass(frozen=True, slots=True)
 class CompileOption:
@@ -29,6 +34,11 @@ class CompileOption:
 
     name: str
     value: bool | int | float | str | None
+
+    @property
+    def label(self) -> str:
+        """The change in words, as `TrialApplied` has it."""
+        return f"torch.compile({self.name}={self.value!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,12 @@ class ArgumentChange:
     """"mark_dynamic", "maybe_mark_dynamic", "mark_unbacked", "requires_grad"."""
     dimension: int | None = None
 
+    @property
+    def label(self) -> str:
+        """The change in words, as `TrialApplied` has it."""
+        dimension = "" if self.dimension is None else f", {self.dimension}"
+        return f"{self.action}({self.argument}{dimension}) before {self.function.function}"
+
 
 @dataclass(frozen=True, slots=True)
 class SourceChange:
@@ -52,6 +68,11 @@ class SourceChange:
     sha256: str
     """Of the file that the text was made from; with any other content nothing is replaced."""
     text: str
+
+    @property
+    def label(self) -> str:
+        """The change in words, as `TrialApplied` has it."""
+        return f"another text of {self.file}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +89,34 @@ class TrialPlan:
     """For `random`, NumPy and torch, set once each when they are imported."""
     outputs: bool = True
     """Whether answers are recorded."""
+    reference: bool = False
+    """Whether sampled calls of modules are made once more before, in float64 on copies, under the
+    stance "force_eager". What `forward` changes outside of its module is then changed twice: a
+    reference counts only where the call's own answers are those of an eager run without."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Every change in words, as `TrialApplied` has it."""
+        parts = (*self.settings, *self.compile_options, *self.arguments, *self.sources)
+        stance = () if self.stance is None else (stance_label(self.stance),)
+        seed = () if self.seed is None else (seed_label(self.seed),)
+        return (*(part.label for part in parts), *stance, *seed)
+
+
+def stance_label(stance: str) -> str:
+    """A stance for the whole run in words, as `TrialApplied` has it."""
+    return f"stance {stance}"
+
+
+def seed_label(seed: int) -> str:
+    """A seed in words, as `TrialApplied` has it."""
+    return f"seed {seed}"
 
 
 @event
 class TrialApplied(Event):
-    """What became of a part of the plan."""
+    """What became of a part of the plan, once of each outcome. A part that nothing in the process
+    came to has none: it was not applied."""
 
     change: str
     """Which, in words: "torch._dynamo.config.recompile_limit = 12"."""
@@ -113,19 +157,26 @@ class OutputsSampled(StepEvent):
     complete: bool = True
     """False when the output held more values than are recorded."""
     reference: tuple[Answer, ...] = ()
-    """The same call in float64, where the plan's stance is "force_eager" and it could be made."""
+    """The same call in float64, where the plan wants it, it could be made, and it drew no random
+    numbers."""
 
 
 @event
 class StateRead(Event):
-    """What a compiled module holds when the process ends: parameters, buffers and plain attributes
-    (numbers, texts, flags)."""
+    """What an object that a compiled function reaches holds: parameters, buffers and plain
+    attributes (numbers, texts, flags, and lists of them). What is too much for one record follows
+    in further ones of the same function, object and call."""
 
     function: Location
     module: str
-    """Type of the module."""
+    """Type of the object."""
     answers: tuple[Answer, ...]
     complete: bool = True
+    instance: int = 0
+    """Which of the function's objects, in the order in which its calls came to them."""
+    call: int | None = None
+    """After which sampled call of the function; None: when the process ends. Of an object that is
+    gone by then there is only the former. What is large is left out of the former."""
 
 
 @event

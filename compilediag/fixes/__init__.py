@@ -1,0 +1,1 @@
+"""Changes that may remove a finding, and the certificate that one does."""

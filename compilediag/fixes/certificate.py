@@ -1,0 +1,472 @@
+"""The certificate of a change: six points, each before → after, from runs without and with it.
+
+A change is proved only where the first four points hold in every run with it: the finding is gone,
+nothing else is worse, as much is compiled and called, and the program computes the same. Time and
+memory are stated, not judged: another machine has others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+
+from compilediag.compare.changes import changes_between
+from compilediag.compare.gate.ab import MIN_ROUNDS
+from compilediag.compare.keys import function_key, portable_file
+from compilediag.compare.run_baseline import RunBaseline, run_baseline
+from compilediag.diagnosis.causes.recompile import COMBINATION
+from compilediag.fixes.answers import Comparison, compare, functions_by_order, randomness
+from compilediag.fixes.printed import same_result
+from compilediag.fixes.subject import Subject, count_in, finding_key
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.timeline.counts import is_compile
+from compilediag.timeline.timeline import Timeline
+
+COUNTS = {
+    "recompiles": "all recompiles",
+    "graph_breaks": "all graph breaks",
+    "eager_fallbacks": "eager fallbacks",
+    "recompile_limit_hits": "recompile limit hits",
+}
+"""Of the whole run: none may grow."""
+
+_JUDGED = ("CD1", "CD2", "CD3")
+"""Findings that are counted, not timed: a new one makes a change worse."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One run of the program, and what is known of it."""
+
+    receipt: Receipt
+    timeline: Timeline
+    problem: str | None = None
+    """Why it is no evidence: it failed, or hung."""
+    printed: tuple[str, ...] = ()
+    """Results that it printed, in their order."""
+
+    @cached_property
+    def known(self) -> RunBaseline:
+        """Its causes, breaks and frames by key."""
+        return run_baseline(self.receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number without and with the change; of several runs with it the worst."""
+
+    name: str
+    before: float | None
+    after: float | None
+    unit: str = ""
+    """"" for counts, "s", "µs" or "bytes"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of a certificate."""
+
+    name: str
+    """"applied", "finding", "others", "compiled", "answers", "time", "cost"."""
+    passed: bool | None
+    """None: stated, not judged."""
+    sentence: str
+    figures: tuple[Figure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What was seen of a change."""
+
+    points: tuple[Point, ...]
+    runs: int
+    """With the change."""
+
+    @property
+    def holds(self) -> bool:
+        """No point has failed."""
+        return all(point.passed is not False for point in self.points)
+
+    @property
+    def reason(self) -> str:
+        """The first point that failed; empty where none has."""
+        failed = (point for point in self.points if point.passed is False)
+        return next((point.sentence for point in failed), "")
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Those of all points."""
+        return tuple(figure for point in self.points for figure in point.figures)
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """What a change is judged by: the program without it, compiled and eager."""
+
+    baseline: Observed
+    reference: Observed | None
+    """Without compiling anything; None where that does not run."""
+    repeatable: Comparison | None = None
+    """The baseline against a second one; None where none was needed."""
+
+
+def judge(
+    subject: Subject,
+    without: Without,
+    runs: Sequence[Observed],
+    *,
+    labels: Sequence[str] = (),
+    left: int = 0,
+    leaves_out: bool = False,
+) -> Certificate:
+    """The certificate of a change for a finding.
+
+    Args:
+        subject: what the finding is about.
+        without: the runs without the change.
+        runs: those with it, at least one.
+        labels: the parts of the change that a run reports when they are applied.
+        left: recompiles of the finding that may remain.
+        leaves_out: the change leaves out what makes a message: fewer operations are compiled.
+    """
+    broken = next((run.problem for run in runs if run.problem), None)
+    if broken is not None:
+        return Certificate((Point("applied", False, f"does not run: {broken}"),), len(runs))
+    points = [
+        _applied(runs, labels),
+        _finding(subject, without.baseline, runs, left),
+        _others(subject, without.baseline, runs),
+        _compiled(without.baseline, runs, leaves_out=leaves_out),
+        _answers(without, runs),
+        _time(without.baseline, runs),
+        _cost(without.baseline, runs),
+    ]
+    return Certificate(tuple(points), len(runs))
+
+
+def _applied(runs: Sequence[Observed], labels: Sequence[str]) -> Point:
+    for run in runs:
+        applied = {each.change: each.problem for each in run.timeline.trial_applied}
+        for label in labels:
+            if label not in applied:
+                return Point("applied", False, f"not applied: the run never came to {label}")
+            if applied[label] is not None:
+                return Point("applied", False, f"not applied: {label}: {applied[label]}")
+    return Point("applied", True, "the change was applied")
+
+
+def _finding(subject: Subject, baseline: Observed, runs: Sequence[Observed], left: int) -> Point:
+    before = count_in(subject, baseline.receipt)
+    after = max(count_in(subject, run.receipt) for run in runs)
+    figures = (Figure(subject.unit, before, after),)
+    if before == 0:
+        return Point("finding", False, "the finding did not come again without the change", figures)
+    allowed = min(left, before - 1)
+    if after > allowed:
+        remain = f"{after} of {before} {subject.unit} remain"
+        return Point("finding", False, remain, figures)
+    return Point("finding", True, f"{subject.unit} {before} → {after}", figures)
+
+
+def _others(subject: Subject, baseline: Observed, runs: Sequence[Observed]) -> Point:
+    figures = [
+        _worst(shown, baseline, runs, lambda run, name=name: _count(run, name))
+        for name, shown in COUNTS.items()
+    ]
+    recordings = _worst("CUDA graph recordings", baseline, runs, _recordings)
+    if recordings.before is not None or recordings.after is not None:
+        figures.append(recordings)
+    shown = tuple(figures)
+    for figure in figures:
+        if (figure.after or 0) > (figure.before or 0):
+            grown = f"{figure.name} {figure.before or 0:g} → {figure.after:g}"
+            return Point("others", False, f"something else got worse: {grown}", shown)
+    for run in runs:
+        if worse := _new_in(subject, baseline, run):
+            return Point("others", False, f"something else got worse: {worse}", shown)
+    return Point("others", True, "nothing else got worse", shown)
+
+
+def _worst(
+    name: str,
+    baseline: Observed,
+    runs: Sequence[Observed],
+    value: Callable[[Observed], float | None],
+    unit: str = "",
+) -> Figure:
+    after = [found for run in runs if (found := value(run)) is not None]
+    return Figure(name, value(baseline), max(after, default=None), unit)
+
+
+def _count(run: Observed, name: str) -> int:
+    return int(getattr(run.receipt.compile, name))
+
+
+def _recordings(run: Observed) -> float | None:
+    section = run.receipt.cudagraph
+    return section.recordings if section is not None else None
+
+
+def _new_in(subject: Subject, baseline: Observed, run: Observed) -> str | None:
+    """What is worse in a run with the change, beside the counts of the whole run. What a frame
+    recompiles for that ran eager at the limit before is no worse: it is compiled at last."""
+    changes = changes_between(baseline.known.lane, run.known.lane)
+    unlimited = _limited(baseline.receipt) - _limited(run.receipt)
+    known = _known_variables(baseline.receipt) if _is_fewer(subject, baseline, run) else set[str]()
+    for key, change in changes.causes.items():
+        hidden = (key.file, key.function) in unlimited or _variables(key.variable) <= known
+        if change.count_after > change.count_before and key not in subject.causes and not hidden:
+            times = f"{change.count_before} → {change.count_after}"
+            return f"recompiles for {key.variable} ({key.rule}) {times}"
+    for key, change in changes.breaks.items():
+        if change.kind == "new":
+            return f"a new graph break in {key.function}: {key.reason}"
+    for key, change in changes.fallbacks.items():
+        if change.kind == "new":
+            return f"{key.function} runs eager"
+    return _new_finding(baseline.receipt, run.receipt, unlimited, known)
+
+
+def _is_fewer(subject: Subject, baseline: Observed, run: Observed) -> bool:
+    """There are fewer recompiles, by as many as the finding had. Those that had two causes may have
+    another name now, and are no more than before."""
+    gone = count_in(subject, baseline.receipt) - count_in(subject, run.receipt)
+    return run.receipt.compile.recompiles <= baseline.receipt.compile.recompiles - gone
+
+
+def _known_variables(receipt: Receipt) -> set[str]:
+    """All that made the run recompile."""
+    causes = (cause for event in receipt.compile.events for cause in event.causes)
+    return set[str]().union(*(_variables(cause.variable) for cause in causes))
+
+
+def _variables(shown: str | None) -> set[str]:
+    """The variables of a cause; of a combination (CD120) each, without what of it met."""
+    return {part.partition(" (")[0] for part in (shown or "").split(", ")}
+
+
+def _new_finding(
+    before: Receipt,
+    after: Receipt,
+    unlimited: set[tuple[str | None, str | None]],
+    variables: set[str],
+) -> str | None:
+    known = {finding_key(finding) for finding in before.findings}
+    for finding in after.findings:
+        key = finding_key(finding)
+        again = finding.rule == COMBINATION and _variables(finding.variable) <= variables
+        hidden = key[2:] in unlimited or again
+        judged = finding.severity != "info" and finding.rule.startswith(_JUDGED)
+        if judged and not hidden and key not in known:
+            return f"a new finding, {finding.rule}: {finding.title or finding.slug}"
+    return None
+
+
+def _limited(receipt: Receipt) -> set[tuple[str | None, str | None]]:
+    """Frames that reached the recompile limit, as causes name their place."""
+    return {
+        (portable_file(item.location.file), function_key(item.location.function))
+        for item in receipt.findings
+        if item.rule == "CD152" and item.location is not None
+    }
+
+
+def _compiled(baseline: Observed, runs: Sequence[Observed], *, leaves_out: bool) -> Point:
+    """Whether as much is compiled, and as often called: nothing recompiles in a program that
+    compiles nothing. Where a message is left out, at least half of the operations must be there:
+    the change itself takes some, and how many is not known."""
+    measures: tuple[tuple[str, Callable[[Observed], float | None]], ...] = (
+        ("graph operations", lambda run: _operations(run.timeline)),
+        ("compiled calls", lambda run: _calls(run.timeline)),
+        ("steps", lambda run: len(run.timeline.steps)),
+    )
+    figures: list[Figure] = []
+    for name, measure in measures:
+        after = [measure(run) or 0 for run in runs]
+        figures.append(Figure(name, measure(baseline), min(after)))
+    for figure in figures:
+        share = 0.5 if leaves_out and figure is figures[0] else 1.0
+        if (figure.after or 0) < share * (figure.before or 0):
+            fewer = f"{figure.name} {figure.before:g} → {figure.after:g}"
+            return Point("compiled", False, f"less is compiled or called: {fewer}", tuple(figures))
+    if not figures[0].after:
+        return Point("compiled", False, "nothing is compiled", tuple(figures))
+    gone = _not_compiled(baseline, runs)
+    if gone:
+        return Point("compiled", False, f"{gone} is not compiled any more", tuple(figures))
+    return Point("compiled", True, "as much is compiled and called", tuple(figures))
+
+
+def _operations(timeline: Timeline) -> int:
+    """In the first graph of each frame. Parts of a function that a graph break divides count on
+    their own: without the break its one graph holds them all."""
+    first: dict[tuple[object, ...], int] = {}
+    for item in timeline.compiles:
+        if is_compile(item) and item.graph_ops:
+            place = (item.process, item.frame.file, item.frame.line, item.frame.function)
+            first.setdefault(place, item.graph_ops)
+    return sum(first.values())
+
+
+def _calls(timeline: Timeline) -> int:
+    """Of compiled functions, but for those under a stance that compiles nothing."""
+    eager = sum(item.calls for item in timeline.stance_calls)
+    return sum(item.calls for item in timeline.invocations) - eager
+
+
+def _not_compiled(baseline: Observed, runs: Iterable[Observed]) -> str | None:
+    """A function that the program calls compiled and that has no graph with the change."""
+    for key, name in _with_graphs(baseline.timeline).items():
+        if any(key not in _with_graphs(run.timeline) for run in runs):
+            return name
+    return None
+
+
+def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
+    """The functions that the program calls compiled and that have a graph."""
+    compiled = {
+        (item.frame.file, item.frame.line)
+        for item in timeline.compiles
+        if is_compile(item) and item.graph_ops
+    }
+    called = [item.function for item in timeline.invocations]
+    return {
+        key: place.function
+        for place, key in functions_by_order(called).items()
+        if (place.file, place.line) in compiled
+    }
+
+
+def _answers(without: Without, runs: Sequence[Observed]) -> Point:
+    baseline, reference = without.baseline, without.reference
+    if without.repeatable is not None and without.repeatable.difference is not None:
+        why = f"two runs without the change differ: {without.repeatable.difference}"
+        return Point("answers", False, f"the results cannot be compared: {why}")
+    eager = compare(baseline.timeline, reference.timeline) if reference is not None else None
+    unlike_eager = eager.difference if eager is not None else None
+    compared, largest, notes = 0, 0.0, list[str]()
+    for run in runs:
+        found = compare(baseline.timeline, run.timeline)
+        if found.compared == 0:
+            why = "no output of a compiled call was recorded"
+            return Point("answers", False, f"the results cannot be compared: {why}")
+        against = compare(reference.timeline, run.timeline) if reference is not None else None
+        if found.difference is not None:
+            equals_eager = against is not None and against.compared and not against.difference
+            if not unlike_eager or not equals_eager:
+                return Point("answers", False, f"other results: {found.difference}")
+            notes.append(f"without the change they differed from eager: {unlike_eager}")
+        elif against is not None and against.difference is not None and not unlike_eager:
+            return Point("answers", False, f"other results than eager: {against.difference}")
+        problem = _randomness(without, run) or _printed(without, run, corrected=bool(notes))
+        if problem is not None:
+            return Point("answers", False, problem)
+        compared, largest = found.compared, max(largest, found.largest)
+        if found.not_compared:
+            notes.append(f"{found.not_compared} values have no content that can be compared")
+    if unlike_eager and not notes:
+        notes.append(f"without the change they differ from eager too: {unlike_eager}")
+    if reference is None:
+        notes.append("not compared with eager, which does not run")
+    text = f"{compared} values equal (max {largest:.1g})" if largest else f"{compared} values equal"
+    sentence = "; ".join([text, *dict.fromkeys(notes)])
+    return Point("answers", True, sentence, (Figure("values compared", compared, compared),))
+
+
+def _randomness(without: Without, run: Observed) -> str | None:
+    """Whether it draws as many random numbers as the program does, compiled or eager."""
+    drawn = randomness(run.timeline)
+    if drawn == randomness(without.baseline.timeline):
+        return None
+    if without.reference is not None and drawn == randomness(without.reference.timeline):
+        return None
+    return "other results: it draws other random numbers"
+
+
+def _printed(without: Without, run: Observed, *, corrected: bool) -> str | None:
+    """Results in the output of the program; the whole text may have times in it."""
+    expected = without.reference if corrected and without.reference else without.baseline
+    if len(run.printed) != len(expected.printed):
+        counts = f"{len(expected.printed)} → {len(run.printed)}"
+        return f"other results: {counts} results are printed"
+    for old, new in zip(expected.printed, run.printed, strict=True):
+        if not same_result(old, new):
+            return f"other results: it prints {new[:80]!r}, not {old[:80]!r}"
+    return None
+
+
+def _time(baseline: Observed, runs: Sequence[Observed]) -> Point:
+    figures = [
+        _worst("compile", baseline, runs, lambda run: run.receipt.compile.time_s.total, "s"),
+        _worst("first compiles", baseline, runs, _first_compiles, "s"),
+        _worst("step", baseline, runs, _step, "s"),
+    ]
+    text = _interval(baseline, runs)
+    return Point(
+        "time", None, text, tuple(figure for figure in figures if figure.after is not None)
+    )
+
+
+def _first_compiles(run: Observed) -> float | None:
+    return run.receipt.compile.time_s.first_compile
+
+
+def _step(run: Observed) -> float | None:
+    """Median of the steps in which nothing compiled, past the first."""
+    quiet = [step.wall_s for step in run.timeline.steps[1:] if step.compile_s == 0]
+    return median(quiet) if quiet else None
+
+
+def _interval(baseline: Observed, runs: Sequence[Observed]) -> str:
+    """The change of the step time between steps of the same number, where there are enough."""
+    before = {(s.process, s.number): s.wall_s for s in baseline.timeline.steps if not s.compile_s}
+    ratios = [
+        math.log(step.wall_s / before[step.process, step.number])
+        for run in runs
+        for step in run.timeline.steps[1:]
+        if not step.compile_s
+        and step.wall_s > 0
+        and before.get((step.process, step.number), 0.0) > 0
+    ]
+    if len(ratios) < MIN_ROUNDS:
+        return "too few quiet steps to compare their time"
+    ordered = sorted(ratios)
+    low, high = _median_bounds(len(ordered))
+    change, least, most = (math.expm1(x) for x in (median(ordered), ordered[low], ordered[high]))
+    return f"step {change:+.0%} [{least:+.0%}, {most:+.0%}], one run each"
+
+
+def _median_bounds(count: int) -> tuple[int, int]:
+    """Indices of the order statistics between which the median lies 98 times in a hundred, by the
+    normal approximation of the binomial."""
+    half = math.ceil(2.326 * math.sqrt(count) / 2)
+    return max(0, count // 2 - half), min(count - 1, (count - 1) // 2 + half)
+
+
+def _cost(baseline: Observed, runs: Sequence[Observed]) -> Point:
+    figures = [
+        _worst("guards of a call", baseline, runs, _guard_time, "µs"),
+        _worst("synchronisations", baseline, runs, _syncs),
+        _worst("host memory", baseline, runs, _memory, "bytes"),
+    ]
+    known = tuple(each for each in figures if each.before is not None and each.after is not None)
+    return Point("cost", None, "stated, not judged", known)
+
+
+def _guard_time(run: Observed) -> float | None:
+    found = [item.guard_eval_us for item in run.receipt.compile.frames_detail]
+    known = [value for value in found if value is not None]
+    return sum(known) if known else None
+
+
+def _syncs(run: Observed) -> float | None:
+    section = run.receipt.syncs
+    return sum(line.count for line in section.lines) if section is not None else None
+
+
+def _memory(run: Observed) -> float | None:
+    section = run.receipt.memory
+    return section.host_peak_bytes if section is not None else None

@@ -1,0 +1,1 @@
+"""Runs of a program with changes that it does not have."""

@@ -1,0 +1,121 @@
+"""One trial: a supervised run with a plan for the inside, its output in a file, fresh caches."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from compilediag.fixes.certificate import Observed
+from compilediag.fixes.environment import added
+from compilediag.fixes.printed import results_in
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.probe_variant import caches
+from compilediag.runs.supervised.run import run
+from compilediag_harness.wire import TrialPlan
+
+FOLDER = "fix"
+"""Below the directory of the run: no command takes a trial for a run of its own."""
+
+VARIABLE = "COMPILEDIAG_TRIAL"
+OUTPUT = "output.txt"
+MAX_OUTPUT_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What all trials of a campaign share."""
+
+    words: tuple[str, ...]
+    """TARGET and everything after it."""
+    options: Options
+    variables: Mapping[str, str]
+    """The environment of the target."""
+    folder: str
+    """Directory of the campaign."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run of it."""
+
+    name: str
+    observed: Observed | None
+    """None where it left no receipt."""
+    problem: str | None
+    output: str
+    """File with what it printed."""
+    wall_s: float
+    interrupted: bool = False
+
+
+def run_trial(
+    program: Program,
+    number: int,
+    name: str,
+    plan: TrialPlan,
+    variables: Mapping[str, str],
+    timeout_s: float | None,
+) -> Trial:
+    """Runs the program once.
+
+    Raises:
+        UsageError: it cannot be started, or its directory cannot be made.
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
+    folder = os.path.join(program.folder, f"{number:02}-{slug}")
+    os.makedirs(program.folder, exist_ok=True)
+    path = os.path.join(program.folder, f"{number:02}-{slug}.plan.json")
+    with open(path, "w", encoding="utf-8") as stream:
+        json.dump(dataclasses.asdict(plan), stream, indent=1)
+    output = os.path.join(program.folder, f"{number:02}-{slug}.{OUTPUT}")
+    options = replace(
+        program.options,
+        output=folder,
+        timeout_s=timeout_s,
+        live=None,
+        quiet=True,
+        telemetry=None,
+        output_file=output,
+    )
+    with caches(keep=False) as empty:
+        environ = {
+            **program.variables,
+            **added(variables, program.variables),
+            **empty,
+            VARIABLE: path,
+        }
+        outcome = run(program.words, options, environ)
+    return trial_of(name, outcome, output)
+
+
+def trial_of(name: str, outcome: Outcome, output: str) -> Trial:
+    """A run that was made as a trial."""
+    receipt, timeline = outcome.receipt, outcome.timeline
+    if receipt is None or timeline is None:
+        why = outcome.notes[0] if outcome.notes else "it left no receipt"
+        return Trial(name, None, why, output, 0.0)
+    problem = _problem(receipt, outcome.exit_code)
+    observed = Observed(receipt, timeline, problem, results_in(_text(output)))
+    wall_s = receipt.goodput.wall_s if receipt.goodput is not None else None
+    interrupted = receipt.status == "interrupted"
+    return Trial(name, observed, problem, output, wall_s or 0.0, interrupted)
+
+
+def _text(path: str) -> str:
+    with contextlib.suppress(OSError), open(path, "rb") as stream:
+        return stream.read(MAX_OUTPUT_BYTES).decode("utf-8", "replace")
+    return ""
+
+
+def _problem(receipt: Receipt, code: int) -> str | None:
+    if receipt.status == "complete" and code == 0:
+        return None
+    reason = (receipt.failure.reason or "").strip() if receipt.failure is not None else ""
+    first = reason.splitlines()[-1] if reason else f"exit code {code}"
+    return f"{first} ({receipt.status})" if receipt.status != "failed" else first

@@ -1,0 +1,102 @@
+"""What a campaign found out, beside the receipt (`fix.json`) and in it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from compilediag.errors import OutputUnwritable
+from compilediag.fixes.environment import export_line, joined
+from compilediag.receipt.file import write_receipt
+from compilediag.receipt.schema.compiles import FindingRecord, ProofPoint, ProofRecord
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import record_from
+from compilediag.runs.trials.campaign import SEED, Campaign, Result, Tried
+from compilediag_harness.base import atomic_write
+
+NAME = "fix.json"
+
+
+def proof_record(tried: Tried) -> ProofRecord:
+    """A change with its certificate, as receipts have it."""
+    change, certificate = tried.change, tried.certificate
+    return ProofRecord(
+        kind=change.kind,
+        change=change.line,
+        risk=change.risk,
+        runs=certificate.runs,
+        points=tuple(record_from(ProofPoint, point) for point in certificate.points),
+    )
+
+
+def with_proofs(receipt: Receipt, results: Sequence[Result]) -> Receipt:
+    """The receipt with the proofs of its findings; those without are as they were."""
+    proofs = {item.finding.id: item.proof for item in results}
+
+    def proved(finding: FindingRecord) -> FindingRecord:
+        proof = proofs.get(finding.id)
+        if proof is None:
+            return finding
+        fix = msgspec.structs.replace(finding.fix, verified=True, proof=proof_record(proof))
+        return msgspec.structs.replace(finding, fix=fix)
+
+    return msgspec.structs.replace(receipt, findings=tuple(map(proved, receipt.findings)))
+
+
+def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
+    """Everything that was tried, proved or refused, by finding."""
+    return {
+        "schema": "compilediag.fix",
+        "receipt_id": campaign.receipt.receipt_id,
+        "runs": campaign.runs,
+        "seed": SEED,
+        "fresh_caches": True,
+        "complete": not campaign.stopped,
+        "notes": campaign.notes,
+        "environment": environment_lines(campaign),
+        "findings": [
+            {
+                "id": item.finding.id,
+                "rule": item.finding.rule,
+                "variable": item.finding.variable,
+                "candidates": item.candidates,
+                "tried": [
+                    {
+                        "proved": tried.proved,
+                        "refused": tried.certificate.reason or None,
+                        **msgspec.to_builtins(proof_record(tried)),
+                    }
+                    for tried in item.tried
+                ],
+            }
+            for item in results
+        ],
+    }
+
+
+def environment_lines(campaign: Campaign) -> list[str]:
+    """The proved variables as lines for a shell; of several changes only where they were proved
+    together."""
+    chosen = campaign.together
+    pairs = [pair for change in chosen for pair in change.variables]
+    return [export_line(*pair) for pair in joined(pairs).items()]
+
+
+def save(campaign: Campaign, results: Sequence[Result], receipt_path: str) -> str:
+    """Writes `fix.json` beside the receipt and the proofs into it; returns the path of the former.
+
+    Raises:
+        OutputUnwritable: a file cannot be written; it is left as it was.
+    """
+    path = os.path.join(os.path.dirname(receipt_path), NAME)
+    content = json.dumps(as_json(campaign, results), indent=1).encode() + b"\n"
+    try:
+        atomic_write.write(path, [content])
+    except OSError as error:
+        raise OutputUnwritable(f"{path} cannot be written: {error.strerror or error}") from error
+    write_receipt(with_proofs(campaign.receipt, results), receipt_path)
+    return path

@@ -1,0 +1,104 @@
+"""Edited files of a program: for a trial in place of the files, and for good (`--apply`)."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib.util
+import os
+from collections.abc import Iterable
+
+from compilediag.errors import OutputUnwritable, UsageError
+from compilediag.fixes.changes import Change
+from compilediag.fixes.source_text import Edit, EditImpossible, by_file, edited
+from compilediag.runs.git import git
+from compilediag_harness.base import atomic_write
+from compilediag_harness.wire import SourceChange
+
+
+def is_available() -> bool:
+    """Whether files can be edited: libcst is an extra."""
+    return importlib.util.find_spec("libcst") is not None
+
+
+def possible(changes: Iterable[Change]) -> tuple[Change, ...]:
+    """Those whose edits can be made in the files as they are."""
+    return tuple(change for change in changes if _is_possible(change))
+
+
+def _is_possible(change: Change) -> bool:
+    try:
+        return not change.edits or (is_available() and bool(source_changes(change.edits)))
+    except EditImpossible:
+        return False
+
+
+def source_changes(edits: Iterable[Edit]) -> tuple[SourceChange, ...]:
+    """The text of each file with its edits; the files stay as they are.
+
+    Raises:
+        EditImpossible: a file cannot be read, or has not what an edit is about.
+    """
+    return tuple(_changed(file, of_file) for file, of_file in by_file(edits).items())
+
+
+def _changed(file: str, edits: list[Edit]) -> SourceChange:
+    path = os.path.abspath(file)
+    try:
+        with open(path, "rb") as stream:
+            content = stream.read()
+        text = content.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise EditImpossible(f"{file} cannot be read: {error}") from error
+    return SourceChange(path, hashlib.sha256(content).hexdigest(), edited(text, edits))
+
+
+def as_patch(changes: Iterable[SourceChange]) -> str:
+    """A unified diff that `git apply` and `patch -p1` take, of paths below this folder."""
+    return "".join(line for change in changes for line in _patch(change))
+
+
+def _patch(change: SourceChange) -> Iterable[str]:
+    name = os.path.relpath(change.file)
+    with open(change.file, encoding="utf-8", newline="") as stream:
+        before = stream.read().splitlines(keepends=True)
+    after = change.text.splitlines(keepends=True)
+    for line in difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"):
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def apply(changes: Iterable[SourceChange], *, force: bool) -> list[str]:
+    """Writes the texts over their files, each whole or not at all; returns the names.
+
+    Raises:
+        UsageError: a file has changed since it was tried, or holds changes that git has not
+            recorded; nothing was written.
+        OutputUnwritable: a file cannot be written; those before it are.
+    """
+    chosen = list(changes)
+    for change in chosen:
+        _require_unchanged(change, force=force)
+    for change in chosen:
+        try:
+            mode = os.stat(change.file).st_mode
+            atomic_write.write(change.file, [change.text.encode()])
+            os.chmod(change.file, mode)
+        except OSError as error:
+            why = error.strerror or error
+            raise OutputUnwritable(f"{change.file} cannot be written: {why}") from error
+    return [os.path.relpath(change.file) for change in chosen]
+
+
+def _require_unchanged(change: SourceChange, *, force: bool) -> None:
+    name = os.path.relpath(change.file)
+    with open(change.file, "rb") as stream:
+        if hashlib.sha256(stream.read()).hexdigest() != change.sha256:
+            raise UsageError(f"{name} has changed since it was tried: nothing was written")
+    if force:
+        return
+    folder, file = os.path.split(change.file)
+    status = git(folder, "status", "--porcelain", "--", file)
+    if status is None:
+        raise UsageError(f"{name} is in no git repository: --force writes it all the same")
+    if status.strip():
+        raise UsageError(f"{name} holds changes that are not committed: --force writes over them")

@@ -1,0 +1,164 @@
+"""What `fix` tried for each finding, and what is proved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from compilediag.views.finding_rows import INDENT, detail_of, title_of
+from compilediag.views.format import count, seconds
+from compilediag.views.text import pad
+
+if TYPE_CHECKING:
+    from compilediag.fixes.certificate import Certificate, Figure
+    from compilediag.fixes.changes import Change
+    from compilediag.receipt.schema.compiles import FindingRecord
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.views.style import RenderOptions
+
+
+class Outcome(NamedTuple):
+    """A change and what became of it."""
+
+    change: Change
+    certificate: Certificate
+    proved: bool
+
+
+class FindingFixes(NamedTuple):
+    """A finding and what was tried for it."""
+
+    number: int
+    finding: FindingRecord
+    tried: Sequence[Outcome]
+    candidates: int
+
+
+def render_fixes(
+    receipt: Receipt,
+    fixes: Sequence[FindingFixes],
+    together: Sequence[str],
+    notes: Sequence[str],
+    options: RenderOptions,
+) -> str:
+    """The table of `fix`.
+
+    Args:
+        receipt: whose findings they are.
+        fixes: each finding with what was tried.
+        together: the lines of all changes that are proved together.
+        notes: what was not done, and why.
+        options: how to draw.
+    """
+    proved = sum(any(item.proved for item in fix.tried) for fix in fixes)
+    have = "has" if len(fixes) == 1 else "have"
+    lines = [
+        *options.wrap(f"{proved} of {count(len(fixes), 'finding')} {have} a proved change"),
+        "",
+    ]
+    for fix in fixes:
+        lines += _finding(fix, receipt, options)
+    if sum(bool(fix.tried) for fix in fixes) > 1:
+        lines += _together(together, options)
+    for note in notes:
+        lines += options.wrap(f"note: {options.text(note, 600)}", "  ", "        ")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def render_candidates(
+    receipt: Receipt,
+    candidates: Sequence[tuple[int, FindingRecord, Sequence[Change]]],
+    options: RenderOptions,
+) -> str:
+    """What would be tried."""
+    lines: list[str] = []
+    for number, finding, changes in candidates:
+        lines += _head(number, finding, receipt, options)
+        for change in changes:
+            lines.append(f"{INDENT}{options.dot.strip()} {options.text(change.line, 4096)}")
+            lines += options.wrap(options.text(change.risk), f"{INDENT}  ", style="dim")
+        if not changes:
+            lines.append(f"{INDENT}no change that can be tried without an edit")
+    return "\n".join(lines) + "\n"
+
+
+def _head(
+    number: int, finding: FindingRecord, receipt: Receipt, options: RenderOptions
+) -> list[str]:
+    title, detail = options.text(title_of(finding), 120), detail_of(finding, receipt, options)
+    cost = seconds(finding.cost_s) if finding.cost_s is not None else ""
+    prefix = f"{number:>3}  {options.text(finding.rule, 8)} "
+    room = options.width - len(prefix) - len(cost) - 2
+    text = pad(options.truncate(f"{title}: {detail}" if detail else title, room), room)
+    return [f"{prefix}{text}  {cost}".rstrip()]
+
+
+def _finding(fix: FindingFixes, receipt: Receipt, options: RenderOptions) -> list[str]:
+    lines = _head(fix.number, fix.finding, receipt, options)
+    for item in fix.tried:
+        lines += _outcome(item, options)
+    if not fix.tried:
+        why = "no change that can be tried without an edit" if not fix.candidates else "not tried"
+        lines.append(
+            f"{INDENT}{options.sign('warn')} {why}: explain {fix.number} says what to edit"
+        )
+    return [*lines, ""]
+
+
+def _outcome(item: Outcome, options: RenderOptions) -> list[str]:
+    line = options.text(item.change.line, 4096)
+    if item.certificate.holds:
+        word = "proved" if item.proved else "holds in one run, not proved:"
+        sign = options.sign("good" if item.proved else "warn")
+        first = options.styled(f"{sign} {word}", "green" if item.proved else "yellow")
+        return [
+            f"{INDENT}{first}  {line}",
+            *options.wrap_items(_facts(item.certificate, options), f"{INDENT}  "),
+            *options.wrap(options.text(item.change.risk), f"{INDENT}  note: ", style="dim"),
+        ]
+    first = options.styled(f"{options.sign('bad')} refused", "red")
+    reason = options.wrap(options.text(item.certificate.reason, 600), f"{INDENT}  ")
+    return [f"{INDENT}{first}  {line}", *reason]
+
+
+def _facts(certificate: Certificate, options: RenderOptions) -> list[str]:
+    shown = [_figure(figure, options) for figure in _shown(certificate)]
+    sentences = {point.name: point.sentence for point in certificate.points}
+    step = sentences.get("time", "")
+    return [
+        *dict.fromkeys(shown),
+        *([options.text(step)] if step.startswith("step") else []),
+        options.text(sentences.get("answers", ""), 600),
+        count(certificate.runs, "run"),
+    ]
+
+
+_ALWAYS = ("compile",)
+
+
+def _shown(certificate: Certificate) -> list[Figure]:
+    """Those that changed, and those that everybody looks for; the finding's own first."""
+    left_out = ("values compared", "first compiles", "step", "host memory", "steps")
+    return [
+        figure
+        for figure in certificate.figures
+        if figure.name not in left_out
+        and (figure.name in _ALWAYS or (figure.before != figure.after and figure.unit != "µs"))
+    ]
+
+
+def _figure(figure: Figure, options: RenderOptions) -> str:
+    before, after = (_value(value, figure.unit) for value in (figure.before, figure.after))
+    return f"{figure.name} {before} {options.arrow} {after}"
+
+
+def _value(value: float | None, unit: str) -> str:
+    if value is None:
+        return "unknown"
+    return seconds(value) if unit == "s" else f"{value:g}{unit and ' '}{unit}"
+
+
+def _together(lines: Sequence[str], options: RenderOptions) -> list[str]:
+    if not lines:
+        return []
+    return ["  proved together:", *(f"    {options.text(line, 4096)}" for line in lines), ""]

@@ -1,0 +1,85 @@
+"""What is done to an argument before each outermost call of a compiled function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from compilediag_harness.collectors.witness import paths
+from compilediag_harness.torch_internals import torch_api, torch_guards
+from compilediag_harness.torch_internals.torch_open_calls import CalledWith
+from compilediag_harness.trials.notes import Notes
+from compilediag_harness.wire import ArgumentChange, Location
+
+_ROOT = re.compile(r"[A-Za-z_]\w*")
+
+_VARIADIC, _KEYWORDS = 0x04, 0x08
+"""Flags of code with `*args` and with `**kwargs` (`inspect.CO_VARARGS`, `CO_VARKEYWORDS`)."""
+
+
+class Arguments:
+    """The changes of arguments of a plan."""
+
+    def __init__(self, changes: Iterable[ArgumentChange], notes: Notes) -> None:
+        self._changes = tuple(changes)
+        self._notes = notes
+
+    def change(self, place: Location, code: Any, owner: Any, call: CalledWith) -> None:
+        """Changes the arguments of a call of the function defined at `place`."""
+        for change in self._changes:
+            if _is_of(change.function, place):
+                try:
+                    self._notes.note(change.label, _act(change, code, owner, call))
+                except Exception as error:
+                    self._notes.note(change.label, f"{type(error).__name__}: {error}")
+
+
+def _is_of(wanted: Location, place: Location) -> bool:
+    return (wanted.file, wanted.line) == (place.file, place.line)
+
+
+def _act(change: ArgumentChange, code: Any, owner: Any, call: CalledWith) -> str | None:
+    """Why it was not done; None when it was."""
+    value = _value_of(change.argument, arguments_of(code, owner, call))
+    if value is paths.MISSING:
+        return f"{change.argument} cannot be found among the arguments"
+    if not torch_guards.is_tensor(value):
+        return f"{change.argument} is no tensor"
+    if change.action == "requires_grad":
+        if not value.requires_grad:
+            value.requires_grad_()
+        return None
+    if change.dimension is None:
+        return f"{change.action} needs a dimension"
+    return torch_api.mark_dimension(change.action, value, change.dimension)
+
+
+def arguments_of(code: Any, owner: Any, call: CalledWith) -> dict[str, Any]:
+    """The arguments of a call by the names that the function's parameters have."""
+    if code is None:
+        return dict(call.kwargs)
+    given = call.args if owner is None else (owner, *call.args)
+    names, flags = code.co_varnames, code.co_flags
+    found: dict[str, Any] = dict(zip(names[: code.co_argcount], given, strict=False))
+    named = code.co_argcount + code.co_kwonlyargcount
+    rest = names[named:]
+    found.update({name: value for name, value in call.kwargs.items() if name in names[:named]})
+    if flags & _VARIADIC:
+        found[rest[0]] = given[code.co_argcount :]
+        rest = rest[1:]
+    if flags & _KEYWORDS:
+        found[rest[0]] = {k: v for k, v in call.kwargs.items() if k not in names[:named]}
+    return found
+
+
+def _value_of(argument: str, arguments: dict[str, Any]) -> Any:
+    """What a path such as "batch['ids']" leads to, without running code of the program."""
+    root = _ROOT.match(argument)
+    path = paths.path_of(f"L['{root[0]}']{argument[root.end() :]}") if root else None
+    if path is None:
+        return paths.MISSING
+    value = arguments.get(path.root, paths.MISSING)
+    for hop in path.hops:
+        value = paths.read(hop, value)
+    return value

@@ -1,0 +1,77 @@
+"""The plan of a trial, read from its file: every field by its type, or nothing at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import types
+import typing
+from typing import Any
+
+from compilediag_harness.wire import TrialPlan
+
+VARIABLE = "COMPILEDIAG_TRIAL"
+"""Path of the plan; absent where the run is no trial."""
+
+MAX_BYTES = 64 << 20
+
+
+def read(path: str) -> TrialPlan:
+    """The plan in a file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no plan; the message says where.
+    """
+    with open(path, "rb") as stream:
+        content = stream.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"the plan is larger than {MAX_BYTES >> 20} MiB")
+    try:
+        document = json.loads(content)
+    except RecursionError as error:
+        raise ValueError("the plan is nested too deeply") from error
+    return _decoded(TrialPlan, document, "plan")
+
+
+def _decoded(kind: Any, value: Any, where: str) -> Any:
+    """A JSON value as one of the types that plans are made of."""
+    if dataclasses.is_dataclass(kind):
+        return _object(kind, value, where)
+    if typing.get_origin(kind) is tuple:
+        if type(value) is not list:
+            raise ValueError(f"{where} is no list")
+        items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        member = typing.get_args(kind)[0]
+        return tuple(_decoded(member, item, f"{where}[{n}]") for n, item in enumerate(items))
+    if typing.get_origin(kind) is types.UnionType:
+        for choice in typing.get_args(kind):
+            try:
+                return _decoded(choice, value, where)
+            except ValueError:
+                continue
+    elif type(value) is kind:
+        return value
+    raise ValueError(f"{where} is {type(value).__name__}, not {getattr(kind, '__name__', kind)}")
+
+
+def _object(kind: Any, value: Any, where: str) -> Any:
+    if type(value) is not dict:
+        raise ValueError(f"{where} is no object")
+    given: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+    hints = _hints(kind)
+    unknown = sorted(given.keys() - hints.keys())
+    if unknown:
+        raise ValueError(f"{where} has a field {unknown[0]!r}, which is not known")
+    try:
+        return kind(
+            **{name: _decoded(hints[name], item, f"{where}.{name}") for name, item in given.items()}
+        )
+    except TypeError as error:  # a field without a default is missing
+        raise ValueError(f"{where}: {error}") from error
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)

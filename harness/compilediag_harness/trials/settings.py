@@ -1,0 +1,92 @@
+"""Options of torch's configuration modules, set right after each module is imported; a program
+that sets one itself does so later."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from compilediag_harness.base.post_import import PostImport
+from compilediag_harness.trials.notes import Notes
+from compilediag_harness.wire import SettingChange
+
+OVERRIDDEN = "the program sets it itself"
+
+
+class Settings:
+    """The options that a plan sets."""
+
+    def __init__(self, changes: Iterable[SettingChange], notes: Notes) -> None:
+        self._changes = tuple(changes)
+        self._notes = notes
+        self._waiting: dict[SettingChange, tuple[str, ...]] = {}
+        """Sets of functions, of which these are not defined so far."""
+        self._set: dict[SettingChange, Any] = {}
+
+    def install(self, imports: PostImport) -> None:
+        """Sets each option when its module is there."""
+        for change in self._changes:
+            imports.on_import(change.module, functools.partial(self._imported, change))
+
+    def _imported(self, change: SettingChange, module: Any) -> None:
+        try:
+            if not hasattr(module, change.name):
+                self._notes.note(change.label, "this torch has no such option")
+            elif isinstance(change.value, tuple):
+                self._waiting[change] = change.value
+                self._add_functions(change, module)
+            else:
+                setattr(module, change.name, change.value)
+                self._set[change] = change.value
+                self._notes.note(change.label)
+        except Exception as error:
+            self._notes.note(change.label, f"{type(error).__name__}: {error}")
+
+    def _add_functions(self, change: SettingChange, module: Any) -> None:
+        names = self._waiting[change]
+        found = {name: value for name in names if (value := _named(name)) is not None}
+        self._waiting[change] = tuple(name for name in names if name not in found)
+        if found:
+            held: Any = getattr(module, change.name)
+            setattr(module, change.name, type(held)([*held, *found.values()]))
+            self._set[change] = [*self._set.get(change, ()), *found.values()]
+        if not self._waiting[change]:
+            del self._waiting[change]
+            self._notes.note(change.label)
+
+    def compiled_call_begins(self) -> None:
+        """What the program has defined by now may be among the functions that are to be set."""
+        for change in tuple(self._waiting):
+            try:
+                self._add_functions(change, sys.modules[change.module])
+            except Exception as error:
+                del self._waiting[change]
+                self._notes.note(change.label, f"{type(error).__name__}: {error}")
+
+    def finish(self) -> None:
+        """Notes what is not in force at the end of the process."""
+        for change, names in self._waiting.items():
+            self._notes.note(change.label, f"there is no function {names[0]}")
+        for change, value in self._set.items():
+            held: Any = getattr(sys.modules.get(change.module), change.name, None)
+            is_set = isinstance(change.value, tuple)
+            if not (all(item in held for item in value) if is_set else held == value):
+                self._notes.note(change.label, OVERRIDDEN)
+
+
+def _named(dotted: str) -> Any:
+    """A function by its dotted name, in what is imported; nothing is imported for it."""
+    parts = dotted.split(".")
+    for length in range(len(parts), -1, -1):
+        module: Any = sys.modules.get(".".join(parts[:length])) if length else builtins
+        if module is None:
+            continue
+        value = module
+        for part in parts[length:]:
+            value = getattr(value, part, None)
+        if value is not None and value is not module:
+            return value
+    return None

@@ -1,0 +1,216 @@
+"""Another text of a source file, in place of what the file holds; the file itself is not touched.
+
+Modules (also `python -m`) get it from their loader, the main script (`python train.py`) from an
+importer of the script's own path, a script that `runpy` runs by its path, as `multiprocessing`
+does in spawned children, from `io.open_code`. `linecache`, and with it `inspect`, tracebacks and
+torch, has the same text. No bytecode is cached.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import io
+import linecache
+import os
+import sys
+import tempfile
+import tokenize
+from collections.abc import Iterable
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from typing import Any
+
+from compilediag_harness.trials.notes import Notes
+from compilediag_harness.wire import SourceChange
+
+OTHER_FILE = "the file is not the one that the text was made from"
+
+
+class Sources:
+    """The files that have another text in this process."""
+
+    def __init__(self, changes: Iterable[SourceChange], notes: Notes) -> None:
+        self._notes = notes
+        self._changes: dict[str, SourceChange] = {}
+        for change in changes:
+            problem = _problem_of(change)
+            if problem is None:
+                self._changes[os.path.realpath(change.file)] = change
+            else:
+                notes.note(change.label, problem)
+        self._names = {os.path.basename(path) for path in self._changes}
+
+    def install(self) -> None:
+        """Puts the texts in place, for what is read from now on. Never undone: code of them runs
+        until the process ends."""
+        if self._changes:
+            _replace_in_loaders(self)
+            _replace_in_run_path(self)
+            _replace_in_linecache(self)
+            _replace_in_last_traceback(self)
+            sys.path_hooks.insert(0, self._main_script)
+
+    def text_of(self, path: object) -> str | None:
+        """The other text of a file; None for a file that keeps its own."""
+        if not isinstance(path, str) or os.path.basename(path) not in self._names:
+            return None
+        change = self._changes.get(os.path.realpath(path))
+        return None if change is None else change.text
+
+    def ran(self, path: str) -> None:
+        """The text of a file becomes code of the program."""
+        self._notes.note(self._changes[os.path.realpath(path)].label)
+
+    def _main_script(self, path: str) -> _MainFinder:
+        """Python looks for an importer of the script's path before it opens the file itself: what
+        has one, as a folder with `__main__.py` does, is run by it."""
+        # Called by Python's own start, below no other function. Who looks for importers later
+        # opens the file by `io.open_code`.
+        if sys._getframe().f_back is not None or self.text_of(path) is None:  # pyright: ignore[reportPrivateUsage]
+            raise ImportError(path)
+        return _MainFinder(path)
+
+
+def _problem_of(change: SourceChange) -> str | None:
+    try:
+        with open(change.file, "rb") as stream:
+            digest = hashlib.sha256(stream.read()).hexdigest()
+    except OSError as error:
+        return f"the file cannot be read: {error}"
+    return None if digest == change.sha256 else OTHER_FILE
+
+
+def _bytes_of(text: str) -> bytes:
+    """As a file: in the encoding that its first lines declare."""
+    plain = text.encode("utf-8", "surrogatepass")
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(plain).readline)
+        return text.encode(encoding)
+    except (SyntaxError, UnicodeError):
+        return plain
+
+
+# --- modules -------------------------------------------------------------------------------------
+
+
+def _replace_in_loaders(sources: Sources) -> None:
+    loader: Any = SourceFileLoader
+    get_code, get_data = loader.get_code, loader.get_data
+
+    def code_of(self: Any, fullname: str) -> Any:
+        path = self.get_filename(fullname)
+        text = sources.text_of(path)
+        if text is None:
+            return get_code(self, fullname)
+        sources.ran(path)
+        return self.source_to_code(text, path)
+
+    def data_of(self: Any, path: Any) -> bytes:
+        text = sources.text_of(path)
+        return get_data(self, path) if text is None else _bytes_of(text)
+
+    loader.get_code, loader.get_data = code_of, data_of
+
+
+def _replace_in_run_path(sources: Sources) -> None:
+    module: Any = io
+    open_code = module.open_code
+
+    def opened(path: str) -> Any:
+        text = sources.text_of(path)
+        if text is None:
+            return open_code(path)
+        sources.ran(path)
+        return io.BytesIO(_bytes_of(text))
+
+    module.open_code = opened
+
+
+def _replace_in_linecache(sources: Sources) -> None:
+    module: Any = linecache
+    updatecache = module.updatecache
+
+    def update(filename: str, module_globals: Any = None) -> list[str]:
+        text = sources.text_of(filename)
+        if text is None:
+            return updatecache(filename, module_globals)
+        lines = io.StringIO(text, newline=None).readlines()
+        if lines and not lines[-1].endswith("\n"):
+            lines[-1] += "\n"
+        # Without a time of change it is not held against the file.
+        module.cache[filename] = (len(text), None, lines, filename)
+        return lines
+
+    module.updatecache = update
+
+
+def _replace_in_last_traceback(sources: Sources) -> None:
+    """The traceback that ends a process is printed by Python 3.12 and earlier itself: it calls
+    `io.open`, below no other function. The program's own calls, and `open`, have the file."""
+    module: Any = io
+    plain_open = module.open
+
+    @functools.wraps(plain_open)
+    def opened(file: Any, *args: Any, **kwargs: Any) -> Any:
+        if sys._getframe().f_back is None:  # pyright: ignore[reportPrivateUsage]
+            text = sources.text_of(file)
+            if text is not None:
+                stream = tempfile.TemporaryFile()  # noqa: SIM115 - it reads from the descriptor
+                stream.write(_bytes_of(text))
+                stream.seek(0)
+                return stream
+        return plain_open(file, *args, **kwargs)
+
+    module.open = opened
+
+
+# --- the main script -----------------------------------------------------------------------------
+
+
+class _MainFinder:
+    """Finds nothing but `__main__`, which is the script."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def find_spec(self, fullname: str, target: object = None) -> ModuleSpec | None:
+        """The script, as `runpy` finds the `__main__` of a folder."""
+        if fullname != "__main__":
+            return None
+        loader = _MainLoader("__main__", self._path)
+        return importlib.util.spec_from_file_location("__main__", self._path, loader=loader)
+
+
+class _MainLoader(SourceFileLoader):
+    def get_code(self, fullname: str) -> Any:
+        """The script's code; called by `runpy` right before it runs it."""
+        _run_as_script(self.path)
+        return super().get_code(fullname)
+
+
+def _run_as_script(path: str) -> None:
+    """Leaves the names of `__main__` and `sys.path` as Python sets them for a script: with a spec
+    of `__main__`, children of `multiprocessing` would not import it."""
+    if sys.path and sys.path[0] == path:
+        folder = os.path.dirname(os.path.realpath(path))
+        sys.path[:1] = [] if getattr(sys.flags, "safe_path", False) else [folder]
+    sys.path_importer_cache[path] = None
+    runpy: Any = sys.modules["runpy"]
+    run_code = runpy._run_code  # of Python 3.10 to 3.13
+
+    def run(code: Any, run_globals: dict[str, Any], *_: object) -> dict[str, Any]:
+        runpy._run_code = run_code
+        run_globals.update(
+            __name__="__main__",
+            __file__=path,
+            __cached__=None,
+            __doc__=None,
+            __loader__=SourceFileLoader("__main__", path),
+            __package__=None,
+            __spec__=None,
+        )
+        exec(code, run_globals)  # noqa: S102 - the user's own program
+        return run_globals
+
+    runpy._run_code = run

@@ -1,0 +1,95 @@
+"""What a trial does in a process: its plan is read when the process starts, what needs no torch is
+put in place then, the rest when torch is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compilediag_harness.base.post_import import PostImport
+from compilediag_harness.base.session import Session
+from compilediag_harness.torch_internals import torch_names, torch_stances
+from compilediag_harness.torch_internals.torch_names import Remover
+from compilediag_harness.trials import compile_options, plan, randomness
+from compilediag_harness.trials.arguments import Arguments
+from compilediag_harness.trials.notes import Notes
+from compilediag_harness.trials.outputs import Outputs
+from compilediag_harness.trials.settings import OVERRIDDEN, Settings
+from compilediag_harness.trials.sources import Sources
+from compilediag_harness.wire import RandomStateRead, TrialPlan, stance_label
+
+
+class Trial:
+    """The trial that this process is part of."""
+
+    def __init__(self, chosen: TrialPlan) -> None:
+        self._plan = chosen
+        self._notes = Notes()
+        self._imports = PostImport()
+        self._undo: list[Remover] = []
+        self._settings = Settings(chosen.settings, self._notes)
+        self._session: Session | None = None
+        self._torch: Any = None
+        self._outputs: Outputs | None = None
+
+    def begin(self) -> None:
+        """What needs no torch; when the process starts, before the program does."""
+        Sources(self._plan.sources, self._notes).install()
+        if self._plan.seed is not None:
+            randomness.seed_when_imported(self._plan.seed, self._notes, self._imports)
+        self._settings.install(self._imports)
+        if self._plan.stance is not None:
+            self._imports.on_import(torch_names.DYNAMO, lambda _: self._set_stance())
+
+    def torch_imported(self, session: Session, torch: Any) -> None:
+        """What needs torch, once the program has imported it."""
+        chosen, notes = self._plan, self._notes
+        self._session, self._torch = session, torch
+        notes.attach(session)
+        if chosen.seed is not None:
+            randomness.seed_torch(chosen.seed, notes, torch)
+        remover = compile_options.install(torch, chosen.compile_options, notes)
+        if remover is not None:
+            self._undo.append(remover)
+        arguments = Arguments(chosen.arguments, notes)
+        self._outputs = Outputs(session, torch, chosen, arguments, self._settings)
+        self._undo.append(self._outputs.uninstall)
+
+    def _set_stance(self) -> None:
+        chosen = self._plan.stance
+        torch: Any = torch_names.loaded("torch")
+        try:
+            torch.compiler.set_stance(chosen)
+        except Exception as error:
+            self._notes.note(stance_label(str(chosen)), f"{type(error).__name__}: {error}")
+        else:
+            self._notes.note(stance_label(str(chosen)))
+
+    def finish(self) -> None:
+        """What the process holds at its end, and which changes are not in force any more."""
+        session, stance = self._session, torch_stances.stance()
+        if session is None:
+            return
+        self._settings.finish()
+        if self._plan.stance is not None and stance not in (None, self._plan.stance):
+            self._notes.note(stance_label(self._plan.stance), OVERRIDDEN)
+        if self._outputs is not None and self._plan.outputs:
+            self._outputs.finish()
+            session.emit(RandomStateRead(session.now(), randomness.digests(self._torch)))
+
+    def uninstall(self) -> None:
+        """Looks at no call any more. Settings and texts stay: code was compiled with them."""
+        self._imports.withdraw()
+        while self._undo:
+            self._undo.pop()()
+
+
+def begin(path: str) -> Trial:
+    """The trial whose plan is in a file, begun in this process.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no plan. Nothing is changed then.
+    """
+    trial = Trial(plan.read(path))
+    trial.begin()
+    return trial

@@ -1,0 +1,221 @@
+"""`fix` proves what works, and its certificate refuses what lies, in real runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compilediag.cli import main
+from compilediag.fixes.certificate import Certificate, Without, judge
+from compilediag.fixes.changes import plan_of
+from compilediag.fixes.subject import subject_of
+from compilediag.receipt.file import read_receipt
+from compilediag.receipt.locate import find_receipt
+from compilediag.runs.supervised.options import Options
+from compilediag.runs.trials.one import Program, Trial, run_trial
+
+pytest.importorskip("torch")
+
+PROGRAM = """
+import os
+import torch
+from torch import nn
+
+lie = os.environ.get("LIE", "")
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        self.calls += 1
+        return self.layer(x).relu().sum(-1)
+
+def failing(graph, inputs):
+    raise RuntimeError("no backend")
+
+model = Counter()
+settings = {"backend": "eager"}
+if lie == "filter":
+    settings["options"] = {"guard_filter_fn": lambda guards: [False for _ in guards]}
+if lie == "suppressed":
+    torch._dynamo.config.suppress_errors = True
+    settings["backend"] = failing
+if lie == "disabled":
+    model.forward = torch.compiler.disable(model.forward)
+compiled = torch.compile(model, **settings)
+for step in range(3 if lie == "fewer" else 6):
+    compiled(torch.randn(3, 4))
+    if lie == "unsafe":
+        torch.compiler.set_stance(skip_guard_eval_unsafe=True)
+    if lie == "eager":
+        torch.compiler.set_stance("eager_on_recompile")
+"""
+
+Judged = Callable[[str], Certificate]
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    """The certificate of a lie for the finding of the program: what it does in one run."""
+    folder = tmp_path_factory.mktemp("fix")
+    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
+    program = Program(
+        (str(folder / "program.py"),), Options(), dict(os.environ), str(folder / "trials")
+    )
+
+    def run(number: int, lie: str = "", stance: str | None = None) -> Trial:
+        name = lie or stance or "plain"
+        plan = plan_of((), seed=1, stance=stance)
+        trial = run_trial(program, number, name, plan, {"LIE": lie}, None)
+        assert trial.observed is not None, trial.problem
+        return trial
+
+    baseline, eager = run(1).observed, run(2, stance="force_eager").observed
+    assert baseline is not None
+    assert [item.rule for item in baseline.receipt.findings][:1] == ["CD104"]
+    subject = subject_of(baseline.receipt.findings[0], baseline.receipt)
+    number = iter(range(3, 100))
+
+    def certificate(lie: str) -> Certificate:
+        observed = run(next(number), lie).observed
+        assert observed is not None
+        return judge(subject, Without(baseline, eager), [observed])
+
+    return certificate
+
+
+@pytest.mark.parametrize(
+    ("lie", "failed", "reason"),
+    [
+        ("unsafe", "answers", "calls: 5 → 1"),
+        ("filter", "answers", "calls: 5 → 1"),
+        ("eager", "compiled", "compiled calls 6 → 1"),
+        ("suppressed", "compiled", "graph operations"),
+        ("disabled", "compiled", "graph operations"),
+        ("fewer", "compiled", "compiled calls 6 → 3"),
+    ],
+)
+def test_a_lie_is_refused(judged: Judged, lie: str, failed: str, reason: str) -> None:
+    certificate = judged(lie)
+    points = {point.name: point for point in certificate.points}
+    assert not certificate.holds
+    assert points[failed].passed is False, certificate
+    assert reason in points[failed].sentence
+
+
+KINDS = """
+import logging
+import torch
+
+logger = logging.getLogger("k")
+
+def power(x, n):
+    return x.sum() * n
+
+def logged(x):
+    y = x * 2
+    logger.info("seen")
+    return y + 1
+
+def scaled(hidden):
+    return hidden.sin().sum()
+
+torch.manual_seed(0)
+call = torch.compile(power, backend="eager")
+for n in (2, 3, 5):
+    call(torch.ones(4), n)
+torch.compile(logged, backend="eager")(torch.ones(4))
+call = torch.compile(scaled, backend="eager")
+for gradient in (False, True):
+    value = torch.ones(4, requires_grad=gradient)
+    call(value)
+"""
+
+
+def test_a_change_of_each_kind_is_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kinds.py").write_text(KINDS, encoding="utf-8")
+    assert main(["fix", "--yes", "--env", "fix.sh", "kinds.py"]) == 0
+    out, _ = capfd.readouterr()
+    findings = read_receipt(tmp_path).findings
+    proofs = {each.rule: each.fix.proof for each in findings if each.severity != "info"}
+    assert {rule: proof and (proof.kind, proof.runs) for rule, proof in proofs.items()} == {
+        "CD107": ("environment", 3),
+        "CD211": ("configuration", 3),
+        "CD106": ("call", 3),
+    }
+    line = "export TORCH_COMPILE_DYNAMIC_SOURCES=\"L['n']\"\n"
+    assert (tmp_path / "fix.sh").read_text() == line
+    assert line in out
+    assert "value.requires_grad_()  # before the call, kinds.py:26" in out
+    # Trials are no runs of the user's: there is one run, and it is the latest.
+    runs = [path.name for path in (tmp_path / ".compilediag").iterdir() if path.name[0].isdigit()]
+    assert [Path(find_receipt()).parent.name] == runs
+
+
+EDITED = """\
+\"\"\"Sizes that change, and a message.\"\"\"
+import logging
+
+from torch import compile, ones
+
+logger = logging.getLogger("k")
+
+
+def scaled(x):
+    return x.sin().sum()
+
+
+def noted(x):
+    y = x * 2
+    logger.info("seen")  # each call
+    return y + 1
+
+
+call = compile(scaled, backend="eager")
+for size in (4, 6, 8):
+    batch = ones(size)
+    # the step
+    call(batch)
+compile(noted, backend="eager")(ones(4))
+"""
+
+
+def test_edits_are_made_when_they_are_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In the file and as a patch, which are the same; a plain run has neither finding then."""
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "edited.py"
+    program.write_text(EDITED, encoding="utf-8")
+    program.chmod(0o755)
+    for words in (["init", "-q"], ["add", "edited.py"], ["commit", "-q", "-m", "."]):
+        names = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *names, *words], check=True)
+    assert main(["fix", "--yes", "--apply", "--patch", "fix.patch", "edited.py"]) == 0
+    edited = program.read_text(encoding="utf-8")
+    assert edited == EDITED.replace("ones\n\nlogger", "ones\nimport torch\n\nlogger").replace(
+        "    call(batch)\n",
+        "    torch._dynamo.maybe_mark_dynamic(batch, 0)\n    call(batch)\n",
+    ).replace(
+        "    logger.info",
+        "    if not torch.compiler.is_compiling():\n        logger.info",
+    )
+    assert program.stat().st_mode & 0o777 == 0o755
+    program.write_text(EDITED, encoding="utf-8")
+    subprocess.run(["git", "apply", "fix.patch"], check=True)
+    assert program.read_text(encoding="utf-8") == edited
+    capfd.readouterr()
+    assert main(["run", "--json", "edited.py"]) == 0
+    receipt = json.loads(capfd.readouterr().out)
+    assert (receipt["compile"]["recompiles"], receipt["compile"]["graph_breaks"]) == (0, 0)

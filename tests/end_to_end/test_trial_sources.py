@@ -1,0 +1,80 @@
+"""Edited files: written over what was tried, and over nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from compilediag.errors import UsageError
+from compilediag.fixes.changes import Change
+from compilediag.fixes.source_text import Edit
+from compilediag.runs.trials.sources import apply, as_patch, possible, source_changes
+
+TEXT = "import torch\nprint(1)\n"
+EDIT = Edit("program.py", 2, "unless_compiling")
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that git has as it is."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "program.py"
+    file.write_text(TEXT, encoding="utf-8")
+    names = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "."]):
+        subprocess.run(["git", *names, *words], check=True)
+    return file
+
+
+def test_an_edit_is_written(program: Path) -> None:
+    assert apply(source_changes([EDIT]), force=False) == ["program.py"]
+    assert "is_compiling" in program.read_text(encoding="utf-8")
+
+
+def test_a_file_that_changed_since_is_left_alone(program: Path) -> None:
+    """Also by force: the edit was tried on another text."""
+    changes = source_changes([EDIT])
+    program.write_text(TEXT + "\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="has changed since it was tried"):
+        apply(changes, force=True)
+    assert program.read_text(encoding="utf-8") == TEXT + "\n"
+
+
+def test_changes_that_git_does_not_have_are_written_over_by_force_alone(program: Path) -> None:
+    program.write_text(TEXT + "\n", encoding="utf-8")
+    changes = source_changes([EDIT])
+    with pytest.raises(UsageError, match="not committed"):
+        apply(changes, force=False)
+    assert program.read_text(encoding="utf-8") == TEXT + "\n"
+    assert apply(changes, force=True) == ["program.py"]
+
+
+def test_a_file_outside_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").write_text(TEXT, encoding="utf-8")
+    with pytest.raises(UsageError, match="in no git repository"):
+        apply(source_changes([EDIT]), force=False)
+
+
+def test_a_patch_without_a_last_newline(program: Path) -> None:
+    """As diff writes it."""
+    program.write_text(TEXT.rstrip("\n"), encoding="utf-8")
+    patch = as_patch(source_changes([EDIT]))
+    (program.parent / "fix.patch").write_text(patch, encoding="utf-8")
+    subprocess.run(["git", "apply", "fix.patch"], check=True, cwd=program.parent)
+    assert program.read_text(encoding="utf-8") == source_changes_text()
+
+
+def source_changes_text() -> str:
+    return "import torch\nif not torch.compiler.is_compiling():\n    print(1)"
+
+
+def test_what_cannot_be_edited_is_not_tried(program: Path) -> None:
+    """A line that is no statement, a file that is gone."""
+    fits = Change("source", "a", "", edits=(EDIT,))
+    other = Change("source", "b", "", edits=(Edit("program.py", 9, "before", ("pass",)),))
+    gone = Change("source", "c", "", edits=(Edit("gone.py", 1, "before", ("pass",)),))
+    plain = Change("environment", "d", "", variables=(("A", "1"),))
+    assert possible([fits, other, gone, plain]) == (fits, plain)

@@ -1,0 +1,663 @@
+"""What a trial changes in this process, the answers it records, and that a plan without changes
+changes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import gc
+import inspect
+import math
+import random
+import sys
+import weakref
+from contextlib import contextmanager
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch._dynamo.utils as dynamo_utils  # noqa: E402
+
+from compilediag.timeline.fold import fold  # noqa: E402
+from compilediag_harness import attach  # noqa: E402
+from compilediag_harness.base.session import Session  # noqa: E402
+from compilediag_harness.source.source_locations import definition_of  # noqa: E402
+from compilediag_harness.torch_internals.torch_open_calls import CalledWith  # noqa: E402
+from compilediag_harness.trials import answers, arguments, outputs  # noqa: E402
+from compilediag_harness.trials.trial import Trial  # noqa: E402
+from compilediag_harness.wire import (  # noqa: E402
+    ArgumentChange,
+    Compiled,
+    CompileOption,
+    FaultOccurred,
+    OutputsSampled,
+    RandomStateRead,
+    Recompiled,
+    SettingChange,
+    StateRead,
+    TrialApplied,
+    TrialPlan,
+)
+
+pytestmark = [pytest.mark.filterwarnings("ignore")]
+
+
+class Events(list):
+    """What a program made, with torch's own counts of it."""
+
+    def of(self, kind):
+        return [event for event in self if isinstance(event, kind)]
+
+    @property
+    def applied(self):
+        """The last outcome of each change."""
+        return {event.change: event.problem for event in self.of(TrialApplied)}
+
+    @property
+    def outputs(self):
+        """The answers of each sampled call."""
+        return [(event.call, event.answers) for event in self.of(OutputsSampled)]
+
+
+@contextmanager
+def trying(plan=None):
+    """Runs a block as a trial; a plain session where there is no plan."""
+    torch._dynamo.reset()
+    dynamo_utils.counters.clear()
+    events = Events()
+    session = Session(events.append)
+    if plan is not None:
+        trial = Trial(plan)
+        session.trial = trial
+        trial.begin()
+    attach.install(session)
+    try:
+        yield events
+        attach.finish(session)
+    finally:
+        attach.uninstall(session)
+        torch.compiler.set_stance("default")
+        torch._dynamo.reset()
+    assert not events.of(FaultOccurred), events.of(FaultOccurred)
+
+
+def compiled(function, **options):
+    return torch.compile(function, backend="eager", **options)
+
+
+class Counter(torch.nn.Module):
+    """A module with a counter of its own, a buffer and random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.register_buffer("total", torch.zeros(()))
+        self.calls = 0
+        self._mode = "train"
+        self.sizes = [1, 2]
+
+    def forward(self, x):
+        self.calls += 1
+        self.total += x.sum()
+        return torch.nn.functional.dropout(self.linear(x), 0.5, self.training) * self.calls
+
+
+def program():
+    """Recompiles, breaks, draws random numbers and returns what it computed."""
+
+    def broken(x):
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y + torch.rand(4)
+
+    model, results = Counter(), []
+    run, other = compiled(model), compiled(broken)
+    for size in (2, 3, 2, 4):
+        results.append(run(torch.randn(size, 4)).tolist())
+        results.append(other(torch.randn(4)).tolist())
+    return results, model.calls, model.total.item()
+
+
+def seeded(plan=None):
+    """What the program computed, torch's own counts, and where the generators are."""
+    torch.manual_seed(0)
+    random.seed(0)
+    with trying(plan) as events:
+        gc.collect()
+        gc.disable()  # a finalizer that runs inside a compiled call is one more frame
+        try:
+            results = program()
+        finally:
+            gc.enable()
+        frames = dict(dynamo_utils.counters["frames"])
+        breaks = sum(dynamo_utils.counters["graph_break"].values())
+        graphs = dynamo_utils.counters["stats"]["unique_graphs"]
+    made = frames, breaks, graphs, len(events.of(Compiled)), len(events.of(Recompiled))
+    return events, (results, made, torch.random.get_rng_state().tolist(), random.getstate())
+
+
+def test_a_plan_without_changes_changes_nothing():
+    """Results, random state, compiles, breaks and recompiles are those of a plain run."""
+    _, plain = seeded()
+    events, tried = seeded(TrialPlan())
+    assert tried == plain
+    assert events.outputs
+    assert not events.applied
+
+
+def test_two_runs_of_one_program_give_the_same_answers():
+    first, second = seeded(TrialPlan())[0], seeded(TrialPlan())[0]
+    assert first.outputs == second.outputs
+
+    def states(events):
+        return [dataclasses.replace(event, t=0.0) for event in events.of(StateRead)]
+
+    assert states(first) == states(second) != []
+    assert first.of(RandomStateRead)[0].digests == second.of(RandomStateRead)[0].digests
+
+
+def test_another_result_is_another_answer():
+    def run(scale):
+        with trying(TrialPlan()) as events:
+            compiled(lambda x: x * scale)(torch.ones(2))
+        return events.outputs
+
+    assert run(1.0) == run(1.0) != run(1.0 + 1e-6)
+
+
+# --- changes -------------------------------------------------------------------------------------
+
+
+def recompiles(plan, function, inputs):
+    with trying(plan) as events:
+        run = compiled(function)
+        for each in inputs:
+            run(each)
+    return len(events.of(Recompiled)), events
+
+
+def double(x):
+    return x * 2
+
+
+SIZES = [torch.ones(size, 3) for size in (4, 5, 6)]
+
+
+@pytest.mark.parametrize(
+    ("action", "dimension"),
+    [("mark_dynamic", 0), ("maybe_mark_dynamic", 0), ("mark_unbacked", 0)],
+)
+def test_a_marked_dimension_does_not_recompile(action, dimension):
+    change = ArgumentChange(definition_of(double), "x", action, dimension)
+    fresh = [each.clone() for each in SIZES]
+    assert recompiles(TrialPlan(), double, SIZES)[0] == 1
+    count, events = recompiles(TrialPlan(arguments=(change,)), double, fresh)
+    assert count == 0
+    assert events.applied == {change.label: None}
+
+
+def test_an_argument_inside_of_others_is_found():
+    def forward(batch, *args, flag=False, **rest):
+        return batch["ids"] * 2 + args[0] + rest["scale"]
+
+    def run(plan):
+        with trying(plan) as events:
+            for size in (4, 5, 6):
+                one = torch.ones(size)
+                compiled(forward)({"ids": one.clone()}, one.clone(), scale=one.clone())
+        return len(events.of(Recompiled)), events
+
+    place = definition_of(forward)
+    names = ("batch['ids']", "args[0]", "rest['scale']")
+    changes = tuple(ArgumentChange(place, name, "mark_dynamic", 0) for name in names)
+    assert run(TrialPlan())[0] == 1
+    count, events = run(TrialPlan(arguments=changes))
+    assert count == 0
+    assert events.applied == {change.label: None for change in changes}
+
+
+def test_arguments_have_the_names_of_the_parameters():
+    def function(self, a, b, *args, c, **rest):
+        return None
+
+    call = CalledWith(function, (1, 2, 3), {"c": 4, "d": 5})
+    found = arguments.arguments_of(function.__code__, "owner", call)
+    assert found == {"self": "owner", "a": 1, "b": 2, "args": (3,), "c": 4, "rest": {"d": 5}}
+
+
+def test_an_argument_that_is_not_there_is_a_problem_and_runs_no_code():
+    class Batch:
+        def __init__(self):
+            self.ids = torch.ones(3)
+
+        def __getattr__(self, name):
+            raise AssertionError(name)
+
+    def forward(batch):
+        return batch.ids * 2
+
+    place = definition_of(forward)
+    absent = ArgumentChange(place, "batch.mask", "mark_dynamic", 0)
+    missing = ArgumentChange(place, "batch.ids", "mark_dynamic")
+    strange = ArgumentChange(place, "batch.ids", "delete", 0)
+    with trying(TrialPlan(arguments=(absent, missing, strange))) as events:
+        compiled(forward)(Batch())
+    assert all(events.applied.values())
+    assert "cannot be found" in events.applied[absent.label]
+
+
+def test_an_input_requires_grad():
+    def forward(x):
+        return x * 2
+
+    change = ArgumentChange(definition_of(forward), "x", "requires_grad")
+    with trying(TrialPlan(arguments=(change,))):
+        assert compiled(forward)(torch.ones(2)).requires_grad
+
+
+def test_a_compile_option_reaches_every_way_to_compile():
+    """`torch.compile` of a function, as a decorator, and `Module.compile`."""
+    option = CompileOption("dynamic", True)
+    plan = TrialPlan(compile_options=(option,))
+    assert recompiles(plan, double, SIZES)[0] == 0
+
+    def run(make):
+        with trying(plan) as events:
+            call = make()
+            for each in SIZES:
+                call(each)
+        assert events.applied == {option.label: None}
+        return len(events.of(Recompiled))
+
+    def decorated():
+        @torch.compile(backend="eager")
+        def triple(x):
+            return x * 3
+
+        return triple
+
+    def module():
+        model = torch.nn.Linear(3, 3)
+        model.compile(backend="eager")
+        return model
+
+    assert run(decorated) == run(module) == 0
+
+
+def test_what_the_program_passes_itself_stays():
+    option = CompileOption("dynamic", True)
+    with trying(TrialPlan(compile_options=(option,))) as events:
+        run = compiled(double, dynamic=False)
+        for each in SIZES:
+            run(each)
+    assert len(events.of(Recompiled)) == 2
+    assert "itself" in events.applied[option.label]
+
+
+def test_an_option_that_this_torch_lacks_is_a_problem():
+    option = CompileOption("no_such_option", True)
+    setting = SettingChange("torch._dynamo.config", "no_such_option", True)
+    with trying(TrialPlan(compile_options=(option,), settings=(setting,))) as events:
+        compiled(double)(SIZES[0])
+    assert all(events.applied.values())
+    assert len(events.applied) == 2
+
+
+@pytest.fixture
+def config():
+    """Dynamo's configuration, which is put back."""
+    names = ("recompile_limit", "capture_scalar_outputs", "reorderable_logging_functions")
+    before = {name: getattr(torch._dynamo.config, name) for name in names}
+    yield torch._dynamo.config
+    for name, value in before.items():
+        setattr(torch._dynamo.config, name, value)
+
+
+def test_a_setting_is_set_and_what_the_program_sets_wins(config):
+    kept = SettingChange("torch._dynamo.config", "capture_scalar_outputs", True)
+    lost = SettingChange("torch._dynamo.config", "recompile_limit", 31)
+    with trying(TrialPlan(settings=(kept, lost))) as events:
+        assert config.capture_scalar_outputs is True
+        assert config.recompile_limit == 31
+        config.recompile_limit = 5
+    assert config.recompile_limit == 5
+    assert events.applied[kept.label] is None
+    assert "itself" in events.applied[lost.label]
+
+
+def shown(*words):
+    """Stands for a function of the program's that only shows something."""
+
+
+def test_a_set_of_functions_is_made_of_names(config):
+    """Those that the program defines later are added at the first compiled call."""
+    name = f"{__name__}.later"
+    change = SettingChange(
+        "torch._dynamo.config", "reorderable_logging_functions", ("print", "warnings.warn", name)
+    )
+    missing = dataclasses.replace(change, value=("no.such.function",))
+    module = sys.modules[__name__]
+    with trying(TrialPlan(settings=(change, missing))) as events:
+        module.later = shown  # type: ignore[attr-defined]
+        compiled(double)(SIZES[0])
+        assert {print, shown} <= config.reorderable_logging_functions
+    del module.later  # type: ignore[attr-defined]
+    assert events.applied[change.label] is None
+    assert "no.such.function" in events.applied[missing.label]
+
+
+def test_the_stance_holds_for_the_whole_run_and_the_programs_own_wins():
+    plan = TrialPlan(stance="force_eager")
+    with trying(plan) as events:
+        run = compiled(double)
+        run(SIZES[0])
+        assert dynamo_utils.counters["frames"]["total"] == 0
+        with torch.compiler.set_stance("default"):
+            run(SIZES[0])
+        assert dynamo_utils.counters["frames"]["total"] == 1
+        run(SIZES[1])
+    assert events.applied == {"stance force_eager": None}
+    assert [call for call, _ in events.outputs] == [0, 1, 2]
+
+
+def test_the_same_calls_are_sampled_eager_and_compiled():
+    """A compiled function that calls another is one call from eager code, whatever the stance."""
+
+    def inner(x):
+        return x + 1
+
+    nested = compiled(inner)
+
+    def outer(x):
+        torch._dynamo.graph_break()
+        return nested(x) * 2
+
+    def sampled(plan):
+        with trying(plan) as events:
+            run = compiled(outer)
+            for size in range(1, 6):
+                run(torch.ones(size))
+                nested(torch.ones(size))
+        return [(e.function.function, e.call, e.answers) for e in events.of(OutputsSampled)]
+
+    eager = sampled(TrialPlan(stance="force_eager"))
+    assert sampled(TrialPlan()) == eager
+    assert len(eager) == 8
+
+
+def test_a_seed_makes_an_unseeded_program_the_same():
+    def drawn(seed):
+        with trying(TrialPlan(seed=seed)) as events:
+            result = compiled(lambda x: x + torch.rand(4))(torch.zeros(4)).tolist()
+        assert events.applied == {f"seed {seed}": None}
+        return result, random.random()
+
+    assert drawn(3) == drawn(3) != drawn(4)
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+def answers_of(value):
+    return answers.AnswerReader(torch).read(value)
+
+
+def answer_of(value):
+    (answer,), _ = answers_of(value)
+    return answer
+
+
+def test_which_calls_are_sampled():
+    numbers = [call for call in range(20_000) if outputs.is_sampled(call)]
+    assert numbers[:8] == [0, 1, 2, 4, 8, 16, 32, 64]
+    assert len(numbers) <= outputs.MAX_SAMPLED
+    assert 640 in numbers
+
+
+@dataclasses.dataclass
+class Output:
+    """As libraries return them."""
+
+    loss: object
+    parts: object
+
+
+def test_containers_are_taken_apart():
+    value = Output(torch.ones(1), [(1, 2.5), {"a": True, "b": None}, "text", object()])
+    found, complete = answers_of(value)
+    assert [(answer.path, answer.kind, answer.dtype) for answer in found] == [
+        (".loss", "tensor", "float32"),
+        (".parts[0][0]", "number", "int"),
+        (".parts[0][1]", "number", "float"),
+        (".parts[1]['a']", "number", "bool"),
+        (".parts[1]['b']", "other", "NoneType"),
+        (".parts[2]", "other", "str"),
+        (".parts[3]", "other", "object"),
+    ]
+    assert not complete  # of an object nothing is read
+
+
+def test_a_tensor_is_sampled_measured_and_digested():
+    value = torch.arange(1000, dtype=torch.float32)
+    answer = answer_of(value)
+    assert (answer.dtype, answer.shape, answer.not_finite) == ("float32", (1000,), 0)
+    assert len(answer.values) == answers.MAX_VALUES
+    assert answer.values[:3] == (0.0, 15.0, 31.0)
+    assert answer.norm == pytest.approx(float(value.double().norm()))
+    assert answer.largest == 999.0
+    assert answer_of(value.clone()).digest == answer.digest
+    value[500] = math.nan
+    changed = answer_of(value)
+    assert (changed.not_finite, changed.digest != answer.digest) == (1, True)
+    assert changed.largest == 999.0
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.tensor([math.nan, math.inf, 1.0]),
+        torch.ones(3, 2).t(),
+        torch.ones(2, dtype=torch.bfloat16),
+        torch.ones(2, dtype=torch.complex64).conj(),
+        torch.tensor([True, False]),
+        torch.ones(0),
+        torch.tensor(3),
+        torch.ones(3, requires_grad=True) * 2,
+        torch.nn.Parameter(torch.ones(2)),
+    ],
+)
+def test_every_kind_of_tensor_is_read_and_left_alone(value):
+    requires_grad, version = value.requires_grad, value._version
+    answer = answer_of(value)
+    assert answer.kind == "tensor"
+    assert answer.digest
+    assert (value.requires_grad, value._version) == (requires_grad, version)
+
+
+def test_what_cannot_be_read_is_not():
+    """Neither a tensor of a tracer's nor one whose class has a say in each operation, nor any
+    while a mode of the program's is active."""
+    from torch._subclasses import FakeTensorMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            raise AssertionError(function)
+
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(torch.ones(2))
+    plain = torch.ones(2)
+    with Mode():
+        inside = answer_of(plain)
+    for answer in (answer_of(fake), answer_of(torch.ones(2, device="meta")), inside):
+        assert (answer.kind, answer.digest) == ("other", "")
+    assert answer_of(torch.ones(2).to_sparse()).kind == "other"
+
+
+def test_a_large_tensor_is_only_sampled(monkeypatch):
+    monkeypatch.setattr(answers, "MAX_BYTES", 64)
+    value = torch.arange(200.0).reshape(10, 20)
+    for each in (value, value.t()):
+        (answer,), complete = answers_of(each)
+        assert not complete
+        assert (answer.digest, answer.norm) == ("", None)
+        expected = each.reshape(-1)
+        assert answer.values == tuple(float(expected[i * 200 // 64]) for i in range(64))
+
+
+def test_an_output_is_read_before_the_program_changes_it():
+    with trying(TrialPlan()) as events:
+        out = compiled(lambda x: x + 1)(torch.zeros(2))
+        out.fill_(9.0)
+    assert events.outputs[0][1][0].values == (1.0, 1.0)
+
+
+def test_a_call_that_raises_has_no_answer_and_the_next_has():
+    def forward(x):
+        if x.shape[0] == 3:
+            raise KeyError("three")
+        return x + 1
+
+    with trying(TrialPlan()) as events:
+        run = compiled(forward)
+        for size in (2, 3, 2):
+            try:
+                run(torch.ones(size))
+            except KeyError:
+                assert size == 3
+    assert [call for call, _ in events.outputs] == [0, 2]
+
+
+def test_a_call_inside_of_an_except_block_has_an_answer():
+    with trying(TrialPlan()) as events:
+        try:
+            raise ValueError
+        except ValueError:
+            compiled(double)(torch.ones(2))
+    assert len(events.outputs) == 1
+
+
+class Mode(enum.IntEnum):
+    """Not a plain number: what it is equal to is the program's."""
+
+    ON = 1
+
+
+def test_state_is_read_after_sampled_calls_and_at_the_end():
+    with trying(TrialPlan()) as events:
+        model = Counter()
+        model.kind = Mode.ON
+        run = compiled(model)
+        for _ in range(6):
+            run(torch.ones(2, 4))
+    after, end = events.of(StateRead)
+    assert (after.call, end.call) == (4, None)
+    held = {answer.path: answer for answer in end.answers}
+    assert held[".calls"].values == (6.0,)
+    assert {answer.path: answer for answer in after.answers}[".calls"].values == (5.0,)
+    assert held[".total"].values == (48.0,)
+    names = {".calls", "._mode", ".total", ".linear.weight", ".linear.bias"}
+    names |= {".sizes[0]", ".sizes[1]"}
+    assert {path for path in held if "features" not in path} == names
+    assert end.complete
+
+
+def test_a_function_leads_to_the_modules_that_it_uses():
+    model = Counter()
+
+    def step(x):
+        return model(x).sum()
+
+    with trying(TrialPlan()) as events:
+        compiled(step)(torch.ones(2, 4))
+    assert {event.module for event in events.of(StateRead)} == {"Counter"}
+
+
+def test_a_model_that_is_dropped_is_dropped():
+    """As in a plain run; what it held after its last sampled call is known."""
+    with trying(TrialPlan()) as events:
+        model = Counter()
+        gone = weakref.ref(model)
+        run = compiled(model)
+        run(torch.ones(2, 4))
+        del model, run
+        torch._dynamo.reset()
+        gc.collect()
+        assert gone() is None
+    (event,) = events.of(StateRead)
+    assert event.call == 0
+
+
+def test_answers_are_in_the_timeline():
+    with trying(TrialPlan(compile_options=(CompileOption("dynamic", True),))) as events:
+        compiled(Counter())(torch.ones(2, 4))
+    timeline = fold([events])
+    assert [(call.call, call.process) for call in timeline.answers] == [(0, 0)]
+    assert timeline.answers[0].function.function.endswith("forward")
+    assert [state.module for state in timeline.held_states] == ["Counter"] * len(
+        timeline.held_states
+    )
+    assert {state.generator for state in timeline.random_states} >= {"random", "torch"}
+    assert [change.problem for change in timeline.trial_applied] == [None]
+
+
+def test_a_profile_function_reads_what_an_older_torch_returns():
+    """Its wrapper keeps the result in no local variable."""
+    from compilediag_harness.torch_internals import torch_returns
+
+    seen = []
+
+    def wrapper():
+        try:
+            return ["result"]
+        finally:
+            torch_returns._at_return(inspect.currentframe(), seen.append)
+
+    before = sys.getprofile()
+    assert wrapper() == ["result"]
+    assert seen == [["result"]]
+    assert sys.getprofile() is before
+
+
+class Drawing(torch.nn.Module):
+    """Draws random numbers in its forward."""
+
+    def forward(self, x):
+        return x + torch.rand_like(x)
+
+
+def test_a_reference_is_the_call_in_float64_and_leaves_no_trace():
+    """The module, its counter and the generators are as without."""
+
+    def run(plan):
+        torch.manual_seed(1)
+        random.seed(1)
+        with trying(plan) as events:
+            model, x = Counter().eval(), torch.randn(3, 4)
+            results = [compiled(model)(x).tolist(), compiled(Drawing())(x).tolist()]
+            exact = (model.linear.weight.double() @ x.double().t()).t() + model.linear.bias.double()
+        values = results, model.calls, model.total.item(), random.random()
+        return events.of(OutputsSampled), exact, values
+
+    eager = TrialPlan(stance="force_eager")
+    [first, drawing], exact, with_reference = run(dataclasses.replace(eager, reference=True))
+    plain, _, without = run(eager)
+    assert with_reference == without
+    assert [event.answers for event in plain] == [first.answers, drawing.answers]
+    assert first.reference[0].dtype == "float64"
+    assert first.reference[0].values == pytest.approx(exact.reshape(-1).tolist(), rel=1e-14)
+    assert not drawing.reference
+    assert not any(event.reference for event in plain)
+
+
+def test_a_call_that_cannot_be_made_in_float64_has_no_reference():
+    class Single(torch.nn.Module):
+        def forward(self, x):
+            return x + torch.ones(2, dtype=torch.float32).mm(x)  # fails in any type
+
+    with trying(TrialPlan(stance="force_eager", reference=True)) as events:
+        with pytest.raises(RuntimeError):
+            compiled(Single())(torch.ones(2))
+        compiled(double)(torch.ones(2))
+    assert [event.reference for event in events.of(OutputsSampled)] == [()]

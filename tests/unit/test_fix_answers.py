@@ -1,0 +1,110 @@
+"""Whether two runs computed the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from compilediag.fixes.answers import compare
+from compilediag.fixes.printed import results_in, same_result
+from compilediag.timeline.answers import HeldState, SampledCall
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import Answer, Location
+
+FUNCTION = Location("/p/model.py", 3, "Model.forward")
+
+
+def tensor(
+    *values: float | None, dtype: str = "float32", digest: str = "", **more: object
+) -> Answer:
+    known = [value for value in values if value is not None]
+    facts = {
+        "norm": sum(value * value for value in known) ** 0.5,
+        "largest": max(map(abs, known), default=0.0),
+        "not_finite": len(values) - len(known),
+        "digest": digest or repr(values),
+        **more,
+    }
+    return Answer("", "tensor", dtype, (len(values),), values, **facts)  # pyright: ignore[reportArgumentType]
+
+
+def returned(*answers: Answer) -> Timeline:
+    calls = [SampledCall(0, FUNCTION, n, n, (each,), True) for n, each in enumerate(answers)]
+    return Timeline(answers=tuple(calls))
+
+
+def held(path: str, value: float, dtype: str = "int") -> Timeline:
+    answer = Answer(
+        path, "number", dtype, values=(value,), norm=value, largest=value, digest=repr(value)
+    )
+    return Timeline(held_states=(HeldState(0, FUNCTION, 0, "Model", None, (answer,), True),))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        (tensor(1.0, 2.0), tensor(1.0, 2.0), True),
+        (tensor(1.0, 2.0), tensor(1.0, 2.000001), True),
+        (tensor(1.0, 2.0), tensor(1.0, 2.001), False),
+        (tensor(1.0, dtype="bfloat16"), tensor(1.01, dtype="bfloat16"), True),
+        (tensor(1.0, dtype="bfloat16"), tensor(1.05, dtype="bfloat16"), False),
+        (tensor(1.0, dtype="float64"), tensor(1.00001, dtype="float64"), False),
+        (tensor(1.0, None), tensor(1.0, None), True),
+        (tensor(1.0, None), tensor(None, 1.0), False),
+        (tensor(1.0, None), tensor(1.0, 3.0), False),
+        (tensor(3.0, dtype="int64"), tensor(4.0, dtype="int64"), False),
+        (tensor(3.0, dtype="int64"), tensor(3.0, dtype="int64", digest="x"), False),
+        (tensor(3.0), tensor(3.0, dtype="float16"), False),
+        (tensor(3.0), tensor(3.0, 3.0), False),
+        (tensor(1.0), tensor(1.0, digest="x", norm=9.0), False),
+        (tensor(1e6), tensor(1e6 + 5), True),
+    ],
+)
+def test_numbers_may_round(before: Answer, after: Answer, same: bool) -> None:
+    found = compare(returned(before), returned(after))
+    assert (found.difference is None) == same, found
+    assert found.compared == 1
+
+
+def test_a_counter_that_ends_elsewhere_is_another_result() -> None:
+    found = compare(held(".calls", 6), held(".calls", 1))
+    assert found.difference == "Model at the end, calls: 6 → 1"
+
+
+def test_a_number_that_became_another_kind_is_another_result() -> None:
+    found = compare(held(".calls", 6), held(".calls", 6, "float"))
+    assert found.difference == "Model at the end, calls: int → float"
+
+
+def test_a_call_that_was_not_made_is_missing_and_one_more_is_not() -> None:
+    two, one = returned(tensor(1.0), tensor(2.0)), returned(tensor(1.0))
+    assert compare(two, one).difference == "call 1 of Model.forward returned is missing"
+    assert compare(one, two).difference is None
+
+
+def test_what_has_no_content_is_counted_and_not_called_equal() -> None:
+    other = Answer("", "other", "list")
+    found = compare(returned(other), returned(other))
+    assert (found.compared, found.not_compared, found.difference) == (0, 1, None)
+    assert compare(returned(other), returned(replace(other, dtype="dict"))).difference
+
+
+def test_results_that_a_program_prints() -> None:
+    output = "step 1 took 0.3 s\nRESULT 1.5 ok\nepoch 2 train_loss: 0.25 (1 s)\nloss=nan\n"
+    assert results_in(output) == ("RESULT 1.5 ok", "loss 0.25", "loss nan")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("RESULT 1.5", "RESULT 1.5", True),
+        ("RESULT 1.50000", "RESULT 1.50001", True),
+        ("RESULT 1.5", "RESULT 1.6", False),
+        ("RESULT 1.5 a", "RESULT 1.5 b", False),
+        ("loss nan", "loss nan", True),
+        ("loss nan", "loss 1", False),
+    ],
+)
+def test_printed_numbers_may_round(before: str, after: str, same: bool) -> None:
+    assert same_result(before, after) == same

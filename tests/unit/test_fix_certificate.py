@@ -1,0 +1,317 @@
+"""The six points of a certificate, each of which can fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from compilediag.fixes.answers import compare
+from compilediag.fixes.certificate import Certificate, Observed, Without, judge
+from compilediag.fixes.subject import Subject, count_in, subject_of
+from compilediag.receipt.schema.compiles import (
+    CompileEvent,
+    CompileSection,
+    EventCause,
+    FindingRecord,
+    FixRecord,
+    FrameName,
+    GraphBreak,
+    Place,
+)
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.running import CudagraphSection
+from compilediag.timeline.answers import HeldState, RandomState, SampledCall, TrialChange
+from compilediag.timeline.invocations import Invocations, StanceCalls
+from compilediag.timeline.steps import Step
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import Answer, Location
+from tests.support.built_receipt import built
+from tests.support.timelines import WHERE, attempt, timeline
+
+STEPS = 12
+
+
+def cause(variable: str = "n", finding: str | None = "F1", rule: str = "CD107") -> EventCause:
+    return EventCause(
+        family="",
+        source=f"L['{variable}']",
+        variable=variable,
+        guard="",
+        expected="1",
+        actual="2",
+        file="model.py",
+        line=3,
+        function="forward",
+        primary=True,
+        rule=rule,
+        finding=finding,
+    )
+
+
+def again(number: int, *causes: EventCause) -> CompileEvent:
+    return CompileEvent(
+        compile_id=f"0/{number}",
+        epoch=0,
+        frame=FrameName(function="forward", file="model.py", line=3),
+        step=number,
+        kind="recompile",
+        seconds=1.0,
+        graph_ops=3,
+        guards=1,
+        causes=causes,
+    )
+
+
+def site(reason: str = "print", finding: str | None = None) -> GraphBreak:
+    return GraphBreak(
+        file="model.py",
+        line=5,
+        function="forward",
+        gb_id=None,
+        category="logging",
+        reason=reason,
+        count=1,
+        ownership="user",
+        finding=finding,
+    )
+
+
+def finding(rule: str = "CD107", number: str = "F1", variable: str | None = "n") -> FindingRecord:
+    return FindingRecord(
+        id=number,
+        rule=rule,
+        slug="slug",
+        severity="warning",
+        confidence="exact",
+        family="",
+        variable=variable,
+        location=Place(file="model.py", line=3, function="forward"),
+        ownership="user",
+        count=1,
+        steps=(),
+        cost_s=None,
+        evidence={},
+        fix=FixRecord(summary="", how=""),
+    )
+
+
+def receipt(
+    *events: CompileEvent,
+    findings: tuple[FindingRecord, ...] = (),
+    breaks: tuple[GraphBreak, ...] = (),
+    **more: Any,
+) -> Receipt:
+    counts = {"graph_breaks": len(breaks), "eager_fallbacks": 0, "recompile_limit_hits": 0, **more}
+    recordings = counts.pop("recordings", None)
+    compiled = CompileSection(
+        frames=1,
+        compiles=1 + len(events),
+        recompiles=len(events),
+        graphs=1 + len(events),
+        events=events,
+        breaks=breaks,
+        **counts,
+    )
+    graphs = None if recordings is None else CudagraphSection(recordings=recordings)
+    return msgspec.structs.replace(built(), compile=compiled, findings=findings, cudagraph=graphs)
+
+
+def output(value: float) -> SampledCall:
+    answer = Answer(
+        "", "tensor", "float32", (1,), (value,), norm=value, largest=value, digest=repr(value)
+    )
+    return SampledCall(0, WHERE, 0, 0, (answer,), True)
+
+
+def state(calls: int) -> HeldState:
+    answer = Answer(".calls", "number", "int", values=(float(calls),), digest=str(calls))
+    return HeldState(0, WHERE, 0, "Model", None, (answer,), True)
+
+
+def run(value: float = 1.0, calls: int = 6, steps: int = STEPS, **more: Any) -> Timeline:
+    facts: dict[str, Any] = {
+        "answers": (output(value),),
+        "held_states": (state(calls),),
+        "random_states": (RandomState(0, "torch", "a"),),
+        "invocations": (Invocations(0, WHERE, steps, (), (), ()),),
+        "steps": tuple(Step(0, n, float(n), 0.01, None, None, None, 0.0) for n in range(steps)),
+        **more,
+    }
+    return timeline([attempt("0/0")], **facts)
+
+
+FINDING = finding()
+BASE = Observed(receipt(again(1, cause()), again(2, cause()), findings=(FINDING,)), run())
+EAGER = Observed(receipt(), run())
+SUBJECT = subject_of(FINDING, BASE.receipt)
+GOOD = Observed(receipt(), run())
+
+
+def judged(*runs: Observed, **more: Any) -> Certificate:
+    return judge(SUBJECT, Without(BASE, EAGER), runs or (GOOD, GOOD), **more)
+
+
+def failed(certificate: Certificate) -> list[str]:
+    return [point.name for point in certificate.points if point.passed is False]
+
+
+def test_what_holds_in_all_points() -> None:
+    found = judged()
+    assert (found.holds, found.reason, found.runs) == (True, "", 2)
+    names = [point.name for point in found.points]
+    assert names == ["applied", "finding", "others", "compiled", "answers", "time", "cost"]
+    figures = {figure.name: (figure.before, figure.after) for figure in found.figures}
+    assert figures["recompiles"] == (2, 0)
+    assert "2 values equal" in found.points[4].sentence
+    assert found.points[5].sentence == "step +0% [+0%, +0%], one run each"
+
+
+def test_a_subject_is_found_again_by_its_cause_not_by_its_number() -> None:
+    other = receipt(again(1, cause(finding="F9")), again(2, cause("m", "F1")))
+    assert count_in(SUBJECT, other) == 1
+    broken = receipt(breaks=(site(finding="F1"),), findings=(FINDING,))
+    assert subject_of(FINDING, broken).unit == "graph breaks"
+    assert subject_of(FINDING, receipt()).key == ("CD107", "n", "model.py", "forward")
+
+
+REMAINS = receipt(again(1, cause(finding="F3")), findings=(FINDING,))
+
+
+def test_some_may_remain_where_that_is_known() -> None:
+    assert failed(judged(replace(GOOD, receipt=REMAINS))) == ["finding"]
+    assert judged(replace(GOOD, receipt=REMAINS), left=1).holds
+    assert failed(judged(GOOD, replace(GOOD, receipt=REMAINS))) == ["finding"]  # in each run
+
+
+def test_a_finding_that_did_not_come_again_is_not_proved() -> None:
+    never = Without(replace(BASE, receipt=receipt()), EAGER)
+    assert "did not come again" in judge(SUBJECT, never, (GOOD,)).reason
+
+
+@pytest.mark.parametrize(
+    ("worse", "reason"),
+    [
+        (receipt(again(1, cause("m", "F1"))), "recompiles for m (CD107) 0 → 1"),
+        (receipt(breaks=(site(),)), "all graph breaks 0 → 1"),
+        (receipt(eager_fallbacks=1), "eager fallbacks 0 → 1"),
+        (receipt(recompile_limit_hits=1), "recompile limit hits 0 → 1"),
+        (receipt(recordings=2), "CUDA graph recordings 0 → 2"),
+        (receipt(findings=(finding("CD154"),)), "a new finding, CD154"),
+    ],
+)
+def test_something_else_got_worse(worse: Receipt, reason: str) -> None:
+    found = judged(replace(GOOD, receipt=worse))
+    assert failed(found) == ["others"]
+    assert reason in found.reason
+
+
+def test_a_break_that_only_moved_is_new() -> None:
+    before = replace(BASE, receipt=receipt(again(1, cause()), breaks=(site(),)))
+    after = replace(GOOD, receipt=receipt(breaks=(site("other"),)))
+    found = judge(subject_of(FINDING, before.receipt), Without(before, EAGER), (after,))
+    assert "a new graph break in forward: other" in found.reason
+
+
+def test_what_the_limit_hid_is_no_worse() -> None:
+    limited = finding("CD152", "F2", None)
+    before = receipt(
+        again(1, cause()), again(2, cause()), findings=(FINDING, limited), recompile_limit_hits=1
+    )
+    after = replace(GOOD, receipt=receipt(again(1, cause("m", "F1", "CD106"))))
+    assert judge(SUBJECT, Without(replace(BASE, receipt=before), EAGER), (after,)).holds
+
+
+@pytest.mark.parametrize(
+    ("vacuous", "reason"),
+    [
+        (run(steps=6), "compiled calls 12 → 6"),
+        (replace(run(), compiles=()), "graph operations 3 → 0"),
+        (
+            run(stance_calls=(StanceCalls(0, WHERE, "eager_on_recompile", 11, None),)),
+            "compiled calls 12 → 1",
+        ),
+        (replace(run(), steps=()), "steps 12 → 0"),
+    ],
+)
+def test_less_is_compiled(vacuous: Timeline, reason: str) -> None:
+    found = judged(replace(GOOD, timeline=vacuous))
+    assert "compiled" in failed(found)
+    assert reason in found.reason
+
+
+def test_a_function_that_is_not_compiled_any_more() -> None:
+    elsewhere = Location(WHERE.file, 99, "other")
+    found = judged(replace(GOOD, timeline=replace(run(), compiles=(attempt(where=elsewhere),))))
+    assert f"{WHERE.function} is not compiled" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (run(value=2.0), "1 → 2"),
+        (run(calls=1), "calls: 6 → 1"),
+        (run(answers=()), "is missing"),
+        (run(random_states=(RandomState(0, "torch", "b"),)), "other random numbers"),
+    ],
+)
+def test_other_results(other: Timeline, reason: str) -> None:
+    found = judged(GOOD, replace(GOOD, timeline=other))
+    assert failed(found) == ["answers"]
+    assert reason in found.reason
+
+
+def test_other_printed_results() -> None:
+    printed = Without(replace(BASE, printed=("loss 1.0",)), EAGER)
+    same, other = (replace(GOOD, printed=(text,)) for text in ("loss 1.00001", "loss 1.5"))
+    assert judge(SUBJECT, printed, (same,)).holds
+    assert "prints 'loss 1.5'" in judge(SUBJECT, printed, (other,)).reason
+    assert "1 → 0 results are printed" in judge(SUBJECT, printed, (GOOD,)).reason
+
+
+def test_equal_to_eager_where_the_program_itself_was_not() -> None:
+    wrong = Without(replace(BASE, timeline=run(value=5.0)), EAGER)
+    found = judge(SUBJECT, wrong, (GOOD,))
+    assert found.holds
+    assert "differed from eager" in found.points[4].sentence
+    as_before = replace(GOOD, timeline=run(value=5.0))
+    assert "differ from eager too" in judge(SUBJECT, wrong, (as_before,)).points[4].sentence
+    third = replace(GOOD, timeline=run(value=7.0))
+    assert failed(judge(SUBJECT, wrong, (third,))) == ["answers"]
+
+
+def test_a_random_program_proves_nothing() -> None:
+    differ = compare(run(value=1.0), run(value=3.0))
+    found = judge(SUBJECT, Without(BASE, EAGER, differ), (GOOD,))
+    assert "two runs without the change differ" in found.reason
+
+
+def test_nothing_recorded_proves_nothing() -> None:
+    silent = run(answers=(), held_states=())
+    none = Without(replace(BASE, timeline=silent), None)
+    found = judge(SUBJECT, none, (replace(GOOD, timeline=silent),))
+    assert "no output of a compiled call was recorded" in found.reason
+
+
+def test_a_change_that_was_not_applied_proves_nothing() -> None:
+    label = "torch._dynamo.config.x = 1"
+    assert "never came to" in judged(GOOD, labels=[label]).reason
+    for problem, holds in ((None, True), ("the program sets it itself", False)):
+        applied = run(trial_applied=(TrialChange(0, label, problem),))
+        assert judged(replace(GOOD, timeline=applied), labels=[label]).holds == holds
+
+
+def test_a_run_that_fails_is_a_result() -> None:
+    found = judged(replace(GOOD, problem="RuntimeError: no"))
+    assert (found.holds, found.reason) == (False, "does not run: RuntimeError: no")
+
+
+def test_a_subject_without_a_recompile_is_the_finding_itself() -> None:
+    forecast = finding("CD151", "F2", None)
+    before = replace(BASE, receipt=receipt(findings=(forecast,)))
+    subject = subject_of(forecast, before.receipt)
+    assert subject == Subject("findings", key=("CD151", "", "model.py", "forward"))
+    assert judge(subject, Without(before, EAGER), (GOOD,)).holds
+    assert failed(judge(subject, Without(before, EAGER), (before,))) == ["finding"]

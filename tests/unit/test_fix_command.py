@@ -1,0 +1,125 @@
+"""The command line of `fix`: what it says of input that it cannot use."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from compilediag.cli import main
+from compilediag.commands import fix as command
+from compilediag.receipt.file import write_receipt
+from compilediag.receipt.locate import point_latest
+from compilediag.receipt.schema.receipt import Receipt
+from tests.unit.test_fix_campaign import BEFORE
+
+CampaignCalls = list[Any]
+
+
+@pytest.fixture
+def latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("pass\n")
+    save(tmp_path, of("train.py", "--lr", "1"))
+    return tmp_path
+
+
+def of(*words: str) -> Receipt:
+    header = BEFORE.header
+    run = msgspec.structs.replace(header.run, argv_redacted=words)
+    digest = hashlib.sha256(b"pass\n").hexdigest()
+    provenance = msgspec.structs.replace(header.provenance, source_sha256={"train.py": digest})
+    return msgspec.structs.replace(
+        BEFORE, header=msgspec.structs.replace(header, run=run, provenance=provenance)
+    )
+
+
+def save(folder: Path, receipt: Receipt) -> None:
+    run = folder / ".compilediag" / "20260101T000000Z-train-1"
+    write_receipt(receipt, run / "receipt.json")
+    point_latest(run)
+
+
+@pytest.fixture
+def campaigns(monkeypatch: pytest.MonkeyPatch) -> CampaignCalls:
+    """The campaigns that were begun; none of them runs anything."""
+    begun: CampaignCalls = []
+
+    def run_campaign(campaign: Any, baseline: Any) -> tuple[()]:
+        begun.append(campaign)
+        return ()
+
+    monkeypatch.setattr(command, "run_campaign", run_campaign)
+    return begun
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ("fix", "say --yes where nobody can be asked"),
+        ("fix train.py", "say --yes where nobody can be asked"),
+        ("fix 7 --yes", "has findings 1 to 2, and no 7"),
+        ("fix --budget soon", "--budget must be a time such as 90s, 10m or 1h, not 'soon'"),
+        ("fix --budget 0s", "--budget must be a time"),
+        ("fix --env no/such/folder", "names no file in a folder that is there"),
+        ("fix --dry-run train.py", "leave the program out"),
+        ("fix --steps 0", "x>=1"),
+    ],
+)
+@pytest.mark.usefixtures("latest")
+def test_one_sentence_for_what_cannot_be_used(
+    typed: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(typed.split()) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def test_no_run_to_repeat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["fix"]) == 2
+    assert "no run to repeat here" in capsys.readouterr().err
+
+
+def test_a_file_that_changed_since(latest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (latest / "train.py").write_text("other\n")
+    assert main(["fix", "--yes"]) == 2
+    assert "train.py has changed since the latest run" in capsys.readouterr().err
+
+
+def test_the_latest_run_and_one_finding(latest: Path, campaigns: CampaignCalls) -> None:
+    assert main(["fix", "2", "--yes", "--budget", "2m"]) == 0
+    (begun,) = campaigns
+    assert begun.program.words == ("train.py", "--lr", "1")
+    assert [each.id for each in begun.wanted] == ["F2"]
+    assert (begun.budget_s, begun.program.folder.startswith(str(latest))) == (120.0, True)
+
+
+def test_a_file_named_by_a_number_is_a_program(
+    latest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (latest / "2").write_text("pass\n")
+    seen: list[tuple[str, ...]] = []
+
+    def first_run(words: tuple[str, ...], options: Any, environ: Any) -> Any:
+        seen.append(words)
+        raise command.UsageError("stop")
+
+    monkeypatch.setattr(command, "first_run", first_run)
+    assert main(["fix", "--yes", "2"]) == 2
+    assert seen == [("2",)]
+
+
+@pytest.mark.usefixtures("latest")
+def test_dry_run_lists_and_runs_nothing(
+    campaigns: CampaignCalls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fix", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "export TORCH_COMPILE_DYNAMIC_SOURCES=\"L['bad']\"" in out
+    assert campaigns == []

@@ -1,0 +1,101 @@
+"""Edits of source: what is added, and that everything else stays as it is."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from compilediag.fixes.source_text import Edit, EditImpossible, edited
+
+PROGRAM = """\
+# train
+import logging
+
+import torch  # the compiler
+
+
+def step(x):
+    # a note
+    logging.info("mean %s", x.mean())  # each call
+    if x.sum() > 0:
+        print(
+            "positive"
+        )
+    return x * 2
+
+
+for x in batches:
+
+    # the call
+    y = compiled(  x,
+        flag=True)
+"""
+
+MARK = "torch._dynamo.maybe_mark_dynamic(x, 0)"
+
+
+def before(line: int, *code: str) -> Edit:
+    return Edit("train.py", line, "before", code)
+
+
+def test_statements_before_a_call() -> None:
+    """With the indentation of the statement, below its comment; from any of its lines."""
+    wanted = PROGRAM.replace("    y = compiled", f"    {MARK}\n    y = compiled")
+    assert edited(PROGRAM, [before(20, MARK)]) == wanted
+    assert edited(PROGRAM, [before(21, MARK)]) == wanted
+
+
+def test_two_edits_of_one_statement_are_made_once_each() -> None:
+    """Two findings may need the same mark."""
+    other = "torch._dynamo.maybe_mark_dynamic(x, 1)"
+    wanted = PROGRAM.replace("    y = compiled", f"    {MARK}\n    {other}\n    y = compiled")
+    assert edited(PROGRAM, [before(20, MARK, other), before(21, MARK)]) == wanted
+
+
+def test_a_call_that_is_left_out_when_compiled() -> None:
+    """Comments stay where they were; a call of several lines moves as a whole."""
+    found = edited(PROGRAM, [Edit("", 9, "unless_compiling"), Edit("", 12, "unless_compiling")])
+    condition = "if not torch.compiler.is_compiling():"
+    logging = '    logging.info("mean %s", x.mean())  # each call\n'
+    call = '        print(\n            "positive"\n        )\n'
+    wanted = PROGRAM.replace(logging, f"    {condition}\n    {logging}")
+    wanted = wanted.replace(call, f"        {condition}\n{textwrap.indent(call, '    ')}")
+    assert found == wanted
+    compile(found, "train.py", "exec")
+
+
+def test_torch_is_imported_where_it_is_not() -> None:
+    """Below what must come first."""
+    text = '"""Words."""\nfrom __future__ import annotations\nimport os\nprint(os.name)\n'
+    found = edited(text, [Edit("", 4, "unless_compiling")])
+    assert found.startswith('"""Words."""\nfrom __future__ import annotations\n')
+    assert "\nimport torch\n" in found
+    compile(found, "train.py", "exec")
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (Edit("", 14, "unless_compiling"), "line 14 is more than a call whose result nobody uses"),
+        (Edit("", 10, "unless_compiling"), "line 10 is no statement of its own"),
+        (before(3, MARK), "line 3 is no statement of its own"),
+        (before(999, MARK), "line 999 is no statement of its own"),
+    ],
+)
+def test_what_cannot_be_edited(edit: Edit, why: str) -> None:
+    """Nothing is edited by half."""
+    with pytest.raises(EditImpossible, match=why):
+        edited(PROGRAM, [before(20, MARK), edit])
+
+
+def test_a_file_with_an_error_in_it() -> None:
+    """It changed since it ran."""
+    with pytest.raises(EditImpossible, match="cannot be parsed"):
+        edited("def f(:\n", [before(1, MARK)])
+
+
+def test_newlines_stay() -> None:
+    """Of a file from another system."""
+    found = edited(PROGRAM.replace("\n", "\r\n"), [before(20, MARK)])
+    assert found == edited(PROGRAM, [before(20, MARK)]).replace("\n", "\r\n")
