@@ -6,12 +6,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import gc
-import inspect
 import math
 import random
 import sys
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -23,6 +22,7 @@ from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.source.source_locations import definition_of  # noqa: E402
+from compilediag_harness.torch_internals import torch_returns  # noqa: E402
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith  # noqa: E402
 from compilediag_harness.trials import answers, arguments, outputs  # noqa: E402
 from compilediag_harness.trials.trial import Trial  # noqa: E402
@@ -602,22 +602,43 @@ def test_answers_are_in_the_timeline():
     assert [change.problem for change in timeline.trial_applied] == [None]
 
 
-def test_a_profile_function_reads_what_an_older_torch_returns():
-    """Its wrapper keeps the result in no local variable."""
-    from compilediag_harness.torch_internals import torch_returns
+def test_an_older_torch_has_the_same_answers(monkeypatch):
+    """Its wrapper keeps the result in no local variable: a profile function sees it, and is gone
+    after it. A call that raises has no answer; nor has one under a profile function of the
+    program's, which stays."""
 
-    seen = []
+    def forward(x):
+        if x.shape[0] == 3:
+            raise KeyError("three")
+        return x + 1
 
-    def wrapper():
+    def sampled():
+        with trying(TrialPlan()) as events:
+            run = compiled(forward)
+            for size in (2, 3, 2):
+                with suppress(KeyError):
+                    run(torch.ones(size))
+                assert sys.getprofile() is None
+        return events.outputs
+
+    newer = sampled()
+    monkeypatch.setattr(torch_returns, "RESULT", "no_such_local")
+    assert sampled() == newer
+    assert [call for call, _ in newer] == [0, 2]
+
+    def profile(*_):
+        return None
+
+    with trying(TrialPlan()) as events:
+        run = compiled(forward)
+        run(torch.ones(2))
+        sys.setprofile(profile)
         try:
-            return ["result"]
+            run(torch.ones(2))
+            assert sys.getprofile() is profile
         finally:
-            torch_returns._at_return(inspect.currentframe(), seen.append)
-
-    before = sys.getprofile()
-    assert wrapper() == ["result"]
-    assert seen == [["result"]]
-    assert sys.getprofile() is before
+            sys.setprofile(None)
+    assert [call for call, _ in events.outputs] == [0]
 
 
 class Drawing(torch.nn.Module):
