@@ -73,7 +73,9 @@ class Sources:
         return _MainFinder(path)
 
 
-_real = functools.lru_cache(maxsize=16_384)(os.path.realpath)
+@functools.lru_cache(maxsize=16_384)
+def _real(path: str) -> str:
+    return os.path.realpath(path)
 
 
 def _problem_of(change: SourceChange) -> str | None:
