@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import gc
 import math
 import random
@@ -35,6 +36,7 @@ from compilediag_harness.wire import (  # noqa: E402
     RandomStateRead,
     Recompiled,
     SettingChange,
+    SourceChange,
     StateRead,
     TrialApplied,
     TrialPlan,
@@ -224,6 +226,50 @@ def test_arguments_have_the_names_of_the_parameters():
     call = CalledWith(function, (1, 2, 3), {"c": 4, "d": 5})
     found = arguments.arguments_of(function.__code__, "owner", call)
     assert found == {"self": "owner", "a": 1, "b": 2, "args": (3,), "c": 4, "rest": {"d": 5}}
+
+
+def decorated(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def test_functions_behind_one_wrapper_are_told_apart():
+    """Arguments are found by the names of the wrapper and of what it wraps."""
+
+    @decorated
+    def first(x):
+        return x * 2
+
+    @decorated
+    def second(x):
+        return x * 3
+
+    changes = (
+        ArgumentChange(definition_of(first.__wrapped__), "x", "mark_dynamic", 0),
+        ArgumentChange(definition_of(second), "args[0]", "mark_dynamic", 0),
+    )
+    with trying(TrialPlan(arguments=changes)) as events:
+        for function in (first, second):
+            for size in (4, 5, 6):
+                compiled(function)(torch.ones(size))
+    assert len(events.of(Recompiled)) == 1, "for the other function in the wrapper's closure"
+    assert events.applied == {change.label: None for change in changes}
+    names = [call.function.function.rpartition(".")[2] for call in events.of(OutputsSampled)]
+    assert names == ["first"] * 3 + ["second"] * 3
+
+
+def test_a_function_in_a_changed_file_is_found_by_its_name():
+    place = definition_of(double)
+    moved = dataclasses.replace(place, line=place.line + 7)
+    change = ArgumentChange(moved, "x", "mark_dynamic", 0)
+    source = SourceChange(place.file, "another", "text")
+    assert recompiles(TrialPlan(arguments=(change,)), double, SIZES)[1].applied == {}
+    fresh = [each.clone() for each in SIZES]
+    _, events = recompiles(TrialPlan(arguments=(change,), sources=(source,)), double, fresh)
+    assert events.applied[change.label] is None
 
 
 def test_an_argument_that_is_not_there_is_a_problem_and_runs_no_code():

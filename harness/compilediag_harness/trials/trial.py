@@ -52,7 +52,7 @@ class Trial:
         remover = compile_options.install(torch, chosen.compile_options, notes)
         if remover is not None:
             self._undo.append(remover)
-        arguments = Arguments(chosen.arguments, notes)
+        arguments = Arguments(chosen.arguments, {change.file for change in chosen.sources}, notes)
         self._outputs = Outputs(session, torch, chosen, arguments, self._settings)
         self._undo.append(self._outputs.uninstall)
 
