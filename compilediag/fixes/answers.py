@@ -27,8 +27,10 @@ _TOLERANCES = {
 """Relative and absolute, of `torch.testing.assert_close`; "float" is Python's. Any other dtype must
 be equal bit for bit."""
 
+_OUTPUT, _STATE = "output", "state"
+
 Key = tuple[object, ...]
-"""Process, function, call, and the path within."""
+"""Process, function, output or state, which of them, and the path within."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +44,39 @@ class Comparison:
     largest: float
     """The greatest difference between two numbers, of those that are the same."""
     not_compared: int = 0
-    """Values of kinds of which no content is recorded, or that were too many."""
+    """Values of kinds of which no content is recorded, and outputs with too many values."""
+    conclusive: bool = False
+    """Numbers were compared that the program computed: of outputs, or of what modules hold where
+    its functions return none."""
 
 
 def compare(before: Timeline, after: Timeline) -> Comparison:
     """The answers of `after` against those of `before`. What `after` alone has makes no
     difference."""
     ours, theirs = _answers(before), _answers(after)
-    largest, compared, skipped, first = 0.0, 0, 0, None
+    largest, compared, first = 0.0, 0, None
+    skipped = sum(not call.complete for call in before.answers)
+    seen, unseen = set[str](), set[str]()
     for key, (name, answer) in ours.items():
         other = theirs.get(key)
         if other is None:
             first = first or f"{name} is missing"
             continue
         difference, error = _difference(answer, other[1])
+        origin = str(key[2])
         if difference is None and _is_open(answer):
             skipped += 1
+            unseen.add(origin)
             continue
         compared += 1
+        if answer.kind == "tensor" or (answer.kind == "number" and origin == _OUTPUT):
+            seen.add(origin)
         if difference is not None:
             first = first or f"{name}: {difference}"
         else:
             largest = max(largest, error)
-    return Comparison(compared, first, largest, skipped)
+    conclusive = _OUTPUT in seen or (_STATE in seen and _OUTPUT not in unseen)
+    return Comparison(compared, first, largest, skipped, conclusive)
 
 
 def randomness(timeline: Timeline) -> frozenset[tuple[int, str, str]]:
@@ -79,10 +91,10 @@ def _answers(timeline: Timeline) -> Mapping[Key, tuple[str, Answer]]:
     for call in timeline.answers:
         place = places[call.function]
         name = f"call {call.call} of {call.function.function} returned"
-        found.update(_named((call.process, place, "output", call.call), name, call.answers))
+        found.update(_named((call.process, place, _OUTPUT, call.call), name, call.answers))
     for held in timeline.held_states:
         place = places[held.function]
-        key = (held.process, place, "state", held.instance, held.module, held.call)
+        key = (held.process, place, _STATE, held.instance, held.module, held.call)
         when = "at the end" if held.call is None else f"after call {held.call}"
         found.update(_named(key, f"{held.module} {when}", held.answers))
     return found

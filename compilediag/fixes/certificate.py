@@ -350,12 +350,12 @@ def _answers(without: Without, runs: Sequence[Observed]) -> Point:
     compared, largest, notes = 0, 0.0, list[str]()
     for run in runs:
         found = compare(baseline.timeline, run.timeline)
-        if found.compared == 0:
-            why = "no output of a compiled call was recorded"
+        if found.difference is None and not found.conclusive:
+            why = "no number that a compiled call returned was recorded"
             return Point("answers", False, f"the results cannot be compared: {why}")
         against = compare(reference.timeline, run.timeline) if reference is not None else None
         if found.difference is not None:
-            equals_eager = against is not None and against.compared and not against.difference
+            equals_eager = against is not None and against.conclusive and not against.difference
             if not unlike_eager or not equals_eager:
                 return Point("answers", False, f"other results: {found.difference}")
             notes.append(f"without the change they differed from eager: {unlike_eager}")

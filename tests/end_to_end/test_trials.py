@@ -167,6 +167,7 @@ def test_settings_stance_and_texts_of_a_whole_program(tmp_path: Path) -> None:
     assert timeline.counts.compiles == 0
     sampled = [(call.process, call.call) for call in timeline.answers]
     assert sorted(sampled) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert len({state.process for state in timeline.random_states}) == 2, "not of workers"
     assert helper.read_text() == "VALUE = 3\n"
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import gc
-import inspect
 import math
 import random
 import sys
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -23,6 +23,7 @@ from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.source.source_locations import definition_of  # noqa: E402
+from compilediag_harness.torch_internals import torch_returns  # noqa: E402
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith  # noqa: E402
 from compilediag_harness.trials import answers, arguments, outputs  # noqa: E402
 from compilediag_harness.trials.trial import Trial  # noqa: E402
@@ -35,6 +36,7 @@ from compilediag_harness.wire import (  # noqa: E402
     RandomStateRead,
     Recompiled,
     SettingChange,
+    SourceChange,
     StateRead,
     TrialApplied,
     TrialPlan,
@@ -124,12 +126,7 @@ def seeded(plan=None):
     torch.manual_seed(0)
     random.seed(0)
     with trying(plan) as events:
-        gc.collect()
-        gc.disable()  # a finalizer that runs inside a compiled call is one more frame
-        try:
-            results = program()
-        finally:
-            gc.enable()
+        results = program()
         frames = dict(dynamo_utils.counters["frames"])
         breaks = sum(dynamo_utils.counters["graph_break"].values())
         graphs = dynamo_utils.counters["stats"]["unique_graphs"]
@@ -139,6 +136,7 @@ def seeded(plan=None):
 
 def test_a_plan_without_changes_changes_nothing():
     """Results, random state, compiles, breaks and recompiles are those of a plain run."""
+    seeded()  # what torch imports in its first compile is found by finders of other tests
     _, plain = seeded()
     events, tried = seeded(TrialPlan())
     assert tried == plain
@@ -224,6 +222,50 @@ def test_arguments_have_the_names_of_the_parameters():
     call = CalledWith(function, (1, 2, 3), {"c": 4, "d": 5})
     found = arguments.arguments_of(function.__code__, "owner", call)
     assert found == {"self": "owner", "a": 1, "b": 2, "args": (3,), "c": 4, "rest": {"d": 5}}
+
+
+def decorated(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def test_functions_behind_one_wrapper_are_told_apart():
+    """Arguments are found by the names of the wrapper and of what it wraps."""
+
+    @decorated
+    def first(x):
+        return x * 2
+
+    @decorated
+    def second(x):
+        return x * 3
+
+    changes = (
+        ArgumentChange(definition_of(first.__wrapped__), "x", "mark_dynamic", 0),
+        ArgumentChange(definition_of(second), "args[0]", "mark_dynamic", 0),
+    )
+    with trying(TrialPlan(arguments=changes)) as events:
+        for function in (first, second):
+            for size in (4, 5, 6):
+                compiled(function)(torch.ones(size))
+    assert len(events.of(Recompiled)) == 1, "for the other function in the wrapper's closure"
+    assert events.applied == {change.label: None for change in changes}
+    names = [call.function.function.rpartition(".")[2] for call in events.of(OutputsSampled)]
+    assert names == ["first"] * 3 + ["second"] * 3
+
+
+def test_a_function_in_a_changed_file_is_found_by_its_name():
+    place = definition_of(double)
+    moved = dataclasses.replace(place, line=place.line + 7)
+    change = ArgumentChange(moved, "x", "mark_dynamic", 0)
+    source = SourceChange(place.file, "another", "text")
+    assert recompiles(TrialPlan(arguments=(change,)), double, SIZES)[1].applied == {}
+    fresh = [each.clone() for each in SIZES]
+    _, events = recompiles(TrialPlan(arguments=(change,), sources=(source,)), double, fresh)
+    assert events.applied[change.label] is None
 
 
 def test_an_argument_that_is_not_there_is_a_problem_and_runs_no_code():
@@ -602,22 +644,43 @@ def test_answers_are_in_the_timeline():
     assert [change.problem for change in timeline.trial_applied] == [None]
 
 
-def test_a_profile_function_reads_what_an_older_torch_returns():
-    """Its wrapper keeps the result in no local variable."""
-    from compilediag_harness.torch_internals import torch_returns
+def test_an_older_torch_has_the_same_answers(monkeypatch):
+    """Its wrapper keeps the result in no local variable: a profile function sees it, and is gone
+    after it. A call that raises has no answer; nor has one under a profile function of the
+    program's, which stays."""
 
-    seen = []
+    def forward(x):
+        if x.shape[0] == 3:
+            raise KeyError("three")
+        return x + 1
 
-    def wrapper():
+    def sampled():
+        with trying(TrialPlan()) as events:
+            run = compiled(forward)
+            for size in (2, 3, 2):
+                with suppress(KeyError):
+                    run(torch.ones(size))
+                assert sys.getprofile() is None
+        return events.outputs
+
+    newer = sampled()
+    monkeypatch.setattr(torch_returns, "RESULT", "no_such_local")
+    assert sampled() == newer
+    assert [call for call, _ in newer] == [0, 2]
+
+    def profile(*_):
+        return None
+
+    with trying(TrialPlan()) as events:
+        run = compiled(forward)
+        run(torch.ones(2))
+        sys.setprofile(profile)
         try:
-            return ["result"]
+            run(torch.ones(2))
+            assert sys.getprofile() is profile
         finally:
-            torch_returns._at_return(inspect.currentframe(), seen.append)
-
-    before = sys.getprofile()
-    assert wrapper() == ["result"]
-    assert seen == [["result"]]
-    assert sys.getprofile() is before
+            sys.setprofile(None)
+    assert [call for call, _ in events.outputs] == [0]
 
 
 class Drawing(torch.nn.Module):

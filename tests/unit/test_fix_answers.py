@@ -90,6 +90,17 @@ def test_what_has_no_content_is_counted_and_not_called_equal() -> None:
     assert compare(returned(other), returned(replace(other, dtype="dict"))).difference
 
 
+def test_what_is_conclusive() -> None:
+    number, nothing = returned(tensor(1.0)), returned(Answer("", "other", "NoneType", digest="n"))
+    unknown, flag = returned(Answer("", "other", "Custom")), held(".calls", 1)
+    weights = replace(flag.held_states[0], answers=(tensor(1.0),), module="Weights")
+    with_weights = replace(nothing, held_states=(weights,))
+    assert compare(number, number).conclusive
+    assert compare(with_weights, with_weights).conclusive
+    for run in (nothing, unknown, flag, replace(with_weights, answers=unknown.answers)):
+        assert not compare(run, run).conclusive
+
+
 def test_results_that_a_program_prints() -> None:
     output = "step 1 took 0.3 s\nRESULT 1.5 ok\nepoch 2 train_loss: 0.25 (1 s)\nloss=nan\n"
     assert results_in(output) == ("RESULT 1.5 ok", "loss 0.25", "loss nan")

@@ -292,7 +292,7 @@ def test_nothing_recorded_proves_nothing() -> None:
     silent = run(answers=(), held_states=())
     none = Without(replace(BASE, timeline=silent), None)
     found = judge(SUBJECT, none, (replace(GOOD, timeline=silent),))
-    assert "no output of a compiled call was recorded" in found.reason
+    assert "no number that a compiled call returned" in found.reason
 
 
 def test_a_change_that_was_not_applied_proves_nothing() -> None:

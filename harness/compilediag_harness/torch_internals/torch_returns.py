@@ -10,6 +10,9 @@ from typing import Any
 
 from compilediag_harness.torch_internals.torch_open_calls import this_thread
 
+RESULT = "result"
+"""The local in which the wrapper of torch 2.13 and later keeps what it returns."""
+
 
 class Returning:
     """An outermost compiled call that begins in this thread."""
@@ -24,11 +27,11 @@ class Returning:
         frame = self._frame
         if not _is_called_from(frame) or sys.exc_info()[1] is not self._error:
             return False
-        if "result" in frame.f_code.co_varnames:  # torch 2.13 and later keep it in a local
+        if RESULT in frame.f_code.co_varnames:
             names = frame.f_locals
-            if "result" not in names:
+            if RESULT not in names:
                 return False
-            callback(names["result"])
+            callback(names[RESULT])
             return True
         return _at_return(frame, callback)
 

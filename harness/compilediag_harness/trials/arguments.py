@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from compilediag_harness.collectors.witness import paths
@@ -21,22 +21,35 @@ _VARIADIC, _KEYWORDS = 0x04, 0x08
 class Arguments:
     """The changes of arguments of a plan."""
 
-    def __init__(self, changes: Iterable[ArgumentChange], notes: Notes) -> None:
+    def __init__(
+        self, changes: Iterable[ArgumentChange], changed_files: Collection[str], notes: Notes
+    ) -> None:
+        """`changed_files`: in these a function may stand at another line than in the plan."""
         self._changes = tuple(changes)
+        self._changed_files = changed_files
         self._notes = notes
 
-    def change(self, place: Location, code: Any, owner: Any, call: CalledWith) -> None:
-        """Changes the arguments of a call of the function defined at `place`."""
+    def change(
+        self, functions: Iterable[tuple[Location, Any]], owner: Any, call: CalledWith
+    ) -> None:
+        """Changes the arguments of a call of functions, each in the former, by place and code."""
         for change in self._changes:
-            if _is_of(change.function, place):
-                try:
-                    self._notes.note(change.label, _act(change, code, owner, call))
-                except Exception as error:
-                    self._notes.note(change.label, f"{type(error).__name__}: {error}")
+            for place, code in functions:
+                if self._is_of(change.function, place):
+                    self._notes.note(change.label, _acted(change, code, owner, call))
+
+    def _is_of(self, wanted: Location, place: Location) -> bool:
+        if wanted.file != place.file:
+            return False
+        same_name = wanted.function.rpartition(".")[2] == place.function.rpartition(".")[2]
+        return wanted.line == place.line or (place.file in self._changed_files and same_name)
 
 
-def _is_of(wanted: Location, place: Location) -> bool:
-    return (wanted.file, wanted.line) == (place.file, place.line)
+def _acted(change: ArgumentChange, code: Any, owner: Any, call: CalledWith) -> str | None:
+    try:
+        return _act(change, code, owner, call)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def _act(change: ArgumentChange, code: Any, owner: Any, call: CalledWith) -> str | None:

@@ -32,6 +32,7 @@ MAX_SAMPLED = 64
 """Of one function."""
 
 MAX_FUNCTIONS = 256
+MAX_WRAPPERS = 16
 
 
 def is_sampled(call: int) -> bool:
@@ -45,13 +46,26 @@ def is_sampled(call: int) -> bool:
 class Function:
     """A function that is called compiled."""
 
-    def __init__(self, place: Location, code: Any, states: States) -> None:
-        self.place = place
-        self.code = code
+    def __init__(self, chain: list[tuple[Location, Any]], states: States) -> None:
+        self.chain = chain
+        """Place and code of it, and of those that it wraps."""
+        self.place, self.code = chain[-1]
         self.states = states
         self.calls = 0
         self.read: list[StateRead] = []
         """After the last sampled call."""
+
+
+def _wrapped(function: Any) -> list[Any]:
+    """A function and those that it wraps, as `functools.wraps` leaves them: one wrapper may stand
+    around the functions of many classes."""
+    found = [function]
+    while len(found) < MAX_WRAPPERS:
+        inner = getattr(found[-1], "__dict__", {}).get("__wrapped__")
+        if inner is None or not hasattr(inner, "__code__"):
+            break
+        found.append(inner)
+    return found
 
 
 class _Sampled(threading.local):
@@ -101,7 +115,7 @@ class Outputs:
                 return
             number = function.calls
             function.calls += 1
-        self._arguments.change(function.place, function.code, owner, call)
+        self._arguments.change(function.chain, owner, call)
         if self._plan.outputs:
             function.states.follow(owner, function.code, call)
             if is_sampled(number):
@@ -118,13 +132,14 @@ class Outputs:
         function: Any = call.function
         if isinstance(owner, self._torch.nn.Module):  # its code is that of its `forward`
             function = getattr(type(owner), "forward", function)  # pyright: ignore[reportUnknownArgumentType]
-        code = getattr(function, "__code__", None)
+        chain = _wrapped(function)
+        code = getattr(chain[-1], "__code__", None)
         key: Any = class_of(function) if code is None else code
         known = self._functions.get(key)
         if known is None and len(self._functions) < MAX_FUNCTIONS:
-            place = definition_of(function)
-            states = States(place, self._torch, self._reader)
-            known = self._functions[key] = Function(place, code, states)
+            places = [(definition_of(each), getattr(each, "__code__", None)) for each in chain]
+            states = States(places[-1][0], self._torch, self._reader)
+            known = self._functions[key] = Function(places, states)
         return known
 
     def _ended(self, _key: int) -> None:

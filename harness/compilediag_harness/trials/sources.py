@@ -39,7 +39,8 @@ class Sources:
                 self._changes[os.path.realpath(change.file)] = change
             else:
                 notes.note(change.label, problem)
-        self._names = {os.path.basename(path) for path in self._changes}
+        # A link may have another name than its file, hardly another ending.
+        self._endings = tuple({os.path.splitext(path)[1] for path in self._changes})
 
     def install(self) -> None:
         """Puts the texts in place, for what is read from now on. Never undone: code of them runs
@@ -53,14 +54,14 @@ class Sources:
 
     def text_of(self, path: object) -> str | None:
         """The other text of a file; None for a file that keeps its own."""
-        if not isinstance(path, str) or os.path.basename(path) not in self._names:
+        if not isinstance(path, str) or not path.endswith(self._endings):
             return None
-        change = self._changes.get(os.path.realpath(path))
+        change = self._changes.get(_real(path))
         return None if change is None else change.text
 
     def ran(self, path: str) -> None:
         """The text of a file becomes code of the program."""
-        self._notes.note(self._changes[os.path.realpath(path)].label)
+        self._notes.note(self._changes[_real(path)].label)
 
     def _main_script(self, path: str) -> _MainFinder:
         """Python looks for an importer of the script's path before it opens the file itself: what
@@ -70,6 +71,11 @@ class Sources:
         if sys._getframe().f_back is not None or self.text_of(path) is None:  # pyright: ignore[reportPrivateUsage]
             raise ImportError(path)
         return _MainFinder(path)
+
+
+@functools.lru_cache(maxsize=16_384)
+def _real(path: str) -> str:
+    return os.path.realpath(path)
 
 
 def _problem_of(change: SourceChange) -> str | None:

@@ -3,6 +3,7 @@ put in place then, the rest when torch is imported."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
@@ -28,6 +29,7 @@ class Trial:
         self._undo: list[Remover] = []
         self._settings = Settings(chosen.settings, self._notes)
         self._session: Session | None = None
+        self._pid = os.getpid()
         self._torch: Any = None
         self._outputs: Outputs | None = None
 
@@ -50,7 +52,7 @@ class Trial:
         remover = compile_options.install(torch, chosen.compile_options, notes)
         if remover is not None:
             self._undo.append(remover)
-        arguments = Arguments(chosen.arguments, notes)
+        arguments = Arguments(chosen.arguments, {change.file for change in chosen.sources}, notes)
         self._outputs = Outputs(session, torch, chosen, arguments, self._settings)
         self._undo.append(self._outputs.uninstall)
 
@@ -72,7 +74,8 @@ class Trial:
         self._settings.finish()
         if self._plan.stance is not None and stance not in (None, self._plan.stance):
             self._notes.note(stance_label(self._plan.stance), OVERRIDDEN)
-        if self._outputs is not None and self._plan.outputs:
+        # A forked child, such as a data loader's worker, holds what its parent does.
+        if self._outputs is not None and self._plan.outputs and os.getpid() == self._pid:
             self._outputs.finish()
             session.emit(RandomStateRead(session.now(), randomness.digests(self._torch)))
 
