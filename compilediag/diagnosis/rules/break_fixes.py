@@ -57,25 +57,63 @@ FIXES = {
     "CD214": BreakFix("keep the operator's contract: pure functions, the same output structure"),
     "CD290": BreakFix("read torch's report in the evidence: it fits no category"),
 }
+_BY_THE_CALLER = frozenset(("CD205", "CD208", "CD209", "CD290"))
+"""Codes of what the caller passes or sets up: the advice holds whoever has the line."""
+
 EXPLICIT = BreakFix(
     "accept it; or remove the call; or move it to the edge of the compiled function",
     "without torch.compiler.disable the function is traced and guarded",
 )
 
 
+C_EXTENSION = BreakFix(
+    "wrap the call into {module} in torch.library.custom_op with a fake implementation; or call it "
+    "outside of the compiled function",
+    "the operator is opaque: nothing is fused into it",
+)
+OF_PACKAGE = BreakFix(
+    "make the call of the package, `{call}` ({place}), outside of the compiled function",
+)
+"""Where the program's own compiled code calls a package in whose code the break is."""
+
+WITHIN_PACKAGE = BreakFix("accept it: the line is a package's, and so is what calls it")
 EXPLICIT_OF_OTHERS = BreakFix("accept it: the code that asks for it is not the program's")
 
 
-def break_fix(code: str, report: BreakReport, *, own: bool = True) -> BreakFix:
-    """What to change for a break of category `code`, in a line of the program's own or not."""
+class OwnCall(NamedTuple):
+    """A call in the program's own compiled code, below which a break is in another's."""
+
+    text: str
+    place: str
+
+
+def break_fix(
+    code: str,
+    report: BreakReport,
+    *,
+    own: bool = True,
+    in_package: bool = False,
+    call: OwnCall | None = None,
+) -> BreakFix:
+    """What to change for a break of category `code`.
+
+    Args:
+        code: the category.
+        report: torch's report.
+        own: whether torch names a line of the program's own.
+        in_package: whether the line to change is a package's.
+        call: of a package's line, the call of it in what the program compiles; None where the
+            program calls something compiled of which all code is a package's.
+    """
     if report.explicit:
         return EXPLICIT if own else EXPLICIT_OF_OTHERS
     if report.c_extension is not None:
-        return BreakFix(
-            f"wrap the call into {report.c_extension} in torch.library.custom_op with a fake "
-            "implementation; or call it outside of the compiled function",
-            "the operator is opaque: nothing is fused into it",
-        )
+        return C_EXTENSION._replace(fix=C_EXTENSION.fix.format(module=report.c_extension))
     fix = FIXES[code]
+    if in_package and code not in _BY_THE_CALLER:
+        caveat = fix.caveat if code == "CD202" else None  # a setting: whoever has the line
+        if call is None:
+            return WITHIN_PACKAGE._replace(caveat=caveat)
+        return BreakFix(OF_PACKAGE.fix.format(call=call.text, place=call.place), caveat)
     callee = report.callee
     return fix._replace(fix=fix.fix.format(it=f"`{callee.name}`" if callee is not None else "it"))

@@ -11,7 +11,7 @@ from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, analysis_rule
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION
 from compilediag.diagnosis.findings import CauseId, Finding, Ownership, Rule, Severity
-from compilediag.diagnosis.rules.break_fixes import break_fix
+from compilediag.diagnosis.rules.break_fixes import OwnCall, break_fix
 from compilediag.diagnosis.rules.break_text import BreakReport, read_break
 from compilediag.diagnosis.rules.graph_break_registry import categories
 from compilediag.diagnosis.rules.make_finding import make_finding, pick, plural, shorten
@@ -161,8 +161,10 @@ def _with_reason_of(compiles: Sequence[Compile], text: str) -> BreakReport | Non
 def _finding(broken: Broken, timeline: Timeline, behind: int) -> Finding:
     site, report = broken.site, broken.report
     own = ownership_of(site.file, timeline.user_roots) == "user"
-    fix, caveat = break_fix(broken.code, report, own=own)
     location = _line_to_change(broken, timeline.user_roots)
+    in_package = ownership_of(location.file, timeline.user_roots) == "third_party"
+    call = _own_call(broken, timeline.user_roots) if in_package else None
+    fix, caveat = break_fix(broken.code, report, own=own, in_package=in_package, call=call)
     return make_finding(
         timeline,
         broken.code,
@@ -179,6 +181,20 @@ def _finding(broken: Broken, timeline: Timeline, behind: int) -> Finding:
     )
 
 
+def _own_call(broken: Broken, user_roots: tuple[str, ...]) -> OwnCall | None:
+    """The program's own innermost line of what was compiled, which calls what breaks."""
+    entered = broken.site.entered_at
+    inside = [
+        item for item in _compiled_stack(broken) if ownership_of(item.file, user_roots) == "user"
+    ]
+    if entered is None or not inside:
+        return None
+    if (inside[-1].file, inside[-1].line) != (entered.file, entered.line):
+        return None
+    file = entered.file.replace("\\", "/").rpartition("/")[2]
+    return OwnCall(shorten(entered.text, 80), f"{file}:{entered.line}")
+
+
 def _title(report: BreakReport) -> str:
     """torch's title, with what it is about where the title does not name that."""
     title = f"graph break: {shorten(report.title, 120) or 'torch gave no reason'}"
@@ -193,12 +209,17 @@ def _line_to_change(broken: Broken, user_roots: tuple[str, ...]) -> Location:
     or that frame itself, where the stack leaves it out (2.13 and later do for modules)."""
     site = broken.site
     location = Location(site.file, site.line, site.function)
-    stack = broken.report.stack
-    outermost = next((i for i, item in enumerate(stack) if _frame_entry(item, broken)), len(stack))
     compiled = [frame.where for frame in broken.frames if frame.where.file]
-    candidates = (location, *reversed(stack[outermost:]), *compiled)
+    candidates = (location, *reversed(_compiled_stack(broken)), *compiled)
     own = (item for item in candidates if ownership_of(item.file, user_roots) != "torch")
     return next(own, location)
+
+
+def _compiled_stack(broken: Broken) -> Sequence[Location]:
+    """The lines of the stack within the compiled frame, outermost first."""
+    stack = broken.report.stack
+    outermost = next((i for i, item in enumerate(stack) if _frame_entry(item, broken)), len(stack))
+    return stack[outermost:]
 
 
 def _frame_entry(item: Location, broken: Broken) -> bool:

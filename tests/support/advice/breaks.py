@@ -9,11 +9,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from advice.case import X, breaking, compiled
+from advice.values import package
 
 LOCK = threading.Lock()
 
@@ -369,3 +371,53 @@ breaking(
     lambda: parts(Remembering(), requiring()).detach(),
     lambda: whole(Pure(), requiring()).detach(),
 )
+
+# --- code of others -------------------------------------------------------------------------------
+
+
+def counted(x: Any) -> Any:
+    return x * 2 + msgspec.json.decode(msgspec.json.encode(x.shape[0]))
+
+
+@torch.library.custom_op("compilediag_advice::size", mutates_args=())
+def size_of(x: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(float(msgspec.json.decode(msgspec.json.encode(x.shape[0]))))
+
+
+@size_of.register_fake  # pyright: ignore[reportUnknownMemberType, reportUntypedFunctionDecorator]
+def _(_x: torch.Tensor) -> torch.Tensor:
+    return torch.empty(())
+
+
+def given(x: Any, size: Any) -> Any:
+    return x * 2 + size
+
+
+breaking(
+    "a C extension",
+    "c_extension",
+    lambda: parts(counted, X),
+    lambda: whole(lambda x: x * 2 + size_of(x), X),
+    lambda: whole(given, X, torch.tensor(float(msgspec.json.decode(msgspec.json.encode(len(X)))))),
+)
+
+CHECKING = """
+def checked(x):
+    if x.isnan().any():
+        x = x.nan_to_num()
+    return x * 3
+"""
+
+
+def checked_inside() -> Any:
+    library = package(CHECKING)
+    return parts(lambda x: library.checked(x * 2) + 1, X)
+
+
+def checked_outside() -> Any:
+    library = package(CHECKING)
+    doubled = whole(lambda x: x * 2, X)
+    return whole(lambda x: x + 1, library.checked(doubled))
+
+
+breaking("a check within a package", "package", checked_inside, checked_outside)
