@@ -1,0 +1,61 @@
+"""Advice of findings about a whole run, followed as the sentence says and counted by torch; what is
+not here is followed by the fixed half of a scenario (CD150, CD302, the first ways of CD119, CD153)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch._dynamo import compiled_autograd, utils  # noqa: E402
+
+import compilediag  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    utils.counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def test_a_hook_registered_late_runs_after_a_reset() -> None:
+    """CD119, its second way."""
+    model, x = nn.Sequential(nn.Linear(4, 4)), torch.ones(2, 4)
+    compiled, called = torch.compile(model, backend="eager"), list[int]()
+    with compilediag.watch() as seen:
+        compiled(x)
+        model[0].register_forward_hook(lambda *_: called.append(1))
+        compiled(x)
+        compiled(x)
+    assert called == []
+    (found,) = [item for item in seen.findings if item.rule == "CD119"]
+    assert found.fix.summary.endswith("or call torch._dynamo.reset() after it")
+    torch._dynamo.reset()
+    compiled(x)
+    assert called == [1]
+
+
+def test_two_whole_steps_warm_up_compiled_autograd() -> None:
+    """CD153: the gradients exist from the second step on, and nothing is captured any more."""
+    model = nn.Linear(4, 1)
+    step, backward_compiler = torch.compile(model, backend="eager"), torch.compile(backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def run() -> int:
+        before = utils.counters["compiled_autograd"]["captures"]
+        loss = step(torch.ones(2, 4)).sum()
+        with compiled_autograd._enable(backward_compiler):
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        return utils.counters["compiled_autograd"]["captures"] - before
+
+    captures = [run() for _ in range(5)]
+    assert captures[0] == 1
+    assert captures[2:] == [0, 0, 0]
