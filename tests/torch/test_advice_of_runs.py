@@ -1,5 +1,8 @@
-"""Advice of findings about a whole run, followed as the sentence says and counted by torch; what is
-not here is followed by the fixed half of a scenario (CD150, CD302, the first ways of CD119, CD153)."""
+"""Advice of findings about a whole run, followed as the sentence says and counted by torch.
+
+What is not here the fixed half of a scenario follows: CD150, CD302, the first ways of CD119 and
+CD153.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ def test_a_hook_registered_late_runs_after_a_reset() -> None:
     compiled, called = torch.compile(model, backend="eager"), list[int]()
     with compilediag.watch() as seen:
         compiled(x)
-        model[0].register_forward_hook(lambda *_: called.append(1))
+        model[0].register_forward_hook(
+            lambda *_: called.append(1)  # pyright: ignore[reportUnknownLambdaType]
+        )
         compiled(x)
         compiled(x)
     assert called == []
@@ -50,7 +55,7 @@ def test_two_whole_steps_warm_up_compiled_autograd() -> None:
     def run() -> int:
         before = utils.counters["compiled_autograd"]["captures"]
         loss = step(torch.ones(2, 4)).sum()
-        with compiled_autograd._enable(backward_compiler):
+        with compiled_autograd._enable(backward_compiler):  # pyright: ignore[reportPrivateUsage]
             loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
