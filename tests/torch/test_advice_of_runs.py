@@ -31,11 +31,13 @@ def test_a_hook_registered_late_runs_after_a_reset() -> None:
     """CD119, its second way."""
     model, x = nn.Sequential(nn.Linear(4, 4)), torch.ones(2, 4)
     compiled, called = torch.compile(model, backend="eager"), list[int]()
+
+    def noted(*_: Any) -> None:
+        called.append(1)
+
     with compilediag.watch() as seen:
         compiled(x)
-        model[0].register_forward_hook(
-            lambda *_: called.append(1)  # pyright: ignore[reportUnknownLambdaType]
-        )
+        model[0].register_forward_hook(noted)
         compiled(x)
         compiled(x)
     assert called == []

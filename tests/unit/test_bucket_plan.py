@@ -263,16 +263,17 @@ def test_nothing_is_planned_of_a_fixed_shape_that_was_only_warmed_up() -> None:
 # --- the finding ---
 
 
-def found_by_rule(sizes: Mapping[int, int], recompiles: int) -> Any:
+def found_by_rule(sizes: Mapping[int, int], recompiles: int, dimension: int = 0) -> Any:
     """CD105 of a function that was compiled again so often, with its ledger."""
     compiles = [attempt("0/0", where=SCORE)]
+    shown = [", ".join(("4", size)[:: 1 if dimension else -1]) for size in "57"]
     for number in range(1, recompiles + 1):
         guard = false_guard(
             "L['obs']",
-            "tensor 'obs' size mismatch at index 0. expected 5, actual 7",
+            f"tensor 'obs' size mismatch at index {dimension}. expected 5, actual 7",
             leaf="TENSOR_MATCH",
-            expected="[5, 4]",
-            actual="[7, 4]",
+            expected=f"[{shown[0]}]",
+            actual=f"[{shown[1]}]",
         )
         cause = recompile(f"0/{number}", where=SCORE, guards=[guard])
         compiles.append(attempt(f"0/{number}", kind="recompile", cause=cause, where=SCORE))
@@ -289,6 +290,13 @@ def test_the_finding_names_sizes_calls_and_buckets() -> None:
     assert found.evidence["calls"] == [30, 10, 4, 2, 1]
     assert found.evidence["buckets"] == [5, 8, 32]
     assert "pad to 5, 8, 32 (5% padding): compilediag plan" in found.fix.summary
+
+
+def test_buckets_of_one_dimension_are_not_offered_for_another() -> None:
+    """The rows that were called say nothing about columns that changed."""
+    found = found_by_rule(SIZES, 4, dimension=1)
+    assert "buckets" not in found.evidence
+    assert "compilediag plan" not in found.fix.summary
 
 
 def test_one_recompile_needs_no_plan() -> None:

@@ -64,9 +64,8 @@ def kinds_of(group: Group, causes: RunCauses) -> Iterator[str]:
         yield "modules"
     if is_held_by_package(group):
         yield "held"
-    is_number = group.code == "CD104" and _number(group.first.expected) is not None
-    if is_number and _facts_of_argument(group) and not is_branched_on(group):
-        yield "argument_number"
+    if _is_dynamic_counter(group):
+        yield "object_counter"
     if _is_field_of_argument(group):
         yield "argument_branch" if is_branched_on(group) else "argument"
     yield from _of_line(group)
@@ -107,28 +106,39 @@ def passed_for(group: Group, variable: str) -> tuple[str, dict[str, str]]:
 def _is_field_of_argument(group: Group) -> bool:
     """An attribute of an object that the call passes and that a method of its class changes: seldom
     the caller's to change."""
-    facts = _facts_of_argument(group)
-    methods = tuple(f"{each.holder_type}." for each in facts)
-    writers = [writer for cause in group.causes for writer in cause.writers]
-    changed = group.code == "CD103" or any(w.function.startswith(methods) for w in writers)
-    return bool(facts) and changed
-
-
-def _facts_of_argument(group: Group) -> list[GuardFacts]:
-    """Of an attribute of an object that the call passes and that is no module; empty where it is
-    something else."""
-    source = group.first.source
-    root = _LOCAL_ROOT.match(source)
+    root = _LOCAL_ROOT.match(group.first.source)
     if root is None or root["name"] in ("self", "fn"):
-        return []
-    facts = [
+        return False
+    if not is_of_object(group):
+        return False
+    methods = tuple(f"{each.holder_type}." for each in _facts(group))
+    writers = [writer for cause in group.causes for writer in cause.writers]
+    return group.code == "CD103" or any(each.function.startswith(methods) for each in writers)
+
+
+def _facts(group: Group) -> list[GuardFacts]:
+    """What is known about the value wherever a cache entry guards it."""
+    return [
         guard.facts
         for recompile in group.recompiles
         for entry in recompile.entries
         for guard in entry.guards
-        if guard.source == source
+        if guard.source == group.first.source
     ]
-    return facts if all(each.holder_kind == "object" for each in facts) else []
+
+
+def is_of_object(group: Group) -> bool:
+    """An attribute of an object that is no module: it has no buffers."""
+    facts = _facts(group)
+    return bool(facts) and all(each.holder_kind == "object" for each in facts)
+
+
+def _is_dynamic_counter(group: Group) -> bool:
+    """An int of an object that is no module, which the compiled code itself changes and whose frame
+    was compiled again only once: torch has made it dynamic."""
+    number = _INT.fullmatch(group.first.expected or "")
+    is_attribute = group.code == "CD104" and is_of_object(group)
+    return bool(number) and is_attribute and not _is_constant(group) and _is_changed_here(group)
 
 
 def _of_line(group: Group) -> Iterator[str]:
@@ -192,13 +202,18 @@ def _is_counted_by_package(group: Group) -> bool:
         return False
     numbers = list(map(int, shown))
     grows = all(before < after for before, after in itertools.pairwise(numbers))
-    changed_here = any(
+    inside = ownership_of(group.location.file) == "third_party"
+    return grows and inside and _is_changed_here(group)
+
+
+def _is_changed_here(group: Group) -> bool:
+    """The compiled code changes the value that it reads."""
+    return any(
         (cause.changed is not None and cause.changed.in_call)
         or fills(cause.line_text or "", cause.variable)
         or any(_is_inside(writer, group.location) for writer in cause.writers)
         for cause in group.causes
     )
-    return grows and changed_here and ownership_of(group.location.file) == "third_party"
 
 
 def _written_elsewhere(group: Group) -> bool:
@@ -318,6 +333,8 @@ def _of_value(group: Group) -> Iterator[str]:
     if first.expected in _TENSOR_TYPES and first.actual in ("int", "float"):
         yield "mixed"
     if number is not None:
+        if is_of_object(group):
+            yield "object_number"
         if _is_constant(group):
             yield "constant"
         if isinstance(number, int):

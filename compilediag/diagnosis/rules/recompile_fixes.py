@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
 from compilediag.diagnosis.findings import Rule
-from compilediag.diagnosis.rules.fix_choice import break_before, kinds_of
+from compilediag.diagnosis.rules.fix_choice import break_before, is_of_object, kinds_of
 from compilediag.diagnosis.rules.keywords import KEYWORD, with_keywords
 from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, WAYS, RecompileRule, Wording
 from compilediag.diagnosis.rules.sizes import with_sizes, wording_of_sizes
@@ -85,6 +85,7 @@ _ATTRIBUTE = "module attribute"
 _ATTRIBUTE_CONTAINER = "attribute container"
 _CAPTURED_CONTAINER = "closure container"
 _GLOBAL = "global variable"
+_OF_OBJECT = "attribute of an object"
 _INSTANCE = "instances share code and differ"
 _ARGUMENT = "Python value as argument"
 _NUMBER = "Python number as argument"
@@ -147,11 +148,6 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "slice",
         _LAZY,
     ),
-    ("CD104", "argument_number"): Wording(
-        "number of an argument object",
-        f"compile with torch.compile(dynamic=True); or {_WARM}",
-        "sizes and ints become dynamic: graphs may run slower, and 0 and 1 stay constants",
-    ),
     ("CD104", "argument_branch"): Wording(
         "attribute of an argument object",
         "initialise the object that has {name} before the compiled call; or warm up each value of "
@@ -190,6 +186,17 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "what is put in place of {name} itself its owner overwrites",
     ),
     ("CD104", "branch"): _DECIDE._replace(title=_ATTRIBUTE),
+    ("CD104", "object_counter"): Wording(
+        _OF_OBJECT,
+        "make the calls with the first two values of {name} before the timed steps: torch makes it "
+        "dynamic at the second",
+    ),
+    ("CD104", "object_number"): Wording(
+        _OF_OBJECT,
+        f"{_WARM}; or, where {{function}} only adds it or multiplies by it, make it a 0-dim tensor "
+        "that is changed in place (fill_, add_)",
+        _VARIANTS,
+    ),
     ("CD104", "number"): Wording(
         _ATTRIBUTE,
         "make {name} a 0-dim buffer and change it in place (add_, fill_); or do not touch it in "
@@ -520,7 +527,9 @@ def wording_of(group: Group, causes: RunCauses) -> Wording:
 
 def _row(group: Group, causes: RunCauses) -> Wording:
     kinds = (*kinds_of(group, causes), None)
-    return next(FIXES[group.code, kind] for kind in kinds if (group.code, kind) in FIXES)
+    wording = next(FIXES[group.code, kind] for kind in kinds if (group.code, kind) in FIXES)
+    of_object = wording.title == _ATTRIBUTE and is_of_object(group)
+    return wording._replace(title=_OF_OBJECT) if of_object else wording
 
 
 _ENRICHED = {"CD105": with_sizes, "CD108": with_keywords}

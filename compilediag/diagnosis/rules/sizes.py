@@ -209,12 +209,17 @@ def _is_padded(finding: Finding, timeline: Timeline) -> bool:
 
 def _sizes_of(finding: Finding, timeline: Timeline) -> VaryingSizes | None:
     """The changing size of the callable that was compiled again; None where it is not one size, or
-    another variable's."""
+    that of another variable or dimension."""
     found = called_sizes(timeline, _frames_of(finding, timeline))
     if found is None:
         return None
+    changed = changed_dimensions(
+        cast("str | None", finding.evidence.get("expected")),
+        cast("str | None", finding.evidence.get("actual")),
+    )
+    places = {f"{finding.variable}:{item.dimension}" for item in changed}
     tensors = {dimension.rpartition(":")[0] for dimension in found.dims[0]}
-    return found if finding.variable in tensors else None
+    return found if finding.variable in tensors and places <= set(found.dims[0]) else None
 
 
 def called_sizes(

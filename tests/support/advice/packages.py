@@ -137,36 +137,6 @@ case(
 )
 
 
-class Options:
-    """Is passed by the caller, who changes it between calls."""
-
-    scale = 0.5
-
-
-def scaled(x: Any, options: Options) -> Any:
-    return x * options.scale
-
-
-def annealed(*, warm: bool = False, **settings: Any) -> list[Any]:
-    call, results, options = compiled(scaled, **settings), [], Options()
-    for times in range(2 if warm else 1):
-        if times:
-            warmed()
-        results = []
-        for scale in (0.5, 0.25, 0.125):
-            options.scale = scale
-            results.append(call(X, options))
-    return results
-
-
-case(
-    "a number of an argument object",
-    ("CD104", "argument_number"),
-    annealed,
-    lambda: annealed(dynamic=True),
-    lambda: annealed(warm=True),
-)
-
 FREEZING = """
 from torch import nn
 

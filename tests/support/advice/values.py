@@ -736,6 +736,76 @@ case(
 )
 
 
+class Options:
+    """No module: it has no buffers."""
+
+    def __init__(self, scale: Any) -> None:
+        self.scale = scale
+
+
+def scaled(x: Any, options: Any) -> Any:
+    return x * options.scale
+
+
+def optioned(*, warm: bool) -> Any:
+    call, options, results = compiled(scaled), Options(0.0), []
+    for times in range(2 if warm else 1):
+        if times:
+            warmed()
+        results = []
+        for options.scale in (0.5, 0.1):
+            results.append(call(X, options))
+    return results
+
+
+def optioned_tensor() -> Any:
+    call, options, results = compiled(scaled), Options(torch.tensor(0.0)), []
+    for scale in (0.5, 0.1):
+        options.scale.fill_(scale)
+        results.append(call(X, options))
+    return results
+
+
+case(
+    "a number of an options object",
+    ("CD104", "object_number"),
+    lambda: optioned(warm=False),
+    lambda: optioned(warm=True),
+    optioned_tensor,
+)
+
+
+class Position:
+    """Counted up by what is compiled."""
+
+    def __init__(self) -> None:
+        self.index = 0
+
+
+def counting(x: Any, position: Any) -> Any:
+    position.index += 1
+    return x * position.index
+
+
+def counted_up(*, warm: bool) -> Any:
+    call = compiled(counting)
+    if warm:
+        position = Position()
+        for _ in range(2):
+            call(X, position)
+        warmed()
+    position = Position()
+    return [call(X, position) for _ in range(6)]
+
+
+case(
+    "a position that is counted up",
+    ("CD104", "object_counter"),
+    lambda: counted_up(warm=False),
+    lambda: counted_up(warm=True),
+)
+
+
 class Leveled(nn.Module):
     """Branches on its attribute."""
 
