@@ -118,12 +118,13 @@ def _is_field_of_argument(group: Group) -> bool:
 
 def _facts(group: Group) -> list[GuardFacts]:
     """What is known about the value wherever a cache entry guards it."""
+    source = group.first.source
     return [
         guard.facts
         for recompile in group.recompiles
         for entry in recompile.entries
         for guard in entry.guards
-        if guard.source == group.first.source
+        if guard.source == source
     ]
 
 
@@ -136,9 +137,9 @@ def is_of_object(group: Group) -> bool:
 def _is_dynamic_counter(group: Group) -> bool:
     """An int of an object that is no module, which the compiled code itself changes and whose frame
     was compiled again only once: torch has made it dynamic."""
-    number = _INT.fullmatch(group.first.expected or "")
-    is_attribute = group.code == "CD104" and is_of_object(group)
-    return bool(number) and is_attribute and not _is_constant(group) and _is_changed_here(group)
+    if group.code != "CD104" or not _INT.fullmatch(group.first.expected or ""):
+        return False
+    return _is_changed_here(group) and not _is_constant(group) and is_of_object(group)
 
 
 def _of_line(group: Group) -> Iterator[str]:
