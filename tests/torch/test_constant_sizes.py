@@ -9,6 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch._dynamo import utils  # noqa: E402
+
 import compilediag  # noqa: E402
 from compilediag.diagnosis.findings import Finding  # noqa: E402
 
@@ -61,3 +63,17 @@ def test_a_loop_makes_every_size_a_constant() -> None:
 
     (found,) = sizes_of(looped, rows(4, 5, 6))
     assert NO_MARK in str(found.fix.caveat)
+
+
+def test_an_int_of_a_shape_that_becomes_one() -> None:
+    """Symbolic from the second shape on, with `shape[1] != 1`; torch names no line of ours."""
+    compiled = torch.compile(lambda x, shape: x.reshape(shape) * 2, backend="eager")
+    with compilediag.watch() as seen:
+        for shape in ((2, 6), (3, 4), (12, 1)):
+            compiled(torch.ones(12), shape)
+    found = [(item.rule, item.variable) for item in seen.findings if item.severity != "info"]
+    assert ("CD118", "shape[1]") in found
+    assert "CD190" not in dict(found)
+    reasons = [row.recompile_reason or "" for row in utils.get_compilation_metrics()]
+    assert any("!= 1" in reason for reason in reasons)
+    assert not any("compilediag" in reason.partition("#")[2] for reason in reasons)

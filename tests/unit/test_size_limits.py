@@ -175,9 +175,12 @@ def test_fixing_and_excluding() -> None:
         ("2 <= x.size()[0]", "zero_one"),
         ("x.size()[0] <= 9", "range"),
         ("(x.size()[0] % 2) != 0", "divisibility"),
+        ("L['shape'][1] != 1", "range"),
+        ("d['k'][1] != 1", "range"),
+        ("len(L['x']) != 1", None),
     ],
 )
-def test_kinds_of_printed_guards(text: str, kind: str) -> None:
+def test_kinds_of_printed_guards(text: str, kind: str | None) -> None:
     """`size(0) == 7` needs no two equal sizes."""
     assert condition_kind(text) == kind
 

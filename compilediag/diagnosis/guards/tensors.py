@@ -31,6 +31,8 @@ _SIZES_NAMED = re.compile(
     r"(?P<size>[\w.\[\]'\"]{1,400}\.(?:size|stride)\(\)\[\d{1,4}\]|[\w.\[\]'\"]{1,400}\.\w+\(\))"
 )
 _COMPARISON = re.compile(r"\s(?:[<>]=?|%|//)\s|\bMod\(|\bEq\(|\bNe\(")
+_EXCLUDED = re.compile(r"[^\s(]+ != -?\d+")
+"""A value that an int must not have, such as `L['shape'][1] != 1`: it was made symbolic."""
 _STRINGS = re.compile(r"'[^']*'|\"[^\"]*\"|<class|<enum")
 _BACKENDS = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HPU", "XLA", "PrivateUse1", "MTIA", "IPU", "VE")
 
@@ -112,6 +114,8 @@ def is_marking(text: str) -> bool:
 def condition_kind(text: str) -> str | None:
     """Kind of a symbolic shape condition (CD118), or None when the text is none."""
     plain = _STRINGS.sub("", text)
+    if _EXCLUDED.fullmatch(plain) and "size()" not in plain:
+        return "range"
     sized = _SIZE_CALL.search(plain) is not None
     if not sized and ("check" in plain or "type(" in plain or not _COMPARISON.search(plain)):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import types
@@ -47,6 +48,7 @@ def on_conditions(
 
     @functools.wraps(log)
     def log_guard(self: Any, prefix: Any, g: Any, *args: Any, **kwargs: Any) -> Any:
+        _leave_out_our_lines()
         if "suppressed" not in str(prefix):
             added(self, _condition(self, g))
         return log(self, prefix, g, *args, **kwargs)
@@ -67,6 +69,16 @@ def on_conditions(
             each()
 
     return remove
+
+
+@functools.cache
+def _leave_out_our_lines() -> None:
+    """torch names a line of its own beside a guard, the innermost that is in none of these files:
+    not one of ours. Looked up while torch compiles, since it imports modules."""
+    with contextlib.suppress(Exception):
+        skipped = lookup(loaded(SYMBOLIC_SHAPES), "uninteresting_files")
+        if skipped is not None:
+            skipped().add(__file__)
 
 
 def current_attempt() -> int:
