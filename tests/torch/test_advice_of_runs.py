@@ -27,27 +27,6 @@ def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def test_a_hook_registered_late_runs_after_a_reset() -> None:
-    """CD119, its second way."""
-    model, x = nn.Sequential(nn.Linear(4, 4)), torch.ones(2, 4)
-    compiled, called = torch.compile(model, backend="eager"), list[int]()
-
-    def noted(*_: Any) -> None:
-        called.append(1)
-
-    with compilediag.watch() as seen:
-        compiled(x)
-        model[0].register_forward_hook(noted)
-        compiled(x)
-        compiled(x)
-    assert called == []
-    (found,) = [item for item in seen.findings if item.rule == "CD119"]
-    assert found.fix.summary.endswith("or call torch._dynamo.reset() after it")
-    torch._dynamo.reset()
-    compiled(x)
-    assert called == [1]
-
-
 def test_two_whole_steps_warm_up_compiled_autograd() -> None:
     """CD153: the gradients exist from the second step on, and nothing is captured any more."""
     model = nn.Linear(4, 1)

@@ -611,6 +611,19 @@ def test_warmup_compiles_the_backward_too(counted: Any) -> None:
 
 # Dynamo looks at `.grad` of the padded batch, and hides the warning that only strict filters show.
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
+def test_warmup_with_an_example_that_needs_a_gradient(counted: Any) -> None:
+    """Each of its backwards ends at the rows of the warm-up, and none reaches the example."""
+    model = nn.Linear(WIDTH, 2)
+    fixed = FixedShape(torch.compile(model, backend="aot_eager"), {"input": 0}, [4, 8])
+    example = batch(2).requires_grad_()
+    assert fixed.warmup(example) >= 2
+    assert example.grad is None
+    with torch.compiler.set_stance("fail_on_recompile"):
+        fixed(batch(3).requires_grad_()).sum().backward()
+
+
+# Dynamo looks at `.grad` of the padded batch, and hides the warning that only strict filters show.
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.parametrize("late", ["finding", "error"])
 def test_a_compile_after_the_warmup_is_noticed(counted: Any, late: str) -> None:
     """Here the grad mode is another than in the warm-up."""

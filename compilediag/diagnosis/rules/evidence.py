@@ -136,10 +136,14 @@ def find_eager_frames(timeline: Timeline) -> Iterable[Finding]:
         reason = frame.eager_reason or "torch gave no reason"
         yield _ran_eager(timeline, frame.where, reason, refused)
     for skipped in timeline.skipped:
-        owner = ownership_of(skipped.frame.file, timeline.user_roots)
-        if not _is_harmless(skipped, owner):
+        if costs_compiles(skipped, timeline):
             found = _ran_eager(timeline, skipped.frame, skipped.reason, ())
             yield replace(found, steps=(skipped.step,))
+
+
+def costs_compiles(skipped: SkippedFrame, timeline: Timeline) -> bool:
+    """Whether a frame that Dynamo refused would have been compiled but for the reason given."""
+    return not _is_harmless(skipped, ownership_of(skipped.frame.file, timeline.user_roots))
 
 
 def _is_harmless(skipped: SkippedFrame, owner: Ownership) -> bool:

@@ -8,6 +8,7 @@ from typing import NamedTuple, cast
 
 from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.rules.evidence import costs_compiles
 from compilediag.diagnosis.rules.make_finding import make_finding, plural, shorten
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Process, Timeline
@@ -160,7 +161,8 @@ def _not_observed(timeline: Timeline) -> Iterator[Why]:
 
 
 def _ran_eager(timeline: Timeline) -> Iterator[Why]:
-    if eager := sum(frame.ran_eager for frame in timeline.frames):
+    refused = sum(costs_compiles(item, timeline) for item in timeline.skipped)
+    if eager := refused + sum(frame.ran_eager for frame in timeline.frames):
         yield Why(
             "eager",
             f"nothing was compiled: no graph is left of {plural(eager, 'frame')}",

@@ -40,8 +40,9 @@ def warm(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> i
         before, at, has_backward = compile_watch.begun(), time.monotonic(), False
         calls.frozen = None
         for bucket in _largest_first(settings.buckets):
-            repeated_args, repeated_kwargs = repeated(calls, call, bucket)
             for _ in range(calls_to_warm(torch, call)):
+                # Anew each time: a backward frees what leads to rows that need a gradient.
+                repeated_args, repeated_kwargs = repeated(calls, call, bucket)
                 result = calls.run(repeated_args, repeated_kwargs, counted=False)
                 has_backward = backward(torch, result) or has_backward
     compile_watch.listen()  # Dynamo may have been imported only now
@@ -94,7 +95,8 @@ def repeated(
     """The arguments of a call at exactly one size, with rows of `call` as often as needed."""
     torch, leaves = calls.torch, list(call.leaves)
     for leaf in call.layout.padded:
-        rows = leaves[leaf.index]
+        given = leaves[leaf.index]
+        rows = given.detach().requires_grad_(given.requires_grad)  # none reaches the example
         for axis, dim in leaf.dims:
             # Real rows again and again: they are valid where made-up ones may not be.
             again = torch.arange(bucket[axis], device=rows.device) % call.sizes[axis]
