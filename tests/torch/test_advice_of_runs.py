@@ -1,7 +1,6 @@
 """Advice of findings about a whole run, followed as the sentence says and counted by torch.
 
-What is not here the fixed half of a scenario follows: CD150, CD302, the first ways of CD119 and
-CD153.
+`test_advice_of_rules.py` has the others.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ torch: Any = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch._dynamo import compiled_autograd, utils  # noqa: E402
-
-import compilediag  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
