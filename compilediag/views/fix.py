@@ -78,7 +78,7 @@ def render_candidates(
             lines.append(f"{INDENT}{options.dot.strip()} {options.text(change.line, 4096)}")
             lines += options.wrap(options.text(change.risk), f"{INDENT}  ", style="dim")
         if not changes:
-            lines.append(f"{INDENT}no change that can be tried without an edit")
+            lines.append(f"{INDENT}no change to try")
     return "\n".join(lines) + "\n"
 
 
@@ -98,7 +98,7 @@ def _finding(fix: FindingFixes, receipt: Receipt, options: RenderOptions) -> lis
     for item in fix.tried:
         lines += _outcome(item, options)
     if not fix.tried:
-        why = "no change that can be tried without an edit" if not fix.candidates else "not tried"
+        why = "no change to try" if not fix.candidates else "not tried"
         lines.append(
             f"{INDENT}{options.sign('warn')} {why}: explain {fix.number} says what to edit"
         )
