@@ -29,12 +29,13 @@ from compilediag.runs.trials.campaign import (
     Campaign,
     Result,
     candidates_by_finding,
+    edited_files,
     run_campaign,
 )
 from compilediag.runs.trials.first_run import campaign_folder, first_run
 from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.trials.results import as_json, environment_lines, save
-from compilediag.runs.trials.sources import apply, as_patch, is_available, source_changes
+from compilediag.runs.trials.sources import apply, as_patch, is_available
 from compilediag.views.fix import FindingFixes, Outcome, render_candidates, render_fixes
 from compilediag.views.text import clean
 from compilediag_harness.base import atomic_write
@@ -226,7 +227,7 @@ def _edit(options: FixOptions, campaign: Campaign) -> None:
     """Writes the edits that are proved together."""
     if not options.apply and options.patch is None:
         return
-    changes = source_changes(edit for change in campaign.together for edit in change.edits)
+    changes = edited_files(campaign, campaign.together)
     if not changes:
         alone = [int(key[1:]) for key, change in campaign.proved.items() if change.edits]
         which = f"fix {alone[0]} makes that of finding {alone[0]}" if alone else ""

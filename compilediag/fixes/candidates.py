@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.fixes.changes import Change
 from compilediag.fixes.environment import export_line
+from compilediag.fixes.messages import message_writer
 from compilediag.fixes.source_edits import source_changes_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -32,7 +33,6 @@ _SIZE = re.compile(r"(L\['[A-Za-z_]\w*'\](?:\[[^\s\]]+\])*)\.size\(\)\[(\d+)\]")
 _INT = re.compile(r"-?\d+")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*|\d*\.\d+)(?:e[+-]?\d+)?|-?\d+e[+-]?\d+")
 _NUMBERS = ("CD101", "CD104", "CD107", "CD109", "CD117")
-_LOGGING = ("debug", "info", "warning", "error", "critical", "exception", "log")
 
 _EVERY_FUNCTION = "holds for every compiled function, which may run slower"
 _EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
@@ -220,24 +220,14 @@ def _numbers(case: _Case) -> Iterator[Change]:
 
 def _logging(case: _Case) -> Iterator[Change]:
     """A break at a function that writes text."""
-    callee: Any = case.finding.evidence.get("callee")
-    if case.finding.rule != "CD211" or not isinstance(callee, dict):
-        return
-    name, module = str(callee.get("name") or ""), str(callee.get("module") or "")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-    short = name.rpartition(".")[2]
-    if short == "print" and module in ("", "builtins"):
-        yield _functions("reorderable_logging_functions", "builtins.print", "print", _ORDER)
-        if case.version >= _FIRST_WITH_UNBACKED:
-            yield _functions("ignore_logging_functions", "builtins.print", "print", _LOST)
-    elif short == "warn" and module in ("", "warnings", "_warnings"):
-        yield _functions("reorderable_logging_functions", "warnings.warn", "warnings.warn", _ORDER)
-    elif (
-        short in _LOGGING
-        and (module.startswith("logging") or name.startswith("Logger."))
-        and case.version >= _FIRST_WITH_UNBACKED
-    ):
-        function = f"logging.Logger.{short}"
-        yield _functions("ignore_logging_functions", function, function, _LOST)
+    writer, ignorable = message_writer(case.finding), case.version >= _FIRST_WITH_UNBACKED
+    if writer in ("print", "warnings.warn"):
+        dotted = "builtins.print" if writer == "print" else writer
+        yield _functions("reorderable_logging_functions", dotted, writer, _ORDER)
+    if ignorable and writer == "print":
+        yield _functions("ignore_logging_functions", "builtins.print", writer, _LOST)
+    if ignorable and writer is not None and writer.startswith("logging.Logger."):
+        yield _functions("ignore_logging_functions", writer, writer, _LOST)
 
 
 def _functions(option: str, dotted: str, shown: str, risk: str) -> Change:

@@ -15,7 +15,7 @@ from statistics import median
 
 from compilediag.compare.changes import changes_between
 from compilediag.compare.gate.ab import MIN_ROUNDS
-from compilediag.compare.keys import function_key, portable_file
+from compilediag.compare.keys import CauseKey, function_key, portable_file
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.diagnosis.causes.recompile import COMBINATION
 from compilediag.fixes.answers import Comparison, compare, functions_by_order, randomness
@@ -32,6 +32,9 @@ COUNTS = {
     "recompile_limit_hits": "recompile limit hits",
 }
 """Of the whole run: none may grow."""
+
+Named = tuple[str | None, str | None, str]
+"""A variable by file and function."""
 
 _JUDGED = ("CD1", "CD2", "CD3")
 """Findings that are counted, not timed: a new one makes a change worse."""
@@ -215,9 +218,12 @@ def _new_in(subject: Subject, baseline: Observed, run: Observed) -> str | None:
     recompiles for that ran eager at the limit before is no worse: it is compiled at last."""
     changes = changes_between(baseline.known.lane, run.known.lane)
     unlimited = _limited(baseline.receipt) - _limited(run.receipt)
-    known = _known_variables(baseline.receipt) if _is_fewer(subject, baseline, run) else set[str]()
+    fewer = _is_fewer(subject, baseline, run)
+    known = set[Named]().union(
+        *(_named(key) for key, change in changes.causes.items() if fewer and change.count_before)
+    )
     for key, change in changes.causes.items():
-        hidden = (key.file, key.function) in unlimited or _variables(key.variable) <= known
+        hidden = (key.file, key.function) in unlimited or _is_known(_named(key), known)
         if change.count_after > change.count_before and key not in subject.causes and not hidden:
             times = f"{change.count_before} → {change.count_after}"
             return f"recompiles for {key.variable} ({key.rule}) {times}"
@@ -237,27 +243,33 @@ def _is_fewer(subject: Subject, baseline: Observed, run: Observed) -> bool:
     return run.receipt.compile.recompiles <= baseline.receipt.compile.recompiles - gone
 
 
-def _known_variables(receipt: Receipt) -> set[str]:
-    """All that made the run recompile."""
-    causes = (cause for event in receipt.compile.events for cause in event.causes)
-    return set[str]().union(*(_variables(cause.variable) for cause in causes))
+def _named(key: CauseKey) -> set[Named]:
+    return _variables(key.file, key.function, key.variable)
 
 
-def _variables(shown: str | None) -> set[str]:
-    """The variables of a cause; of a combination (CD120) each, without what of it met."""
-    return {part.partition(" (")[0] for part in (shown or "").split(", ")}
+def _variables(file: str | None, function: str | None, shown: str | None) -> set[Named]:
+    """The variables of a cause by their place; of a combination (CD120) each, without what of it
+    met. A cause without a name has none."""
+    names = (part.partition(" (")[0] for part in (shown or "").split(", "))
+    return {(file, function, name) for name in names if name}
+
+
+def _is_known(variables: set[Named], known: set[Named]) -> bool:
+    return bool(variables) and variables <= known
 
 
 def _new_finding(
     before: Receipt,
     after: Receipt,
     unlimited: set[tuple[str | None, str | None]],
-    variables: set[str],
+    variables: set[Named],
 ) -> str | None:
     known = {finding_key(finding) for finding in before.findings}
     for finding in after.findings:
         key = finding_key(finding)
-        again = finding.rule == COMBINATION and _variables(finding.variable) <= variables
+        file, function = key[2:] if len(key) > 2 else (None, None)
+        met = _variables(file, function, finding.variable)
+        again = finding.rule == COMBINATION and _is_known(met, variables)
         hidden = key[2:] in unlimited or again
         judged = finding.severity != "info" and finding.rule.startswith(_JUDGED)
         if judged and not hidden and key not in known:
@@ -278,17 +290,16 @@ def _compiled(baseline: Observed, runs: Sequence[Observed], *, leaves_out: bool)
     """Whether as much is compiled, and as often called: nothing recompiles in a program that
     compiles nothing. Where a message is left out, at least half of the operations must be there:
     the change itself takes some, and how many is not known."""
-    measures: tuple[tuple[str, Callable[[Observed], float | None]], ...] = (
-        ("graph operations", lambda run: _operations(run.timeline)),
-        ("compiled calls", lambda run: _calls(run.timeline)),
-        ("steps", lambda run: len(run.timeline.steps)),
+    operations = 0.5 if leaves_out else 1.0
+    measures: tuple[tuple[str, float, Callable[[Observed], float]], ...] = (
+        ("graph operations", operations, lambda run: _operations(run.timeline)),
+        ("compiled calls", 1.0, lambda run: _calls(run.timeline)),
+        ("steps", 1.0, lambda run: len(run.timeline.steps)),
     )
-    figures: list[Figure] = []
-    for name, measure in measures:
-        after = [measure(run) or 0 for run in runs]
-        figures.append(Figure(name, measure(baseline), min(after)))
-    for figure in figures:
-        share = 0.5 if leaves_out and figure is figures[0] else 1.0
+    figures = [
+        Figure(name, measure(baseline), min(map(measure, runs))) for name, _, measure in measures
+    ]
+    for figure, (_, share, _) in zip(figures, measures, strict=True):
         if (figure.after or 0) < share * (figure.before or 0):
             fewer = f"{figure.name} {figure.before:g} → {figure.after:g}"
             return Point("compiled", False, f"less is compiled or called: {fewer}", tuple(figures))

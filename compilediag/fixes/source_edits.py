@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.fixes.changes import Change
+from compilediag.fixes.messages import message_writer
 from compilediag.fixes.source_text import Edit
 from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag_harness.wire import resumed_function
 
 _PARAMETER = re.compile(r"L\['([A-Za-z_]\w*)'\]((?:\[[^\s\]]+\])*)")
-_WRITES_TEXT = frozenset(("print", "warn", "debug", "info", "warning", "error", "critical", "log"))
 
 
 def source_changes_of(finding: FindingRecord, receipt: Receipt) -> Iterator[Change]:
@@ -32,13 +32,13 @@ def _is_own(file: str | None, receipt: Receipt) -> bool:
 
 def _left_out(finding: FindingRecord, receipt: Receipt) -> Iterator[Change]:
     """A break at a call that writes text."""
-    place, callee = finding.location, finding.evidence.get("callee")
-    name = str(callee.get("name") or "") if isinstance(callee, dict) else ""  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-    # torch 2.7 names no method of a logger.
-    is_logger = str(finding.evidence.get("reason") or "").startswith("Logger not supported")
-    if finding.rule != "CD211" or not (is_logger or name.rpartition(".")[2] in _WRITES_TEXT):
-        return
-    if place is None or not place.line or not _is_own(place.file, receipt):
+    place = finding.location
+    if (
+        message_writer(finding) is None
+        or place is None
+        or not place.line
+        or not _is_own(place.file, receipt)
+    ):
         return
     yield Change(
         "source",

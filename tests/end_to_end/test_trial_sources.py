@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 from pathlib import Path
 
@@ -9,11 +10,16 @@ import pytest
 
 from compilediag.errors import UsageError
 from compilediag.fixes.changes import Change
-from compilediag.fixes.source_text import Edit
+from compilediag.fixes.source_text import Edit, EditImpossible
 from compilediag.runs.trials.sources import apply, as_patch, possible, source_changes
 
 TEXT = "import torch\nprint(1)\n"
 EDIT = Edit("program.py", 2, "unless_compiling")
+
+
+def as_ran() -> dict[str, str]:
+    """The digest of the file as it is."""
+    return {"program.py": hashlib.sha256(Path("program.py").read_bytes()).hexdigest()}
 
 
 @pytest.fixture
@@ -29,13 +35,13 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_edit_is_written(program: Path) -> None:
-    assert apply(source_changes([EDIT]), force=False) == ["program.py"]
+    assert apply(source_changes([EDIT], as_ran()), force=False) == ["program.py"]
     assert "is_compiling" in program.read_text(encoding="utf-8")
 
 
 def test_a_file_that_changed_since_is_left_alone(program: Path) -> None:
     """Also by force: the edit was tried on another text."""
-    changes = source_changes([EDIT])
+    changes = source_changes([EDIT], as_ran())
     program.write_text(TEXT + "\n", encoding="utf-8")
     with pytest.raises(UsageError, match="has changed since it was tried"):
         apply(changes, force=True)
@@ -44,7 +50,7 @@ def test_a_file_that_changed_since_is_left_alone(program: Path) -> None:
 
 def test_changes_that_git_does_not_have_are_written_over_by_force_alone(program: Path) -> None:
     program.write_text(TEXT + "\n", encoding="utf-8")
-    changes = source_changes([EDIT])
+    changes = source_changes([EDIT], as_ran())
     with pytest.raises(UsageError, match="not committed"):
         apply(changes, force=False)
     assert program.read_text(encoding="utf-8") == TEXT + "\n"
@@ -55,13 +61,13 @@ def test_a_file_outside_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "program.py").write_text(TEXT, encoding="utf-8")
     with pytest.raises(UsageError, match="in no git repository"):
-        apply(source_changes([EDIT]), force=False)
+        apply(source_changes([EDIT], as_ran()), force=False)
 
 
 def test_a_patch_without_a_last_newline(program: Path) -> None:
     """As diff writes it."""
     program.write_text(TEXT.rstrip("\n"), encoding="utf-8")
-    patch = as_patch(source_changes([EDIT]))
+    patch = as_patch(source_changes([EDIT], as_ran()))
     (program.parent / "fix.patch").write_text(patch, encoding="utf-8")
     subprocess.run(["git", "apply", "fix.patch"], check=True, cwd=program.parent)
     assert program.read_text(encoding="utf-8") == source_changes_text()
@@ -71,10 +77,18 @@ def source_changes_text() -> str:
     return "import torch\nif not torch.compiler.is_compiling():\n    print(1)"
 
 
+def test_a_file_that_is_not_what_ran_is_not_edited(program: Path) -> None:
+    """Its lines are others: what was proved was proved of another text."""
+    ran = as_ran()
+    program.write_text(f"\n{TEXT}", encoding="utf-8")
+    with pytest.raises(EditImpossible, match=r"program\.py is not what ran any more"):
+        source_changes([EDIT], ran)
+
+
 def test_what_cannot_be_edited_is_not_tried(program: Path) -> None:
     """A line that is no statement, a file that is gone."""
     fits = Change("source", "a", "", edits=(EDIT,))
     other = Change("source", "b", "", edits=(Edit("program.py", 9, "before", ("pass",)),))
     gone = Change("source", "c", "", edits=(Edit("gone.py", 1, "before", ("pass",)),))
     plain = Change("environment", "d", "", variables=(("A", "1"),))
-    assert possible([fits, other, gone, plain]) == (fits, plain)
+    assert possible([fits, other, gone, plain], as_ran()) == (fits, plain)

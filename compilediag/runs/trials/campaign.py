@@ -7,7 +7,7 @@ chosen ones together, and the same once more. What is known stays known when it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from compilediag.errors import CompilediagError
@@ -20,7 +20,8 @@ from compilediag.fixes.subject import Subject, count_in, subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.trials.one import Program, Trial, run_trial
-from compilediag.runs.trials.sources import possible, source_changes
+from compilediag.runs.trials.sources import labels_of, possible, source_changes
+from compilediag_harness.wire import SourceChange
 
 SEED = 20_261_123
 """Of every generator, in every run of a campaign."""
@@ -93,7 +94,18 @@ def candidates_by_finding(
     receipt: Receipt, wanted: Sequence[FindingRecord]
 ) -> dict[str, tuple[Change, ...]]:
     """What would be tried for each finding, by its id."""
-    return {finding.id: possible(candidates_of(finding, receipt)) for finding in wanted}
+    digests = receipt.header.provenance.source_sha256
+    return {each.id: possible(candidates_of(each, receipt), digests) for each in wanted}
+
+
+def edited_files(campaign: Campaign, changes: Iterable[Change]) -> tuple[SourceChange, ...]:
+    """The files of the program as the changes edit them.
+
+    Raises:
+        EditImpossible: a file is not what ran any more.
+    """
+    digests = campaign.receipt.header.provenance.source_sha256
+    return source_changes((edit for change in changes for edit in change.edits), digests)
 
 
 def run_campaign(campaign: Campaign, baseline: Trial | None = None) -> tuple[Result, ...]:
@@ -197,7 +209,7 @@ def _judged(
     """Of changes for a finding, in runs that may have others too."""
     seen = [_observed(trial, without.baseline) for trial in trials]
     labels = [label for change in changes for label in change.labels]
-    labels += [source.label for change in changes for source in source_changes(change.edits)]
+    labels += labels_of(edit for change in changes for edit in change.edits)
     left = max(change.left for change in changes)
     leaves_out = any(change.leaves_out for change in (*changes, *others))
     return judge(subject, without, seen, labels=labels, left=left, leaves_out=leaves_out)
@@ -302,7 +314,7 @@ def _trial(
     limit = campaign.program.options.timeout_s
     if limit is None and campaign.baseline_s:
         limit = TIMEOUT_FACTOR * campaign.baseline_s + TIMEOUT_EXTRA_S
-    edits = source_changes(edit for change in changes for edit in change.edits)
+    edits = edited_files(campaign, changes)
     plan = replace(plan_of(changes, seed=SEED, stance=stance), sources=edits)
     trial = run_trial(campaign.program, campaign.runs, name, plan, variables, limit)
     if trial.interrupted:

@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import importlib.util
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.fixes.changes import Change
@@ -21,28 +21,34 @@ def is_available() -> bool:
     return importlib.util.find_spec("libcst") is not None
 
 
-def possible(changes: Iterable[Change]) -> tuple[Change, ...]:
-    """Those whose edits can be made in the files as they are."""
-    return tuple(change for change in changes if _is_possible(change))
+def possible(changes: Iterable[Change], digests: Mapping[str, str]) -> tuple[Change, ...]:
+    """Those whose edits can be made in the files that ran."""
+    return tuple(change for change in changes if _is_possible(change, digests))
 
 
-def _is_possible(change: Change) -> bool:
+def _is_possible(change: Change, digests: Mapping[str, str]) -> bool:
     try:
-        return not change.edits or (is_available() and bool(source_changes(change.edits)))
+        return not change.edits or (is_available() and bool(source_changes(change.edits, digests)))
     except EditImpossible:
         return False
 
 
-def source_changes(edits: Iterable[Edit]) -> tuple[SourceChange, ...]:
+def source_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[SourceChange, ...]:
     """The text of each file with its edits; the files stay as they are.
 
+    Args:
+        edits: of any files.
+        digests: SHA-256 of each file as it ran: lines were recorded then.
+
     Raises:
-        EditImpossible: a file cannot be read, or has not what an edit is about.
+        EditImpossible: a file cannot be read, is not what ran any more, or has not what an edit is
+            about.
     """
-    return tuple(_changed(file, of_file) for file, of_file in by_file(edits).items())
+    files = by_file(edits).items()
+    return tuple(_changed(file, of_file, digests.get(file)) for file, of_file in files)
 
 
-def _changed(file: str, edits: list[Edit]) -> SourceChange:
+def _changed(file: str, edits: list[Edit], ran: str | None) -> SourceChange:
     path = os.path.abspath(file)
     try:
         with open(path, "rb") as stream:
@@ -50,7 +56,15 @@ def _changed(file: str, edits: list[Edit]) -> SourceChange:
         text = content.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise EditImpossible(f"{file} cannot be read: {error}") from error
-    return SourceChange(path, hashlib.sha256(content).hexdigest(), edited(text, edits))
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != ran:
+        raise EditImpossible(f"{file} is not what ran any more")
+    return SourceChange(path, digest, edited(text, edits))
+
+
+def labels_of(edits: Iterable[Edit]) -> list[str]:
+    """The edited files in words, as a trial reports them."""
+    return [SourceChange(os.path.abspath(file), "", "").label for file in by_file(edits)]
 
 
 def as_patch(changes: Iterable[SourceChange]) -> str:

@@ -60,10 +60,9 @@ def _codes_in_progress() -> Iterator[types.CodeType]:
 
 
 def _own_codes() -> Iterator[types.CodeType]:
-    for members in _modules():
-        file = members.get("__file__")
-        if isinstance(file, str) and source_locations.is_own(file):
-            yield from _codes_of(members)
+    for file, names in source_locations.loaded_modules():
+        if source_locations.is_own(file):
+            yield from _codes_of(names)
 
 
 @functools.lru_cache(maxsize=16)
@@ -71,25 +70,16 @@ def _functions_of(package: str, modules: int) -> dict[str, frozenset[str]]:
     """The functions of a package by name, with the names in them; `modules`: how many are loaded,
     as more of the package may be later."""
     found: dict[str, frozenset[str]] = {}
-    for members in _modules():
-        file = members.get("__file__")
-        if isinstance(file, str) and file.startswith(package):
-            for code in _codes_of(members):
+    for file, names in source_locations.loaded_modules():
+        if file.startswith(package):
+            for code in _codes_of(names):
                 found[code.co_name] = found.get(code.co_name, frozenset()) | _names(code)
     return found
 
 
-def _modules() -> Iterator[dict[str, Any]]:
-    modules: list[object] = list(sys.modules.values())
-    for module in modules:
-        if isinstance(module, types.ModuleType):
-            # A module that is loaded on its first use must not be loaded by our look at it.
-            yield dict(object.__getattribute__(module, "__dict__"))
-
-
 def _codes_of(members: dict[str, Any]) -> Iterator[types.CodeType]:
     """The functions of a module and the methods of its classes, properties included."""
-    for member in members.values():
+    for member in list(members.values()):  # another thread may add one
         held = list(vars(member).values()) if isinstance(member, type) else [member]
         for value in held:
             parts = (value.fget, value.fset) if type(value) is property else (value,)

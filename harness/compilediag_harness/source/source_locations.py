@@ -89,22 +89,23 @@ def is_own_frame(frame: types.FrameType) -> bool:
 def imported_files() -> tuple[str, ...] | None:
     """The program's own files of the modules that were imported, sorted. None where they are too
     many for one record."""
-    found = set(filter(is_own, _files_of_modules()))
+    found = {file for file, _ in loaded_modules() if is_own(file)}
     if sum(map(len, found)) > MAX_IMPORTED_CHARS:
         return None
     return tuple(sorted(found))
 
 
-def _files_of_modules() -> Iterator[str]:
-    """As the modules have them: most of them absolute."""
+def loaded_modules() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The file of each module that has one, mostly absolute, and the module's names."""
     modules: list[object] = list(sys.modules.values())
     for module in modules:
         if not isinstance(module, types.ModuleType):  # a program may put anything there
             continue
         # A module that is loaded on its first use must not be loaded by our look at it.
-        file = object.__getattribute__(module, "__dict__").get("__file__")
+        names: dict[str, Any] = object.__getattribute__(module, "__dict__")
+        file = names.get("__file__")
         if isinstance(file, str):
-            yield file
+            yield file, names
 
 
 def location_of(code: Any) -> Location:
@@ -164,7 +165,7 @@ def with_full_path(location: Location, known: Iterable[str]) -> Location:
         return location
     matches = {file for file in known if file.endswith(location.file)}
     if not matches:
-        named = _files_of_modules()
+        named = (file for file, _ in loaded_modules())
         loaded = (file if os.path.isabs(file) else os.path.abspath(file) for file in named)
         matches = {file for file in loaded if file.endswith(location.file)}
     if len(matches) != 1:

@@ -1,0 +1,32 @@
+"""Graph breaks at calls that only write text: `print`, `warnings.warn`, methods of loggers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compilediag.receipt.schema.compiles import FindingRecord
+
+_OF_LOGGERS = frozenset(("debug", "info", "warning", "error", "critical", "exception", "log"))
+
+
+def message_writer(finding: FindingRecord) -> str | None:
+    """What writes text where the break is: "print", "warnings.warn" or "logging.Logger.info"; torch
+    2.7 names no method of a logger: "logging.Logger". None for any other function, whatever its
+    name: a `log` of the program's own may do more.
+    """
+    if finding.rule != "CD211":
+        return None
+    if str(finding.evidence.get("reason") or "").startswith("Logger not supported"):
+        return "logging.Logger"
+    callee: Any = finding.evidence.get("callee")
+    if not isinstance(callee, dict):
+        return None
+    name, module = str(callee.get("name") or ""), str(callee.get("module") or "")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    owner, _, short = name.rpartition(".")
+    if short == "print" and owner in ("", "builtins") and module in ("", "builtins"):
+        return "print"
+    if short == "warn" and module in ("", "warnings", "_warnings"):
+        return "warnings.warn"
+    if short in _OF_LOGGERS and (module.partition(".")[0] == "logging" or owner == "Logger"):
+        return f"logging.Logger.{short}"
+    return None
