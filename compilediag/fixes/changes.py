@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from compilediag.fixes.source_text import Edit
+from compilediag.fixes.codemods.edit import Edit
 from compilediag_harness.wire import (
     ArgumentChange,
     CompileOption,

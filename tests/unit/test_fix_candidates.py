@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.fixes.candidates import candidates_of
+from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.changes import Change, located, plan_of
 from compilediag.fixes.environment import added, joined
 from compilediag.receipt.schema.compiles import (

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from compilediag.fixes.source_text import Edit, EditImpossible, edited
+from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited
 
 PROGRAM = """\
 # train

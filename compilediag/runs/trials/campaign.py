@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare
-from compilediag.fixes.candidates import candidates_of
+from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.certificate import Certificate, Observed, Without, judge
 from compilediag.fixes.changes import Change, located, plan_of
 from compilediag.fixes.environment import joined

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.fixes.changes import Change
-from compilediag.fixes.source_text import Edit, EditImpossible, by_file, edited
+from compilediag.fixes.codemods.edit import Edit, EditImpossible, by_file, edited
 from compilediag.runs.git import git
 from compilediag_harness.base import atomic_write
 from compilediag_harness.wire import SourceChange

@@ -10,34 +10,29 @@ import re
 from collections.abc import Iterable, Iterator
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
+from compilediag.fixes.candidates.case import Case
+from compilediag.fixes.candidates.messages import message_writer
 from compilediag.fixes.changes import Change
-from compilediag.fixes.messages import message_writer
-from compilediag.fixes.source_text import Edit
-from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
-from compilediag.receipt.schema.receipt import Receipt
-from compilediag_harness.wire import resumed_function
+from compilediag.fixes.codemods.edit import Edit
+from compilediag.receipt.schema.compiles import CompileEvent
 
 _PARAMETER = re.compile(r"L\['([A-Za-z_]\w*)'\]((?:\[[^\s\]]+\])*)")
 
 
-def source_changes_of(finding: FindingRecord, receipt: Receipt) -> Iterator[Change]:
+def edit_candidates(case: Case) -> Iterator[Change]:
     """Edits that may remove a finding."""
-    yield from _marks(finding, receipt)
-    yield from _left_out(finding, receipt)
+    yield from _marks(case)
+    yield from _left_out(case)
 
 
-def _is_own(file: str | None, receipt: Receipt) -> bool:
-    return file in receipt.header.provenance.source_sha256
-
-
-def _left_out(finding: FindingRecord, receipt: Receipt) -> Iterator[Change]:
+def _left_out(case: Case) -> Iterator[Change]:
     """A break at a call that writes text."""
-    place = finding.location
+    place = case.finding.location
     if (
-        message_writer(finding) is None
+        message_writer(case.finding) is None
         or place is None
         or not place.line
-        or not _is_own(place.file, receipt)
+        or not case.is_own(place.file)
     ):
         return
     yield Change(
@@ -48,19 +43,18 @@ def _left_out(finding: FindingRecord, receipt: Receipt) -> Iterator[Change]:
     )
 
 
-def _marks(finding: FindingRecord, receipt: Receipt) -> Iterator[Change]:
+def _marks(case: Case) -> Iterator[Change]:
     """Marks before every call by which the function was compiled."""
-    if finding.rule != "CD105" or finding.evidence.get("kind") == "marking":
+    if case.finding.rule != "CD105" or case.kind == "marking":
         return
-    pairs: list[tuple[str, str]] = finding.evidence.get("values") or []
-    changed = [item for pair in pairs for item in changed_dimensions(*pair)]
+    changed = [item for pair in case.values for item in changed_dimensions(*pair)]
     dimensions = sorted({item.dimension for item in changed})
-    source = _PARAMETER.fullmatch(str(finding.evidence.get("source") or ""))
+    source = _PARAMETER.fullmatch(case.source)
     small = any({item.before, item.after} & {"0", "1"} for item in changed)
     if source is None or not dimensions or small:
         return
-    edits = dict.fromkeys(_at_calls(_compiles(finding, receipt), source, dimensions))
-    made = [edit for edit in edits if edit is not None and _is_own(edit.file, receipt)]
+    edits = dict.fromkeys(_at_calls(case.compiles_of_frames, source, dimensions))
+    made = [edit for edit in edits if edit is not None and case.is_own(edit.file)]
     if not made or len(made) != len(edits):
         return
     first, others = made[0], len(made) - 1
@@ -71,19 +65,6 @@ def _marks(finding: FindingRecord, receipt: Receipt) -> Iterator[Change]:
         "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size",
         edits=tuple(made),
     )
-
-
-def _compiles(finding: FindingRecord, receipt: Receipt) -> list[CompileEvent]:
-    """Every compile of the frames that the finding recompiled, but for what goes on behind a graph
-    break: no call of the program's enters it."""
-    events = receipt.compile.events
-    frames = {
-        event.frame
-        for event in events
-        if any(cause.finding == finding.id for cause in event.causes)
-        and resumed_function(event.frame.function or "") is None
-    }
-    return [event for event in events if event.frame in frames]
 
 
 def _at_calls(

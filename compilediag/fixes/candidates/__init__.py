@@ -1,0 +1,1 @@
+"""What may be tried to remove a finding."""

@@ -1,0 +1,74 @@
+"""Options of torch's configuration that are set before the program compiles anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from compilediag.fixes.candidates.case import FIRST_WITH_UNBACKED, Case
+from compilediag.fixes.candidates.messages import message_writer
+from compilediag.fixes.changes import Change
+from compilediag_harness.wire import SettingChange
+
+DYNAMO = "torch._dynamo.config"
+SHAPES = "torch.fx.experimental._config"
+
+_INT = re.compile(r"-?\d+")
+_FLOAT = re.compile(r"-?(?:\d+\.\d*|\d*\.\d+)(?:e[+-]?\d+)?|-?\d+e[+-]?\d+")
+_NUMBERS = ("CD101", "CD104", "CD107", "CD109", "CD117")
+
+_EVERY_FUNCTION = "holds for every compiled function, which may run slower"
+_ORDER = "what is printed comes after the graph: its order and the values of mutated tensors change"
+_LOST = "the messages are not written while compiled"
+
+
+def option_candidates(case: Case) -> Iterator[Change]:
+    """Options for numbers, messages and hooks."""
+    yield from _numbers(case)
+    yield from _logging(case)
+    yield from _late_hook(case)
+
+
+def _numbers(case: Case) -> Iterator[Change]:
+    """Where torch has no variable of the environment for it."""
+    if case.finding.rule not in _NUMBERS or case.version >= FIRST_WITH_UNBACKED:
+        return
+    values = [value for pair in case.values for value in pair]
+    if values and all(map(_FLOAT.fullmatch, values)):
+        yield setting(DYNAMO, "assume_static_by_default", False, _EVERY_FUNCTION)
+    elif values and all(map(_INT.fullmatch, values)) and case.finding.rule in ("CD104", "CD117"):
+        yield setting(DYNAMO, "allow_unspec_int_on_nn_module", True, _EVERY_FUNCTION, left=1)
+
+
+def _logging(case: Case) -> Iterator[Change]:
+    """A break at a function that writes text."""
+    writer, ignorable = message_writer(case.finding), case.version >= FIRST_WITH_UNBACKED
+    if writer in ("print", "warnings.warn"):
+        dotted = "builtins.print" if writer == "print" else writer
+        yield _functions("reorderable_logging_functions", dotted, writer, _ORDER)
+    if ignorable and writer == "print":
+        yield _functions("ignore_logging_functions", "builtins.print", writer, _LOST)
+    if ignorable and writer is not None and writer.startswith("logging.Logger."):
+        yield _functions("ignore_logging_functions", writer, writer, _LOST)
+
+
+def _functions(option: str, dotted: str, shown: str, risk: str) -> Change:
+    return Change(
+        "configuration",
+        f"{DYNAMO}.{option} = {{{shown}}}",
+        risk,
+        settings=(SettingChange(DYNAMO, option, (dotted,)),),
+    )
+
+
+def _late_hook(case: Case) -> Iterator[Change]:
+    if case.finding.rule == "CD119":
+        yield setting(DYNAMO, "skip_nnmodule_hook_guards", False, "guards take longer")
+
+
+def setting(module: str, name: str, value: bool, risk: str, left: int = 0) -> Change:
+    """An option of a configuration module of torch."""
+    line = f"{module}.{name} = {value}"
+    return Change(
+        "configuration", line, risk, settings=(SettingChange(module, name, value),), left=left
+    )

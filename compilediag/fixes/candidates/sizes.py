@@ -1,0 +1,113 @@
+"""Sizes of tensors that change, and what is done to a tensor before the call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
+from compilediag.fixes.candidates.case import FIRST_WITH_UNBACKED, PARAMETER, Case
+from compilediag.fixes.candidates.options import SHAPES, setting
+from compilediag.fixes.changes import Change
+from compilediag.fixes.environment import export_line
+from compilediag_harness.wire import ArgumentChange, CompileOption
+
+_SIZE = re.compile(r"(L\['[A-Za-z_]\w*'\](?:\[[^\s\]]+\])*)\.size\(\)\[(\d+)\]")
+
+_EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
+_EXTRA_GRADIENT = "a gradient is kept for the input, which costs memory"
+_DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
+
+
+def size_candidates(case: Case) -> Iterator[Change]:
+    """Marks, unbacked sizes, other symbols for equal sizes, a gradient for an input."""
+    yield from _dynamic_sizes(case)
+    yield from _bound_sizes(case)
+    yield from _requires_grad(case)
+
+
+def _dynamic_sizes(case: Case) -> Iterator[Change]:
+    """Marks on the argument, then everything dynamic."""
+    if case.finding.rule != "CD105" or case.kind == "marking":
+        return
+    changed = [item for pair in case.values for item in changed_dimensions(*pair)]
+    if not changed:
+        return
+    small = any({item.before, item.after} & {"0", "1"} for item in changed)
+    dimensions = sorted({item.dimension for item in changed})
+    if small:
+        yield from _unbacked(case, case.source, dimensions)
+        return
+    yield from _mark(
+        case,
+        "mark_dynamic",
+        case.source,
+        dimensions,
+        "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size",
+    )
+    yield Change(
+        "call",
+        "torch.compile(..., dynamic=True)",
+        _EVERY_SIZE,
+        options=(CompileOption("dynamic", True),),
+    )
+
+
+def _bound_sizes(case: Case) -> Iterator[Change]:
+    """A condition between sizes that torch put into the graph's guards."""
+    if case.finding.rule != "CD118":
+        return
+    guard = str(case.finding.evidence.get("guard") or "")
+    sizes = _SIZE.findall(guard)
+    if case.kind == "zero_one" and len(sizes) == 1:
+        source, dimension = sizes[0]
+        yield from _unbacked(case, source, [int(dimension)])
+    elif len(sizes) == 2 and "==" in guard:
+        yield setting(SHAPES, "use_duck_shape", False, "more symbols: compiles take longer")
+
+
+def _unbacked(case: Case, source: str, dimensions: list[int]) -> Iterator[Change]:
+    """0 and 1 are constants of every graph, but for a size that is taken for unknown."""
+    if case.version >= FIRST_WITH_UNBACKED and PARAMETER.fullmatch(source) and "," not in source:
+        value = ",".join(f"{source}:{dimension}" for dimension in dimensions)
+        name = "TORCH_COMPILE_UNBACKED_SOURCES"
+        yield Change(
+            "environment", export_line(name, value), _DATA_DEPENDENT, variables=((name, value),)
+        )
+    yield from _mark(case, "mark_unbacked", source, dimensions, _DATA_DEPENDENT)
+
+
+def _mark(
+    case: Case, action: str, source: str, dimensions: Iterable[int], risk: str
+) -> Iterator[Change]:
+    found = PARAMETER.fullmatch(source)
+    if found is None or case.function is None or found[1] == "self":
+        return
+    argument, function = f"{found[1]}{found[2]}", case.function
+    name = case.as_passed(found[1]) + found[2]
+    where = case.call_place
+    module = "torch._dynamo.decorators" if action == "mark_unbacked" else "torch._dynamo"
+    calls = "; ".join(f"{module}.{action}({name}, {dimension})" for dimension in dimensions)
+    yield Change(
+        "call",
+        f"{calls}  # before the call{where}",
+        risk,
+        arguments=tuple(
+            ArgumentChange(function, argument, action, dimension) for dimension in dimensions
+        ),
+    )
+
+
+def _requires_grad(case: Case) -> Iterator[Change]:
+    found = PARAMETER.fullmatch(case.source)
+    if case.finding.rule != "CD106" or case.kind != "requires_grad":
+        return
+    if found is None or case.function is None or found[1] == "self":
+        return
+    name = case.as_passed(found[1]) + found[2]
+    yield Change(
+        "call",
+        f"{name}.requires_grad_()  # before the call{case.call_place}",
+        _EXTRA_GRADIENT,
+        arguments=(ArgumentChange(case.function, f"{found[1]}{found[2]}", "requires_grad"),),
+    )

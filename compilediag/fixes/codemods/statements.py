@@ -1,0 +1,34 @@
+"""Edits of one statement that keep what is computed by their form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst
+from libcst import matchers
+
+from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.tree import EditOfTree, Insertion, Replacement, Source
+
+_CALL = matchers.SimpleStatementLine(body=[matchers.Expr(value=matchers.Call())])
+
+
+def before(source: Source, edit: Edit) -> Iterator[EditOfTree]:
+    """ "before": puts `code`, statements of a line each, in front of the statement."""
+    yield Insertion(source.statement_at(edit.line), edit.code)
+
+
+def unless_compiling(source: Source, edit: Edit) -> Iterator[EditOfTree]:
+    """ "unless_compiling": puts a call whose result nobody uses under `if not
+    torch.compiler.is_compiling():`."""
+    statement = source.statement_at(edit.line)
+    if not matchers.matches(statement, _CALL):
+        raise EditImpossible(f"line {edit.line} is more than a call whose result nobody uses")
+    yield Replacement(statement, _unless_compiling)
+
+
+def _unless_compiling(statement: libcst.SimpleStatementLine) -> libcst.If:
+    condition = libcst.parse_expression("not torch.compiler.is_compiling()")
+    bare = statement.with_changes(leading_lines=())
+    above = statement.leading_lines
+    return libcst.If(condition, libcst.IndentedBlock([bare]), leading_lines=above)

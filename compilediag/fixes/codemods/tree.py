@@ -1,0 +1,166 @@
+"""The syntax tree of a file, and edits of it as replacements of its nodes.
+
+Every codemod looks at the tree as it is, so edits of one file do not move each other's lines; all
+replacements are made in one pass, those inside of others first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import libcst
+from libcst import matchers
+from libcst.codemod import CodemodContext
+from libcst.codemod.visitors import AddImportsVisitor
+from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
+
+from compilediag.fixes.codemods.edit import EditImpossible
+
+_TORCH = matchers.ImportAlias(name=matchers.Name("torch"), asname=None)
+
+Node = TypeVar("Node", bound=libcst.CSTNode)
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Another node in place of one of the tree."""
+
+    node: libcst.CSTNode
+    make: Callable[[Any], libcst.CSTNode]
+    """From the node, in which nodes below it may be replaced already. Equal ones are one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """Statements before a statement, with its indentation, below its comments."""
+
+    node: libcst.BaseStatement
+    code: tuple[str, ...]
+
+
+EditOfTree = Replacement | Insertion
+
+
+class Source:
+    """The tree of a file with the lines and parents of its nodes."""
+
+    def __init__(self, text: str) -> None:
+        """Parses a text.
+
+        Raises:
+            EditImpossible: it cannot be parsed.
+        """
+        try:
+            wrapper = MetadataWrapper(libcst.parse_module(text))
+        except libcst.ParserSyntaxError as error:
+            raise EditImpossible(f"the file cannot be parsed: {error.message}") from error
+        self.module = wrapper.module
+        self._places = wrapper.resolve(PositionProvider)
+        self._parents = wrapper.resolve(ParentNodeProvider)
+
+    def lines_of(self, node: libcst.CSTNode) -> range:
+        """First to last line, without the comments above it."""
+        place = self._places[node]
+        return range(place.start.line, place.end.line + 1)
+
+    def parent(self, node: libcst.CSTNode) -> libcst.CSTNode:
+        """What a node stands in."""
+        return self._parents[node]
+
+    def around(self, node: libcst.CSTNode, kind: type[Node]) -> Iterator[Node]:
+        """The nodes of a type that a node stands in, the innermost first."""
+        while node in self._parents:
+            node = self.parent(node)
+            if isinstance(node, kind):
+                yield node
+
+    def below(self, node: libcst.CSTNode, kind: type[Node]) -> Iterator[Node]:
+        """Every node of a type below a node, in their order, and the node itself."""
+        if isinstance(node, kind):
+            yield node
+        for child in node.children:
+            yield from self.below(child, kind)
+
+    def statement_at(self, line: int) -> libcst.SimpleStatementLine:
+        """The simple statement with a line.
+
+        Raises:
+            EditImpossible: there is none.
+        """
+        for statement in self.below(self.module, libcst.SimpleStatementLine):
+            if line in self.lines_of(statement):
+                return statement
+        raise EditImpossible(f"line {line} is no statement of its own")
+
+    def functions_at(self, line: int) -> list[libcst.FunctionDef]:
+        """The functions that a line stands in, the innermost first."""
+        functions = self.below(self.module, libcst.FunctionDef)
+        return [each for each in functions if line in self.lines_of(each)][::-1]
+
+
+def with_edits(source: Source, edits: Iterable[EditOfTree]) -> libcst.Module:
+    """The tree with edits; what two of them do alike is done once.
+
+    Raises:
+        EditImpossible: two edits put something different in place of one node.
+    """
+    replacements: dict[libcst.CSTNode, Replacement] = {}
+    insertions: dict[libcst.CSTNode, list[str]] = {}
+    for edit in edits:
+        if isinstance(edit, Insertion):
+            insertions.setdefault(edit.node, []).extend(edit.code)
+        elif replacements.setdefault(edit.node, edit).make != edit.make:
+            line = source.lines_of(edit.node).start
+            raise EditImpossible(f"line {line} would be edited in two ways")
+    editor = _Editor(replacements, insertions)
+    return source.module.visit(editor)
+
+
+class _Editor(libcst.CSTTransformer):
+    def __init__(
+        self,
+        replacements: dict[libcst.CSTNode, Replacement],
+        insertions: dict[libcst.CSTNode, list[str]],
+    ) -> None:
+        super().__init__()
+        self._replacements = replacements
+        self._insertions = insertions
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        replacement = self._replacements.get(original_node)
+        if replacement is not None:
+            updated_node = replacement.make(updated_node)
+        code = dict.fromkeys(self._insertions.get(original_node, ()))
+        return _below(list(code), updated_node) if code else updated_node
+
+
+def _below(
+    code: list[str], statement: libcst.SimpleStatementLine
+) -> libcst.FlattenSentinel[libcst.BaseStatement]:
+    first, *others = (libcst.parse_statement(line) for line in code)
+    first = first.with_changes(leading_lines=statement.leading_lines)
+    return libcst.FlattenSentinel([first, *others, statement.with_changes(leading_lines=())])
+
+
+def with_torch_imported(module: libcst.Module) -> libcst.Module:
+    """The tree with `import torch` at its top, where the module has none."""
+    if any(matchers.matches(alias, _TORCH) for alias in _imports_of(module)):
+        return module
+    context = CodemodContext()
+    AddImportsVisitor.add_needed_import(context, "torch")
+    return AddImportsVisitor(context).transform_module(module)
+
+
+def _imports_of(module: libcst.Module) -> Iterator[libcst.ImportAlias]:
+    for statement in module.body:
+        if isinstance(statement, libcst.SimpleStatementLine):
+            for small in statement.body:
+                if isinstance(small, libcst.Import):
+                    yield from small.names
+
+
+def uses_torch(node: libcst.CSTNode) -> bool:
+    """Whether code below a node uses the name `torch`."""
+    return bool(matchers.findall(node, matchers.Attribute(value=matchers.Name("torch"))))
