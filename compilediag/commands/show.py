@@ -10,7 +10,17 @@ from compilediag.commands.terminal import json_text, render_options, write
 from compilediag.errors import UsageError
 from compilediag.receipt.file import read_json
 
-_VIEWS = ("complete", "frames", "timeline", "steps", "ranks", "markdown", "as_json", "perfetto")
+_VIEWS = (
+    "complete",
+    "frames",
+    "timeline",
+    "steps",
+    "compile_time",
+    "ranks",
+    "markdown",
+    "as_json",
+    "perfetto",
+)
 
 
 @dataclass(frozen=True)
@@ -21,6 +31,7 @@ class Views:
     frames: bool = flag("--frames", "Per frame: compiles, guards, room below the limit.")
     timeline: bool = flag("--timeline", "Compile by compile: step, seconds, all causes.")
     steps: bool = flag("--steps", "Step times by phase, long steps, spans and hooks.")
+    compile_time: bool = flag("--compile-time", "Where compile seconds went.")
     ranks: bool = flag("--ranks", "Rank by rank, and where ranks do not do the same.")
     markdown: bool = flag("--md", "Markdown for a pull request.")
     as_json: bool = flag("--json", "The receipt itself.")
@@ -29,11 +40,9 @@ class Views:
         """The one that was chosen; "" for the verdict."""
         chosen = [name for name in _VIEWS if getattr(self, name, None) not in (False, None)]
         if len(chosen) > 1:
+            flags = "--all, --frames, --timeline, --steps, --compile-time, --ranks, --md"
             perfetto = ", --json and --perfetto" if hasattr(self, "perfetto") else " and --json"
-            raise UsageError(
-                f"--all, --frames, --timeline, --steps, --ranks, --md{perfetto} are different "
-                "views; give one"
-            )
+            raise UsageError(f"{flags}{perfetto} are different views; give one")
         return chosen[0] if chosen else ""
 
 
@@ -54,6 +63,7 @@ class ShowOptions(Views):
   compilediag show                                  the latest run
   compilediag show --timeline                       compile by compile, with every cause
   compilediag show --steps                          where the time of the steps went
+  compilediag show --compile-time                   where compile seconds went
   compilediag show --md >> "$GITHUB_STEP_SUMMARY"   for a pull request
   compilediag show --perfetto timeline.json         all of it on one timeline
 """,
@@ -93,6 +103,10 @@ def drawn(view: str, where: str | None) -> str:
         from compilediag.views.steps import render_steps
 
         return render_steps(receipt, screen) + _next(f"show{suffix}")
+    if view == "compile_time":
+        from compilediag.views.compile_time import render_compile_time
+
+        return render_compile_time(receipt, screen) + _next(f"show --timeline{suffix}")
     if view == "ranks":
         from compilediag.views.ranks import render_ranks
 

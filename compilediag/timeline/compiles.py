@@ -110,6 +110,9 @@ class Compile:
     entered_at: UserCall | None = None
     entered_from: str = ""
     """Both as in `Recompile`."""
+    phases: tuple[tuple[str, float], ...] | None = None
+    restarted_s: float | None = None
+    """Both as in `Compiled`."""
 
     @property
     def id(self) -> CompileId:

@@ -57,7 +57,7 @@ class Attachment:
         """Arms every hook for the moment its module is imported."""
         for module, action in (
             ("torch", self._torch_imported),
-            (torch_names.UTILS, self._collectors.metrics_imported),
+            (torch_names.UTILS, self._metrics_imported),
             (torch_names.GUARDS, self._guards_imported),
             (torch_names.SYMBOLIC_SHAPES, self._symbolic_shapes_imported),
             (torch_names.CONVERT_FRAME, self._convert_frame_imported),
@@ -81,6 +81,9 @@ class Attachment:
             self.session.charge(time.monotonic() - started)
 
         return act
+
+    def _metrics_imported(self) -> None:
+        self._undo += self._collectors.metrics_imported()
 
     def _torch_imported(self) -> None:
         session = self.session

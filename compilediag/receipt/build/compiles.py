@@ -12,6 +12,7 @@ import msgspec
 from compilediag.diagnosis.causes import recompile as recompile_causes
 from compilediag.diagnosis.causes.of_run import BlamedCause
 from compilediag.diagnosis.diagnose import Diagnosis
+from compilediag.diagnosis.figures.compile_seconds import by_frame, compile_seconds
 from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_ids
 from compilediag.diagnosis.findings import CauseId, Finding, shown_writers
 from compilediag.diagnosis.rules.break_text import read_break
@@ -19,6 +20,7 @@ from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.compiles import (
     ChangedAt,
     CompileEvent,
+    CompileSeconds,
     CompileSection,
     CompileTime,
     EnteredAt,
@@ -27,6 +29,7 @@ from compilediag.receipt.schema.compiles import (
     FindingRecord,
     FrameDetail,
     FrameName,
+    FrameSeconds,
     GraphBreak,
     Headroom,
     MissedEntry,
@@ -47,6 +50,9 @@ EVENTS_KEPT = 5_000
 FALSE_GUARDS_KEPT, OF_AN_ENTRY = 5_000, 16
 """Most false guards listed of all entries that did not fit, the first recompiles first, and of one
 entry; each nearest entry's are the causes of its event besides."""
+
+FRAMES_WITH_SECONDS = 200
+"""Frames whose compile seconds are taken apart, the most expensive first."""
 
 FRAMES_KEPT = 50_000
 """Most frames listed, so that `show` can read the receipt; counts stay whole."""
@@ -69,6 +75,7 @@ def compile_section(
         eager_fallbacks=counts.eager_fallbacks,
         recompile_limit_hits=counts.recompile_limit_hits,
         time_s=_times(timeline),
+        seconds=_seconds(timeline, places),
         recompiles_by_family=_by_family(timeline, diagnosis),
         events=tuple(_events(guarded[:EVENTS_KEPT], timeline, diagnosis, places)),
         breaks=tuple(_break(site, timeline, ids, places) for site in timeline.breaks),
@@ -104,6 +111,28 @@ def _times(timeline: Timeline) -> CompileTime:
         first_compile=first,
         recompile=again,
         backend=sum(backend) if backend else None,
+    )
+
+
+def _seconds(timeline: Timeline, places: PathShortener) -> CompileSeconds | None:
+    """None where torch's timing of one of the compiles was not seen."""
+    whole = compile_seconds(timeline.compiles)
+    if whole is None:
+        return None
+    frames = [
+        FrameSeconds(
+            frame=frame_name(where, places),
+            attempts=found.attempts,
+            total=found.total,
+            by_phase=dict(found.by_phase),
+        )
+        for where, found in by_frame(timeline.compiles)[:FRAMES_WITH_SECONDS]
+    ]
+    return CompileSeconds(
+        total=whole.total,
+        restarted=whole.restarted,
+        by_phase=dict(whole.by_phase),
+        frames=tuple(frames),
     )
 
 

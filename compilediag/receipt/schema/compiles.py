@@ -130,6 +130,24 @@ class CompileTime(Record, frozen=True, kw_only=True):
     backend: float | None = None
 
 
+class FrameSeconds(Record, frozen=True, kw_only=True):
+    """Compile seconds of one frame, over all its attempts."""
+
+    frame: FrameName
+    attempts: int
+    total: float
+    by_phase: dict[str, float] = field(default_factory=dict[str, float])
+
+
+class CompileSeconds(Record, frozen=True, kw_only=True):
+    """Where compile seconds went: phases without those within them, which add up to the total."""
+
+    total: float
+    restarted: float
+    by_phase: dict[str, float] = field(default_factory=dict[str, float])
+    frames: tuple[FrameSeconds, ...] = ()
+
+
 class GraphBreak(Record, frozen=True, kw_only=True):
     """A graph break by place."""
 
@@ -181,6 +199,7 @@ class CompileSection(Record, frozen=True, kw_only=True):
     eager_fallbacks: int
     recompile_limit_hits: int
     time_s: CompileTime = CompileTime()
+    seconds: CompileSeconds | None = None
     recompiles_by_family: dict[str, int] = field(default_factory=dict[str, int])
     events: tuple[CompileEvent, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.collectors.compile_phases import PhaseTimes
 from compilediag_harness.collectors.entering import entered
 from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.collectors.size_guards import SizeGuardCollector
@@ -29,11 +30,16 @@ class CompileCollector:
     """Turns metrics rows, start callbacks and resets into events."""
 
     def __init__(
-        self, session: Session, recompiles: RecompileCollector, sizes: SizeGuardCollector
+        self,
+        session: Session,
+        recompiles: RecompileCollector,
+        sizes: SizeGuardCollector,
+        phases: PhaseTimes,
     ) -> None:
         self._session = session
         self._recompiles = recompiles
         self._sizes = sizes
+        self._phases = phases
         self._entered: dict[str, tuple[UserCall | None, str]] = {}
         """Of compiles that began, by compile id."""
         self.rows = 0
@@ -111,6 +117,8 @@ class CompileCollector:
             guard_eval_us=_field(metrics, "guard_latency_us"),
             cache_hits=_cache_count(metrics, "hit"),
             cache_misses=_cache_count(metrics, "miss"),
+            phases=self._phases.take(),
+            restarted_s=_microseconds(metrics, "dynamo_compile_time_before_restart_us"),
             exported=torch_compiles.exporting(),
             entered_at=entered_at,
             entered_from=entered_from,

@@ -13,6 +13,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import writers
 from compilediag_harness.collectors.acting_lines import with_acting_lines
 from compilediag_harness.collectors.baselines import Baselines
+from compilediag_harness.collectors.compile_phases import PhaseTimes
 from compilediag_harness.collectors.false_guards import (
     GuardValues,
     described,
@@ -55,11 +56,16 @@ class RecompileCollector:
     """Analyses all cache entries each time torch determines why none of them fits."""
 
     def __init__(
-        self, session: Session, baselines: Baselines, witness: Witness | None = None
+        self,
+        session: Session,
+        baselines: Baselines,
+        witness: Witness | None = None,
+        phases: PhaseTimes | None = None,
     ) -> None:
         self._session = session
         self._baselines = baselines
         self._witness = witness
+        self._phases = phases
         writers.new_session()
         self.calls = 0
         self.analysis_s: dict[str, float] = {}
@@ -78,6 +84,8 @@ class RecompileCollector:
         spent = time.monotonic() - started
         compile_id = torch_compiles.current_compile_id()
         self.analysis_s[compile_id] = self.analysis_s.get(compile_id, 0.0) + spent
+        if self._phases is not None:
+            self._phases.leave_out(spent)
         self._session.charge(spent)
         self._session.emit(
             Recompiled(

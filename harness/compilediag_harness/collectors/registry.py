@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import hooks
 from compilediag_harness.collectors.baselines import Baselines
+from compilediag_harness.collectors.compile_phases import PhaseTimes
 from compilediag_harness.collectors.compiles import CompileCollector
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
 from compilediag_harness.collectors.hazards import HazardCollector
@@ -19,7 +20,7 @@ from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.collectors.size_guards import SizeGuardCollector
 from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.unguarded import UnguardedCollector
-from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_names
+from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_names, torch_phases
 from compilediag_harness.wire import EvidenceLost
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class CollectorSet:
         self.cudagraphs: CudagraphCollector | None = None
         self.witness: Witness | None = None
         self._session = session
+        self._phases = PhaseTimes()
         self._baselines: Baselines | None = None
         self._logs: LogCollector | None = None
         self._hazards: HazardCollector | None = None
@@ -59,9 +61,9 @@ class CollectorSet:
             from compilediag_harness.collectors.witness.collector import Witness
 
             self.witness = Witness(session, session.witness_plan)
-        self.recompiles = RecompileCollector(session, baselines, self.witness)
+        self.recompiles = RecompileCollector(session, baselines, self.witness, self._phases)
         self.sizes = SizeGuardCollector(session)
-        self.compiles = CompileCollector(session, self.recompiles, self.sizes)
+        self.compiles = CompileCollector(session, self.recompiles, self.sizes, self._phases)
         self._hazards = HazardCollector(session, baselines, self.witness)
         self._unguarded = UnguardedCollector(session, torch.nn.Module)
         self._syncs = SyncCollector(session, torch)
@@ -78,11 +80,15 @@ class CollectorSet:
         self._session.step_listeners.append(self.memory.step_ended)
         self._session.step_listeners.append(self._step_ended)
 
-    def metrics_imported(self) -> None:
-        """Watches every row of torch's metrics."""
+    def metrics_imported(self) -> tuple[torch_names.Remover, ...]:
+        """Watches every row of torch's metrics, and its timing of each compile's phases. Returns
+        what ends the latter."""
         if self.compiles is not None:
             torch_compiles.on_metrics_row(self.compiles.row)
             self._totals_at_start = torch_compiles.totals()
+        removers = torch_phases.on_phases(self._phases.began, self._phases.ended)
+        self._phases.seen = bool(removers)
+        return removers
 
     def trees_imported(self) -> None:
         """Watches CUDA-graph trees."""

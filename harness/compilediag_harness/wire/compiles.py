@@ -56,6 +56,11 @@ class Compiled(StepEvent):
     entered_from: str = ""
     """Both as in `CompileStarted`, which torch does not announce at the limit, nor while another
     thread compiles."""
+    phases: tuple[tuple[str, float], ...] | None = None
+    """Seconds of each phase without those within it, by torch's name; None where torch's timing was
+    not seen. Together they are `seconds`, but for what torch does not time."""
+    restarted_s: float | None = None
+    """Of `seconds`: Dynamo's attempts that it began again. None where torch did not tell."""
 
 
 @event

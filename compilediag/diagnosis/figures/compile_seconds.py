@@ -1,0 +1,116 @@
+"""Where compile seconds went: torch's timed phases of every compile, under a dozen names.
+
+What a phase took does not hold what the phases within it took, so the sum is the compile's time,
+but for what torch does not time: "other".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from compilediag.timeline.timeline import Compile
+from compilediag_harness.wire import Location
+
+OTHER = "other"
+
+_NAMES: tuple[tuple[str, str], ...] = (
+    ("autotuning", r".*(?:autotun|benchmark|do_bench)"),
+    (
+        "kernel_builds",
+        (
+            r"compile_file|async_compile|PyCodeCache|(?:cpp|cuda|triton).*compile|CachingAutotuner|"
+            r".*precompile_config|reload_kernel|aoti_|StaticAutotuner"
+        ),
+    ),
+    (
+        "caches",
+        (
+            r"AOTAutogradCache|FxGraphCache|fx_graph_cache|inductor_codecache|CacheBase|CompiledArtifact|"
+            r"TritonBundler|GraphPickler|pgo\.|.*(?:remote_cache|cache_load|cache_save|cache_lookup)"
+        ),
+    ),
+    (
+        "code_generation",
+        r".*codegen(?!_and_compile)|.*Codegen\w*\.|CppWrapper|code_gen|generate_kernel_code",
+    ),
+    (
+        "lowering",
+        r"GraphLowering|Scheduler|fx_codegen_and_compile|inductor_compile|compile_fx_inner",
+    ),
+    (
+        "graph_passes",
+        (
+            r"pass\.|_?recursive_(?:pre|joint|post)_grad|.*grad_passes|joint_graph_passes|fx\.|min_cut|"
+            r"_recursive_joint|additional_fake_tensor_prop|insert_deferred|convert_conv_weights"
+        ),
+    ),
+    ("aot_autograd", r"aot_|create_aot_dispatcher|invoke_subgraph|AOT"),
+    ("backend", r"backend_compile|compile_fx\b|inductor_import|OutputGraph\.call_user_compiler"),
+    ("guards", r"build_guards|.*guard"),
+    ("garbage_collection", r"gc$"),
+    (
+        "dynamo",
+        (
+            r"entire_frame_compile|entire_backward_compile|_compile\.|compile_attempt|bytecode|dynamo|"
+            r"compile_inner|convert_frame|fullgraph_capture|compiler_collective"
+        ),
+    ),
+)
+"""Phases by what torch calls what it times, in 2.7 to 2.15; the first that matches counts."""
+
+PHASES = (*(name for name, _ in reversed(_NAMES)), OTHER)
+"""In about the order in which a compile comes to them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileSeconds:
+    """Seconds of compiles, taken apart."""
+
+    attempts: int
+    total: float
+    by_phase: Mapping[str, float]
+    """By the names in `PHASES`, which add up to the total; without phases that took nothing."""
+    restarted: float
+    """Of the total: attempts of Dynamo that were begun again."""
+
+
+def compile_seconds(compiles: Iterable[Compile]) -> CompileSeconds | None:
+    """The sum of compiles; None where torch's timing of one of them was not seen, or there is
+    none."""
+    timed = [item for item in compiles if item.has_row]
+    if not timed or any(item.phases is None for item in timed):
+        return None
+    found = dict.fromkeys(PHASES, 0.0)
+    for item in timed:
+        for name, seconds in item.phases or ():
+            found[phase_of(name)] += seconds
+    total = sum(item.seconds for item in timed)
+    found[OTHER] += total - sum(found.values())
+    return CompileSeconds(
+        attempts=len(timed),
+        total=total,
+        by_phase={name: value for name, value in found.items() if abs(value) >= 1e-6},
+        restarted=sum(item.restarted_s or 0.0 for item in timed),
+    )
+
+
+@cache
+def phase_of(name: str) -> str:
+    """The phase that torch's name for something it times belongs to."""
+    return next((phase for phase, pattern in _NAMES if re.match(pattern, name)), OTHER)
+
+
+def by_frame(compiles: Iterable[Compile]) -> list[tuple[Location, CompileSeconds]]:
+    """Of each compiled function, the most expensive first. A backward compile names no function: it
+    is its forward's."""
+    attempts = list(compiles)
+    functions = {item.key: item.frame for item in reversed(attempts) if item.forward}
+    frames: dict[Location, list[Compile]] = {}
+    for item in attempts:
+        frames.setdefault(functions.get(item.key, item.frame), []).append(item)
+    found = [(frame, compile_seconds(items)) for frame, items in frames.items()]
+    known = [(frame, seconds) for frame, seconds in found if seconds is not None]
+    return sorted(known, key=lambda item: -item[1].total)

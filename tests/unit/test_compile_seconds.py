@@ -1,0 +1,174 @@
+"""Where compile seconds go: phases without those within them, their names, their sum."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from built_receipt import built, compiled, ended, started, torch_seen
+
+from compilediag.diagnosis.figures.compile_seconds import OTHER, PHASES, phase_of
+from compilediag.views.compile_time import LABELS, render_compile_time
+from compilediag.views.style import RenderOptions
+from compilediag_harness.collectors.compile_phases import PhaseTimes
+from compilediag_harness.wire import Compiled, Location
+
+MS = 1_000_000
+
+
+def seen() -> PhaseTimes:
+    times = PhaseTimes()
+    times.seen = True
+    return times
+
+
+def test_a_phase_has_not_what_was_within_it() -> None:
+    """The sum is the outermost phase's time."""
+    times = seen()
+    times.began("entire_frame_compile", 0)
+    times.began("build_guards", 2 * MS)
+    times.began("gc", 3 * MS)
+    times.ended("gc", 4 * MS)
+    times.ended("build_guards", 7 * MS)
+    times.began("gc", 8 * MS)
+    times.ended("gc", 9 * MS)
+    times.ended("entire_frame_compile", 10 * MS)
+    taken = dict(times.take() or ())
+    assert taken == {"entire_frame_compile": 0.004, "build_guards": 0.004, "gc": 0.002}
+    assert times.take() == ()
+
+
+def test_what_is_open_around_a_compile_is_no_part_of_it() -> None:
+    """torch writes the row before the outermost phase ends; the next compile has not its rest."""
+    times = seen()
+    times.began("dynamo", 0)
+    times.began("entire_frame_compile", MS)
+    times.ended("entire_frame_compile", 3 * MS)
+    assert times.take() == (("entire_frame_compile", 0.002),)
+    times.ended("dynamo", 9 * MS)
+    assert times.take() == ()
+
+
+def test_our_own_analysis_is_in_no_phase() -> None:
+    """It is no part of the compile's seconds either."""
+    times = seen()
+    times.began("entire_frame_compile", 0)
+    times.leave_out(0.003)
+    times.ended("entire_frame_compile", 10 * MS)
+    assert times.take() == (("entire_frame_compile", 0.007),)
+
+
+def test_an_end_without_its_beginning() -> None:
+    """It was begun before anybody looked; what began within an ended phase has ended with it."""
+    times = seen()
+    times.ended("gc", 5 * MS)
+    times.began("entire_frame_compile", 0)
+    times.began("bytecode_tracing", MS)
+    times.ended("entire_frame_compile", 4 * MS)
+    assert dict(times.take() or ()) == {"entire_frame_compile": 0.004}
+
+
+def test_each_thread_has_its_own() -> None:
+    """Two threads compile at once."""
+    times, found = seen(), list[object]()
+
+    def other() -> None:
+        times.began("gc", 0)
+        times.ended("gc", MS)
+        found.append(times.take())
+
+    times.began("entire_frame_compile", 0)
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    times.ended("entire_frame_compile", 2 * MS)
+    assert found == [(("gc", 0.001),)]
+    assert times.take() == (("entire_frame_compile", 0.002),)
+
+
+def test_where_torch_times_nothing() -> None:
+    """Null, not zero."""
+    assert PhaseTimes().take() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [
+        ("entire_frame_compile", "dynamo"),
+        ("_compile.compile_inner", "dynamo"),
+        ("compile_attempt_1", "dynamo"),
+        ("build_guards", "guards"),
+        ("backend_compile", "backend"),
+        ("create_aot_dispatcher_function", "aot_autograd"),
+        ("aot_trace_joint_graph", "aot_autograd"),
+        ("_recursive_joint_graph_passes", "graph_passes"),
+        ("pass.post_grad_passes.stable_sort", "graph_passes"),
+        ("min_cut_rematerialization_partition", "graph_passes"),
+        ("fx_codegen_and_compile", "lowering"),
+        ("GraphLowering.run", "lowering"),
+        ("GraphLowering.codegen", "code_generation"),
+        ("Scheduler.codegen", "code_generation"),
+        ("PythonWrapperCodegen.generate", "code_generation"),
+        ("compile_file", "kernel_builds"),
+        ("async_compile.wait", "kernel_builds"),
+        ("CachingAutotuner.benchmark_all_configs", "autotuning"),
+        ("inductor_codecache_torch_key", "caches"),
+        ("AOTAutogradCache.inductor_load", "caches"),
+        ("pgo.get_remote_code_state", "caches"),
+        ("gc", "garbage_collection"),
+        ("something_of_a_later_torch", OTHER),
+    ],
+)
+def test_names(name: str, phase: str) -> None:
+    """What torch calls its parts, and what we call them."""
+    assert phase_of(name) == phase
+
+
+def test_every_phase_has_a_label() -> None:
+    """None is shown by the name it has in the receipt."""
+    assert set(PHASES) == set(LABELS)
+
+
+def _row(compile_id: str, seconds: float, **changes: object) -> Compiled:
+    return compiled(compile_id, 1.0, 0, seconds, **changes)
+
+
+def test_the_receipt_and_the_screen() -> None:
+    """Phases add up to the total; a backward without a name is its forward's."""
+    phases = (("entire_frame_compile", 1.0), ("compile_file", 2.5))
+    nameless = Location("", 0, "")
+    receipt = built(
+        [
+            started(),
+            torch_seen(),
+            _row("0/0", 4.0, phases=phases, restarted_s=0.5),
+            _row("0/0", 1.0, phases=(("compile_file", 1.0),), forward=False, frame=nameless),
+            ended(),
+        ]
+    )
+    seconds = receipt.compile.seconds
+    assert seconds is not None
+    assert seconds.total == pytest.approx(5.0)
+    assert seconds.by_phase == pytest.approx({"dynamo": 1.0, "kernel_builds": 3.5, "other": 0.5})
+    assert seconds.restarted == pytest.approx(0.5)
+    assert [(item.attempts, item.frame.function) for item in seconds.frames] == [(2, "forward")]
+    text = render_compile_time(receipt, RenderOptions(width=100))
+    assert "5.0 s in 2 compiles" in text
+    assert "building kernels (C++, Triton)" in text
+    assert "0.50 s of it (10 %) in attempts that Dynamo began again" in text
+
+
+def test_one_compile_without_phases_leaves_all_out() -> None:
+    """A trace, or an older record: half of the seconds would look like all."""
+    receipt = built(
+        [
+            started(),
+            torch_seen(),
+            _row("0/0", 4.0, phases=(("gc", 1.0),)),
+            _row("0/1", 4.0),
+            ended(),
+        ]
+    )
+    assert receipt.compile.seconds is None
+    text = render_compile_time(receipt, RenderOptions(width=100))
+    assert "the phases of compiles were not seen" in text
