@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from compilediag.views.style import RenderOptions
 
 
-class Outcome(NamedTuple):
+class Tried(NamedTuple):
     """A change and what became of it."""
 
     change: Change
@@ -30,7 +30,7 @@ class FindingFixes(NamedTuple):
 
     number: int
     finding: FindingRecord
-    tried: Sequence[Outcome]
+    tried: Sequence[Tried]
     candidates: int
 
 
@@ -105,7 +105,7 @@ def _finding(fix: FindingFixes, receipt: Receipt, options: RenderOptions) -> lis
     return [*lines, ""]
 
 
-def _outcome(item: Outcome, options: RenderOptions) -> list[str]:
+def _outcome(item: Tried, options: RenderOptions) -> list[str]:
     line = options.text(item.change.line, 4096)
     if item.certificate.holds:
         word = "proved" if item.proved else "holds in one run, not proved:"

@@ -20,7 +20,7 @@ from compilediag.runs.trials.campaign import Campaign, Result, run_campaign
 from compilediag.runs.trials.first_run import campaign_folder
 from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.trials.results import NAME, as_json, environment_lines, save
-from compilediag.views.fix import FindingFixes, Outcome, render_fixes
+from compilediag.views.fix import FindingFixes, Tried, render_fixes
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import TrialPlan
 from tests.unit.test_fix_certificate import again, cause, finding, receipt, run
@@ -166,7 +166,7 @@ def test_a_budget_starts_no_run_beyond_it(runs: Runs) -> None:
     made = campaign(budget_s=1.0)
     run_campaign(made)
     assert runs.made == ["the program as it is"]
-    assert "the budget of 1 s is spent" in made.notes[0]
+    assert "the budget of 1 s has no room for another run, which takes about 2 s" in made.notes[0]
 
 
 def test_nothing_runs_without_candidates(runs: Runs) -> None:
@@ -199,7 +199,7 @@ def test_the_screen(runs: Runs) -> None:
         FindingFixes(
             number,
             item.finding,
-            [Outcome(each.change, each.certificate, each.proved) for each in item.tried],
+            [Tried(each.change, each.certificate, each.proved) for each in item.tried],
             item.candidates,
         )
         for number, item in enumerate(results, start=1)
