@@ -105,7 +105,8 @@ def compare(
             continue
         difference, error = _difference(answer, other[1])
         origin = str(key[2])
-        if difference is not None and exact and key in exact and _is_as_near(other[1], exact[key]):
+        rounds = difference is not None and origin == _OUTPUT and _may_round(answer, other[1])
+        if rounds and exact and key in exact and _is_as_near(other[1], exact[key]):
             difference, error, excused = None, 0.0, excused + 1
         if difference is None and _is_open(answer):
             skipped += 1
@@ -116,7 +117,7 @@ def compare(
             seen.add(origin)
         if difference is not None:
             first = first or f"{name}: {difference}"
-            by_rounding &= origin == _OUTPUT and _may_round(answer, other[1])
+            by_rounding &= rounds
         else:
             largest = max(largest, error)
     conclusive = _OUTPUT in seen or (_STATE in seen and _OUTPUT not in unseen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,23 @@ import msgspec
 import pytest
 
 from compilediag.fixes.certificate import Observed
+from compilediag.fixes.changes import Change
+from compilediag.fixes.codemods.edit import Edit, EditImpossible
 from compilediag.receipt.file import read_receipt, write_receipt
+from compilediag.receipt.proofs import missing_proof
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options
 from compilediag.runs.trials import campaign as campaigns
-from compilediag.runs.trials.campaign import Campaign, Result, run_campaign
+from compilediag.runs.trials.campaign import Campaign, Result, edited_files, run_campaign
 from compilediag.runs.trials.first_run import campaign_folder
 from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.trials.results import NAME, as_json, environment_lines, save
 from compilediag.views.fix import FindingFixes, Tried, render_fixes
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import TrialPlan
-from tests.unit.test_fix_certificate import again, cause, finding, receipt, run
+from tests.support.built_receipt import built
+from tests.unit.test_fix_certificate import again, cause, finding, output, receipt, run
 
 SOURCES = "TORCH_COMPILE_DYNAMIC_SOURCES"
 
@@ -223,3 +228,78 @@ def test_campaigns_before_stay_as_they_are(tmp_path: Path) -> None:
     assert campaign_folder(str(tmp_path)) == str(tmp_path / "fix")
     (tmp_path / "fix" / "01-x").mkdir(parents=True)
     assert campaign_folder(str(tmp_path)) == str(tmp_path / "fix-2")
+
+
+def test_float64_costs_a_run_only_where_numbers_alone_differ(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run, for all changes after it too; a run that fails excuses nothing."""
+    made = run_with_rounding(runs, monkeypatch)
+    results = run_campaign(made)
+    name = "eager, with calls in float64"
+    assert runs.made.count(name) == 1
+    assert runs.made.index(name) == runs.made.index(line("L['n']")) + 1
+    assert proofs(results) == [line("L['n']"), line("L['m']")]
+    runs.made.clear()
+    runs.fails_on = {"reference": "RuntimeError: no"}
+    assert proofs(run_campaign(campaign())) == [None, line("L['m']")]
+    assert runs.made.count(name) == 1
+
+
+def run_with_rounding(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Campaign:
+    """The change of n makes the output 0.0001 smaller; so much is eager from float64."""
+
+    def run_trial(*given: Any) -> Trial:
+        trial, plan, variables = runs.run(*given), given[3], given[4]
+        assert trial.observed is not None
+        value, more = (0.9999 if "L['n']" in variables.get(SOURCES, "") else 1.0), {}
+        if plan.reference:
+            exact = replace(output(0.9999).answers[0], dtype="float64")
+            more = {"answers": (replace(output(1.0), reference=(exact,)),)}
+        observed = replace(trial.observed, timeline=run(value=value, **more))
+        problem = runs.fails_on.get("reference") if plan.reference else None
+        return replace(trial, observed=observed, problem=problem)
+
+    monkeypatch.setattr(campaigns, "run_trial", run_trial)
+    return campaign()
+
+
+def test_another_torch_than_that_of_the_findings(runs: Runs) -> None:
+    environment = msgspec.structs.replace(BEFORE.environment, torch="1.0")
+    made = campaign(msgspec.structs.replace(BEFORE, environment=environment))
+    assert proofs(run_campaign(made)) == [None, None]
+    assert runs.made == ["the program as it is"]
+    now = built().environment.torch
+    assert f"with torch 1.0, and the program has {now} now: name the program" in made.notes[0]
+
+
+def test_a_program_that_asks_for_input(runs: Runs) -> None:
+    runs.fails_on = {"": "EOFError: EOF when reading a line"}
+    made = campaign()
+    run_campaign(made)
+    assert "EOFError: EOF when reading a line (its input is empty here)" in made.notes[0]
+
+
+def test_a_line_that_no_longer_matches_ends_the_runs(runs: Runs, tmp_path: Path) -> None:
+    """An edit that the text has no place for any more is one sentence, and nothing is lost."""
+    made = campaign()
+    made.chosen["F1"] = Change(
+        "source", "x", "", edits=(Edit(str(tmp_path / "gone.py"), 1, "before", ("y",)),)
+    )
+    with pytest.raises(EditImpossible, match=r"gone\.py cannot be read"):
+        edited_files(made, [made.chosen["F1"]])
+
+
+def test_refused_changes_and_the_code_are_in_the_receipt(runs: Runs, tmp_path: Path) -> None:
+    path = tmp_path / "receipt.json"
+    write_receipt(BEFORE, path)
+    made = campaign()
+    save(made, run_campaign(made), str(path))
+    first, second = (each.fix for each in read_receipt(path).findings)
+    assert [(each.change, each.reason) for each in first.refused] == [
+        (line("L['bad']"), "1 of 1 recompiles remain")
+    ]
+    assert second.refused == ()
+    assert missing_proof(read_receipt(path).findings[0], read_receipt(path)) is None
+    assert first.proof is not None
+    assert first.proof.torch == BEFORE.environment.torch
