@@ -48,7 +48,7 @@ from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.trials.results import as_json, environment_lines, save
 from compilediag.runs.trials.sources import apply, as_patch, is_available, require_committed
 from compilediag.runs.work_progress import WorkProgress
-from compilediag.views.fix import FindingFixes, Tried, render_candidates, render_fixes
+from compilediag.views.fix import FindingFixes, Together, Tried, render_candidates, render_fixes
 from compilediag.views.text import clean
 from compilediag_harness.base import atomic_write
 
@@ -332,6 +332,5 @@ def _report(
         )
         for item in results
     ]
-    edits = [change.line for change in campaign.together if change.needs_edit]
-    together = [*lines, *edits]
+    together = Together(lines, campaign.together)
     write(render_fixes(campaign.receipt, fixes, together, campaign.notes, render_options()))

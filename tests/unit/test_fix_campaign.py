@@ -24,7 +24,7 @@ from compilediag.runs.trials.campaign import Campaign, Result, edited_files, run
 from compilediag.runs.trials.first_run import campaign_folder
 from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.trials.results import NAME, as_json, environment_lines, save
-from compilediag.views.fix import FindingFixes, Tried, render_fixes
+from compilediag.views.fix import FindingFixes, Together, Tried, render_fixes
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import TrialPlan
 from tests.support.built_receipt import built
@@ -209,19 +209,53 @@ def test_the_screen(runs: Runs) -> None:
         )
         for number, item in enumerate(results, start=1)
     ]
-    text = render_fixes(BEFORE, fixes, environment_lines(made), ["a note"], RenderOptions())
+    together = Together(environment_lines(made), made.together)
+    text = render_fixes(BEFORE, fixes, together, ["a note"], RenderOptions())
     assert text.startswith("2 of 2 findings have a proved change\n")
     assert f"     ✗ refused  {line(chr(76) + '[' + repr('bad') + ']')}\n" in text
     assert "1 of 1 recompiles remain" in text
     assert "     ✓ proved  export" in text
     assert "recompiles 1 → 0" in text
-    assert f"  proved together:\n    {environment_lines(made)[0]}\n" in text
-    untried = [replace_tried(each) for each in fixes]
-    assert "not tried: explain 1" in render_fixes(BEFORE, untried, [], [], RenderOptions())
+    shell = f"  type this before you start the program:\n    {environment_lines(made)[0]}\n"
+    assert shell in text
+    assert text.endswith("  note: a note\n\n  next: compilediag explain 1\n")
 
 
-def replace_tried(fix: FindingFixes) -> FindingFixes:
-    return fix._replace(tried=())
+@pytest.mark.parametrize(
+    ("tried", "candidates", "sentence"),
+    [
+        (0, 0, "! no change to try: compilediag explain 1 says what to edit"),
+        (0, 2, "! not tried: compilediag explain 1 says what to edit"),
+        (1, 2, "! none of them works: compilediag explain 1 says what to edit"),
+    ],
+)
+def test_the_screen_says_what_to_do_where_nothing_is_proved(
+    runs: Runs, tried: int, candidates: int, sentence: str
+) -> None:
+    refused = run_campaign(campaign())[0].tried[0]
+    outcomes = [Tried(refused.change, refused.certificate, False)] * tried
+    fixes = [FindingFixes(1, FIRST, outcomes, candidates)]
+    text = render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
+    assert text.startswith("0 of 1 finding has a proved change\n")
+    assert text.endswith(f"     {sentence}\n")
+
+
+def test_the_screen_puts_each_line_where_it_belongs() -> None:
+    """What is typed, what is written, what `--apply` makes; hostile lines stay inert."""
+    edit = Edit("train.py", 1, "before", ("y",))
+    changes = [
+        Change("environment", "export A=1", "", variables=(("A", "1"),)),
+        Change("configuration", "torch._dynamo.config.x = True\x1b[31m", ""),
+        Change("source", "train.py:1 mark\n::error::", "", edits=(edit,)),
+    ]
+    together = Together(["export A=1"], changes)
+    text = render_fixes(BEFORE, [], together, [], RenderOptions())
+    assert text == (
+        "no finding of at least `warning`: nothing to fix\n\n"
+        "  type this before you start the program:\n    export A=1\n"
+        "  write this into the program:\n    torch._dynamo.config.x = True\\x1b[31m\n"
+        "  edits, made by `compilediag fix --apply`:\n    train.py:1 mark\\n::error::\n"
+    )
 
 
 def test_campaigns_before_stay_as_they_are(tmp_path: Path) -> None:
