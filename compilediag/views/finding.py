@@ -209,7 +209,7 @@ def _point(point: ProofPoint) -> str:
         for figure in point.figures
         if figure.before is not None and figure.after is not None
     ]
-    return " · ".join([point.sentence, *figures])
+    return " · ".join([point.sentence, *(each for each in figures if each != point.sentence)])
 
 
 def _compile(item: CompileEvent, options: RenderOptions) -> str:
