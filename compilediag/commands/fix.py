@@ -6,11 +6,20 @@ import os
 import re
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import click
 
-from compilediag.commands.options import TargetCommand
+from compilediag.commands.options import (
+    RunOptions,
+    TargetCommand,
+    TrialOptions,
+    positive,
+    pyproject_defaults,
+    supervised_options,
+)
+from compilediag.commands.run_report import finish
 from compilediag.commands.subcommand import argument, flag, option, subcommand
 from compilediag.commands.terminal import (
     is_terminal,
@@ -23,60 +32,55 @@ from compilediag.commands.terminal import (
 from compilediag.errors import EXIT_GATE, EXIT_OK, OutputUnwritable, UsageError
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.supervised.options import Options
+from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.repeat import changed_files, newest
 from compilediag.runs.trials.campaign import (
     Campaign,
     Result,
     candidates_by_finding,
+    editable_files,
     edited_files,
     run_campaign,
+    why_not,
 )
 from compilediag.runs.trials.first_run import campaign_folder, first_run
 from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.trials.results import as_json, environment_lines, save
-from compilediag.runs.trials.sources import apply, as_patch, is_available
-from compilediag.views.fix import FindingFixes, Outcome, render_candidates, render_fixes
+from compilediag.runs.trials.sources import apply, as_patch, is_available, require_committed
+from compilediag.runs.work_progress import WorkProgress
+from compilediag.views.fix import FindingFixes, Together, Tried, render_candidates, render_fixes
 from compilediag.views.text import clean
 from compilediag_harness.base import atomic_write
 
 EXIT_INTERRUPTED = 130
 
 _NUMBER = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
-_BUDGET = re.compile(r"(\d+(?:\.\d+)?)([smh]?)\Z")
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def _budget(key: str, value: str) -> float:
-    found = _BUDGET.match(str(value))
-    if found is None or not float(found[1]):
-        raise UsageError(f"--budget must be a time such as 90s, 10m or 1h, not {value!r}")
-    return float(found[1]) * _SECONDS[found[2]]
 
 
 @dataclass(frozen=True, slots=True)
-class FixOptions:
-    """What to fix, and how long to try."""
+class FixOptions(TrialOptions):
+    """What to fix."""
 
     target: tuple[str, ...] = argument(
         default=(), nargs=-1, type=click.UNPROCESSED, metavar="[N | TARGET [ARGS]...]"
     )
     steps: int | None = option(
-        "--steps", "Stop each run cleanly after this many steps.", type=click.IntRange(min=1)
-    )
-    budget_s: float | None = option(
-        "--budget TIME", "Start no run beyond it: 90s, 10m, 1h.", check=_budget
+        "--steps",
+        "Stop each run cleanly after this many steps.",
+        type=click.IntRange(min=1),
+        toml=int,
+        check=positive,
     )
     timeout_s: float | None = option(
-        "--timeout S", "End each run after S seconds.", type=click.FloatRange(min=0, min_open=True)
+        "--timeout S",
+        "End each run after S seconds.",
+        type=click.FloatRange(min=0, min_open=True),
+        toml=(int, float),
+        check=positive,
     )
     dry_run: bool = flag("--dry-run", "List what would be tried for the latest run; run nothing.")
-    env: str | None = option("--env FILE", "Write the proved `export` lines to a file.")
-    patch: str | None = option("--patch FILE", "Write the proved edits to a file, for `git apply`.")
-    apply: bool = flag("--apply", "Make the proved edits in the program's files.")
-    force: bool = flag("--force", "With --apply: also in files that git does not have as they are.")
+    quiet: bool = flag("-q --quiet", "Show no progress.")
     as_json: bool = flag("--json", "Print everything that was tried as JSON.")
-    yes: bool = flag("--yes", "Do not ask before the program is run again and again.")
 
 
 class FixCommand(TargetCommand):
@@ -99,9 +103,13 @@ class FixCommand(TargetCommand):
   compilediag fix 2                     finding 2 of the latest run only
   compilediag fix --dry-run             what would be tried
   compilediag fix --apply               proved edits are made in your files
-  compilediag fix --yes --env fix.sh    for a script: no question; the lines in a file
+  compilediag fix --patch fix.patch     proved edits as a diff, for `git apply`
+  compilediag fix --steps 20 --budget 10m train.py    short runs; none is begun after 10 minutes
+  compilediag fix --yes --env fix.sh train.py         for a script: no question, lines in a file
+  compilediag run --fix train.py        the same after the verdict of the run
 """,
     cls=FixCommand,
+    table=lambda given: pyproject_defaults({**given, "fix": True}),
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 def command(options: FixOptions) -> int:
@@ -113,16 +121,25 @@ def command(options: FixOptions) -> int:
     where every finding of at least `warning` has a proved change, 3 where one has none.
     """
     number = _number(options.target)
-    if (options.patch or options.apply) and not is_available():
-        raise UsageError("edits need libcst: pip install 'compilediag[fix]'")
-    for name, path in (("--env", options.env), ("--patch", options.patch)):
-        if path is not None:
-            _require_writable(name, path)
+    require_possible(options)
     if options.target and number is None:
         if options.dry_run:
             raise UsageError("--dry-run is about the latest run: leave the program out of it")
         return _fix_target(options)
     return _fix_latest(options, number)
+
+
+def require_possible(options: FixOptions | RunOptions) -> None:
+    """Looked at before anything runs.
+
+    Raises:
+        UsageError: what is proved could not be written.
+    """
+    if (options.patch or options.apply) and not is_available():
+        raise UsageError("edits need libcst: pip install 'compilediag[fix]'")
+    for name, path in (("--env", options.env), ("--patch", options.patch)):
+        if path is not None:
+            _require_writable(name, path)
 
 
 def _number(words: tuple[str, ...]) -> int | None:
@@ -138,19 +155,53 @@ def _require_writable(name: str, path: str) -> None:
 
 def _fix_target(options: FixOptions) -> int:
     _confirm(options, options.target)
-    _announce("run 0: the program as it is; its output goes to a file")
     run_options = Options(steps=options.steps, timeout_s=options.timeout_s)
-    outcome, trial = first_run(options.target, run_options, os.environ)
+    outcome, trial = _first(options, run_options)
     for note in outcome.notes:
         write_message(note)
+    return fix_run(options, outcome, trial, run_options)
+
+
+def _first(options: FixOptions | RunOptions, run_options: Options) -> tuple[Outcome, Trial]:
+    first = "run 0: the program as it is"
+    _announce(options, f"{first}; its output goes to a file")
+    with WorkProgress(stage=first, silent=options.quiet):
+        return first_run(options.target, run_options, os.environ)
+
+
+def run_and_fix(options: RunOptions) -> int:
+    """`run --fix`: the verdict of the run, then what `fix` does; the run is its first one."""
+    if not options.target:
+        raise UsageError("say what to run: `compilediag run --fix train.py`, or `compilediag fix`")
+    require_possible(options)
+    _confirm(options, options.target)
+    outcome, trial = _first(options, supervised_options(options))
+    code = finish(outcome, replace(options, as_json=False))
+    trials = Options(steps=options.steps, timeout_s=options.timeout_s, grace_s=options.grace_s)
+    return fix_run(options, outcome, trial, trials) or code
+
+
+def fix_run(
+    options: FixOptions | RunOptions, outcome: Outcome, trial: Trial, run_options: Options
+) -> int:
+    """Tries changes for the findings of a run that was made as a trial.
+
+    Args:
+        options: how long to try, and what becomes of what is proved.
+        outcome: how the run ended.
+        trial: the same run, as the certificates need it.
+        run_options: of the runs to come.
+    """
     if outcome.receipt is None or outcome.receipt_path is None:
         return outcome.exit_code or 1
+    if trial.interrupted:
+        write_message("interrupted in the first run: nothing was tried")
+        return EXIT_INTERRUPTED
     if outcome.exit_code:
-        write_message(f"the program does not run: {trial.problem}; its output: {trial.output}")
+        write_message(f"the program does not run: {why_not(trial)}")
         return outcome.exit_code
-    return _fix(
-        options, outcome.receipt, outcome.receipt_path, outcome.receipt.findings, trial, run_options
-    )
+    receipt, path = outcome.receipt, outcome.receipt_path
+    return _fix(options, receipt, path, receipt.findings, trial, run_options)
 
 
 def _fix_latest(options: FixOptions, number: int | None) -> int:
@@ -167,9 +218,10 @@ def _fix_latest(options: FixOptions, number: int | None) -> int:
         write(render_candidates(receipt, rows, render_options()) if rows else "no findings\n")
         return EXIT_OK
     if changed := changed_files(receipt):
+        what = "has changed since the latest run" if os.path.exists(changed[0]) else "is gone"
         raise UsageError(
-            f"{changed[0]} has changed since the latest run, so its findings may be others: "
-            "name the program, `compilediag fix train.py`"
+            f"{changed[0]} {what}, so the findings of the latest run may not be those of the "
+            "program: name it, `compilediag fix train.py`"
         )
     words = receipt.header.run.argv_redacted
     if any(candidates_by_finding(receipt, findings).values()):
@@ -178,27 +230,27 @@ def _fix_latest(options: FixOptions, number: int | None) -> int:
     return _fix(options, receipt, path, findings, None, run_options)
 
 
-def _confirm(options: FixOptions, words: tuple[str, ...]) -> None:
-    """A rerun repeats side effects."""
-    if options.yes:
-        return
+def _confirm(options: FixOptions | RunOptions, words: tuple[str, ...]) -> None:
+    """A rerun repeats side effects: that is said before, also where nobody is asked."""
     what = (
         f"runs {clean(shlex.join(words), limit=200)} at least three times, once more for each "
         "change; what it writes or sends, it writes or sends each time"
     )
-    if not is_terminal(sys.stdin) or not is_terminal(sys.stderr):
+    if not options.yes and not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise UsageError(f"fix {what}: say --yes where nobody can be asked")
-    write_message(f"fix {what}.")
-    if not click.confirm("go on?", default=False, err=True):
+    if not options.yes or not options.quiet:
+        write_message(f"fix {what}.")
+    if not options.yes and not click.confirm("go on?", default=False, err=True):
         raise UsageError("nothing was run")
 
 
-def _announce(text: str) -> None:
-    write_stderr(f"compilediag: {clean(text, limit=300)}\n")
+def _announce(options: FixOptions | RunOptions, text: str) -> None:
+    if not options.quiet:
+        write_stderr(f"compilediag: {clean(text, limit=300)}\n")
 
 
 def _fix(
-    options: FixOptions,
+    options: FixOptions | RunOptions,
     receipt: Receipt,
     path: str,
     findings: tuple[FindingRecord, ...],
@@ -209,8 +261,17 @@ def _fix(
     words = options.target if baseline is not None else receipt.header.run.argv_redacted
     program = Program(tuple(words), run_options, os.environ, folder)
     wanted = tuple(each for each in findings if each.severity != "info")
-    edits_first = options.apply or options.patch is not None
-    campaign = Campaign(program, receipt, wanted, _announce, options.budget_s, edits_first)
+    campaign = Campaign(
+        program,
+        receipt,
+        wanted,
+        partial(_announce, options),
+        options.budget_s,
+        edits_first=options.apply or options.patch is not None,
+        quiet=options.quiet,
+    )
+    if options.apply and not options.force:
+        require_committed(editable_files(campaign))
     results = run_campaign(campaign, baseline)
     try:
         campaign.notes.append(f"everything that was tried: {save(campaign, results, path)}")
@@ -218,12 +279,14 @@ def _fix(
         write_message(str(error))
     _report(options, campaign, results)
     _edit(options, campaign)
-    if any("interrupted" in note for note in campaign.notes):
+    if campaign.interrupted:
         return EXIT_INTERRUPTED
+    if campaign.baseline is not None and campaign.baseline.problem:
+        return campaign.baseline.exit_code or EXIT_GATE
     return EXIT_OK if all(item.proof is not None for item in results) else EXIT_GATE
 
 
-def _edit(options: FixOptions, campaign: Campaign) -> None:
+def _edit(options: FixOptions | RunOptions, campaign: Campaign) -> None:
     """Writes the edits that are proved together."""
     if not options.apply and options.patch is None:
         return
@@ -251,7 +314,9 @@ def _write(name: str, path: str, content: str) -> None:
         write_message(f"{name} {path} cannot be written: {error.strerror or error}")
 
 
-def _report(options: FixOptions, campaign: Campaign, results: tuple[Result, ...]) -> None:
+def _report(
+    options: FixOptions | RunOptions, campaign: Campaign, results: tuple[Result, ...]
+) -> None:
     lines = environment_lines(campaign)
     if options.env is not None:
         _write("--env", options.env, "".join(f"{line}\n" for line in lines))
@@ -262,11 +327,10 @@ def _report(options: FixOptions, campaign: Campaign, results: tuple[Result, ...]
         FindingFixes(
             int(item.finding.id[1:]),
             item.finding,
-            [Outcome(each.change, each.certificate, each.proved) for each in item.tried],
+            [Tried(each.change, each.certificate, each.proved) for each in item.tried],
             item.candidates,
         )
         for item in results
     ]
-    edits = [change.line for change in campaign.together if change.needs_edit]
-    together = [*lines, *edits]
+    together = Together(lines, campaign.together)
     write(render_fixes(campaign.receipt, fixes, together, campaign.notes, render_options()))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from compilediag.commands.pyproject import read_defaults
 from compilediag.commands.receipts import load, suffix_for
-from compilediag.commands.subcommand import argument, flag, option, subcommand
+from compilediag.commands.subcommand import Given, argument, flag, option, subcommand, toml_keys
 from compilediag.commands.terminal import write, write_stderr
 from compilediag.compare.gate.ab import MIN_ROUNDS, ROUNDS
 from compilediag.compare.gate.baseline import Baseline, read
@@ -22,7 +24,7 @@ from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
 from compilediag.receipt.contradictions import refuse_contradictions
 
 if TYPE_CHECKING:
-    from compilediag.compare.gate.judgement import Judgement
+    from compilediag.compare.gate.judgement import Item, Judgement
     from compilediag.receipt.schema.receipt import Receipt
 
 
@@ -47,6 +49,12 @@ class GateOptions:
         check=lambda key, value: parse_limits(value),
     )
     strict: bool = flag("--strict-improvement", "Fail for what is better, too.")
+    require_proved_fix: bool = flag(
+        "--require-proved-fix",
+        "Fail for findings for which `compilediag fix` has proved no change.",
+        toml=bool,
+        tables=("gate",),
+    )
     own_code_only: bool = flag("--own-code-only", "Judge only what your own code does.")
     any_code: bool = flag(
         "--any-code", "Judge receipts of other code than what is checked out, too."
@@ -80,6 +88,7 @@ class GateOptions:
         judging = {
             "--fail-on": self.limits,
             "--strict-improvement": self.strict,
+            "--require-proved-fix": self.require_proved_fix,
             "--own-code-only": self.own_code_only,
             "--format": self.formats,
             "--ab": self.ab,
@@ -97,14 +106,28 @@ class GateOptions:
             raise UsageError("--rounds goes with --ab")
 
 
+TOML_KEYS = {"gate": toml_keys(GateOptions, "gate")}
+"""Keys of [tool.compilediag.gate]."""
+
+
+def _pyproject_defaults(given: Given) -> Mapping[str, Any]:
+    """What pyproject.toml says of judging receipts; nothing where none is judged."""
+    named = any(given[name] for name in ("receipts", "baseline", "limits", "require_proved_fix"))
+    if given["update"] or (given["ab"] and not named):
+        return {}
+    return read_defaults(Path.cwd(), TOML_KEYS).get("gate", {})
+
+
 @subcommand(
     "gate",
     GateOptions,
+    table=_pyproject_defaults,
     examples="""\
   compilediag gate --fail-on 'recompiles>0,graph_breaks>2'   limits for the latest run
   compilediag gate --update --reason "warm-up"               record it in compilediag.lock.json
   compilediag gate                                           judge by compilediag.lock.json
   compilediag gate --format sarif=gate.sarif                 and write a file for CI
+  compilediag gate --require-proved-fix                      every finding needs a proved change
   compilediag gate --ab 'python old.py' 'python new.py'      is the second slower?
 """,
 )
@@ -125,7 +148,8 @@ def command(options: GateOptions) -> int:
         update(lanes_of(options), baseline_path(options), reasons)
         return EXIT_OK
     codes: list[int] = []
-    if options.ab is None or options.receipts or options.baseline or options.limits:
+    judged = options.receipts or options.baseline or options.limits or options.require_proved_fix
+    if options.ab is None or judged:
         codes += _judge(options)
     if options.ab is not None:
         codes.append(_measure(*options.ab, options))
@@ -209,7 +233,7 @@ def _judge(options: GateOptions) -> list[int]:
 
     outputs = outputs_of(options.formats)
     path = baseline_path(options)
-    if path is None and not options.limits:
+    if path is None and not options.limits and not options.require_proved_fix:
         raise UsageError(
             "there is nothing to judge by: no compilediag.lock.json here or above. Type "
             "`compilediag gate --update` to record the latest run as the baseline, or give limits: "
@@ -229,6 +253,7 @@ def _judge(options: GateOptions) -> list[int]:
             lane=lane.name,
             code=lane.code,
             enlarged=_enlarged(lane.name, baseline, base, options.base),
+            require_proved_fix=options.require_proved_fix,
         )
         for lane in lanes
     ]
@@ -268,6 +293,9 @@ def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
         suffix = suffix_for(lane.where)
         if lane.code.reasons:
             return _rerun(lane.receipt)
+        first = next(iter(judgement.failures), None)
+        if first is not None and first.kind == "unproved" and not _is_refused(first, lane):
+            return _fix(first, lane)
         found = next((item.finding for item in judgement.failures if item.finding), None)
         if judgement.judged and found:
             return f"compilediag explain {found.removeprefix('F')}{suffix}"
@@ -281,9 +309,24 @@ def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
 
 def _rerun(receipt: Receipt) -> str:
     """The command that makes a receipt of the code as it is now."""
+    return f"compilediag run {_target(receipt)}"
+
+
+def _fix(item: Item, lane: Lane) -> str:
+    """The command that tries changes for a finding: of the latest run by its number."""
+    if lane.where is None and item.finding:
+        return f"compilediag fix {item.finding.removeprefix('F')}"
+    return f"compilediag fix {_target(lane.receipt)}"
+
+
+def _is_refused(item: Item, lane: Lane) -> bool:
+    """Whether changes for its finding were tried in vain."""
+    return any(each.id == item.finding and each.fix.refused for each in lane.receipt.findings)
+
+
+def _target(receipt: Receipt) -> str:
     run = receipt.header.run
-    words = "TARGET" if run.redactions.count else shlex.join(run.argv_redacted)
-    return f"compilediag run {words or 'TARGET'}"
+    return ("" if run.redactions.count else shlex.join(run.argv_redacted)) or "TARGET"
 
 
 def _measure(a: str, b: str, options: GateOptions) -> int:

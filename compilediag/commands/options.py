@@ -23,6 +23,7 @@ from compilediag.commands.subcommand import (
     flag,
     option,
     subcommand,
+    toml_keys,
 )
 from compilediag.compare.gate.expression import Limit, parse_limits
 from compilediag.errors import UsageError
@@ -38,7 +39,8 @@ JSON_FILE_FLAG = "--json-file"
 _NUMBER = (int, float)
 
 
-def _positive(key: str, value: float) -> float:
+def positive(key: str, value: float) -> float:
+    """The value of an option that must be more than 0."""
     if not 0 < value < float("inf"):
         raise UsageError(f"{key} must be more than 0, not {value}")
     return value
@@ -75,8 +77,52 @@ def _live(key: str, value: str | bool) -> LiveMode | None:
     raise UsageError(f"{key} must be true, false, 'title', 'lines' or 'both', not {value!r}")
 
 
+_BUDGET = re.compile(r"(\d+(?:\.\d+)?)([smh]?)\Z")
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _budget(key: str, value: str | float) -> float:
+    found = _BUDGET.match(str(value))
+    if found is None or not float(found[1]):
+        raise UsageError(f"--{key} must be a time such as 90s, 10m or 1h, not {value!r}")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
 @dataclass(frozen=True, slots=True)
-class RunOptions:
+class TrialOptions:
+    """How long changes are tried, and what becomes of those that are proved."""
+
+    budget_s: float | None = option(
+        "--budget TIME",
+        "Start no run beyond it: 90s, 10m, 1h.",
+        toml=(str, *_NUMBER),
+        tables=("fix",),
+        only=("run", "fix"),
+        check=_budget,
+    )
+    env: str | None = option(
+        "--env FILE", "Write the proved `export` lines to a file.", only=("run", "fix")
+    )
+    patch: str | None = option(
+        "--patch FILE",
+        "Write the proved edits to a file, for `git apply`.",
+        only=("run", "fix"),
+    )
+    apply: bool = flag(
+        "--apply", "Make the proved edits in the program's files.", only=("run", "fix")
+    )
+    force: bool = flag(
+        "--force",
+        "With --apply: also in files that git does not have as they are.",
+        only=("run", "fix"),
+    )
+    yes: bool = flag(
+        "--yes", "Do not ask before the program is run again and again.", only=("run", "fix")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions(TrialOptions):
     """What to run, how, and what to print of it."""
 
     target: tuple[str, ...] = argument(
@@ -93,8 +139,8 @@ class RunOptions:
         "Stop cleanly after this many steps.",
         type=click.IntRange(min=1),
         toml=int,
-        tables=("", "probe"),
-        check=_positive,
+        tables=("", "probe", "fix"),
+        check=positive,
     )
     warmup: int | None = option(
         "--warmup N|auto",
@@ -103,7 +149,12 @@ class RunOptions:
         check=_warmup,
     )
     timeout_s: float | None = option(
-        "--timeout S", "End the target after S seconds.", type=float, toml=_NUMBER, check=_positive
+        "--timeout S",
+        "End the target after S seconds.",
+        type=float,
+        toml=_NUMBER,
+        tables=("", "fix"),
+        check=positive,
     )
     grace_s: float = option(
         "--grace S",
@@ -111,7 +162,7 @@ class RunOptions:
         default=GRACE_S,
         type=float,
         toml=_NUMBER,
-        check=_positive,
+        check=positive,
     )
     limits: tuple[Limit, ...] = option(
         "--fail-on EXPR",
@@ -185,6 +236,11 @@ class RunOptions:
         "See which line changes what is guarded; without TARGET: of the last run, again.",
         only="run",
     )
+    fix: bool = flag(
+        "--fix",
+        "Then try changes for its findings, and prove those that work: see `compilediag fix`.",
+        only="run",
+    )
     cadence_probe: bool = flag(
         PROBE_FLAG,
         "Find what periodic work costs: see `compilediag probe`. Also after TARGET.",
@@ -207,25 +263,21 @@ class RunOptions:
 
 
 TELEMETRY = tuple(
-    name for name, entry in entries(RunOptions).items() if entry.only == "run" and entry.toml
+    name for name, entry in entries(RunOptions).items() if entry.only == ("run",) and entry.toml
 )
 """Fields about one run that is observed while it goes on; a probe, which is several, has none."""
 
-TOML_KEYS = {
-    table: {
-        entry.key or name: entry.toml
-        for name, entry in entries(RunOptions).items()
-        if entry.toml and table in entry.tables
-    }
-    for table in ("", "probe")
-}
-"""Keys of [tool.compilediag] and of [tool.compilediag.probe], with the types of their values."""
+TOML_KEYS = {table: toml_keys(RunOptions, table) for table in ("", "probe", "fix")}
+"""Keys of [tool.compilediag] and of the tables below it that say how to run a program."""
 
 
 def pyproject_defaults(given: Given) -> Mapping[str, Any]:
-    """What pyproject.toml says for this command; the table of the probe wins in a probe."""
+    """What pyproject.toml says for this command; the table of the probe wins in a probe, that of
+    `fix` where changes are tried."""
     defaults = read_defaults(Path.cwd(), TOML_KEYS)
-    probe = defaults.pop("probe", {})
+    probe, fix = (defaults.pop(name, {}) for name in ("probe", "fix"))
+    if given.get("fix"):
+        return defaults | fix
     if not given["cadence_probe"]:
         return defaults
     return {key: value for key, value in defaults.items() if key not in TELEMETRY} | probe

@@ -1,4 +1,4 @@
-"""`[tool.compilediag]` of pyproject.toml: defaults for the options of `run` and `probe`."""
+"""`[tool.compilediag]` of pyproject.toml and the tables below it: defaults for options."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from compilediag.errors import UsageError
 
 _toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
+TABLES = ("probe", "fix", "gate")
+"""Tables below it; each is checked by the commands that read it."""
+
 Keys = Mapping[str, tuple[type, ...]]
 """Key to the types that its value may have."""
 
@@ -21,7 +24,8 @@ def read_defaults(start: Path, keys: Mapping[str, Keys]) -> dict[str, Any]:
 
     Args:
         start: a folder.
-        keys: of the table itself at "", of a table below it at its name, which is no key.
+        keys: of the table itself at "", of a table below it at its name, which is no key. What has
+            none is not read.
     """
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
@@ -43,19 +47,22 @@ def _table(file: Path) -> dict[str, Any]:
 
 
 def checked(table: dict[str, Any], keys: Mapping[str, Keys], where: str) -> dict[str, Any]:
-    """The table, if every key is known and every value has a type that its key may have."""
-    own = {key: value for key, value in table.items() if not key or key not in keys}
-    _check(own, keys[""], f"[tool.compilediag] of {where}")
-    for name in table.keys() - own.keys():
+    """What of the table is read, if every key in that is known and every value has a type that its
+    key may have."""
+    own = {key: value for key, value in table.items() if key not in TABLES and "" in keys}
+    read = own | {key: value for key, value in table.items() if key in TABLES and key in keys}
+    if own:
+        _check(own, keys[""], f"[tool.compilediag] of {where}")
+    for name in read.keys() - own.keys():
         shown = f"[tool.compilediag.{name}] of {where}"
         _check(_mapping(table[name], shown), keys[name], shown)
-    for group, template in table.get("probe", {}).get("groups", {}).items():
+    for group, template in read.get("probe", {}).get("groups", {}).items():
         if not isinstance(template, str):
             raise UsageError(
                 f"{group} in [tool.compilediag.probe.groups] of {where} must be a template "
                 "such as '--entropy-every {n}'"
             )
-    return table
+    return read
 
 
 def _mapping(value: Any, name: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from compilediag.runs import supervised
   compilediag run --otlp http://localhost:4318 train.py
   compilediag run --witness train.py
   compilediag run --witness
+  compilediag run --fix train.py
   compilediag run model.py --cadence-probe
 """,
 )
@@ -34,6 +35,12 @@ def command(options: RunOptions) -> int:
         from compilediag.commands.probe import probe_target  # its imports would delay every run
 
         return probe_target(options)
+    if options.fix:
+        from compilediag.commands.fix import run_and_fix
+
+        return run_and_fix(options)
+    if options.patch or options.env or options.apply or options.budget_s or options.yes:
+        raise UsageError("--budget, --env, --patch, --apply and --yes belong to --fix")
     if options.group or options.keep_caches:
         raise UsageError("--group and --keep-caches belong to the cadence probe: --cadence-probe")
     if options.target:

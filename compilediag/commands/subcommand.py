@@ -41,9 +41,9 @@ class Entry:
     toml: tuple[type, ...] = ()
     """Types that its value may have in pyproject.toml; empty: it is no key there."""
     tables: tuple[str, ...] = ()
-    """Where it is a key: "" for [tool.compilediag], "probe" for the table below it."""
-    only: str | None = None
-    """The one command that has it, where several share a table of options."""
+    """Where it is a key: "" for [tool.compilediag], "probe" for a table of this name below it."""
+    only: tuple[str, ...] = ()
+    """The commands that have it, where others share the table of options; empty: all."""
     check: Check = lambda key, value: value
 
 
@@ -54,7 +54,7 @@ def option(
     default: Any = None,
     toml: type | tuple[type, ...] = (),
     tables: tuple[str, ...] = ("",),
-    only: str | None = None,
+    only: str | tuple[str, ...] = (),
     check: Check = lambda key, value: value,
     **attributes: Any,
 ) -> Any:
@@ -75,7 +75,8 @@ def option(
 
     key = names[-1].partition("/")[0].strip("-").replace("-", "_") if names else None
     types = toml if isinstance(toml, tuple) else (toml,)
-    entry = Entry(param if names else None, key, types, tables, only, check)
+    commands = only if isinstance(only, tuple) else (only,)
+    entry = Entry(param if names else None, key, types, tables, commands, check)
     return dataclasses.field(default=default, metadata={"entry": entry})
 
 
@@ -96,8 +97,18 @@ def receipt_argument() -> Any:
 
 
 def entries(options: type) -> dict[str, Entry]:
-    """The options of a dataclass, by field."""
-    return {field.name: field.metadata["entry"] for field in dataclasses.fields(options)}
+    """The options of a dataclass, by field; those that several commands share come last."""
+    found = {field.name: field.metadata["entry"] for field in dataclasses.fields(options)}
+    return dict(sorted(found.items(), key=lambda pair: len(pair[1].only) > 1))
+
+
+def toml_keys(options: type, table: str) -> dict[str, tuple[type, ...]]:
+    """Keys of options in a table of pyproject.toml, with the types of their values."""
+    return {
+        entry.key or name: entry.toml
+        for name, entry in entries(options).items()
+        if entry.toml and table in entry.tables
+    }
 
 
 def filled(options: type[Options], given: Given, table: Mapping[str, Any]) -> Options:
@@ -148,7 +159,7 @@ def subcommand(
             params=[
                 entry.param(field)
                 for field, entry in entries(options).items()
-                if entry.param and entry.only in {None, name}
+                if entry.param and (not entry.only or name in entry.only)
             ],
             help=inspect.getdoc(function),
             epilog=f"\b\nExamples:\n{examples}",

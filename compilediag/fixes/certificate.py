@@ -8,7 +8,7 @@ memory are stated, not judged: another machine has others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
@@ -18,7 +18,15 @@ from compilediag.compare.gate.ab import MIN_ROUNDS
 from compilediag.compare.keys import CauseKey, function_key, portable_file
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.diagnosis.causes.recompile import COMBINATION
-from compilediag.fixes.answers import Comparison, compare, functions_by_order, randomness
+from compilediag.fixes.answers import (
+    Comparison,
+    Exact,
+    Key,
+    compare,
+    exact_answers,
+    functions_by_order,
+    randomness,
+)
 from compilediag.fixes.printed import same_result
 from compilediag.fixes.subject import Subject, count_in, finding_key
 from compilediag.receipt.schema.receipt import Receipt
@@ -105,7 +113,7 @@ class Certificate:
         return tuple(figure for point in self.points for figure in point.figures)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Without:
     """What a change is judged by: the program without it, compiled and eager."""
 
@@ -114,6 +122,15 @@ class Without:
     """Without compiling anything; None where that does not run."""
     repeatable: Comparison | None = None
     """The baseline against a second one; None where none was needed."""
+    precise: Observed | None = None
+    """Eager, with each sampled call in float64 beside it; None where none was needed."""
+
+    @cached_property
+    def exact(self) -> Mapping[Key, Exact]:
+        """What excuses differences by rounding."""
+        if self.reference is None or self.precise is None:
+            return {}
+        return exact_answers(self.reference.timeline, self.precise.timeline)
 
 
 def judge(
@@ -139,7 +156,7 @@ def judge(
     if broken is not None:
         return Certificate((Point("applied", False, f"does not run: {broken}"),), len(runs))
     points = [
-        _applied(runs, labels),
+        _applied(without.baseline, runs, labels),
         _finding(subject, without.baseline, runs, left),
         _others(subject, without.baseline, runs),
         _compiled(without.baseline, runs, leaves_out=leaves_out),
@@ -150,8 +167,10 @@ def judge(
     return Certificate(tuple(points), len(runs))
 
 
-def _applied(runs: Sequence[Observed], labels: Sequence[str]) -> Point:
+def _applied(baseline: Observed, runs: Sequence[Observed], labels: Sequence[str]) -> Point:
     for run in runs:
+        if (changed := _changed_file(baseline.receipt, run.receipt)) is not None:
+            return Point("applied", False, f"{changed} was edited while changes were tried")
         applied = {each.change: each.problem for each in run.timeline.trial_applied}
         for label in labels:
             if label not in applied:
@@ -159,6 +178,14 @@ def _applied(runs: Sequence[Observed], labels: Sequence[str]) -> Point:
             if applied[label] is not None:
                 return Point("applied", False, f"not applied: {label}: {applied[label]}")
     return Point("applied", True, "the change was applied")
+
+
+def _changed_file(before: Receipt, after: Receipt) -> str | None:
+    """A source file that was another one in a later run. What is imported may differ, and data that
+    the program writes."""
+    old, new = (each.header.provenance.source_sha256 for each in (before, after))
+    both = (name for name in old if name in new and name.endswith(".py"))
+    return next((name for name in both if old[name] != new[name]), None)
 
 
 def _finding(subject: Subject, baseline: Observed, runs: Sequence[Observed], left: int) -> Point:
@@ -360,11 +387,15 @@ def _answers(without: Without, runs: Sequence[Observed]) -> Point:
     unlike_eager = eager.difference if eager is not None else None
     compared, largest, notes = 0, 0.0, list[str]()
     for run in runs:
-        found = compare(baseline.timeline, run.timeline)
+        found = compare(baseline.timeline, run.timeline, without.exact)
         if found.difference is None and not found.conclusive:
             why = "no number that a compiled call returned was recorded"
             return Point("answers", False, f"the results cannot be compared: {why}")
-        against = compare(reference.timeline, run.timeline) if reference is not None else None
+        against = (
+            compare(reference.timeline, run.timeline, without.exact)
+            if reference is not None
+            else None
+        )
         if found.difference is not None:
             equals_eager = against is not None and against.conclusive and not against.difference
             if not unlike_eager or not equals_eager:
@@ -376,6 +407,11 @@ def _answers(without: Without, runs: Sequence[Observed]) -> Point:
         if problem is not None:
             return Point("answers", False, problem)
         compared, largest = found.compared, max(largest, found.largest)
+        if excused := max(found.excused, against.excused if against is not None else 0):
+            notes.append(
+                f"{excused} of them differ by more than rounding usually does, and are as near to "
+                "float64 as eager is"
+            )
         if found.not_compared:
             notes.append(f"{found.not_compared} values have no content that can be compared")
     if unlike_eager and not notes:
@@ -385,6 +421,19 @@ def _answers(without: Without, runs: Sequence[Observed]) -> Point:
     text = f"{compared} values equal (max {largest:.1g})" if largest else f"{compared} values equal"
     sentence = "; ".join([text, *dict.fromkeys(notes)])
     return Point("answers", True, sentence, (Figure("values compared", compared, compared),))
+
+
+def needs_float64(certificate: Certificate, without: Without, runs: Sequence[Observed]) -> bool:
+    """Whether a change failed by numbers alone that may differ by rounding, which only the same
+    calls in float64 can show."""
+    failed = [point.name for point in certificate.points if point.passed is False]
+    if failed != ["answers"] or without.reference is None or without.precise is not None:
+        return False
+    unchanged = (without.baseline, without.reference)
+    found = [compare(each.timeline, run.timeline) for run in runs for each in unchanged]
+    others = [_randomness(without, run) or _printed(without, run, corrected=False) for run in runs]
+    rounded = all(each.by_rounding for each in found if each.difference is not None)
+    return rounded and any(each.difference for each in found) and not any(others)
 
 
 def _randomness(without: Without, run: Observed) -> str | None:

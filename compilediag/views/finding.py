@@ -19,9 +19,9 @@ if TYPE_CHECKING:
         CompileEvent,
         EventCause,
         FindingRecord,
+        FixRecord,
         PartRecord,
         ProofPoint,
-        ProofRecord,
     )
     from compilediag.receipt.schema.receipt import Receipt
 
@@ -187,17 +187,20 @@ def _judgement(finding: FindingRecord, options: RenderOptions) -> list[tuple[str
         ("fix", fix.summary or " "),
         ("note", fix.caveat),
         *(("no edit", f"{export_line(each)} ({each.risk})") for each in fix.candidates),
-        *_proof(fix.proof),
+        *_proof(fix),
     )
     return [(label, options.text(value, 4096)) for label, value in parts if value]
 
 
-def _proof(proof: ProofRecord | None) -> list[tuple[str, str]]:
-    """The change that is proved, and each point of its certificate."""
+def _proof(fix: FixRecord) -> list[tuple[str, str]]:
+    """The change that is proved, and each point of its certificate; those that were refused."""
+    refused = [("refused", f"{each.change} ({each.reason})") for each in fix.refused]
+    proof = fix.proof
     if proof is None:
-        return [("verified", "no: compilediag fix tries changes")]
+        why = "no change that was tried holds" if refused else "compilediag fix tries changes"
+        return [("verified", f"no: {why}"), *refused]
     points = [(point.name, _point(point)) for point in proof.points]
-    return [("proved", f"{proof.change} ({proof.risk})"), *points]
+    return [("proved", f"{proof.change} ({proof.risk})"), *points, *refused]
 
 
 def _point(point: ProofPoint) -> str:
@@ -206,7 +209,7 @@ def _point(point: ProofPoint) -> str:
         for figure in point.figures
         if figure.before is not None and figure.after is not None
     ]
-    return " · ".join([point.sentence, *figures])
+    return " · ".join([point.sentence, *(each for each in figures if each != point.sentence)])
 
 
 def _compile(item: CompileEvent, options: RenderOptions) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compilediag.receipt.proofs import effect_of
 from compilediag.receipt.schema.compiles import Writer
 from compilediag.receipt.user_line import leading_call
 from compilediag.views import lookups
@@ -183,11 +184,14 @@ def _fix(finding: FindingRecord, options: RenderOptions) -> list[str]:
 
 
 def _setting(finding: FindingRecord, options: RenderOptions) -> list[str]:
-    """Line four: the change that is proved to remove it, else what should without an edit; one
-    line, however long, to be copied."""
+    """Line four: the change that is proved to remove it and what it did, else what should without
+    an edit; one line, however long, to be copied."""
     proof = finding.fix.proof
     if proof is not None:
-        return [options.styled(f"{INDENT}proved: {options.text(proof.change, 4096)}", "green")]
+        line = options.styled(f"{INDENT}proved: {options.text(proof.change, 4096)}", "green")
+        effect = effect_of(proof).replace("→", options.arrow)
+        seen = [options.text(effect), count(proof.runs, "run")]
+        return [line, *options.wrap_items([text for text in seen if text], f"{INDENT}        ")]
     best = finding.fix.candidates[:1]
     lines = [f"{INDENT}no edit: {options.text(export_line(item), 4096)}" for item in best]
     return [options.styled(line, "cyan") for line in lines]

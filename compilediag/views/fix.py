@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from compilediag.views.style import RenderOptions
 
 
-class Outcome(NamedTuple):
+NOTHING = "no finding of at least `warning`: nothing to fix"
+
+
+class Tried(NamedTuple):
     """A change and what became of it."""
 
     change: Change
@@ -30,14 +33,22 @@ class FindingFixes(NamedTuple):
 
     number: int
     finding: FindingRecord
-    tried: Sequence[Outcome]
+    tried: Sequence[Tried]
     candidates: int
+
+
+class Together(NamedTuple):
+    """The changes that are proved in one run."""
+
+    environment: Sequence[str]
+    """Lines for a shell."""
+    changes: Sequence[Change]
 
 
 def render_fixes(
     receipt: Receipt,
     fixes: Sequence[FindingFixes],
-    together: Sequence[str],
+    together: Together,
     notes: Sequence[str],
     options: RenderOptions,
 ) -> str:
@@ -46,22 +57,21 @@ def render_fixes(
     Args:
         receipt: whose findings they are.
         fixes: each finding with what was tried.
-        together: the lines of all changes that are proved together.
+        together: the changes that are proved in one run.
         notes: what was not done, and why.
         options: how to draw.
     """
-    proved = sum(any(item.proved for item in fix.tried) for fix in fixes)
+    proved = [fix for fix in fixes if any(item.proved for item in fix.tried)]
     have = "has" if len(fixes) == 1 else "have"
-    lines = [
-        *options.wrap(f"{proved} of {count(len(fixes), 'finding')} {have} a proved change"),
-        "",
-    ]
+    head = f"{len(proved)} of {count(len(fixes), 'finding')} {have} a proved change"
+    lines = [*options.wrap(head if fixes else NOTHING), ""]
     for fix in fixes:
         lines += _finding(fix, receipt, options)
-    if sum(bool(fix.tried) for fix in fixes) > 1:
-        lines += _together(together, options)
+    lines += _to_do(together, options)
     for note in notes:
         lines += options.wrap(f"note: {options.text(note, 600)}", "  ", "        ")
+    if proved:
+        lines += ["", *options.next_commands([f"explain {proved[0].number}"])]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -97,15 +107,15 @@ def _finding(fix: FindingFixes, receipt: Receipt, options: RenderOptions) -> lis
     lines = _head(fix.number, fix.finding, receipt, options)
     for item in fix.tried:
         lines += _outcome(item, options)
-    if not fix.tried:
+    if not any(item.certificate.holds for item in fix.tried):
         why = "no change to try" if not fix.candidates else "not tried"
-        lines.append(
-            f"{INDENT}{options.sign('warn')} {why}: explain {fix.number} says what to edit"
-        )
+        why = "none of them works" if fix.tried else why
+        text = f"{why}: compilediag explain {fix.number} says what to edit"
+        lines.append(f"{INDENT}{options.sign('warn')} {text}")
     return [*lines, ""]
 
 
-def _outcome(item: Outcome, options: RenderOptions) -> list[str]:
+def _outcome(item: Tried, options: RenderOptions) -> list[str]:
     line = options.text(item.change.line, 4096)
     if item.certificate.holds:
         word = "proved" if item.proved else "holds in one run, not proved:"
@@ -158,7 +168,16 @@ def _value(value: float | None, unit: str) -> str:
     return seconds(value) if unit == "s" else f"{value:g}{unit and ' '}{unit}"
 
 
-def _together(lines: Sequence[str], options: RenderOptions) -> list[str]:
-    if not lines:
-        return []
-    return ["  proved together:", *(f"    {options.text(line, 4096)}" for line in lines), ""]
+def _to_do(together: Together, options: RenderOptions) -> list[str]:
+    """What to type and what to write, once for all findings."""
+    edits = [change.line for change in together.changes if change.edits]
+    written = [change.line for change in together.changes if change.needs_edit and not change.edits]
+    lines: list[str] = []
+    for heading, shown in (
+        ("type this before you start the program:", together.environment),
+        ("write this into the program:", written),
+        ("edits, made by `compilediag fix --apply`:", edits),
+    ):
+        if shown:
+            lines += [f"  {heading}", *(f"    {options.text(line, 4096)}" for line in shown)]
+    return [*lines, ""] if lines else []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from compilediag.receipt.proofs import effect_of
 from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.views import lookups
 from compilediag.views.finding_rows import title_of, when
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 MAX_FINDINGS = 30
 MAX_PARTS = 4
+LINE_CHARS = 4096
+"""Of a line to be copied, which is of no use when it is cut."""
 _SIGN = {"bad": "❌", "good": "✅", "blind": "❔", "warn": "⚠️"}
 
 
@@ -75,9 +78,12 @@ def _row(number: int, finding: FindingRecord, receipt: Receipt, options: RenderO
     if finding.fix.caveat:
         fix += f" ({prose(finding.fix.caveat)})"
     if finding.fix.proof is not None:
-        fix += f"; proved: {code(finding.fix.proof.change)}"
+        effect = effect_of(finding.fix.proof)
+        fix += f"; proved: {code(finding.fix.proof.change, limit=LINE_CHARS)}"
+        fix += f" ({prose(effect)})" if effect else ""
     elif finding.fix.candidates:
-        fix += f"; without an edit: {code(export_line(finding.fix.candidates[0]))}"
+        line = export_line(finding.fix.candidates[0])
+        fix += f"; without an edit: {code(line, limit=LINE_CHARS)}"
     cost = seconds(finding.cost_s) if finding.cost_s is not None else ""
     cells = (str(number), prose(finding.rule), what, where, when(finding), cost, fix)
     return "| " + " | ".join(cells) + " |"
@@ -94,9 +100,9 @@ def _places(finding: FindingRecord, options: RenderOptions) -> list[str]:
     return [here, *missing]
 
 
-def code(text: str, *, cell: bool = True) -> str:
+def code(text: str, *, cell: bool = True, limit: int = 300) -> str:
     """A text of the target as a code span that nothing in it can end, for a table's `cell`."""
-    shown = RenderOptions().text(text, 300)
+    shown = RenderOptions().text(text, limit)
     shown = shown.replace("|", "\\|") if cell else shown
     longest = max(map(len, re.findall("`+", shown)), default=0)
     fence = "`" * (longest + 1)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -145,8 +148,10 @@ def test_a_change_of_each_kind_is_proved(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kinds.py").write_text(KINDS, encoding="utf-8")
-    assert main(["fix", "--yes", "--env", "fix.sh", "kinds.py"]) == 0
-    out, _ = capfd.readouterr()
+    assert main(["run", "--fix", "--yes", "--env", "fix.sh", "kinds.py"]) == 0
+    out, err = capfd.readouterr()
+    assert "what it writes or sends, it writes or sends each time" in err  # also with --yes
+    assert "compilediag explain 1" in err  # the verdict of the run, which is the first trial
     findings = read_receipt(tmp_path).findings
     proofs = {each.rule: each.fix.proof for each in findings if each.severity != "info"}
     assert {rule: proof and (proof.kind, proof.runs) for rule, proof in proofs.items()} == {
@@ -161,6 +166,10 @@ def test_a_change_of_each_kind_is_proved(
     # Trials are no runs of the user's: there is one run, and it is the latest.
     runs = [path.name for path in (tmp_path / ".compilediag").iterdir() if path.name[0].isdigit()]
     assert [Path(find_receipt()).parent.name] == runs
+    assert main(["gate", "--require-proved-fix"]) == 0
+    program = tmp_path / "kinds.py"
+    program.write_text(KINDS + "\n", encoding="utf-8")
+    assert main(["gate", "--require-proved-fix"]) == 2  # proofs of other code are none
 
 
 EDITED = """\
@@ -229,3 +238,50 @@ def test_edits_are_made_when_they_are_proved(
         [sys.executable, "-c", COUNTED], check=True, capture_output=True, text=True
     )
     assert done.stdout.split()[-2:] == ["0", "0"]
+
+
+STOPPED = """
+import os
+import time
+import torch
+
+@torch.compile(backend="eager")
+def power(x, n):
+    return x.sum() * n
+
+for n in (2, 3, 5):
+    power(torch.ones(4), n)
+with open("runs", "a") as file:
+    file.write("x")
+if os.path.getsize("runs") == 3:
+    open("third", "w").close()
+    time.sleep(600)
+"""
+
+
+def test_ctrl_c_in_the_middle_leaves_everything_whole(tmp_path: Path) -> None:
+    """The receipt and the program are as they were, and what was known is written."""
+    (tmp_path / "stopped.py").write_text(STOPPED, encoding="utf-8")
+    command = [sys.executable, "-m", "compilediag", "fix", "--yes", "--apply", "--force"]
+    child = subprocess.Popen(
+        [*command, "stopped.py"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    while child.poll() is None and not (tmp_path / "third").exists():
+        time.sleep(0.05)
+    os.killpg(child.pid, signal.SIGINT)
+    out, _ = child.communicate(timeout=120)
+    assert child.returncode == 130, out
+    assert "interrupted in run 2: what was not tried by then is left out" in " ".join(out.split())
+    assert "nothing was written" in out
+    assert (tmp_path / "stopped.py").read_text(encoding="utf-8") == STOPPED
+    (run,) = (tmp_path / ".compilediag").glob("*-stopped-*")
+    assert read_receipt(run).findings[0].fix.proof is None
+    known = json.loads((run / "fix.json").read_text(encoding="utf-8"))
+    assert (known["complete"], known["runs"]) == (False, 2)
+    assert [path.name for path in run.iterdir() if "tmp" in path.name] == []

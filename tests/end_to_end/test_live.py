@@ -167,8 +167,8 @@ def test_a_terminal_that_wants_no_live_line(flag: str, tmp_path: Path) -> None:
 
 
 ASSEMBLING = """
-from compilediag.runs.supervised.assembly_progress import AssemblyProgress
-with AssemblyProgress(silent_s=0.0) as progress:
+from compilediag.runs.work_progress import WorkProgress
+with WorkProgress(silent_s=0.0) as progress:
     progress.stage("explaining 7 recompiles")
     input()
 print("over")

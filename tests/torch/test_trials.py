@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 
 import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
+from compilediag.fixes.answers import compare, exact_answers  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
@@ -724,3 +725,37 @@ def test_a_call_that_cannot_be_made_in_float64_has_no_reference():
             compiled(Single())(torch.ones(2))
         compiled(double)(torch.ones(2))
     assert [event.reference for event in events.of(OutputsSampled)] == [()]
+
+
+class Rounding(torch.nn.Module):
+    """Numbers that lose digits in one of two ways, and a flag that matters."""
+
+    large, scaled = 1000.0, True
+
+    def forward(self, x):
+        x = x * 1.001 if self.scaled else x
+        return (x + self.large) - self.large
+
+
+def test_float64_excuses_other_rounding_and_no_flag_that_is_ignored():
+    """By the references that a real eager run makes."""
+
+    def run(plan=None, **attributes):
+        torch.manual_seed(1)
+        with trying(plan or TrialPlan()) as events:
+            model = Rounding().eval()
+            for name, value in attributes.items():
+                setattr(model, name, value)
+            compiled(model)(torch.rand(64))
+        return fold([events])
+
+    eager = TrialPlan(stance="force_eager")
+    reference = run(eager)
+    exact = exact_answers(reference, run(dataclasses.replace(eager, reference=True)))
+    assert len(exact) == 1
+    other_way = run(large=1100.0)
+    assert compare(reference, other_way).by_rounding
+    assert compare(reference, other_way, exact).excused == 1
+    assert compare(reference, run(large=0.0), exact).excused == 1
+    assert compare(reference, run(large=1100.0, scaled=False), exact).difference
+    assert compare(reference, run(scaled=False), exact).difference

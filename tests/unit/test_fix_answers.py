@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from compilediag.fixes.answers import compare
+from compilediag.fixes.answers import compare, exact_answers
 from compilediag.fixes.printed import results_in, same_result
 from compilediag.timeline.answers import HeldState, SampledCall
 from compilediag.timeline.timeline import Timeline
@@ -119,3 +119,88 @@ def test_results_that_a_program_prints() -> None:
 )
 def test_printed_numbers_may_round(before: str, after: str, same: bool) -> None:
     assert same_result(before, after) == same
+
+
+def in_float64(call: Answer, reference: Answer, *, own: Answer | None = None) -> Timeline:
+    """An eager run with the call in float64 beside each call."""
+    run = returned(own or call)
+    return replace(run, answers=(replace(run.answers[0], reference=(reference,)),))
+
+
+EAGER, TRUE = tensor(1.0001, 2.0), tensor(1.0, 2.0, dtype="float64")
+"""The error of eager is 0.0001 in one of two numbers."""
+
+
+@pytest.mark.parametrize(
+    ("after", "excused"),
+    [
+        (tensor(0.9999, 2.0), True),
+        (tensor(1.0, 2.0002), True),
+        (tensor(1.0, 2.001), False),
+        (tensor(1.01, 2.0), False),
+        (tensor(1.0, None), False),
+        (tensor(1.0, 2.0, dtype="float16"), False),
+        (tensor(1.0, 2.0, 3.0), False),
+        (tensor(0.9999, 2.0, norm=9.0), False),
+    ],
+)
+def test_what_is_as_near_to_float64_as_eager_is_no_difference(after: Answer, excused: bool) -> None:
+    """torch's own rule: at most three times the error of eager in small tensors."""
+    exact = exact_answers(returned(EAGER), in_float64(EAGER, TRUE))
+    assert compare(returned(EAGER), returned(after)).difference
+    found = compare(returned(EAGER), returned(after), exact)
+    assert (found.difference is None, found.excused) == (excused, int(excused)), found
+
+
+def test_large_tensors_may_be_twice_as_far_as_eager() -> None:
+    def many(last: float, dtype: str = "float32") -> Answer:
+        return replace(tensor(*[1.0] * 63, last, dtype=dtype), shape=(64 * 64,))
+
+    exact = exact_answers(returned(many(1.001)), in_float64(many(1.001), many(1.0, "float64")))
+    for last, excused in ((0.9981, True), (0.9979, False)):
+        found = compare(returned(many(1.001)), returned(many(last)), exact)
+        assert (found.difference is None) == excused
+
+
+@pytest.mark.parametrize(
+    "precise",
+    [
+        in_float64(EAGER, replace(TRUE, dtype="float32")),
+        in_float64(EAGER, tensor(1.0, 2.0, 3.0, dtype="float64")),
+        in_float64(EAGER, tensor(1.0, None, dtype="float64")),
+        in_float64(EAGER, tensor(0.9, 2.0, dtype="float64")),
+        in_float64(EAGER, TRUE, own=tensor(5.0, 2.0)),
+        returned(EAGER),
+    ],
+    ids=["float32", "shape", "infinite", "far from eager", "other answer", "none"],
+)
+def test_a_reference_that_excuses_nothing(precise: Timeline) -> None:
+    """Also where eager is so far from it that nothing can be told, or the call answered otherwise
+    in that run."""
+    assert not exact_answers(returned(EAGER), precise)
+
+
+def test_only_outputs_are_excused() -> None:
+    exact = exact_answers(returned(EAGER), in_float64(EAGER, TRUE))
+    after = returned(tensor(0.9999, 2.0))
+    assert compare(returned(EAGER), after).by_rounding
+    two = replace(after, held_states=held(".calls", 1).held_states)
+    before = replace(returned(EAGER), held_states=held(".calls", 6).held_states)
+    found = compare(before, two, exact)
+    assert (found.difference, found.by_rounding) == ("Model at the end, calls: 6 → 1", False)
+    twice = returned(EAGER, tensor(1.0)), returned(tensor(0.9999, 2.0), tensor(1.5))
+    assert compare(*twice, exact).difference == "call 1 of Model.forward returned: 1 → 1.5"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (returned(tensor(1.0)), returned(tensor(1.0))),
+        (returned(tensor(1.0)), returned()),
+        (returned(tensor(1.0)), returned(tensor(None))),
+        (returned(tensor(1.0, dtype="int64")), returned(tensor(2.0, dtype="int64"))),
+        (held(".weight", 1.0, "float"), held(".weight", 2.0, "float")),
+    ],
+)
+def test_what_rounding_does_not_do(before: Timeline, after: Timeline) -> None:
+    assert not compare(before, after).by_rounding

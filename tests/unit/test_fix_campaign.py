@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,23 @@ import msgspec
 import pytest
 
 from compilediag.fixes.certificate import Observed
+from compilediag.fixes.changes import Change
+from compilediag.fixes.codemods.edit import Edit, EditImpossible
 from compilediag.receipt.file import read_receipt, write_receipt
+from compilediag.receipt.proofs import missing_proof
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options
 from compilediag.runs.trials import campaign as campaigns
-from compilediag.runs.trials.campaign import Campaign, Result, run_campaign
+from compilediag.runs.trials.campaign import Campaign, Result, edited_files, run_campaign
 from compilediag.runs.trials.first_run import campaign_folder
 from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.trials.results import NAME, as_json, environment_lines, save
-from compilediag.views.fix import FindingFixes, Outcome, render_fixes
+from compilediag.views.fix import FindingFixes, Together, Tried, render_fixes
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import TrialPlan
-from tests.unit.test_fix_certificate import again, cause, finding, receipt, run
+from tests.support.built_receipt import built
+from tests.unit.test_fix_certificate import again, cause, finding, output, receipt, run
 
 SOURCES = "TORCH_COMPILE_DYNAMIC_SOURCES"
 
@@ -166,7 +171,7 @@ def test_a_budget_starts_no_run_beyond_it(runs: Runs) -> None:
     made = campaign(budget_s=1.0)
     run_campaign(made)
     assert runs.made == ["the program as it is"]
-    assert "the budget of 1 s is spent" in made.notes[0]
+    assert "the budget of 1 s has no room for another run, which takes about 2 s" in made.notes[0]
 
 
 def test_nothing_runs_without_candidates(runs: Runs) -> None:
@@ -199,27 +204,136 @@ def test_the_screen(runs: Runs) -> None:
         FindingFixes(
             number,
             item.finding,
-            [Outcome(each.change, each.certificate, each.proved) for each in item.tried],
+            [Tried(each.change, each.certificate, each.proved) for each in item.tried],
             item.candidates,
         )
         for number, item in enumerate(results, start=1)
     ]
-    text = render_fixes(BEFORE, fixes, environment_lines(made), ["a note"], RenderOptions())
+    together = Together(environment_lines(made), made.together)
+    text = render_fixes(BEFORE, fixes, together, ["a note"], RenderOptions())
     assert text.startswith("2 of 2 findings have a proved change\n")
     assert f"     ✗ refused  {line(chr(76) + '[' + repr('bad') + ']')}\n" in text
     assert "1 of 1 recompiles remain" in text
     assert "     ✓ proved  export" in text
     assert "recompiles 1 → 0" in text
-    assert f"  proved together:\n    {environment_lines(made)[0]}\n" in text
-    untried = [replace_tried(each) for each in fixes]
-    assert "not tried: explain 1" in render_fixes(BEFORE, untried, [], [], RenderOptions())
+    shell = f"  type this before you start the program:\n    {environment_lines(made)[0]}\n"
+    assert shell in text
+    assert text.endswith("  note: a note\n\n  next: compilediag explain 1\n")
 
 
-def replace_tried(fix: FindingFixes) -> FindingFixes:
-    return fix._replace(tried=())
+@pytest.mark.parametrize(
+    ("tried", "candidates", "sentence"),
+    [
+        (0, 0, "! no change to try: compilediag explain 1 says what to edit"),
+        (0, 2, "! not tried: compilediag explain 1 says what to edit"),
+        (1, 2, "! none of them works: compilediag explain 1 says what to edit"),
+    ],
+)
+def test_the_screen_says_what_to_do_where_nothing_is_proved(
+    runs: Runs, tried: int, candidates: int, sentence: str
+) -> None:
+    refused = run_campaign(campaign())[0].tried[0]
+    outcomes = [Tried(refused.change, refused.certificate, False)] * tried
+    fixes = [FindingFixes(1, FIRST, outcomes, candidates)]
+    text = render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
+    assert text.startswith("0 of 1 finding has a proved change\n")
+    assert text.endswith(f"     {sentence}\n")
+
+
+def test_the_screen_puts_each_line_where_it_belongs() -> None:
+    """What is typed, what is written, what `--apply` makes; hostile lines stay inert."""
+    edit = Edit("train.py", 1, "before", ("y",))
+    changes = [
+        Change("environment", "export A=1", "", variables=(("A", "1"),)),
+        Change("configuration", "torch._dynamo.config.x = True\x1b[31m", ""),
+        Change("source", "train.py:1 mark\n::error::", "", edits=(edit,)),
+    ]
+    together = Together(["export A=1"], changes)
+    text = render_fixes(BEFORE, [], together, [], RenderOptions())
+    assert text == (
+        "no finding of at least `warning`: nothing to fix\n\n"
+        "  type this before you start the program:\n    export A=1\n"
+        "  write this into the program:\n    torch._dynamo.config.x = True\\x1b[31m\n"
+        "  edits, made by `compilediag fix --apply`:\n    train.py:1 mark\\n::error::\n"
+    )
 
 
 def test_campaigns_before_stay_as_they_are(tmp_path: Path) -> None:
     assert campaign_folder(str(tmp_path)) == str(tmp_path / "fix")
     (tmp_path / "fix" / "01-x").mkdir(parents=True)
     assert campaign_folder(str(tmp_path)) == str(tmp_path / "fix-2")
+
+
+def test_float64_costs_a_run_only_where_numbers_alone_differ(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run, for all changes after it too; a run that fails excuses nothing."""
+    made = run_with_rounding(runs, monkeypatch)
+    results = run_campaign(made)
+    name = "eager, with calls in float64"
+    assert runs.made.count(name) == 1
+    assert runs.made.index(name) == runs.made.index(line("L['n']")) + 1
+    assert proofs(results) == [line("L['n']"), line("L['m']")]
+    runs.made.clear()
+    runs.fails_on = {"reference": "RuntimeError: no"}
+    assert proofs(run_campaign(campaign())) == [None, line("L['m']")]
+    assert runs.made.count(name) == 1
+
+
+def run_with_rounding(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Campaign:
+    """The change of n makes the output 0.0001 smaller; so much is eager from float64."""
+
+    def run_trial(*given: Any) -> Trial:
+        trial, plan, variables = runs.run(*given), given[3], given[4]
+        assert trial.observed is not None
+        value, more = (0.9999 if "L['n']" in variables.get(SOURCES, "") else 1.0), {}
+        if plan.reference:
+            exact = replace(output(0.9999).answers[0], dtype="float64")
+            more = {"answers": (replace(output(1.0), reference=(exact,)),)}
+        observed = replace(trial.observed, timeline=run(value=value, **more))
+        problem = runs.fails_on.get("reference") if plan.reference else None
+        return replace(trial, observed=observed, problem=problem)
+
+    monkeypatch.setattr(campaigns, "run_trial", run_trial)
+    return campaign()
+
+
+def test_another_torch_than_that_of_the_findings(runs: Runs) -> None:
+    environment = msgspec.structs.replace(BEFORE.environment, torch="1.0")
+    made = campaign(msgspec.structs.replace(BEFORE, environment=environment))
+    assert proofs(run_campaign(made)) == [None, None]
+    assert runs.made == ["the program as it is"]
+    now = built().environment.torch
+    assert f"with torch 1.0, and the program has {now} now: name the program" in made.notes[0]
+
+
+def test_a_program_that_asks_for_input(runs: Runs) -> None:
+    runs.fails_on = {"": "EOFError: EOF when reading a line"}
+    made = campaign()
+    run_campaign(made)
+    assert "EOFError: EOF when reading a line (its input is empty here)" in made.notes[0]
+
+
+def test_a_line_that_no_longer_matches_ends_the_runs(runs: Runs, tmp_path: Path) -> None:
+    """An edit that the text has no place for any more is one sentence, and nothing is lost."""
+    made = campaign()
+    made.chosen["F1"] = Change(
+        "source", "x", "", edits=(Edit(str(tmp_path / "gone.py"), 1, "before", ("y",)),)
+    )
+    with pytest.raises(EditImpossible, match=r"gone\.py cannot be read"):
+        edited_files(made, [made.chosen["F1"]])
+
+
+def test_refused_changes_and_the_code_are_in_the_receipt(runs: Runs, tmp_path: Path) -> None:
+    path = tmp_path / "receipt.json"
+    write_receipt(BEFORE, path)
+    made = campaign()
+    save(made, run_campaign(made), str(path))
+    first, second = (each.fix for each in read_receipt(path).findings)
+    assert [(each.change, each.reason) for each in first.refused] == [
+        (line("L['bad']"), "1 of 1 recompiles remain")
+    ]
+    assert second.refused == ()
+    assert missing_proof(read_receipt(path).findings[0], read_receipt(path)) is None
+    assert first.proof is not None
+    assert first.proof.torch == BEFORE.environment.torch

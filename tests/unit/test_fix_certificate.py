@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from compilediag.fixes.answers import compare
-from compilediag.fixes.certificate import Certificate, Observed, Without, judge
+from compilediag.fixes.certificate import Certificate, Observed, Without, judge, needs_float64
 from compilediag.fixes.subject import Subject, count_in, subject_of
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
@@ -315,3 +315,60 @@ def test_a_subject_without_a_recompile_is_the_finding_itself() -> None:
     assert subject == Subject("findings", key=("CD151", "", "model.py", "forward"))
     assert judge(subject, Without(before, EAGER), (GOOD,)).holds
     assert failed(judge(subject, Without(before, EAGER), (before,))) == ["finding"]
+
+
+def precise(value: float, exact: float) -> Observed:
+    """An eager run with the call in float64."""
+    answer = replace(output(exact).answers[0], dtype="float64")
+    return replace(EAGER, timeline=run(answers=(replace(output(value), reference=(answer,)),)))
+
+
+def test_float64_decides_where_numbers_alone_differ() -> None:
+    """Eager is 0.0001 from it: as much is excused, a hundred times as much is not."""
+    near, lie = (replace(GOOD, timeline=run(value=value)) for value in (0.9998, 1.01))
+    without = Without(BASE, EAGER)
+    for other in (near, lie):
+        refused = judge(SUBJECT, without, (other,))
+        assert failed(refused) == ["answers"]
+        assert needs_float64(refused, without, (other,))
+    known = replace(without, precise=precise(1.0, 0.9999))
+    found = judge(SUBJECT, known, (near, near))
+    assert found.holds
+    assert "1 of them differ by more than rounding usually does" in found.points[4].sentence
+    refused = judge(SUBJECT, known, (near, lie))
+    assert failed(refused) == ["answers"]
+    assert not needs_float64(refused, known, (lie,))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        GOOD,
+        replace(GOOD, timeline=run(value=1.01, calls=1)),
+        replace(GOOD, timeline=run(value=1.01, random_states=())),
+        replace(GOOD, timeline=run(value=1.01), printed=("loss 1",)),
+        replace(GOOD, timeline=run(value=1.01, steps=3)),
+        replace(GOOD, timeline=run(answers=())),
+    ],
+)
+def test_float64_is_not_needed_where_it_decides_nothing(other: Observed) -> None:
+    without = Without(BASE, EAGER)
+    assert not needs_float64(judge(SUBJECT, without, (other,)), without, (other,))
+
+
+def test_a_file_that_was_edited_meanwhile() -> None:
+    """Runs of two programs prove nothing; data that the program writes is no program."""
+
+    def of(**digests: str) -> Receipt:
+        made = receipt()
+        provenance = msgspec.structs.replace(made.header.provenance, source_sha256=digests)
+        header = msgspec.structs.replace(made.header, provenance=provenance)
+        return msgspec.structs.replace(made, header=header)
+
+    compiled = BASE.receipt.compile
+    before = msgspec.structs.replace(of(**{"a.py": "1", "log": "1"}), compile=compiled)
+    for digests, holds in (({"a.py": "2"}, False), ({"a.py": "1", "log": "2"}, True), ({}, True)):
+        after = replace(GOOD, receipt=of(**digests))
+        found = judge(SUBJECT, Without(replace(BASE, receipt=before), EAGER), (after,))
+        assert found.holds == holds
+        assert holds or found.reason == "a.py was edited while changes were tried"

@@ -14,6 +14,8 @@ from compilediag.commands import fix as command
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import point_latest
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.trials import sources
+from compilediag.runs.trials.one import Trial
 from tests.unit.test_fix_campaign import BEFORE
 
 CampaignCalls = list[Any]
@@ -66,6 +68,12 @@ def campaigns(monkeypatch: pytest.MonkeyPatch) -> CampaignCalls:
         ("fix --budget soon", "--budget must be a time such as 90s, 10m or 1h, not 'soon'"),
         ("fix --budget 0s", "--budget must be a time"),
         ("fix --env no/such/folder", "names no file in a folder that is there"),
+        ("fix --yes --patch .", "--patch . names no file in a folder that is there"),
+        ("run --fix --yes --patch . train.py", "--patch . names no file"),
+        ("run --fix --yes", "say what to run: `compilediag run --fix train.py`"),
+        ("run --fix train.py", "say --yes where nobody can be asked"),
+        ("run --apply train.py", "belong to --fix"),
+        ("fix --timeout 0", "x>0"),
         ("fix --dry-run train.py", "leave the program out"),
         ("fix --steps 0", "x>=1"),
     ],
@@ -123,3 +131,71 @@ def test_dry_run_lists_and_runs_nothing(
     out = capsys.readouterr().out
     assert "export TORCH_COMPILE_DYNAMIC_SOURCES=\"L['bad']\"" in out
     assert campaigns == []
+
+
+def test_a_program_that_is_gone(latest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (latest / "train.py").unlink()
+    assert main(["fix", "--yes"]) == 2
+    assert "train.py is gone" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("campaigns")
+def test_side_effects_are_said_also_where_nobody_is_asked(
+    latest: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fix", "--yes"]) == 0
+    assert "what it writes or sends, it writes or sends each time" in capsys.readouterr().err
+    assert main(["fix", "--yes", "--quiet"]) == 0
+    assert "it writes" not in capsys.readouterr().err
+    save(latest, msgspec.structs.replace(of("train.py"), findings=()))
+    assert main(["fix"]) == 0
+    found = capsys.readouterr()
+    assert "no finding of at least `warning`: nothing to fix" in found.out
+
+
+@pytest.mark.usefixtures("latest")
+def test_options_of_pyproject(
+    latest: Path, campaigns: CampaignCalls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of its own table, then of `run`; what is typed comes first; a wrong key is named."""
+    settings = latest / "pyproject.toml"
+    settings.write_text(
+        "[tool.compilediag]\nsteps = 50\ntimeout = 9\n"
+        "[tool.compilediag.fix]\nsteps = 20\nbudget = '10m'\n"
+    )
+    assert main(["fix", "--yes"]) == 0
+    assert main(["fix", "--yes", "--steps", "3", "--budget", "1h"]) == 0
+    first, second = campaigns
+    chosen = [(each.program.options.steps, each.budget_s) for each in campaigns]
+    assert chosen == [(20, 600.0), (3, 3600.0)]
+    assert (first.program.options.timeout_s, second.program.options.timeout_s) == (9, 9)
+    settings.write_text("[tool.compilediag.fix]\nstep = 20\n")
+    assert main(["fix", "--yes"]) == 2
+    assert "unknown key 'step' in [tool.compilediag.fix]" in capsys.readouterr().err
+
+
+def test_uncommitted_changes_are_said_before_anything_runs(
+    latest: Path,
+    campaigns: CampaignCalls,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without git, too; --force runs."""
+    monkeypatch.setattr(command, "editable_files", lambda campaign: [str(latest / "train.py")])
+    for status, sentence in ((None, "is in no git repository"), (" M train.py", "not committed")):
+        monkeypatch.setattr(sources, "git", lambda *words, status=status: status)
+        assert main(["fix", "--yes", "--apply"]) == 2
+        assert sentence in capsys.readouterr().err
+    assert campaigns == []
+    assert main(["fix", "--yes", "--apply", "--force"]) == 0
+
+
+def test_the_exit_code_of_a_program_that_fails_as_it_is(
+    latest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_campaign(campaign: Any, baseline: Any) -> tuple[()]:
+        campaign.baseline = Trial("", None, "RuntimeError: no GPU", "", 1.0, exit_code=7)
+        return ()
+
+    monkeypatch.setattr(command, "run_campaign", run_campaign)
+    assert main(["fix", "--yes"]) == 7

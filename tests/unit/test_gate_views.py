@@ -52,6 +52,7 @@ CAUSE = Item(
     fix="create the buffer at its full size in __init__",
     cost_s=0.31,
     finding="F1",
+    proved="export TORCH_COMPILE_DYNAMIC_SOURCES=\"L['n']\" (recompiles 2 → 0)",
 )
 BREAK = Item(
     kind="break",
@@ -88,6 +89,15 @@ LIMIT = Item(
     message="recompiles: 3, and the limit is recompiles>2",
     before=2,
     after=3,
+)
+UNPROVED = Item(
+    kind="unproved",
+    rule="CD151",
+    message="6 of 8 variants used: no change is proved; run `compilediag fix 3`",
+    file="model.py",
+    line=7,
+    function="forward",
+    finding="F3",
 )
 BLIND = Item(
     kind="not_judged", rule="not_judged", message="the receipt is blind: torch's log was lost"
@@ -149,6 +159,7 @@ def lane_with(count: int, chars: int) -> Judgement:
             guard="g" * chars,
             fix="x" * chars,
             finding=f"F{index}",
+            proved="é" * chars,
         )
         for index in range(count)
     )
@@ -438,6 +449,14 @@ def test_junit_has_a_case_a_lane() -> None:
         assert item.message in listed
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_finding_without_a_proved_change(name: str) -> None:
+    """Each format says that it fails, for what, and which command is next."""
+    text = render(name, replace(FAILED, failures=(UNPROVED,), require_proved_fix=True))
+    assert "6 of 8 variants used: no change is proved; run `compilediag fix 3`" in text
+    assert name in ("json", "gitlab") or "no proved change" in text
+
+
 def test_junit_of_a_strict_gate_says_what_is_better() -> None:
     """The failure lists the improvements that the baseline does not hold."""
     text = render("junit", replace(PASSED, improvements=(BETTER,), strict=True))
@@ -452,7 +471,7 @@ def test_junit_of_a_strict_gate_says_what_is_better() -> None:
 def test_json_is_named_versioned_and_whole() -> None:
     """Every field of every item, with its fingerprint; nothing judged is no pass."""
     read = json.loads(render("json", *ALL))
-    assert (read["schema"], read["version"]) == ("compilediag.judgement", "1.1")
+    assert (read["schema"], read["version"]) == ("compilediag.judgement", "1.2")
     assert (read["passed"], read["judged"]) == (False, False)
     assert [item["passed"] for item in read["judgements"]] == [True, False, False]
     first = read["judgements"][1]["failures"][0]
@@ -559,7 +578,9 @@ def test_many_lanes_of_costly_texts_stay_below_the_limit(name: str) -> None:
     text = "😀'&" * 400
     items = tuple(
         Item(
-            "cause", f"{index}{text}", text, 0, 1, text, 1, text, text, text, text, 1.0, "F1", text
+            *("cause", f"{index}{text}", text, 0, 1, text, 1, text, text, text, text, 1.0, "F1"),
+            reason=text,
+            proved=text,
         )
         for index in range(20)
     )
@@ -622,7 +643,9 @@ def one_of_each_category() -> Iterator[str]:
 
 
 TEXTS = (*FRAGMENTS, *one_of_each_category())
-KINDS: tuple[Kind, ...] = ("limit", "count", "cause", "break", "fallback", "frame", "not_judged")
+KINDS: tuple[Kind, ...] = (
+    *("limit", "count", "cause", "break", "fallback", "frame", "unproved", "not_judged"),
+)
 
 
 def hostile(texts: Callable[[], str], index: int) -> Judgement:
@@ -642,6 +665,7 @@ def hostile(texts: Callable[[], str], index: int) -> Judgement:
             (0.0, 1e6, None)[index % 3],
             "F1" if index % 2 else texts(),
             texts(),
+            proved=texts() if index % 3 else None,
             call=EnteredAt(
                 file=texts(),
                 line=(-1, 0, 1, 10**9)[index % 4],

@@ -9,8 +9,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from compilediag.compare.diff import compare
+from compilediag.receipt.schema.compiles import (
+    FindingRecord,
+    ProofFigure,
+    ProofPoint,
+    ProofRecord,
+    RefusedChange,
+)
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.diff import render_comparison
 from compilediag.views.finding import render_finding
@@ -21,6 +29,7 @@ from compilediag.views.markdown import code, prose, render_markdown
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width
 from compilediag.views.timeline import render_timeline
+from compilediag.views.verdict import render
 
 DATA = Path(__file__).parents[1] / "data" / "views"
 OPTIONS = RenderOptions(width=100)
@@ -182,6 +191,71 @@ def test_recompiles_of_a_warm_up_are_not_the_headline() -> None:
     for findings in ((planned, late), (also, padded)):
         shown = headline(msgspec.structs.replace(made, findings=findings))
         assert (shown.kind, shown.sentence.split(" cost")[0]) == ("bad", "3 recompiles in 12 steps")
+
+
+EVIL = "export X=1 | `<script>` @user http://evil ]( \x1b[31m\u202e\n::error::x"
+
+
+def with_fix(name: str, change: str, *, proved: bool) -> Receipt:
+    """A receipt whose findings have a proved change, or one that was refused."""
+    point = ProofPoint(
+        name="finding",
+        passed=True,
+        sentence="recompiles 5 → 0",
+        figures=(ProofFigure(name="recompiles", before=5.0, after=0.0),),
+    )
+    proof = ProofRecord(kind="environment", change=change, risk=change, runs=3, points=(point,))
+    refused = RefusedChange(change=change, reason="5 of 5 recompiles remain")
+    made = receipt(name)
+
+    def changed(item: FindingRecord) -> FindingRecord:
+        more = {"proof": proof} if proved else {"refused": (refused,)}
+        return structs.replace(item, fix=structs.replace(item.fix, **more))
+
+    return structs.replace(made, findings=tuple(map(changed, made.findings)))
+
+
+def test_a_proved_change_is_shown_with_what_it_did() -> None:
+    """On the screen as a line to copy, in Markdown as code, in `explain` with each point."""
+    line = "export X=" + "x" * 500
+    made = with_fix("findings", line, proved=True)
+    assert f"     proved: {line}\n             recompiles 5 → 0 · 3 runs\n" in render(
+        made, width=100, color=False
+    )
+    assert f"; proved: `{line}` (recompiles 5 → 0)" in render_markdown(made)
+    text = render_finding(1, made.findings[0], made, OPTIONS)
+    assert re.search(r"^  proved +export", text, re.MULTILINE)
+    assert re.search(r"^  finding +recompiles 5 → 0$", text, re.MULTILINE)
+    assert "compilediag fix tries changes" not in text
+
+
+def test_a_refused_change_is_shown_with_the_reason() -> None:
+    made = with_fix("findings", "export X=1", proved=False)
+    text = render_finding(1, made.findings[0], made, OPTIONS)
+    assert re.search(r"^  verified +no: no change that was tried holds$", text, re.MULTILINE)
+    assert re.search(r"^  refused +export X=1 \(5 of 5 recompiles remain\)$", text, re.MULTILINE)
+    assert "proved" not in render_markdown(made) + render(made, width=100, color=False)
+
+
+def test_without_any_it_says_what_tries_some() -> None:
+    made = receipt("findings")
+    assert "no: compilediag fix tries changes" in render_finding(1, made.findings[0], made, OPTIONS)
+    assert "proved" not in render_markdown(made) + render(made, width=100, color=False)
+
+
+@pytest.mark.parametrize("proved", [True, False])
+def test_a_hostile_change_is_inert(proved: bool) -> None:
+    made = with_fix("findings", EVIL, proved=proved)
+    texts = [render(made, width=100, color=False), render_markdown(made)]
+    texts += [render_finding(1, made.findings[0], made, OPTIONS)]
+    for text in texts:
+        acting = {char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp")}
+        assert acting <= {"\n"}
+        assert not any(line.lstrip().startswith("::") for line in text.splitlines())
+    outside = re.sub(r"(`+)(?:(?!\1).)+\1", "", texts[1])
+    assert not any(each in outside for each in ("<script>", "@user", "http://"))
+    rows = [line for line in texts[1].splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {8}
 
 
 def test_headline_without_a_verdict_does_not_claim_one() -> None:

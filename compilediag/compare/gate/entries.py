@@ -21,6 +21,7 @@ from compilediag.compare.run_baseline import (
     KnownFrame,
     RunBaseline,
 )
+from compilediag.receipt.proofs import proved_line
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     EnteredAt,
@@ -71,7 +72,7 @@ def _cause(receipt: Receipt, run: RunBaseline, known: KnownCause, before: int | 
         guard=_guard(cause),
         cost_s=sum(measured) if measured else None,
     )
-    return _with_finding(item, finding_of_cause(receipt, cause))
+    return _with_finding(item, receipt, finding_of_cause(receipt, cause))
 
 
 def _call_of(event: CompileEvent, cause: EventCause) -> EnteredAt | None:
@@ -99,7 +100,7 @@ def _break(receipt: Receipt, run: RunBaseline, known: KnownBreak, before: int | 
         call=leading_call(site if finding is None else finding),
         detail=title or None,
     )
-    return _with_finding(item, finding)
+    return _with_finding(item, receipt, finding)
 
 
 def _fallback(receipt: Receipt, run: RunBaseline, known: KnownFallback, before: int | None) -> Item:
@@ -118,7 +119,7 @@ def _fallback(receipt: Receipt, run: RunBaseline, known: KnownFallback, before: 
         function=function,
         call=total.entered_at if is_foreign(None, total.file) else None,
     )
-    return _with_finding(item, finding)
+    return _with_finding(item, receipt, finding)
 
 
 def frame_item(run: RunBaseline, known: KnownFrame, before: int) -> Item:
@@ -139,7 +140,7 @@ def frame_item(run: RunBaseline, known: KnownFrame, before: int) -> Item:
     )
 
 
-def finding_item(finding: FindingRecord) -> Item:
+def finding_item(receipt: Receipt, finding: FindingRecord) -> Item:
     """A finding that a limit is about and that is no cause, break or frame."""
     where = finding.location
     title = finding.title or finding.slug.replace("-", " ")
@@ -155,14 +156,15 @@ def finding_item(finding: FindingRecord) -> Item:
         call=leading_call(finding),
         variable=finding.variable,
     )
-    return _with_finding(item, finding)
+    return _with_finding(item, receipt, finding)
 
 
-def _with_finding(item: Item, finding: FindingRecord | None) -> Item:
+def _with_finding(item: Item, receipt: Receipt, finding: FindingRecord | None) -> Item:
     if finding is None:
         return item
     cost_s = finding.cost_s if finding.cost_s is not None else item.cost_s
-    return replace(item, fix=finding.fix.summary, cost_s=cost_s, finding=finding.id)
+    fix, proved = finding.fix.summary, proved_line(finding, receipt)
+    return replace(item, fix=fix, proved=proved, cost_s=cost_s, finding=finding.id)
 
 
 def improvement(known: Allowed, after: int) -> Item:

@@ -18,6 +18,7 @@ from compilediag.compare.gate.inconclusive import (
 )
 from compilediag.compare.gate.judgement import BaselineResult, Item, Judgement
 from compilediag.compare.gate.limits import broken, unmeasured
+from compilediag.compare.gate.proofs import unproved
 from compilediag.compare.run_baseline import (
     LaneBaseline,
     RunBaseline,
@@ -26,7 +27,17 @@ from compilediag.compare.run_baseline import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 
-_ORDER = ("not_judged", "cause", "fallback", "break", "frame", "recording", "count", "limit")
+_ORDER = (
+    "not_judged",
+    "cause",
+    "fallback",
+    "break",
+    "frame",
+    "recording",
+    "count",
+    "limit",
+    "unproved",
+)
 _MAX_NAMED = 5
 """Items named in a notice; the rest is counted."""
 
@@ -42,13 +53,15 @@ def judge(
     lane: str | None = None,
     code: CodeComparison | None = None,
     enlarged: Sequence[str] = (),
+    require_proved_fix: bool = False,
 ) -> Judgement:
     """Judges a receipt.
 
     `baseline_name` is the file of the baseline: with it and no `baseline` the receipt's lane is
     absent there, which is an error and no pass. `lane` is the name to judge the receipt under, its
     own by default. `code` is the receipt's code against the one that is checked out; None: it is
-    not compared. `enlarged` says what the change allows itself.
+    not compared. `enlarged` says what the change allows itself. With `require_proved_fix` each
+    finding needs a proved change, also one that the baseline allows.
     """
     name = lane or receipt.header.lane.name
     whole = run_baseline(receipt, name)
@@ -68,7 +81,8 @@ def judge(
     if usable is not None:
         found = compare_with_baseline(receipt, run, whole, usable)
     if not reasons:
-        failures = _ordered([*found.failures, *broken(receipt, run, limits)])
+        proofs = unproved(receipt, run) if require_proved_fix else ()
+        failures = _ordered([*found.failures, *broken(receipt, run, limits), *proofs])
     return Judgement(
         lane=name,
         receipt_id=receipt.receipt_id,
@@ -85,6 +99,7 @@ def judge(
             *_notices(receipt, usable, found, own_code_only=own_code_only),
         ),
         strict=strict,
+        require_proved_fix=require_proved_fix,
     )
 
 

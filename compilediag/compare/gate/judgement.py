@@ -18,6 +18,7 @@ Kind = Literal[
     "fallback",  # a frame that torch runs eager
     "frame",  # a frame that is compiled more often without a recompile (a new epoch, a new frame)
     "recording",  # CUDA-graph recordings
+    "unproved",  # a finding for which no change is proved, where that is demanded
     "not_judged",  # blind, torn, another lane, no lane: cannot be judged, which is no pass
 ]
 
@@ -55,6 +56,8 @@ class Item(Struct, frozen=True):
     call: EnteredAt | None = None
     """The call of the program's own that led there, where that place is in a library or in torch:
     the line to look at first. It is no part of what the item is."""
+    proved: str | None = None
+    """The change that `compilediag fix` proved for the finding, and what it does."""
 
     @property
     def fingerprint(self) -> str:
@@ -95,6 +98,8 @@ class Judgement(Struct, frozen=True):
     """For information: another torch, an allowed cause without a reason, no timings."""
     strict: bool = False
     """Improvements fail as well, until the baseline is updated."""
+    require_proved_fix: bool = False
+    """Each finding of at least `warning` needs a proved change."""
 
     @property
     def passed(self) -> bool:

@@ -78,7 +78,7 @@ def _sources(receipt: Receipt, run: RunBaseline, limit: Limit) -> Iterable[Item]
         and (limit.name != "findings" or item.finding in {each.id for each in about})
     ]
     with_item = {item.finding for item in shown}
-    return [*shown, *(finding_item(item) for item in about if item.id not in with_item)]
+    return [*shown, *(finding_item(receipt, item) for item in about if item.id not in with_item)]
 
 
 def _findings(receipt: Receipt, run: RunBaseline, name: str) -> list[FindingRecord]:

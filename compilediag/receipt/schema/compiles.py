@@ -241,6 +241,15 @@ class ProofRecord(Record, frozen=True, kw_only=True):
     risk: str
     runs: int
     points: tuple[ProofPoint, ...] = ()
+    torch: str | None = None
+    sources: str | None = None
+
+
+class RefusedChange(Record, frozen=True, kw_only=True):
+    """A change that was tried and is not proved."""
+
+    change: str
+    reason: str
 
 
 class FixRecord(Record, frozen=True, kw_only=True):
@@ -251,6 +260,7 @@ class FixRecord(Record, frozen=True, kw_only=True):
     caveat: str | None = None
     verified: bool = False
     proof: ProofRecord | None = None
+    refused: tuple[RefusedChange, ...] = ()
     candidates: tuple[CandidateRecord, ...] = ()
 
 

@@ -14,7 +14,6 @@ from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.runs.run_directory import ARTIFACTS, TRACES, make_run_dir, save_receipt
 from compilediag.runs.supervised import telemetry
 from compilediag.runs.supervised.assemble import assemble
-from compilediag.runs.supervised.assembly_progress import AssemblyProgress
 from compilediag.runs.supervised.child import PASSED_ON, STDERR, ExitInfo, start, supervise
 from compilediag.runs.supervised.child_env import child_environment
 from compilediag.runs.supervised.depyf_run import decompile
@@ -28,6 +27,7 @@ from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.supervised.witness import as_variable
 from compilediag.runs.telemetry.exporter import TelemetryReport
+from compilediag.runs.work_progress import WorkProgress
 
 REMOVED = "the directory of the run, {}, or a file in it was removed while the program ran"
 
@@ -164,7 +164,7 @@ def _conclude(
     """The receipt; a fault of ours costs the receipt, never the target's exit code."""
     code, run_dir = ended.exit_code, run.run_dir
     try:
-        with AssemblyProgress(silent=run.options.quiet) as progress:
+        with WorkProgress(silent=run.options.quiet) as progress:
             found = provenance.result()
             receipt, more, timeline = assemble(run, ended, found, report, progress.stage)
         try:

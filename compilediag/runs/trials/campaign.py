@@ -13,14 +13,16 @@ from dataclasses import dataclass, field, replace
 from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare
 from compilediag.fixes.candidates.of_finding import candidates_of
-from compilediag.fixes.certificate import Certificate, Observed, Without, judge
+from compilediag.fixes.certificate import Certificate, Observed, Without, judge, needs_float64
 from compilediag.fixes.changes import Change, located, plan_of
+from compilediag.fixes.codemods.edit import by_file
 from compilediag.fixes.environment import joined
 from compilediag.fixes.subject import Subject, count_in, subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.trials.one import Program, Trial, run_trial
 from compilediag.runs.trials.sources import labels_of, possible, source_changes
+from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import SourceChange
 
 SEED = 20_261_123
@@ -70,11 +72,14 @@ class Campaign:
     budget_s: float | None = None
     edits_first: bool = False
     """Edits of the program are tried before what needs none."""
+    quiet: bool = False
+    """No progress is shown."""
     started: float = field(default_factory=time.monotonic)
     runs: int = 0
     notes: list[str] = field(default_factory=list[str])
     """What was not done, and why."""
     stopped: bool = False
+    interrupted: bool = False
     tried: dict[str, dict[Change, tuple[Certificate, list[Observed], str]]] = field(
         default_factory=dict[str, "dict[Change, tuple[Certificate, list[Observed], str]]"]
     )
@@ -83,7 +88,10 @@ class Campaign:
     chosen: dict[str, Change] = field(default_factory=dict[str, Change])
     together: tuple[Change, ...] = ()
     """The changes that were proved in one run."""
-    baseline_s: float = 0.0
+    baseline: Trial | None = None
+    """The program as it is."""
+    precise: Observed | None = None
+    """Eager, with sampled calls in float64 too, once something depends on it."""
 
 
 class _Stop(Exception):
@@ -108,6 +116,13 @@ def edited_files(campaign: Campaign, changes: Iterable[Change]) -> tuple[SourceC
     return source_changes((edit for change in changes for edit in change.edits), digests)
 
 
+def editable_files(campaign: Campaign) -> list[str]:
+    """The files that candidates edit."""
+    listed = candidates_by_finding(campaign.receipt, campaign.wanted).values()
+    edits = [edit for changes in listed for change in changes for edit in change.edits]
+    return list(by_file(edits))
+
+
 def run_campaign(campaign: Campaign, baseline: Trial | None = None) -> tuple[Result, ...]:
     """Makes the runs; an exception of ours or Ctrl-C ends them and loses nothing.
 
@@ -122,7 +137,7 @@ def run_campaign(campaign: Campaign, baseline: Trial | None = None) -> tuple[Res
         campaign.stopped = True
     except KeyboardInterrupt:
         campaign.notes.append("interrupted: what was not tried by then is left out")
-        campaign.stopped = True
+        campaign.stopped = campaign.interrupted = True
     except CompilediagError as error:
         campaign.notes.append(f"no more runs: {error}")
         campaign.stopped = True
@@ -133,10 +148,10 @@ def _run(campaign: Campaign, given: Trial | None) -> None:
     candidates = candidates_by_finding(campaign.receipt, campaign.wanted)
     if not any(candidates.values()):
         return
-    baseline = given or _trial(campaign, "the program as it is", ())
+    baseline = campaign.baseline = given or _trial(campaign, "the program as it is", ())
     if baseline.observed is None or baseline.problem:
-        raise _Stop(f"the program itself does not run: {baseline.problem} ({baseline.output})")
-    campaign.baseline_s = baseline.wall_s
+        raise _Stop(f"the program itself does not run: {why_not(baseline)}")
+    _require_same_torch(campaign.receipt, baseline.observed.receipt)
     without = _without(campaign, baseline.observed)
     subjects = {each.id: subject_of(each, campaign.receipt) for each in campaign.wanted}
     functions = [item.function for item in baseline.observed.timeline.invocations]
@@ -150,6 +165,21 @@ def _run(campaign: Campaign, given: Trial | None) -> None:
     for finding in campaign.wanted:
         _try_each(campaign, finding, candidates[finding.id], without, subjects, trials)
     _confirm(campaign, without, subjects, trials)
+
+
+def _require_same_torch(findings_of: Receipt, baseline: Receipt) -> None:
+    before, now = findings_of.environment.torch, baseline.environment.torch
+    if before != now:
+        raise _Stop(
+            f"the findings are of a run with torch {before}, and the program has {now} now: name "
+            "the program, `compilediag fix train.py`"
+        )
+
+
+def why_not(trial: Trial) -> str:
+    """Why the program as it is does not run, and where its output is."""
+    reads = " (its input is empty here)" if "EOFError" in (trial.problem or "") else ""
+    return f"{trial.problem}{reads}; its output: {trial.output}"
 
 
 def _edits_first(changes: Sequence[Change]) -> tuple[Change, ...]:
@@ -191,7 +221,7 @@ def _try_each(
     for change in (*known, *candidates):
         if change not in trials:
             trials[change] = _trial(campaign, change.line, (change,))
-        certificate = _judged(subjects[finding.id], without, [trials[change]], (change,))
+        certificate = _judged(campaign, subjects[finding.id], without, [trials[change]], (change,))
         if change in candidates or certificate.holds:
             _keep(campaign, finding.id, change, certificate, [trials[change]])
         if certificate.holds:
@@ -200,6 +230,7 @@ def _try_each(
 
 
 def _judged(
+    campaign: Campaign,
     subject: Subject,
     without: Without,
     trials: Sequence[Trial],
@@ -212,7 +243,23 @@ def _judged(
     labels += labels_of(edit for change in changes for edit in change.edits)
     left = max(change.left for change in changes)
     leaves_out = any(change.leaves_out for change in (*changes, *others))
-    return judge(subject, without, seen, labels=labels, left=left, leaves_out=leaves_out)
+
+    def certificate() -> Certificate:
+        known = replace(without, precise=campaign.precise)
+        return judge(subject, known, seen, labels=labels, left=left, leaves_out=leaves_out)
+
+    found = certificate()
+    if campaign.precise is None and needs_float64(found, without, seen):
+        campaign.precise = _precise(campaign, without)
+        return certificate()
+    return found
+
+
+def _precise(campaign: Campaign, without: Without) -> Observed | None:
+    """The eager run with references; where it does not run, that without any."""
+    name = "eager, with calls in float64"
+    trial = _trial(campaign, name, (), stance="force_eager", reference=True)
+    return without.reference if trial.problem else trial.observed
 
 
 def _observed(trial: Trial, baseline: Observed) -> Observed:
@@ -267,7 +314,7 @@ def _hold(
     changes: Sequence[Change],
 ) -> bool:
     return all(
-        _judged(subjects[finding], without, runs, (change,), changes).holds
+        _judged(campaign, subjects[finding], without, runs, (change,), changes).holds
         for finding, change in campaign.chosen.items()
         if change in changes
     )
@@ -286,7 +333,9 @@ def _prove(
     for finding, change in campaign.chosen.items():
         if change in changes:
             every = [trials[change], *runs]
-            found[finding] = _judged(subjects[finding], without, every, (change,), changes)
+            found[finding] = _judged(
+                campaign, subjects[finding], without, every, (change,), changes
+            )
     holds = all(certificate.holds for certificate in found.values())
     for finding, certificate in found.items():
         change = campaign.chosen[finding]
@@ -298,7 +347,12 @@ def _prove(
 
 
 def _trial(
-    campaign: Campaign, name: str, changes: Sequence[Change], *, stance: str | None = None
+    campaign: Campaign,
+    name: str,
+    changes: Sequence[Change],
+    *,
+    stance: str | None = None,
+    reference: bool = False,
 ) -> Trial:
     """One run.
 
@@ -306,18 +360,25 @@ def _trial(
         _Stop: there is no budget for it, or it was interrupted.
     """
     spent = time.monotonic() - campaign.started
-    if campaign.budget_s is not None and spent + campaign.baseline_s > campaign.budget_s:
-        raise _Stop(f"the budget of {campaign.budget_s:g} s is spent: some changes were not tried")
+    one_run = campaign.baseline.wall_s if campaign.baseline is not None else 0.0
+    if campaign.budget_s is not None and spent + one_run > campaign.budget_s:
+        raise _Stop(
+            f"the budget of {campaign.budget_s:g} s has no room for another run, which takes about "
+            f"{one_run:.0f} s: not every change was tried"
+        )
     campaign.runs += 1
     campaign.announce(f"run {campaign.runs}: {name}")
     variables = joined(pair for change in changes for pair in change.variables)
     limit = campaign.program.options.timeout_s
-    if limit is None and campaign.baseline_s:
-        limit = TIMEOUT_FACTOR * campaign.baseline_s + TIMEOUT_EXTRA_S
+    if limit is None and one_run:
+        limit = TIMEOUT_FACTOR * one_run + TIMEOUT_EXTRA_S
     edits = edited_files(campaign, changes)
-    plan = replace(plan_of(changes, seed=SEED, stance=stance), sources=edits)
-    trial = run_trial(campaign.program, campaign.runs, name, plan, variables, limit)
+    plan = plan_of(changes, seed=SEED, stance=stance)
+    plan = replace(plan, sources=edits, reference=reference)
+    with WorkProgress(stage=f"run {campaign.runs}: {name}", silent=campaign.quiet):
+        trial = run_trial(campaign.program, campaign.runs, name, plan, variables, limit)
     if trial.interrupted:
+        campaign.interrupted = True
         raise _Stop(f"interrupted in run {campaign.runs}: what was not tried by then is left out")
     return trial
 

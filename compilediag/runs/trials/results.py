@@ -12,7 +12,13 @@ import msgspec
 from compilediag.errors import OutputUnwritable
 from compilediag.fixes.environment import export_line, joined
 from compilediag.receipt.file import write_receipt
-from compilediag.receipt.schema.compiles import FindingRecord, ProofPoint, ProofRecord
+from compilediag.receipt.proofs import sources_digest
+from compilediag.receipt.schema.compiles import (
+    FindingRecord,
+    ProofPoint,
+    ProofRecord,
+    RefusedChange,
+)
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
 from compilediag.runs.trials.campaign import SEED, Campaign, Result, Tried
@@ -20,31 +26,55 @@ from compilediag_harness.base import atomic_write
 
 NAME = "fix.json"
 
+MAX_REFUSED = 20
+"""In the receipt; `fix.json` has them all."""
 
-def proof_record(tried: Tried) -> ProofRecord:
-    """A change with its certificate, as receipts have it."""
+
+def proof_record(tried: Tried, campaign: Campaign) -> ProofRecord:
+    """A change with its certificate, as receipts have it, and the torch and the code it is of."""
     change, certificate = tried.change, tried.certificate
+    seen = campaign.baseline.observed if campaign.baseline is not None else None
+    files = campaign.receipt.header.provenance.source_sha256
     return ProofRecord(
         kind=change.kind,
         change=change.line,
         risk=change.risk,
         runs=certificate.runs,
         points=tuple(record_from(ProofPoint, point) for point in certificate.points),
+        torch=seen and seen.receipt.environment.torch,
+        sources=seen and sources_digest(files, seen.receipt.header.provenance.source_sha256),
     )
 
 
-def with_proofs(receipt: Receipt, results: Sequence[Result]) -> Receipt:
-    """The receipt with the proofs of its findings; those without are as they were."""
-    proofs = {item.finding.id: item.proof for item in results}
+def with_proofs(campaign: Campaign, results: Sequence[Result]) -> Receipt:
+    """The receipt with what was tried for its findings, of others as it was."""
+    tried = {item.finding.id: item for item in results if item.tried}
 
-    def proved(finding: FindingRecord) -> FindingRecord:
-        proof = proofs.get(finding.id)
-        if proof is None:
+    def known(finding: FindingRecord) -> FindingRecord:
+        item = tried.get(finding.id)
+        if item is None:
             return finding
-        fix = msgspec.structs.replace(finding.fix, verified=True, proof=proof_record(proof))
+        proof = item.proof and proof_record(item.proof, campaign)
+        refused = tuple(
+            RefusedChange(change=each.change.line, reason=refusal(each))
+            for each in item.tried
+            if not each.proved
+        )
+        fix = msgspec.structs.replace(
+            finding.fix,
+            verified=proof is not None,
+            proof=proof,
+            refused=refused[:MAX_REFUSED],
+        )
         return msgspec.structs.replace(finding, fix=fix)
 
-    return msgspec.structs.replace(receipt, findings=tuple(map(proved, receipt.findings)))
+    receipt = campaign.receipt
+    return msgspec.structs.replace(receipt, findings=tuple(map(known, receipt.findings)))
+
+
+def refusal(tried: Tried) -> str:
+    """Why a change is not proved."""
+    return tried.certificate.reason or "it held in one run, and was not run again"
 
 
 def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
@@ -67,8 +97,8 @@ def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
                 "tried": [
                     {
                         "proved": tried.proved,
-                        "refused": tried.certificate.reason or None,
-                        **msgspec.to_builtins(proof_record(tried)),
+                        "refused": None if tried.proved else refusal(tried),
+                        **msgspec.to_builtins(proof_record(tried, campaign)),
                     }
                     for tried in item.tried
                 ],
@@ -98,5 +128,5 @@ def save(campaign: Campaign, results: Sequence[Result], receipt_path: str) -> st
         atomic_write.write(path, [content])
     except OSError as error:
         raise OutputUnwritable(f"{path} cannot be written: {error.strerror or error}") from error
-    write_receipt(with_proofs(campaign.receipt, results), receipt_path)
+    write_receipt(with_proofs(campaign, results), receipt_path)
     return path

@@ -108,11 +108,23 @@ def _require_unchanged(change: SourceChange, *, force: bool) -> None:
     with open(change.file, "rb") as stream:
         if hashlib.sha256(stream.read()).hexdigest() != change.sha256:
             raise UsageError(f"{name} has changed since it was tried: nothing was written")
-    if force:
-        return
-    folder, file = os.path.split(change.file)
-    status = git(folder, "status", "--porcelain", "--", file)
-    if status is None:
-        raise UsageError(f"{name} is in no git repository: --force writes it all the same")
-    if status.strip():
-        raise UsageError(f"{name} holds changes that are not committed: --force writes over them")
+    if not force:
+        require_committed([change.file])
+
+
+def require_committed(files: Iterable[str]) -> None:
+    """Git has each file as it is, so that an edit of it can be undone.
+
+    Raises:
+        UsageError: it has not; the message names the file.
+    """
+    for path in files:
+        name, (folder, file) = os.path.relpath(path), os.path.split(os.path.abspath(path))
+        status = git(folder, "status", "--porcelain", "--", file)
+        if status is None:
+            raise UsageError(f"{name} is in no git repository: --force writes it all the same")
+        if status.strip():
+            raise UsageError(
+                f"{name} holds changes that are not committed: commit them, or --force writes over "
+                "them"
+            )

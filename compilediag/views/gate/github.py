@@ -25,8 +25,8 @@ _GATE = "compilediag gate"
 MAX_ERRORS = 9
 MAX_NOTICES = 9
 TITLE_CHARS = 200
-TEXT_CHARS = 600
-"""Of each of message, guard and fix: an annotation's message may have 64 KiB."""
+TEXT_CHARS = 500
+"""Of each of message, guard, fix and proof: an annotation's message may have 64 KiB."""
 
 
 def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:

@@ -38,6 +38,7 @@ def _entry(
     parts = [f"{title(item)}: {item.message}"]
     parts += [f"({often(item)})"] if often(item) else []
     parts += [f"Fix: {item.fix}"] if item.fix else []
+    parts += [f"Proved: {item.proved}"] if item.proved else []
     return {
         "description": options.text(" ".join(parts), DESCRIPTION_CHARS),
         "check_name": options.text(f"compilediag/{item.rule}", 100),

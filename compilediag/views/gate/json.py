@@ -14,11 +14,21 @@ from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.views.style import RenderOptions
 
 SCHEMA = "compilediag.judgement"
-VERSION = "1.1"
+VERSION = "1.2"
 """Minor: a field more. Major: a field that means something else."""
 
 _ORDER = (
-    *("lane", "passed", "judged", "receipt_id", "verdict", "baseline", "limits", "strict"),
+    *(
+        "lane",
+        "passed",
+        "judged",
+        "receipt_id",
+        "verdict",
+        "baseline",
+        "limits",
+        "strict",
+        "require_proved_fix",
+    ),
     *("counts", "failures", "improvements", "known", "notices"),
 )
 

@@ -12,6 +12,7 @@ from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.diagnosis.codes import REGISTER
 from compilediag.views.format import count, seconds
 from compilediag.views.gate.messages import (
+    LINE_CHARS,
     UPDATE,
     against,
     explain,
@@ -80,6 +81,8 @@ def _row(number: int, item: Item, options: RenderOptions) -> str:
     where = code(place(item, options)) if item.file else ""
     cost = seconds(item.cost_s) if item.cost_s is not None else ""
     fix = code(item.fix) if item.fix else ""
+    if item.proved:
+        fix += f"; proved: {code(item.proved, limit=LINE_CHARS)}"
     more = explain(item)
     fix += f" (`{more}`)" if more else ""
     cells = (str(number), _what(item), why, where, often(item), cost, fix)

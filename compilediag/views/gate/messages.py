@@ -30,8 +30,12 @@ _NOUNS: dict[Kind, _Noun] = {
 _FAILED: dict[Kind, _Noun] = {
     "limit": ("limit exceeded", "limits exceeded"),
     "count": ("count over the baseline", "counts over the baseline"),
+    "unproved": ("finding without a proved change", "findings without a proved change"),
     "not_judged": ("reason why it could not be judged", "reasons why it could not be judged"),
 }
+
+_KINDS: dict[Kind, str] = {"not_judged": "not judged", "unproved": "no proved change"}
+"""For single items that a noun would make too long."""
 
 _MORE: dict[Kind, _Noun] = {
     "cause": ("cause met more often", "causes met more often"),
@@ -41,6 +45,9 @@ _MORE: dict[Kind, _Noun] = {
     "recording": ("CUDA graph recorded more often", "CUDA graphs recorded more often"),
 }
 """For what the baseline knows, and fewer of it."""
+
+LINE_CHARS = 1000
+"""Of a line to be copied, which is of no use when it is cut."""
 
 UPDATE = "compilediag gate --update"
 """The command that writes what is there now into the baseline."""
@@ -94,12 +101,15 @@ def _known_noun(item: Item) -> _Noun:
 
 def kind_of(item: Item) -> str:
     """What a failure is, in words of our own: "new cause"."""
-    return "not judged" if item.kind == "not_judged" else _noun(item)[0]
+    if item.kind in _KINDS:
+        return _KINDS[item.kind]
+    return _noun(item)[0]
 
 
 def against(judgement: Judgement) -> str:
-    """What it was judged against: the baseline, the limits, or both."""
-    return " and ".join(filter(None, (judgement.baseline, ", ".join(judgement.limits))))
+    """What it was judged against: the baseline, the limits, proved changes, or several of them."""
+    proofs = "proved changes" if judgement.require_proved_fix else ""
+    return " and ".join(filter(None, (judgement.baseline, ", ".join(judgement.limits), proofs)))
 
 
 def title(item: Item) -> str:
@@ -151,6 +161,7 @@ def detail(item: Item, options: RenderOptions, limit: int = 600) -> list[str]:
         ("how often", often(item, options.arrow)),
         ("guard", options.text(item.guard or "", limit)),
         ("fix", options.text(item.fix or "", limit)),
+        ("proved", options.text(item.proved or "", limit)),
         ("more", explain(item)),
     )
     message = options.text(item.message, limit)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.views.format import count, more, seconds
 from compilediag.views.gate.messages import (
+    LINE_CHARS,
     UPDATE,
     against,
     changed_counts,
@@ -117,6 +118,9 @@ def _in_full(number: int, item: Item, options: RenderOptions) -> list[str]:
         lines += options.wrap(options.text(item.guard), f"{INDENT}guard: ")
     if item.fix:
         lines += options.wrap(options.text(item.fix), f"{INDENT}fix: ", style="cyan")
+    if item.proved:
+        proved = options.text(item.proved, LINE_CHARS)
+        lines += options.wrap(proved, f"{INDENT}proved: ", style="green")
     return lines
 
 

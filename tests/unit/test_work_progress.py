@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 
-from compilediag.runs.supervised.assembly_progress import AssemblyProgress
+from compilediag.runs.work_progress import WorkProgress
 
 
 def shown(*, silent: bool = False, silent_s: float = 0.0, lines: int = 0) -> str:
@@ -15,7 +15,7 @@ def shown(*, silent: bool = False, silent_s: float = 0.0, lines: int = 0) -> str
     with os.fdopen(reading) as pipe:
         with (
             os.fdopen(writing, "w") as stream,
-            AssemblyProgress(stream, silent=silent, silent_s=silent_s, line_every_s=0.001) as work,
+            WorkProgress(stream, silent=silent, silent_s=silent_s, line_every_s=0.001) as work,
         ):
             work.stage("explaining 7 recompiles")
             # The thread may have been faster, with what is done at first.

@@ -1,4 +1,4 @@
-"""What is shown while the receipt of a large run is made: nothing in the first two seconds.
+"""What is shown while something takes long, such as a trial: nothing in the first two seconds.
 
 On a terminal it is drawn in place and gone at the end; elsewhere it is a line every ten seconds.
 """
@@ -19,7 +19,7 @@ _DRAW_EVERY_S = 0.1
 _STOP_TIMEOUT_S = 1.0
 
 
-class AssemblyProgress:
+class WorkProgress:
     """A context around the work, which calls `stage` with what it does next.
 
     A thread draws, so that work that takes long shows as such.
@@ -29,6 +29,7 @@ class AssemblyProgress:
         self,
         stream: TextIO | None = None,
         *,
+        stage: str = "reading what was recorded",
         silent: bool = False,
         silent_s: float = SILENT_S,
         line_every_s: float = LINE_EVERY_S,
@@ -38,19 +39,19 @@ class AssemblyProgress:
         self._silent_s = silent_s
         self._line_every_s = line_every_s
         self._started = time.monotonic()
-        self._stage = "reading what was recorded"
+        self._stage = stage
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         if not silent:
             self._thread = threading.Thread(
-                target=self._run, name="compilediag-assembly", daemon=True
+                target=self._run, name="compilediag-progress", daemon=True
             )
 
     def stage(self, text: str) -> None:
         """What is done from now on."""
         self._stage = text
 
-    def __enter__(self) -> AssemblyProgress:
+    def __enter__(self) -> WorkProgress:
         if self._thread is not None:
             self._thread.start()
         return self

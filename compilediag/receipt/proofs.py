@@ -1,0 +1,52 @@
+"""Of which code and torch a proved change is: the proof of other code or another torch is none."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+from compilediag.receipt.schema.compiles import FindingRecord, ProofRecord
+from compilediag.receipt.schema.receipt import Receipt
+
+MIN_RUNS = 2
+"""With the change: one run proves nothing."""
+
+
+def sources_digest(files: Iterable[str], digests: Mapping[str, str]) -> str:
+    """One digest for files by their own; a file without one counts as another file."""
+    lines = [f"{file}\x00{digests.get(file, '')}\n" for file in sorted(files)]
+    return hashlib.sha256("".join(lines).encode("utf-8", "replace")).hexdigest()
+
+
+def missing_proof(finding: FindingRecord, receipt: Receipt) -> str | None:
+    """Why no change is proved for a finding of this receipt; None where one is."""
+    proof = finding.fix.proof
+    if proof is None:
+        tried = len(finding.fix.refused)
+        many = "one was tried and refused" if tried == 1 else f"{tried} were tried and refused"
+        return f"no change is proved ({many})" if tried else "no change is proved"
+    if proof.runs < MIN_RUNS or any(point.passed is False for point in proof.points):
+        return "its change did not hold in two runs"
+    if proof.torch is None or proof.sources is None:
+        return "its change was proved for code and a torch that are not known"
+    ran = receipt.environment.torch
+    if proof.torch != ran:
+        return f"its change was proved with torch {proof.torch}, and this run had {ran}"
+    digests = receipt.header.provenance.source_sha256
+    if proof.sources != sources_digest(digests, digests):
+        return "its change was proved for other code"
+    return None
+
+
+def effect_of(proof: ProofRecord) -> str:
+    """What the change does to its finding: "recompiles 5 → 0"; empty where it is not known."""
+    return next((point.sentence for point in proof.points if point.name == "finding"), "")
+
+
+def proved_line(finding: FindingRecord, receipt: Receipt) -> str | None:
+    """The change that is proved for a finding of this receipt, with what it does."""
+    proof = finding.fix.proof
+    if proof is None or missing_proof(finding, receipt) is not None:
+        return None
+    effect = effect_of(proof)
+    return f"{proof.change} ({effect})" if effect else proof.change
