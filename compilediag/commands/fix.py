@@ -173,6 +173,9 @@ def run_and_fix(options: RunOptions) -> int:
     """`run --fix`: the verdict of the run, then what `fix` does; the run is its first one."""
     if not options.target:
         raise UsageError("say what to run: `compilediag run --fix train.py`, or `compilediag fix`")
+    if options.cadence_probe or options.witness:
+        other = "--cadence-probe" if options.cadence_probe else "--witness"
+        raise UsageError(f"{other} changes the runs that --fix compares: leave one of them out")
     require_possible(options)
     _confirm(options, options.target)
     outcome, trial = _first(options, supervised_options(options))
@@ -274,7 +277,8 @@ def _fix(
         require_committed(editable_files(campaign))
     results = run_campaign(campaign, baseline)
     try:
-        campaign.notes.append(f"everything that was tried: {save(campaign, results, path)}")
+        where = os.path.relpath(save(campaign, results, path))
+        campaign.notes.append(f"everything that was tried: {where}")
     except OutputUnwritable as error:
         write_message(str(error))
     _report(options, campaign, results)

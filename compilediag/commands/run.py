@@ -31,14 +31,14 @@ def command(options: RunOptions) -> int:
     target's own. The exit code is the target's; with --fail-on it is 3 where the target succeeds
     and a limit is exceeded.
     """
-    if options.cadence_probe:
-        from compilediag.commands.probe import probe_target  # its imports would delay every run
-
-        return probe_target(options)
     if options.fix:
         from compilediag.commands.fix import run_and_fix
 
         return run_and_fix(options)
+    if options.cadence_probe:
+        from compilediag.commands.probe import probe_target  # its imports would delay every run
+
+        return probe_target(options)
     if options.patch or options.env or options.apply or options.budget_s or options.yes:
         raise UsageError("--budget, --env, --patch, --apply and --yes belong to --fix")
     if options.group or options.keep_caches:

@@ -337,3 +337,21 @@ def test_refused_changes_and_the_code_are_in_the_receipt(runs: Runs, tmp_path: P
     assert missing_proof(read_receipt(path).findings[0], read_receipt(path)) is None
     assert first.proof is not None
     assert first.proof.torch == BEFORE.environment.torch
+
+
+def test_a_proof_of_a_campaign_before_is_kept_unless_its_change_fails(
+    runs: Runs, tmp_path: Path
+) -> None:
+    """One that is interrupted takes nothing away."""
+    path = tmp_path / "receipt.json"
+    made = campaign()
+    save(made, run_campaign(made), str(path))
+    proved = read_receipt(path)
+    runs.stop_at = 5
+    stopped = campaign(proved)
+    save(stopped, run_campaign(stopped), str(path))
+    assert [missing_proof(each, proved) for each in read_receipt(path).findings] == [None, None]
+    runs.stop_at, runs.fails_on = 99, {"L['n']": "RuntimeError: no"}
+    failing = campaign(proved)
+    save(failing, run_campaign(failing), str(path))
+    assert [each.fix.verified for each in read_receipt(path).findings] == [False, True]

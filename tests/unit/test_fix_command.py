@@ -73,6 +73,8 @@ def campaigns(monkeypatch: pytest.MonkeyPatch) -> CampaignCalls:
         ("run --fix --yes", "say what to run: `compilediag run --fix train.py`"),
         ("run --fix train.py", "say --yes where nobody can be asked"),
         ("run --apply train.py", "belong to --fix"),
+        ("run --fix --witness --yes train.py", "--witness changes the runs that --fix compares"),
+        ("run --fix train.py --cadence-probe", "--cadence-probe changes the runs"),
         ("fix --timeout 0", "x>0"),
         ("fix --dry-run train.py", "leave the program out"),
         ("fix --steps 0", "x>=1"),
@@ -162,6 +164,7 @@ def test_options_of_pyproject(
     settings.write_text(
         "[tool.compilediag]\nsteps = 50\ntimeout = 9\n"
         "[tool.compilediag.fix]\nsteps = 20\nbudget = '10m'\n"
+        "[tool.compilediag.gate]\nrequire_proved_fix = true\n"
     )
     assert main(["fix", "--yes"]) == 0
     assert main(["fix", "--yes", "--steps", "3", "--budget", "1h"]) == 0

@@ -6,6 +6,7 @@ chosen ones together, and the same once more. What is known stays known when it 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -179,7 +180,7 @@ def _require_same_torch(findings_of: Receipt, baseline: Receipt) -> None:
 def why_not(trial: Trial) -> str:
     """Why the program as it is does not run, and where its output is."""
     reads = " (its input is empty here)" if "EOFError" in (trial.problem or "") else ""
-    return f"{trial.problem}{reads}; its output: {trial.output}"
+    return f"{trial.problem}{reads}; its output: {os.path.relpath(trial.output)}"
 
 
 def _edits_first(changes: Sequence[Change]) -> tuple[Change, ...]:

@@ -54,7 +54,7 @@ def with_proofs(campaign: Campaign, results: Sequence[Result]) -> Receipt:
         item = tried.get(finding.id)
         if item is None:
             return finding
-        proof = item.proof and proof_record(item.proof, campaign)
+        proof = proof_record(item.proof, campaign) if item.proof else _kept(finding, item)
         refused = tuple(
             RefusedChange(change=each.change.line, reason=refusal(each))
             for each in item.tried
@@ -70,6 +70,13 @@ def with_proofs(campaign: Campaign, results: Sequence[Result]) -> Receipt:
 
     receipt = campaign.receipt
     return msgspec.structs.replace(receipt, findings=tuple(map(known, receipt.findings)))
+
+
+def _kept(finding: FindingRecord, item: Result) -> ProofRecord | None:
+    """The proof of a campaign before, unless its change has failed now."""
+    before = finding.fix.proof
+    failed = {each.change.line for each in item.tried if not each.certificate.holds}
+    return before if before is not None and before.change not in failed else None
 
 
 def refusal(tried: Tried) -> str:
