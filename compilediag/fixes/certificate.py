@@ -18,7 +18,14 @@ from compilediag.compare.gate.ab import MIN_ROUNDS
 from compilediag.compare.keys import CauseKey, function_key, portable_file
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.diagnosis.causes.recompile import COMBINATION
-from compilediag.fixes.answers import Comparison, compare, functions_by_order, randomness
+from compilediag.fixes.answers import (
+    NOTHING_DECLARED,
+    Comparison,
+    compare,
+    functions_by_order,
+    randomness,
+)
+from compilediag.fixes.changes import Declared
 from compilediag.fixes.printed import same_result
 from compilediag.fixes.subject import Subject, count_in, finding_key
 from compilediag.receipt.schema.receipt import Receipt
@@ -124,6 +131,7 @@ def judge(
     labels: Sequence[str] = (),
     left: int = 0,
     leaves_out: bool = False,
+    declared: Declared = NOTHING_DECLARED,
 ) -> Certificate:
     """The certificate of a change for a finding.
 
@@ -134,6 +142,7 @@ def judge(
         labels: the parts of the change that a run reports when they are applied.
         left: recompiles of the finding that may remain.
         leaves_out: the change leaves out what makes a message: fewer operations are compiled.
+        declared: what it says that it makes different of what modules hold.
     """
     broken = next((run.problem for run in runs if run.problem), None)
     if broken is not None:
@@ -142,8 +151,8 @@ def judge(
         _applied(runs, labels),
         _finding(subject, without.baseline, runs, left),
         _others(subject, without.baseline, runs),
-        _compiled(without.baseline, runs, leaves_out=leaves_out),
-        _answers(without, runs),
+        _compiled(without.baseline, runs, leaves_out=leaves_out, in_init=bool(declared.grown)),
+        _answers(without, runs, declared),
         _time(without.baseline, runs),
         _cost(without.baseline, runs),
     ]
@@ -286,13 +295,20 @@ def _limited(receipt: Receipt) -> set[tuple[str | None, str | None]]:
     }
 
 
-def _compiled(baseline: Observed, runs: Sequence[Observed], *, leaves_out: bool) -> Point:
+def _compiled(
+    baseline: Observed, runs: Sequence[Observed], *, leaves_out: bool, in_init: bool
+) -> Point:
     """Whether as much is compiled, and as often called: nothing recompiles in a program that
     compiles nothing. Where a message is left out, at least half of the operations must be there:
-    the change itself takes some, and how many is not known."""
+    the change itself takes some, and how many is not known. Where the change makes in `__init__`
+    what the first call made, as many as in the graphs that were left without it."""
     operations = 0.5 if leaves_out else 1.0
     measures: tuple[tuple[str, float, Callable[[Observed], float]], ...] = (
-        ("graph operations", operations, lambda run: _operations(run.timeline)),
+        (
+            "graph operations",
+            operations,
+            lambda run: _operations(run.timeline, last=in_init and run is baseline),
+        ),
         ("compiled calls", 1.0, lambda run: _calls(run.timeline)),
         ("steps", 1.0, lambda run: len(run.timeline.steps)),
     )
@@ -311,15 +327,17 @@ def _compiled(baseline: Observed, runs: Sequence[Observed], *, leaves_out: bool)
     return Point("compiled", True, "as much is compiled and called", tuple(figures))
 
 
-def _operations(timeline: Timeline) -> int:
-    """In the first graph of each frame. Parts of a function that a graph break divides count on
-    their own: without the break its one graph holds them all."""
-    first: dict[tuple[object, ...], int] = {}
+def _operations(timeline: Timeline, *, last: bool = False) -> int:
+    """In the first graph of each frame, or in the last one. Parts of a function that a graph break
+    divides count on their own: without the break its one graph holds them all."""
+    chosen: dict[tuple[object, ...], int] = {}
     for item in timeline.compiles:
         if is_compile(item) and item.graph_ops:
             place = (item.process, item.frame.file, item.frame.line, item.frame.function)
-            first.setdefault(place, item.graph_ops)
-    return sum(first.values())
+            if last:
+                chosen.pop(place, None)
+            chosen.setdefault(place, item.graph_ops)
+    return sum(chosen.values())
 
 
 def _calls(timeline: Timeline) -> int:
@@ -351,7 +369,7 @@ def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
     }
 
 
-def _answers(without: Without, runs: Sequence[Observed]) -> Point:
+def _answers(without: Without, runs: Sequence[Observed], declared: Declared) -> Point:
     baseline, reference = without.baseline, without.reference
     if without.repeatable is not None and without.repeatable.difference is not None:
         why = f"two runs without the change differ: {without.repeatable.difference}"
@@ -360,11 +378,13 @@ def _answers(without: Without, runs: Sequence[Observed]) -> Point:
     unlike_eager = eager.difference if eager is not None else None
     compared, largest, notes = 0, 0.0, list[str]()
     for run in runs:
-        found = compare(baseline.timeline, run.timeline)
+        found = compare(baseline.timeline, run.timeline, declared)
         if found.difference is None and not found.conclusive:
             why = "no number that a compiled call returned was recorded"
             return Point("answers", False, f"the results cannot be compared: {why}")
-        against = compare(reference.timeline, run.timeline) if reference is not None else None
+        against = (
+            compare(reference.timeline, run.timeline, declared) if reference is not None else None
+        )
         if found.difference is not None:
             equals_eager = against is not None and against.conclusive and not against.difference
             if not unlike_eager or not equals_eager:

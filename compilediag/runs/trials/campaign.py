@@ -14,7 +14,7 @@ from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare
 from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.certificate import Certificate, Observed, Without, judge
-from compilediag.fixes.changes import Change, located, plan_of
+from compilediag.fixes.changes import Change, declared_by, located, plan_of
 from compilediag.fixes.environment import joined
 from compilediag.fixes.subject import Subject, count_in, subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
@@ -212,7 +212,16 @@ def _judged(
     labels += labels_of(edit for change in changes for edit in change.edits)
     left = max(change.left for change in changes)
     leaves_out = any(change.leaves_out for change in (*changes, *others))
-    return judge(subject, without, seen, labels=labels, left=left, leaves_out=leaves_out)
+    declared = declared_by((*changes, *others))
+    return judge(
+        subject,
+        without,
+        seen,
+        labels=labels,
+        left=left,
+        leaves_out=leaves_out,
+        declared=declared,
+    )
 
 
 def _observed(trial: Trial, baseline: Observed) -> Observed:
