@@ -23,6 +23,7 @@ def state_candidates(case: Case) -> Iterator[Change]:
     """Numbers as tensors."""
     yield from _numbers(case)
     yield from _grown(case)
+    yield from _learning_rate(case)
 
 
 def _numbers(case: Case) -> Iterator[Change]:
@@ -68,6 +69,20 @@ def _grown(case: Case) -> Iterator[Change]:
         "a longer one makes it grow again, and compiles again",
         edits=(Edit(place.file, place.line, "largest_in_init", (name, str(largest))),),
         grown=(name,),
+    )
+
+
+def _learning_rate(case: Case) -> Iterator[Change]:
+    called = case.finding.entered_at
+    if case.finding.rule != "CD116" or case.kind != "lr" or called is None:
+        return
+    if not case.is_own(called.file):
+        return
+    yield Change(
+        "source",
+        f"{called.file}: the optimizer with lr=torch.tensor(...), which is changed in place",
+        "the learning rate is a tensor in checkpoints and where a scheduler returns it",
+        edits=(Edit(called.file, called.line, "rate_as_tensor"),),
     )
 
 
