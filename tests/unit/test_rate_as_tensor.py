@@ -19,9 +19,8 @@ def as_tensor(text: str) -> str:
         ("torch.optim.Adam(p, lr=1e-3)  # a", "torch.optim.Adam(p, lr=torch.tensor(1e-3))  # a"),
         ("torch.optim.SGD(p, args.lr)", "torch.optim.SGD(p, torch.tensor(args.lr))"),
         (
-            'torch.optim.SGD([{"params": p, "lr": 1}, {"params": q, "lr": 2}])',
-            'torch.optim.SGD([{"params": p, "lr": torch.tensor(1)}, '
-            '{"params": q, "lr": torch.tensor(2)}])',
+            'torch.optim.SGD([{"params": p, "lr": 1}])',
+            'torch.optim.SGD([{"params": p, "lr": torch.tensor(1)}])',
         ),
     ],
 )

@@ -16,6 +16,7 @@ _NUMBERS = ("CD101", "CD104", "CD109", "CD117")
 _ATTRIBUTE = re.compile(r".*(?:\.|\._buffers\[')([A-Za-z_]\w*)(?:'\])?")
 _GLOBAL = re.compile(r"G\['([A-Za-z_]\w*)'\]")
 
+_BOTH_SIDES = "what it decides is computed in every call, chosen by torch.where"
 _READ_BY_VALUE = "other code that reads it gets a tensor; `.item()` is its number"
 
 
@@ -30,6 +31,9 @@ def _numbers(case: Case) -> Iterator[Change]:
     if case.finding.rule not in _NUMBERS:
         return
     values = [value for pair in case.values for value in pair]
+    if values and set(values) <= {"True", "False"}:
+        yield from _as_tensor(case, "flag_as_tensor", "bool")
+        return
     if not values or not all(is_integer(value) or is_float(value) for value in values):
         return
     dtype = "int64" if all(map(is_integer, values)) else "float64"
@@ -45,7 +49,7 @@ def _as_tensor(case: Case, kind: str, dtype: str) -> Iterator[Change]:
     yield Change(
         "source",
         f"{place.file}:{place.line}: {shown} as a 0-dim tensor (torch.{dtype}), changed in place",
-        _READ_BY_VALUE,
+        _BOTH_SIDES if dtype == "bool" else _READ_BY_VALUE,
         edits=(Edit(place.file, place.line, kind, (name, dtype)),),
         numbers=(NumberAsTensor(name, dtype),) if is_attribute else (),
     )
