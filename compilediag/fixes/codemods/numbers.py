@@ -16,7 +16,7 @@ from compilediag.fixes.codemods.tensor_uses import (
     require_tensor_use,
 )
 from compilediag.fixes.codemods.tree import EditOfTree, Replacement, Source
-from compilediag.fixes.codemods.variables import Place, Variable, Write, variable_at
+from compilediag.fixes.codemods.variables import Variable, Write, variable_at
 
 _IN_PLACE: dict[type[libcst.BaseAugOp], str] = {
     libcst.AddAssign: "add_",
@@ -113,7 +113,7 @@ def in_place(source: Source, write: Write) -> Replacement:
     return Replacement(write, _Call(target, "fill_"))
 
 
-def as_number(read: Place) -> Replacement:
+def as_number(read: libcst.BaseExpression) -> Replacement:
     """A read outside of what is compiled: the same number."""
     return Replacement(read, _item)
 

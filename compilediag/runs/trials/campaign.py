@@ -15,6 +15,7 @@ from compilediag.fixes.answers import compare
 from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.certificate import Certificate, Observed, Without, judge
 from compilediag.fixes.changes import Change, declared_by, located, plan_of
+from compilediag.fixes.codemods.edit import EditImpossible
 from compilediag.fixes.environment import joined
 from compilediag.fixes.subject import Subject, count_in, subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
@@ -253,19 +254,29 @@ def _confirm(
     chosen = tuple(dict.fromkeys(campaign.chosen.values()))
     if not chosen:
         return
-    if len(chosen) > 1:
+    if len(chosen) > 1 and _go_together(campaign, chosen):
         runs = [_trial(campaign, "all of them together", chosen)]
         if _hold(campaign, without, subjects, runs, chosen):
             runs.append(_trial(campaign, "all of them together, again", chosen))
             if _prove(campaign, without, subjects, runs, chosen, trials):
                 campaign.together = chosen
                 return
+    if len(chosen) > 1:
         campaign.notes.append("the changes do not go together: each is proved alone")
     for change in chosen:
         runs = [_trial(campaign, f"again: {change.line}", (change,))]
         _prove(campaign, without, subjects, runs, (change,), trials)
     if len(chosen) == 1 and campaign.proved:
         campaign.together = chosen
+
+
+def _go_together(campaign: Campaign, changes: Sequence[Change]) -> bool:
+    """Whether their edits can be made in one text."""
+    try:
+        edited_files(campaign, changes)
+    except EditImpossible:
+        return False
+    return True
 
 
 def _hold(

@@ -131,9 +131,9 @@ class States:
 def _optimized(path: str, groups: Any) -> Iterator[tuple[str, Any]]:
     """The parameters that an optimizer changes."""
     for index, group in enumerate(groups if class_of(groups) is list else ()):
-        if class_of(group) is dict and class_of(group.get("params")) is list:
-            for at, tensor in enumerate(group["params"]):
-                yield f"{path}.param_groups[{index}][{at}]", tensor
+        held: Any = group.get("params") if class_of(group) is dict else None
+        for at, tensor in enumerate(held if class_of(held) is list else ()):
+            yield f"{path}.param_groups[{index}][{at}]", tensor
 
 
 def _dict_of(value: Any) -> dict[str, Any]:
