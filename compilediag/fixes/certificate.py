@@ -19,6 +19,7 @@ from compilediag.compare.keys import CauseKey, function_key, portable_file
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.diagnosis.causes.recompile import COMBINATION
 from compilediag.fixes.answers import (
+    NOTHING_DECLARED,
     Comparison,
     Exact,
     Key,
@@ -27,6 +28,7 @@ from compilediag.fixes.answers import (
     functions_by_order,
     randomness,
 )
+from compilediag.fixes.changes import Declared
 from compilediag.fixes.printed import same_result
 from compilediag.fixes.subject import Subject, count_in, finding_key
 from compilediag.receipt.schema.receipt import Receipt
@@ -141,6 +143,7 @@ def judge(
     labels: Sequence[str] = (),
     left: int = 0,
     leaves_out: bool = False,
+    declared: Declared = NOTHING_DECLARED,
 ) -> Certificate:
     """The certificate of a change for a finding.
 
@@ -151,6 +154,7 @@ def judge(
         labels: the parts of the change that a run reports when they are applied.
         left: recompiles of the finding that may remain.
         leaves_out: the change leaves out what makes a message: fewer operations are compiled.
+        declared: what it says that it makes different of what modules hold.
     """
     broken = next((run.problem for run in runs if run.problem), None)
     if broken is not None:
@@ -159,8 +163,8 @@ def judge(
         _applied(without.baseline, runs, labels),
         _finding(subject, without.baseline, runs, left),
         _others(subject, without.baseline, runs),
-        _compiled(without.baseline, runs, leaves_out=leaves_out),
-        _answers(without, runs),
+        _compiled(without.baseline, runs, leaves_out=leaves_out, in_init=bool(declared.grown)),
+        _answers(without, runs, declared),
         _time(without.baseline, runs),
         _cost(without.baseline, runs),
     ]
@@ -313,13 +317,20 @@ def _limited(receipt: Receipt) -> set[tuple[str | None, str | None]]:
     }
 
 
-def _compiled(baseline: Observed, runs: Sequence[Observed], *, leaves_out: bool) -> Point:
+def _compiled(
+    baseline: Observed, runs: Sequence[Observed], *, leaves_out: bool, in_init: bool
+) -> Point:
     """Whether as much is compiled, and as often called: nothing recompiles in a program that
     compiles nothing. Where a message is left out, at least half of the operations must be there:
-    the change itself takes some, and how many is not known."""
+    the change itself takes some, and how many is not known. Where the change makes in `__init__`
+    what the first call made, as many as in the graphs that were left without it."""
     operations = 0.5 if leaves_out else 1.0
     measures: tuple[tuple[str, float, Callable[[Observed], float]], ...] = (
-        ("graph operations", operations, lambda run: _operations(run.timeline)),
+        (
+            "graph operations",
+            operations,
+            lambda run: _operations(run.timeline, last=in_init and run is baseline),
+        ),
         ("compiled calls", 1.0, lambda run: _calls(run.timeline)),
         ("steps", 1.0, lambda run: len(run.timeline.steps)),
     )
@@ -338,15 +349,17 @@ def _compiled(baseline: Observed, runs: Sequence[Observed], *, leaves_out: bool)
     return Point("compiled", True, "as much is compiled and called", tuple(figures))
 
 
-def _operations(timeline: Timeline) -> int:
-    """In the first graph of each frame. Parts of a function that a graph break divides count on
-    their own: without the break its one graph holds them all."""
-    first: dict[tuple[object, ...], int] = {}
+def _operations(timeline: Timeline, *, last: bool = False) -> int:
+    """In the first graph of each frame, or in the last one. Parts of a function that a graph break
+    divides count on their own: without the break its one graph holds them all."""
+    chosen: dict[tuple[object, ...], int] = {}
     for item in timeline.compiles:
         if is_compile(item) and item.graph_ops:
             place = (item.process, item.frame.file, item.frame.line, item.frame.function)
-            first.setdefault(place, item.graph_ops)
-    return sum(first.values())
+            if last:
+                chosen.pop(place, None)
+            chosen.setdefault(place, item.graph_ops)
+    return sum(chosen.values())
 
 
 def _calls(timeline: Timeline) -> int:
@@ -378,7 +391,7 @@ def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
     }
 
 
-def _answers(without: Without, runs: Sequence[Observed]) -> Point:
+def _answers(without: Without, runs: Sequence[Observed], declared: Declared) -> Point:
     baseline, reference = without.baseline, without.reference
     if without.repeatable is not None and without.repeatable.difference is not None:
         why = f"two runs without the change differ: {without.repeatable.difference}"
@@ -387,12 +400,12 @@ def _answers(without: Without, runs: Sequence[Observed]) -> Point:
     unlike_eager = eager.difference if eager is not None else None
     compared, largest, notes = 0, 0.0, list[str]()
     for run in runs:
-        found = compare(baseline.timeline, run.timeline, without.exact)
+        found = compare(baseline.timeline, run.timeline, declared, without.exact)
         if found.difference is None and not found.conclusive:
             why = "no number that a compiled call returned was recorded"
             return Point("answers", False, f"the results cannot be compared: {why}")
         against = (
-            compare(reference.timeline, run.timeline, without.exact)
+            compare(reference.timeline, run.timeline, declared, without.exact)
             if reference is not None
             else None
         )
@@ -423,14 +436,19 @@ def _answers(without: Without, runs: Sequence[Observed]) -> Point:
     return Point("answers", True, sentence, (Figure("values compared", compared, compared),))
 
 
-def needs_float64(certificate: Certificate, without: Without, runs: Sequence[Observed]) -> bool:
+def needs_float64(
+    certificate: Certificate,
+    without: Without,
+    runs: Sequence[Observed],
+    declared: Declared = NOTHING_DECLARED,
+) -> bool:
     """Whether a change failed by numbers alone that may differ by rounding, which only the same
     calls in float64 can show."""
     failed = [point.name for point in certificate.points if point.passed is False]
     if failed != ["answers"] or without.reference is None or without.precise is not None:
         return False
     unchanged = (without.baseline, without.reference)
-    found = [compare(each.timeline, run.timeline) for run in runs for each in unchanged]
+    found = [compare(each.timeline, run.timeline, declared) for run in runs for each in unchanged]
     others = [_randomness(without, run) or _printed(without, run, corrected=False) for run in runs]
     rounded = all(each.by_rounding for each in found if each.difference is not None)
     return rounded and any(each.difference for each in found) and not any(others)

@@ -19,6 +19,24 @@ ChangeKind = Literal["environment", "configuration", "call", "source"]
 
 
 @dataclass(frozen=True, slots=True)
+class NumberAsTensor:
+    """An attribute that holds a Python number, and with the change a 0-dim tensor of its value."""
+
+    name: str
+    dtype: str
+    """"int64", "float64" or "bool"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What changes make different of what modules hold, and what of it stays the same."""
+
+    numbers: frozenset[NumberAsTensor] = frozenset()
+    grown: frozenset[str] = frozenset()
+    """Attributes that are the same at the end only."""
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """Something that may remove a finding."""
 
@@ -34,6 +52,10 @@ class Change:
     options: tuple[CompileOption, ...] = ()
     arguments: tuple[ArgumentChange, ...] = ()
     edits: tuple[Edit, ...] = ()
+    numbers: tuple[NumberAsTensor, ...] = ()
+    """Attributes whose type it changes, and not their value."""
+    grown: tuple[str, ...] = ()
+    """Attributes that have their last size from the start."""
     left: int = 0
     """Recompiles of the finding that remain with it, as is known."""
 
@@ -64,6 +86,15 @@ def plan_of(
         arguments=_each(item for change in chosen for item in change.arguments),
         stance=stance,
         seed=seed,
+    )
+
+
+def declared_by(changes: Iterable[Change]) -> Declared:
+    """What all of them declare."""
+    chosen = tuple(changes)
+    return Declared(
+        frozenset(item for change in chosen for item in change.numbers),
+        frozenset(name for change in chosen for name in change.grown),
     )
 
 

@@ -617,6 +617,22 @@ def test_a_function_leads_to_the_modules_that_it_uses():
     assert {event.module for event in events.of(StateRead)} == {"Counter"}
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, for an optimizer
+def test_a_function_leads_to_what_its_optimizer_changes():
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+
+    def update():
+        optimizer.step()
+
+    weight.grad = torch.ones(3)
+    with trying(TrialPlan()) as events:
+        compiled(update)()
+    answers = [answer for event in events.of(StateRead) for answer in event.answers]
+    found = [item.values for item in answers if item.path == ".param_groups[0][0]"]
+    assert found == [(0.5, 0.5, 0.5)] * 2
+
+
 def test_a_model_that_is_dropped_is_dropped():
     """As in a plain run; what it held after its last sampled call is known."""
     with trying(TrialPlan()) as events:

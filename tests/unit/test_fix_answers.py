@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compilediag.fixes.answers import compare, exact_answers
+from compilediag.fixes.changes import Declared, NumberAsTensor
 from compilediag.fixes.printed import results_in, same_result
 from compilediag.timeline.answers import HeldState, SampledCall
 from compilediag.timeline.timeline import Timeline
@@ -65,6 +66,37 @@ def test_numbers_may_round(before: Answer, after: Answer, same: bool) -> None:
     found = compare(returned(before), returned(after))
     assert (found.difference is None) == same, found
     assert found.compared == 1
+
+
+def as_buffer(
+    path: str, value: float, dtype: str = "int64", shape: tuple[int, ...] = ()
+) -> Timeline:
+    answer = replace(tensor(value, dtype=dtype), path=path, shape=shape)
+    return Timeline(held_states=(HeldState(0, FUNCTION, 0, "Model", None, (answer,), True),))
+
+
+def test_a_number_that_a_change_makes_a_tensor_keeps_its_value() -> None:
+    declared = Declared(frozenset([NumberAsTensor("calls", "int64")]))
+    before = held(".block.calls", 5)
+    assert compare(before, as_buffer(".block.calls", 5), declared).difference is None
+    assert (
+        compare(before, as_buffer(".block.calls", 5)).difference
+        == "Model at the end, block.calls: int → int64[]"
+    )
+    # A counter that stands still, another attribute, another type, more than one number.
+    for lie in (
+        as_buffer(".block.calls", 1),
+        as_buffer(".block.calls", 5, "float64"),
+        as_buffer(".block.calls", 5, shape=(1,)),
+    ):
+        assert compare(before, lie, declared).difference is not None
+    assert compare(held(".n", 5), as_buffer(".n", 5), declared).difference is not None
+    rate, exact = (
+        held(".rate", 0.1, "float"),
+        Declared(frozenset([NumberAsTensor("rate", "float64")])),
+    )
+    assert compare(rate, as_buffer(".rate", 0.1, "float64"), exact).difference is None
+    assert compare(rate, as_buffer(".rate", 0.10001, "float64"), exact).difference is not None
 
 
 def test_a_counter_that_ends_elsewhere_is_another_result() -> None:

@@ -8,7 +8,14 @@ import msgspec
 import pytest
 
 from compilediag.fixes.candidates.of_finding import candidates_of
-from compilediag.fixes.changes import Change, located, plan_of
+from compilediag.fixes.changes import (
+    Change,
+    Declared,
+    NumberAsTensor,
+    declared_by,
+    located,
+    plan_of,
+)
 from compilediag.fixes.environment import added, joined
 from compilediag.receipt.schema.compiles import (
     CandidateRecord,
@@ -19,6 +26,7 @@ from compilediag.receipt.schema.compiles import (
     FixRecord,
     FrameName,
     PassedArgument,
+    Place,
 )
 from compilediag.receipt.schema.invocations import Invocation
 from compilediag.receipt.schema.receipt import Receipt
@@ -32,7 +40,9 @@ def lines(rule: str, torch: str = "2.13.0+cpu", **evidence: Any) -> list[str]:
     return [change.line for change in changes(rule, torch, **evidence)]
 
 
-def changes(rule: str, torch: str = "2.13.0+cpu", **evidence: Any) -> tuple[Change, ...]:
+def changes(
+    rule: str, torch: str = "2.13.0+cpu", own: tuple[str, ...] = (), **evidence: Any
+) -> tuple[Change, ...]:
     finding = FindingRecord(
         id="F1",
         rule=rule,
@@ -41,7 +51,7 @@ def changes(rule: str, torch: str = "2.13.0+cpu", **evidence: Any) -> tuple[Chan
         confidence="exact",
         family="",
         variable="x",
-        location=None,
+        location=Place(file="model.py", line=14, function="forward"),
         ownership="user",
         count=1,
         steps=(),
@@ -54,10 +64,10 @@ def changes(rule: str, torch: str = "2.13.0+cpu", **evidence: Any) -> tuple[Chan
             arguments=(PassedArgument(parameter="x", expression="batch"),),
         ),
     )
-    return candidates_of(finding, receipt(torch))
+    return candidates_of(finding, receipt(torch, own))
 
 
-def receipt(torch: str) -> Receipt:
+def receipt(torch: str, own: tuple[str, ...] = ()) -> Receipt:
     whole = built()
     cause = EventCause(
         family="",
@@ -83,8 +93,11 @@ def receipt(torch: str) -> Receipt:
         guards=1,
         causes=(cause,),
     )
+    digests = dict.fromkeys(own, "digest")
+    provenance = msgspec.structs.replace(whole.header.provenance, source_sha256=digests)
     return msgspec.structs.replace(
         whole,
+        header=msgspec.structs.replace(whole.header, provenance=provenance),
         environment=msgspec.structs.replace(whole.environment, torch=torch),
         compile=msgspec.structs.replace(whole.compile, events=(event,)),
         invocations=(FUNCTION,),
@@ -157,6 +170,71 @@ def test_other_rules() -> None:
     assert lines("CD119") == ["torch._dynamo.config.skip_nnmodule_hook_guards = False"]
     assert lines("CD102", source="L['x']") == []
     assert lines("CD119", "unknown") == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "evidence", "edit", "declared"),
+    [
+        (
+            "CD104",
+            {"source": "L['self']._modules['a'].calls", "values": [["0", "1"], ["1", "2"]]},
+            ("number_as_tensor", ("calls", "int64")),
+            Declared(numbers=frozenset([NumberAsTensor("calls", "int64")])),
+        ),
+        (
+            "CD109",
+            {"source": "G['RATE']", "values": [["1", "0.5"]]},
+            ("number_as_tensor", ("RATE", "float64")),
+            Declared(),
+        ),
+        (
+            "CD101",
+            {"source": "L['fn'].__closure__[0].cell_contents", "values": [["False", "True"]]},
+            ("flag_as_tensor", ("x", "bool")),
+            Declared(),
+        ),
+        (
+            "CD103",
+            {
+                "source": "L['self']._buffers['table']",
+                "kind": "shape",
+                "values": [["[1, 4]", "[6, 4]"], ["[6, 4]", "[9, 4]"]],
+            },
+            ("largest_in_init", ("table", "9")),
+            Declared(grown=frozenset(["table"])),
+        ),
+        (
+            "CD103",
+            {"source": "L['self'].length", "kind": "companion", "expected": "0", "actual": "8"},
+            ("largest_in_init", ("length", "8")),
+            Declared(grown=frozenset(["length"])),
+        ),
+        ("CD116", {"kind": "lr", "source": "L['self']"}, ("rate_as_tensor", ()), Declared()),
+    ],
+)
+def test_state_that_code_changes(
+    rule: str, evidence: dict[str, Any], edit: tuple[str, tuple[str, ...]], declared: Declared
+) -> None:
+    """Only in a file of the program's own; with it the certificate takes what it declares."""
+    assert changes(rule, **evidence) == ()
+    (change,) = changes(rule, own=("model.py", "train.py"), **evidence)
+    assert [(each.kind, each.code) for each in change.edits] == [edit]
+    assert declared_by([change]) == declared
+
+
+@pytest.mark.parametrize(
+    ("rule", "evidence"),
+    [
+        ("CD104", {"source": "L['self'].mode", "expected": "'a'", "actual": "'b'"}),
+        ("CD104", {"source": "L['self'].mode", "expected": "None", "actual": "3"}),
+        ("CD103", {"source": "L['self'].t", "kind": "shape", "values": [["[1, 4]", "[6, 5]"]]}),
+        ("CD103", {"source": "L['self'].t", "kind": "dtype", "values": [["a", "b"]]}),
+        ("CD116", {"kind": "state", "source": "L['self']"}),
+        ("CD102", {"source": "L['self'].seen", "values": [["0", "1"]]}),
+    ],
+)
+def test_state_without_an_edit(rule: str, evidence: dict[str, Any]) -> None:
+    assert changes(rule, own=("model.py", "train.py"), **evidence) == ()
 
 
 def test_settings_of_the_receipt_come_first() -> None:

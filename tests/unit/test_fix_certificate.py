@@ -10,6 +10,7 @@ import pytest
 
 from compilediag.fixes.answers import compare
 from compilediag.fixes.certificate import Certificate, Observed, Without, judge, needs_float64
+from compilediag.fixes.changes import Declared, NumberAsTensor
 from compilediag.fixes.subject import Subject, count_in, subject_of
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
@@ -372,3 +373,34 @@ def test_a_file_that_was_edited_meanwhile() -> None:
         found = judge(SUBJECT, Without(replace(BASE, receipt=before), EAGER), (after,))
         assert found.holds == holds
         assert holds or found.reason == "a.py was edited while changes were tried"
+
+
+def test_what_grows_is_made_in_init_and_the_graphs_that_were_left_are_as_large() -> None:
+    """The first graph made it; the second one made nothing any more."""
+
+    def compiled(*operations: int) -> Timeline:
+        attempts = [
+            attempt(f"0/{at}", kind="recompile" if at else "first", graph_ops=each)
+            for at, each in enumerate(operations)
+        ]
+        return replace(run(), compiles=tuple(attempts))
+
+    without = Without(replace(BASE, timeline=compiled(9, 6)), EAGER)
+    grown = Declared(grown=frozenset(["table"]))
+    made, less = (Observed(receipt(), compiled(count)) for count in (6, 5))
+    assert judge(SUBJECT, without, [made], declared=grown).holds
+    assert failed(judge(SUBJECT, without, [made])) == ["compiled"]
+    assert failed(judge(SUBJECT, without, [less], declared=grown)) == ["compiled"]
+
+
+def test_a_counter_as_a_tensor_must_end_as_it_did() -> None:
+    def held(calls: float, name: str = "calls") -> Observed:
+        answer = Answer(f".{name}", "tensor", "int64", (), (calls,), digest="t")
+        whole = HeldState(0, WHERE, 0, "Model", None, (answer,), True)
+        return Observed(receipt(), run(held_states=(whole,)))
+
+    declared = Declared(numbers=frozenset([NumberAsTensor("calls", "int64")]))
+    assert judged(held(6), declared=declared).holds
+    for lie in (held(1), held(6, "other")):
+        assert failed(judged(lie, declared=declared)) == ["answers"]
+    assert failed(judged(held(6))) == ["answers"]

@@ -13,6 +13,7 @@ from compilediag.fixes.candidates.case import Case, case_of
 from compilediag.fixes.candidates.edits import edit_candidates
 from compilediag.fixes.candidates.options import option_candidates
 from compilediag.fixes.candidates.sizes import size_candidates
+from compilediag.fixes.candidates.state import state_candidates
 from compilediag.fixes.changes import Change
 from compilediag.fixes.environment import export_line
 from compilediag.receipt.schema.compiles import FindingRecord
@@ -22,6 +23,7 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     size_candidates,
     option_candidates,
     edit_candidates,
+    state_candidates,
 )
 """In the order of trying."""
 

@@ -22,6 +22,16 @@ _ORDER = "what is printed comes after the graph: its order and the values of mut
 _LOST = "the messages are not written while compiled"
 
 
+def is_integer(value: str) -> bool:
+    """Whether a value as guards name it is an int."""
+    return _INT.fullmatch(value) is not None
+
+
+def is_float(value: str) -> bool:
+    """Whether a value as guards name it is a float."""
+    return _FLOAT.fullmatch(value) is not None
+
+
 def option_candidates(case: Case) -> Iterator[Change]:
     """Options for numbers, messages and hooks."""
     yield from _numbers(case)
@@ -34,9 +44,9 @@ def _numbers(case: Case) -> Iterator[Change]:
     if case.finding.rule not in _NUMBERS or case.version >= FIRST_WITH_UNBACKED:
         return
     values = [value for pair in case.values for value in pair]
-    if values and all(map(_FLOAT.fullmatch, values)):
+    if values and all(map(is_float, values)):
         yield setting(DYNAMO, "assume_static_by_default", False, _EVERY_FUNCTION)
-    elif values and all(map(_INT.fullmatch, values)) and case.finding.rule in ("CD104", "CD117"):
+    elif values and all(map(is_integer, values)) and case.finding.rule in ("CD104", "CD117"):
         yield setting(DYNAMO, "allow_unspec_int_on_nn_module", True, _EVERY_FUNCTION, left=1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from compilediag.fixes.codemods import statements
+from compilediag.fixes.codemods import flags, lazy, learning_rate, numbers, statements
 from compilediag.fixes.codemods.edit import Edit
 from compilediag.fixes.codemods.tree import (
     EditOfTree,
@@ -21,6 +21,10 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
     {
         "before": statements.before,
         "unless_compiling": statements.unless_compiling,
+        "largest_in_init": lazy.largest_in_init,
+        "rate_as_tensor": learning_rate.rate_as_tensor,
+        "flag_as_tensor": flags.flag_as_tensor,
+        "number_as_tensor": numbers.number_as_tensor,
     }
 )
 

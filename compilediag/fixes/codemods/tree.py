@@ -14,7 +14,14 @@ import libcst
 from libcst import matchers
 from libcst.codemod import CodemodContext
 from libcst.codemod.visitors import AddImportsVisitor
-from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
+from libcst.metadata import (
+    ImportAssignment,
+    MetadataWrapper,
+    ParentNodeProvider,
+    PositionProvider,
+    Scope,
+    ScopeProvider,
+)
 
 from compilediag.fixes.codemods.edit import EditImpossible
 
@@ -23,12 +30,15 @@ _TORCH = matchers.ImportAlias(name=matchers.Name("torch"), asname=None)
 Node = TypeVar("Node", bound=libcst.CSTNode)
 
 
+Made = libcst.CSTNode | libcst.FlattenSentinel[Any] | libcst.RemovalSentinel
+
+
 @dataclass(frozen=True, slots=True)
 class Replacement:
     """Another node in place of one of the tree."""
 
     node: libcst.CSTNode
-    make: Callable[[Any], libcst.CSTNode]
+    make: Callable[[Any], Made]
     """From the node, in which nodes below it may be replaced already. Equal ones are one."""
 
 
@@ -59,6 +69,33 @@ class Source:
         self.module = wrapper.module
         self._places = wrapper.resolve(PositionProvider)
         self._parents = wrapper.resolve(ParentNodeProvider)
+        self._wrapper = wrapper
+
+    def scope(self, node: libcst.CSTNode) -> Scope:
+        """Where the names of a node get their values.
+
+        Raises:
+            EditImpossible: that is not known.
+        """
+        scopes = self._wrapper.resolve(ScopeProvider)
+        for each in (node, *self.around(node, libcst.CSTNode)):
+            if (found := scopes.get(each)) is not None:
+                return found
+        raise EditImpossible("the names of the file cannot be followed")
+
+    def is_imported(self, name: libcst.Name) -> bool:
+        """Whether a name is an imported one."""
+        found = self.scope(name)[name.value]
+        return any(isinstance(each, ImportAssignment) for each in found)
+
+    def code(self, node: libcst.CSTNode) -> str:
+        """The text of a node."""
+        return self.module.code_for_node(node)
+
+    def position(self, node: libcst.CSTNode) -> tuple[int, int]:
+        """Line and column where it begins."""
+        start = self._places[node].start
+        return start.line, start.column
 
     def lines_of(self, node: libcst.CSTNode) -> range:
         """First to last line, without the comments above it."""

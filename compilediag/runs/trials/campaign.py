@@ -15,8 +15,8 @@ from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare
 from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.certificate import Certificate, Observed, Without, judge, needs_float64
-from compilediag.fixes.changes import Change, located, plan_of
-from compilediag.fixes.codemods.edit import by_file
+from compilediag.fixes.changes import Change, declared_by, located, plan_of
+from compilediag.fixes.codemods.edit import EditImpossible, by_file
 from compilediag.fixes.environment import joined
 from compilediag.fixes.subject import Subject, count_in, subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
@@ -244,13 +244,22 @@ def _judged(
     labels += labels_of(edit for change in changes for edit in change.edits)
     left = max(change.left for change in changes)
     leaves_out = any(change.leaves_out for change in (*changes, *others))
+    declared = declared_by((*changes, *others))
 
     def certificate() -> Certificate:
         known = replace(without, precise=campaign.precise)
-        return judge(subject, known, seen, labels=labels, left=left, leaves_out=leaves_out)
+        return judge(
+            subject,
+            known,
+            seen,
+            labels=labels,
+            left=left,
+            leaves_out=leaves_out,
+            declared=declared,
+        )
 
     found = certificate()
-    if campaign.precise is None and needs_float64(found, without, seen):
+    if campaign.precise is None and needs_float64(found, without, seen, declared):
         campaign.precise = _precise(campaign, without)
         return certificate()
     return found
@@ -292,19 +301,29 @@ def _confirm(
     chosen = tuple(dict.fromkeys(campaign.chosen.values()))
     if not chosen:
         return
-    if len(chosen) > 1:
+    if len(chosen) > 1 and _go_together(campaign, chosen):
         runs = [_trial(campaign, "all of them together", chosen)]
         if _hold(campaign, without, subjects, runs, chosen):
             runs.append(_trial(campaign, "all of them together, again", chosen))
             if _prove(campaign, without, subjects, runs, chosen, trials):
                 campaign.together = chosen
                 return
+    if len(chosen) > 1:
         campaign.notes.append("the changes do not go together: each is proved alone")
     for change in chosen:
         runs = [_trial(campaign, f"again: {change.line}", (change,))]
         _prove(campaign, without, subjects, runs, (change,), trials)
     if len(chosen) == 1 and campaign.proved:
         campaign.together = chosen
+
+
+def _go_together(campaign: Campaign, changes: Sequence[Change]) -> bool:
+    """Whether their edits can be made in one text."""
+    try:
+        edited_files(campaign, changes)
+    except EditImpossible:
+        return False
+    return True
 
 
 def _hold(

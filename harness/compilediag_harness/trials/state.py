@@ -1,4 +1,4 @@
-"""What the objects that compiled functions reach hold: parameters, buffers, plain attributes.
+"""What the modules and optimizers that compiled functions reach hold: parameters, buffers, numbers.
 
 They are followed by weak references: a program that drops its model drops it as in a plain run.
 """
@@ -43,6 +43,7 @@ class States:
         self._function = function
         self._reader = reader
         self._module_type: type = torch_module.nn.Module
+        self._followed = (torch_module.nn.Module, torch_module.optim.Optimizer)
         self._own_names = {*_dict_of(torch_module.nn.Module()), *_ADDED}
         self._objects: list[weakref.ref[Any]] = []
         self._known: dict[int, weakref.ref[Any]] = {}
@@ -56,7 +57,7 @@ class States:
         if code is not None:
             modules = (*modules, *reached(call.function, code))
         for value in modules:
-            if issubclass(class_of(value), self._module_type):
+            if issubclass(class_of(value), self._followed):
                 self._add(value)
 
     def _add(self, value: Any) -> None:
@@ -115,6 +116,7 @@ class States:
                 for name, tensor in dict(names.get(table) or {}).items():
                     if tensor is not None:
                         yield f"{path}.{name}", tensor
+            yield from _optimized(path, names.get("param_groups"))
             for name, held in names.items():
                 if name in self._own_names or type(name) is not str:
                     continue
@@ -124,6 +126,14 @@ class States:
                     yield from leaves(f"{path}.{name}", held)
             modules = dict(names.get("_modules") or {}).items()
             waiting.extend((f"{path}.{name}", held) for name, held in modules if held is not None)
+
+
+def _optimized(path: str, groups: Any) -> Iterator[tuple[str, Any]]:
+    """The parameters that an optimizer changes."""
+    for index, group in enumerate(groups if class_of(groups) is list else ()):
+        held: Any = group.get("params") if class_of(group) is dict else None
+        for at, tensor in enumerate(held if class_of(held) is list else ()):
+            yield f"{path}.param_groups[{index}][{at}]", tensor
 
 
 def _dict_of(value: Any) -> dict[str, Any]:

@@ -1,0 +1,166 @@
+"""Edits of state, made in the text and run: torch compiles once, and the program computes the same.
+
+What is counted is what torch hands to a backend, and its own count of graph breaks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compilediag.fixes.codemods.edit import Edit, edited
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("libcst")
+
+HEAD = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+results = []
+"""
+
+
+COUNTED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.layer(x) / self.calls
+
+net = Net()
+call = torch.compile(net, backend=backend)
+for _ in range(5):
+    results.append(call(torch.randn(3, 4)))
+results.append(net.calls)
+"""
+
+GROWN = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", self.build(1), persistent=False)
+
+    def build(self, length):
+        return torch.arange(length) * 2.0
+
+    def forward(self, x):
+        if self.table.shape[0] < x.shape[0]:
+            self.table = self.build(x.shape[0])
+        return x + self.table[: x.shape[0]]
+
+call = torch.compile(Net(), backend=backend)
+for _ in range(3):
+    results.append(call(torch.randn(6)))
+"""
+
+FLAG = """
+def watch(layer):
+    on = False
+    latest = {"mean": torch.zeros(())}
+
+    def record(module, args, output):
+        if on:
+            latest["mean"] = output.detach().mean()
+
+    def switch(value):
+        nonlocal on
+        on = value
+
+    layer.register_forward_hook(record)
+    return latest, switch
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x).relu()
+
+net = Net()
+latest, switch = watch(net.layer)
+call = torch.compile(net, backend=backend)
+for step in range(5):
+    switch(step % 2 == 1)
+    results.append(call(torch.randn(3, 4)))
+    results.append(latest["mean"].item())
+"""
+
+WEIGHT = """
+WEIGHT = 0.5
+
+def scaled(x):
+    return x.sum() * WEIGHT
+
+call = torch.compile(scaled, backend=backend)
+for step in range(4):
+    results.append(call(torch.randn(3)))
+    WEIGHT = WEIGHT * 0.5
+results.append(WEIGHT)
+"""
+
+RATE = """
+weight = nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([weight], lr=0.5)
+
+def update():
+    optimizer.step()
+
+call = torch.compile(update, backend=backend)
+for step in range(4):
+    weight.grad = torch.ones(3)
+    optimizer.param_groups[0]["lr"] *= 0.5
+    call()
+    results.append(weight.detach().clone())
+results.append(optimizer.param_groups[0]["lr"])
+"""
+
+
+def line_of(text: str, wanted: str) -> int:
+    return next(at for at, line in enumerate(text.splitlines(), 1) if wanted in line)
+
+
+def run(text: str) -> tuple[list[Any], int, int]:
+    """Results, graphs that were compiled, and graph breaks."""
+    from torch._dynamo import reset
+    from torch._dynamo.testing import CompileCounter
+    from torch._dynamo.utils import counters
+
+    reset()
+    counters.clear()
+    backend = CompileCounter()
+    space: dict[str, Any] = {"__name__": "program", "backend": backend}
+    exec(compile(text, "<program>", "exec"), space)
+    reset()
+    return space["results"], backend.frame_count, sum(counters["graph_break"].values())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, for an optimizer
+@pytest.mark.parametrize(
+    ("program", "at", "kind", "code"),
+    [
+        (COUNTED, "self.calls += 1", "number_as_tensor", ("calls", "int64")),
+        (WEIGHT, "return x.sum() * WEIGHT", "number_as_tensor", ("WEIGHT", "float64")),
+        (GROWN, "if self.table", "largest_in_init", ("table", "6")),
+        (FLAG, "if on:", "flag_as_tensor", ("on", "bool")),
+        (RATE, "optimizer.step()", "rate_as_tensor", ()),
+    ],
+)
+def test_nothing_is_compiled_again(program: str, at: str, kind: str, code: tuple[str, ...]) -> None:
+    text = HEAD + program
+    before, compiled_before, breaks_before = run(text)
+    after, compiled, breaks = run(edited(text, [Edit("", line_of(text, at), kind, code)]))
+    assert compiled_before > 1
+    assert (compiled, breaks) == (1, breaks_before)
+    torch.testing.assert_close(
+        [torch.as_tensor(each) for each in after],
+        [torch.as_tensor(each) for each in before],
+        check_dtype=False,
+    )
