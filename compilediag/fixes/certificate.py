@@ -19,6 +19,8 @@ from compilediag.compare.keys import CauseKey, function_key, portable_file
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.diagnosis.causes.recompile import COMBINATION
 from compilediag.fixes.answers import Comparison, compare, functions_by_order, randomness
+from compilediag.fixes.padding import batches, padding_points
+from compilediag.fixes.points import Figure, Point
 from compilediag.fixes.printed import same_result
 from compilediag.fixes.subject import Subject, count_in, finding_key
 from compilediag.receipt.schema.receipt import Receipt
@@ -55,29 +57,6 @@ class Observed:
     def known(self) -> RunBaseline:
         """Its causes, breaks and frames by key."""
         return run_baseline(self.receipt)
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A number without and with the change; of several runs with it the worst."""
-
-    name: str
-    before: float | None
-    after: float | None
-    unit: str = ""
-    """"" for counts, "s", "µs" or "bytes"."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One point of a certificate."""
-
-    name: str
-    """"applied", "finding", "others", "compiled", "answers", "time", "cost"."""
-    passed: bool | None
-    """None: stated, not judged."""
-    sentence: str
-    figures: tuple[Figure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +103,7 @@ def judge(
     labels: Sequence[str] = (),
     left: int = 0,
     leaves_out: bool = False,
+    pads: bool = False,
 ) -> Certificate:
     """The certificate of a change for a finding.
 
@@ -134,6 +114,7 @@ def judge(
         labels: the parts of the change that a run reports when they are applied.
         left: recompiles of the finding that may remain.
         leaves_out: the change leaves out what makes a message: fewer operations are compiled.
+        pads: the change pads arguments: that padding harms nothing is a point of its own.
     """
     broken = next((run.problem for run in runs if run.problem), None)
     if broken is not None:
@@ -143,6 +124,7 @@ def judge(
         _finding(subject, without.baseline, runs, left),
         _others(subject, without.baseline, runs),
         _compiled(without.baseline, runs, leaves_out=leaves_out),
+        *padding_points(without.baseline.timeline, [run.timeline for run in runs], pads=pads),
         _answers(without, runs),
         _time(without.baseline, runs),
         _cost(without.baseline, runs),
@@ -323,9 +305,11 @@ def _operations(timeline: Timeline) -> int:
 
 
 def _calls(timeline: Timeline) -> int:
-    """Of compiled functions, but for those under a stance that compiles nothing."""
+    """Of compiled functions, but for those under a stance that compiles nothing. A batch that a
+    `FixedShape` pads or splits is one; calls of its warm-up are none."""
     eager = sum(item.calls for item in timeline.stance_calls)
-    return sum(item.calls for item in timeline.invocations) - eager
+    called = sum(item.calls - item.padded for item in timeline.invocations)
+    return called + sum(map(batches, timeline.fixed_shapes)) - eager
 
 
 def _not_compiled(baseline: Observed, runs: Iterable[Observed]) -> str | None:

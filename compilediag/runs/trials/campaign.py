@@ -153,7 +153,8 @@ def _run(campaign: Campaign, given: Trial | None) -> None:
 
 
 def _edits_first(changes: Sequence[Change]) -> tuple[Change, ...]:
-    return tuple(sorted(changes, key=lambda change: not change.edits))
+    """But for other sizes, which come when nothing makes those of the program do."""
+    return tuple(sorted(changes, key=lambda change: (change.pads, not change.edits)))
 
 
 def _without(campaign: Campaign, baseline: Observed) -> Without:
@@ -212,7 +213,8 @@ def _judged(
     labels += labels_of(edit for change in changes for edit in change.edits)
     left = max(change.left for change in changes)
     leaves_out = any(change.leaves_out for change in (*changes, *others))
-    return judge(subject, without, seen, labels=labels, left=left, leaves_out=leaves_out)
+    pads = any(change.pads for change in changes)
+    return judge(subject, without, seen, labels=labels, left=left, leaves_out=leaves_out, pads=pads)
 
 
 def _observed(trial: Trial, baseline: Observed) -> Observed:

@@ -1,0 +1,67 @@
+"""Whether the padding of a change is harmless, and how much of it there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from compilediag.fixes.points import Figure, Point
+from compilediag.timeline.fixed_shapes import FixedShapeRun
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.shapes.padding_report import HARMFUL, HARMLESS, judged
+from compilediag_harness.wire import PaddingChecked
+
+
+def padding_points(baseline: Timeline, runs: Sequence[Timeline], *, pads: bool) -> Iterator[Point]:
+    """The point "padding" of a change that pads."""
+    if pads:
+        yield _point(baseline, runs)
+
+
+def _point(baseline: Timeline, runs: Sequence[Timeline]) -> Point:
+    """It fails where a check of any run found harm, where one could not tell, and where nothing was
+    checked."""
+    waste = [found for run in runs if (found := _waste(run)) is not None]
+    figures = (Figure("padding", _waste(baseline) or 0.0, max(waste, default=None), "%"),)
+    shapes = [shape for run in runs for shape in run.fixed_shapes if shape.elements]
+    if not shapes:
+        return Point("padding", False, "nothing was padded", figures)
+    problem = next((found for shape in shapes for found in _problems(shape)), None)
+    if problem is not None:
+        return Point("padding", False, problem, figures)
+    contents = min(len(check.probes) for shape in shapes for check in shape.checks)
+    sentence = f"padding is harmless: {contents} contents of it gave the same"
+    return Point("padding", True, sentence, figures)
+
+
+def batches(shape: FixedShapeRun) -> int:
+    """Batches that a `FixedShape` was called with."""
+    return sum(shape.asked.values()) + shape.other_batches
+
+
+def _waste(timeline: Timeline) -> float | None:
+    """Padding in percent of the real elements, of all `FixedShape`s; None without a call."""
+    real = sum(shape.elements for shape in timeline.fixed_shapes)
+    run = sum(shape.run_elements for shape in timeline.fixed_shapes)
+    return round(100 * (run / real - 1), 1) if real else None
+
+
+def _problems(shape: FixedShapeRun) -> Iterator[str]:
+    name = shape.function.function
+    if not shape.checks:
+        yield f"whether padding harms {name} was not checked"
+    for check in shape.checks:
+        verdict = judged(check.kinds, check.unseen, check.probes)
+        if verdict == "unsafe":
+            yield f"padding is unsafe for {name}: {_why(check, harmful=True)}"
+        elif verdict != "safe":
+            yield f"whether padding harms {name} is unknown: {_why(check, harmful=False)}"
+
+
+def _why(check: PaddingChecked, *, harmful: bool) -> str:
+    """The first result for which it is so."""
+    for path, kind, note in zip(check.outputs, check.kinds, check.notes, strict=True):
+        if (kind in HARMFUL) if harmful else (kind not in HARMLESS):
+            return f"{path or 'the result'} ({kind}): {note}"
+    if check.unseen:
+        return f"{check.unseen[0]} cannot be looked into"
+    return "no other padding could be tried"
