@@ -3,7 +3,6 @@ most of what is computed."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -22,6 +21,7 @@ from compilediag.receipt.fixed_shape_code import (
     settings_of,
 )
 from compilediag_harness.shapes.buckets import BucketsImpossible, fewest
+from compilediag_harness.shapes.grids import plan_grid
 from compilediag_harness.wire import Location, PaddedAxis, PaddedDimension, PaddedFunction
 
 _RULES = ("CD105", "CD118", "CD151", "CD152", "CD403")
@@ -51,7 +51,7 @@ def _padded(case: Case, plan: CallablePlan) -> Iterator[Change]:
         PaddedAxis(tuple(PaddedDimension(*item) for item in dims.items()), sizes)
         for dims, sizes in zip(dimensions_of(plan), planned_sizes(plan), strict=True)
     )
-    graphs = math.prod(len(axis.buckets) for axis in axes)
+    graphs = plan.grid.graphs if plan.grid is not None else len(axes[0].buckets)
     several = len({item.argument for axis in axes for item in axis.dims}) > 1
     function = Location(plan.file or "", plan.line or 0, plan.name)
     for pad in _PADS if several else _PADS[:1]:
@@ -86,13 +86,18 @@ def _plan_of(case: Case) -> CallablePlan | None:
     if len(found) != 1 or not found[0].counted or found[0].fixed is not None:
         return None
     plan = found[0]
-    combinations = len(plan.varying.sizes)
+    pairs = zip(plan.varying.sizes, plan.varying.counts, strict=True)
+    counts = {sizes: count for sizes, count in pairs if all(sizes)}
+    most = min(MAX_BUCKETS, len(counts) - 1)
+    if most < 1:
+        return None
     if plan.buckets is not None:
-        sizes = {size: count for size, count in plan.counts.items() if size}
-        if len(sizes) < 2:
-            return None
-        return plan._replace(buckets=fewest(sizes, min(MAX_BUCKETS, len(sizes) - 1), MAX_WASTE))
-    return plan if plan.grid is not None and plan.grid.graphs < combinations else None
+        sizes = {size[0]: count for size, count in counts.items()}
+        return plan._replace(buckets=fewest(sizes, most, MAX_WASTE))
+    if plan.grid is not None:
+        grid = plan_grid({(one, other): n for (one, other), n in counts.items()}, most)
+        return plan._replace(grid=grid)
+    return None
 
 
 def _frames(case: Case) -> Iterator[tuple[str | None, int | None]]:

@@ -120,21 +120,21 @@ class TrialPlan:
     settings: tuple[SettingChange, ...] = ()
     compile_options: tuple[CompileOption, ...] = ()
     arguments: tuple[ArgumentChange, ...] = ()
-    padded: tuple[PaddedFunction, ...] = ()
     sources: tuple[SourceChange, ...] = ()
     stance: str | None = None
     """A stance of `torch.compiler.set_stance` for the whole run: "force_eager" is the reference."""
     seed: int | None = None
     """For `random`, NumPy and torch, set once each when they are imported."""
-    check_padding: bool = False
-    """Whether each `FixedShape`, the program's own too, is checked for harm by padding, by the
-    first call in each mode (gradients, training)."""
     outputs: bool = True
     """Whether answers are recorded."""
     reference: bool = False
     """Whether sampled calls of modules are made once more before, in float64 on copies, under the
     stance "force_eager". What `forward` changes outside of its module is then changed twice: a
     reference counts only where the call's own answers are those of an eager run without."""
+    padded: tuple[PaddedFunction, ...] = ()
+    check_padding: bool = False
+    """Whether each `FixedShape`, the program's own too, is checked for harm by padding, by the
+    first call in each mode (gradients, training)."""
 
     @property
     def labels(self) -> tuple[str, ...]:
