@@ -26,6 +26,7 @@ from compilediag.fixes.subject import Subject, count_in, finding_key
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.counts import is_compile
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import Location
 
 COUNTS = {
     "recompiles": "all recompiles",
@@ -103,7 +104,7 @@ def judge(
     labels: Sequence[str] = (),
     left: int = 0,
     leaves_out: bool = False,
-    pads: bool = False,
+    pads: Sequence[Location] = (),
 ) -> Certificate:
     """The certificate of a change for a finding.
 
@@ -114,7 +115,8 @@ def judge(
         labels: the parts of the change that a run reports when they are applied.
         left: recompiles of the finding that may remain.
         leaves_out: the change leaves out what makes a message: fewer operations are compiled.
-        pads: the change pads arguments: that padding harms nothing is a point of its own.
+        pads: functions whose arguments the change pads: that this harms nothing is a point of its
+            own.
     """
     broken = next((run.problem for run in runs if run.problem), None)
     if broken is not None:
@@ -124,7 +126,7 @@ def judge(
         _finding(subject, without.baseline, runs, left),
         _others(subject, without.baseline, runs),
         _compiled(without.baseline, runs, leaves_out=leaves_out),
-        *padding_points(without.baseline.timeline, [run.timeline for run in runs], pads=pads),
+        *padding_points(pads, without.baseline.timeline, [run.timeline for run in runs]),
         _answers(without, runs),
         _time(without.baseline, runs),
         _cost(without.baseline, runs),

@@ -39,8 +39,8 @@ class Change:
     edits: tuple[Edit, ...] = ()
     left: int = 0
     """Recompiles of the finding that remain with it, as is known."""
-    pads: bool = False
-    """Arguments are padded: that this harms nothing must be seen too."""
+    pads: Location | None = None
+    """The function whose arguments are padded: that this harms nothing must be seen too."""
     same_as: str = ""
     """Of changes that do the same in different ways, one is tried: the first that can be made."""
 
@@ -70,7 +70,7 @@ def plan_of(
         compile_options=_each(item for change in chosen for item in change.options),
         arguments=_each(item for change in chosen for item in change.arguments),
         padded=_each(item for change in chosen for item in change.padded),
-        check_padding=any(change.pads for change in chosen),
+        check_padding=any(change.pads is not None for change in chosen),
         stance=stance,
         seed=seed,
     )

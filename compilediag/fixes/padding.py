@@ -8,23 +8,38 @@ from compilediag.fixes.points import Figure, Point
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.padding_report import HARMFUL, HARMLESS, judged
-from compilediag_harness.wire import PaddingChecked
+from compilediag_harness.wire import Location, PaddingChecked
 
 
-def padding_points(baseline: Timeline, runs: Sequence[Timeline], *, pads: bool) -> Iterator[Point]:
-    """The point "padding" of a change that pads."""
-    if pads:
-        yield _point(baseline, runs)
+def padding_points(
+    functions: Sequence[Location], baseline: Timeline, runs: Sequence[Timeline]
+) -> Iterator[Point]:
+    """The point "padding" of a change that pads the arguments of functions, for each of them. It
+    fails where a check in any run found harm, where one could not tell, and where nothing was
+    padded or checked."""
+    for function in functions:
+        before = _shapes_of(function, baseline)
+        yield _point(before, [_shapes_of(function, run) for run in runs])
 
 
-def _point(baseline: Timeline, runs: Sequence[Timeline]) -> Point:
-    """It fails where a check of any run found harm, where one could not tell, and where nothing was
-    checked."""
-    waste = [found for run in runs if (found := _waste(run)) is not None]
-    figures = (Figure("padding", _waste(baseline) or 0.0, max(waste, default=None), "%"),)
-    shapes = [shape for run in runs for shape in run.fixed_shapes if shape.elements]
-    if not shapes:
+def _shapes_of(function: Location, timeline: Timeline) -> list[FixedShapeRun]:
+    """By file and name: it may stand at another line."""
+    name, file = function.function.rpartition(".")[2], f"/{function.file.lstrip('/')}"
+    return [
+        shape
+        for shape in timeline.fixed_shapes
+        if shape.function.function.rpartition(".")[2] == name
+        and f"/{shape.function.file}".endswith(file)
+        and shape.elements
+    ]
+
+
+def _point(before: Sequence[FixedShapeRun], runs: Sequence[Sequence[FixedShapeRun]]) -> Point:
+    waste = [_waste(shapes) for shapes in runs if shapes]
+    figures = (Figure("padding", _waste(before), max(waste, default=None), "%"),)
+    if not all(runs):
         return Point("padding", False, "nothing was padded", figures)
+    shapes = [shape for of_run in runs for shape in of_run]
     problem = next((found for shape in shapes for found in _problems(shape)), None)
     if problem is not None:
         return Point("padding", False, problem, figures)
@@ -38,11 +53,11 @@ def batches(shape: FixedShapeRun) -> int:
     return sum(shape.asked.values()) + shape.other_batches
 
 
-def _waste(timeline: Timeline) -> float | None:
-    """Padding in percent of the real elements, of all `FixedShape`s; None without a call."""
-    real = sum(shape.elements for shape in timeline.fixed_shapes)
-    run = sum(shape.run_elements for shape in timeline.fixed_shapes)
-    return round(100 * (run / real - 1), 1) if real else None
+def _waste(shapes: Sequence[FixedShapeRun]) -> float:
+    """Padding in percent of the real elements."""
+    real = sum(shape.elements for shape in shapes)
+    run = sum(shape.run_elements for shape in shapes)
+    return round(100 * (run / real - 1), 1) if real else 0.0
 
 
 def _problems(shape: FixedShapeRun) -> Iterator[str]:

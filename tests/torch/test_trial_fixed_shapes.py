@@ -3,6 +3,8 @@ of their padding that finds harm where there is some."""
 
 from __future__ import annotations
 
+import runpy
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,7 +13,10 @@ import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
 import compilediag as cd  # noqa: E402
 from compilediag.fixes.answers import compare  # noqa: E402
+from compilediag.fixes.certificate import Observed, Without, judge  # noqa: E402
+from compilediag.fixes.codemods.edit import Edit, edited  # noqa: E402
 from compilediag.fixes.padding import batches, padding_points  # noqa: E402
+from compilediag.fixes.subject import Subject  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness.source.source_locations import definition_of  # noqa: E402
 from compilediag_harness.trials import fixed_shapes  # noqa: E402
@@ -22,6 +27,7 @@ from compilediag_harness.wire import (  # noqa: E402
     PaddingChecked,
     TrialPlan,
 )
+from tests.support.built_receipt import built  # noqa: E402
 from tests.torch.test_trials import trying  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
@@ -124,7 +130,7 @@ class Tried:
 
     @property
     def point(self):
-        (point,) = padding_points(self.timelines[0], self.timelines[1:], pads=True)
+        (point,) = padding_points([self.change.function], self.timelines[0], self.timelines[1:])
         return point
 
     @property
@@ -251,3 +257,67 @@ def test_a_method_and_a_size_that_cannot_be_are_reported():
     seen = Tried(over_time, place_in(over_time), axes([("batch.x", 1)], buckets=(9, 9)))
     assert "ascend" in seen.applied
     assert seen.found == seen.expected
+
+
+PROGRAM = """
+import torch
+
+@torch.compile(backend="eager")
+def over_time(rows):
+    state, states = rows.new_zeros(3), []
+    for step in range(rows.size(0)):
+        state = torch.tanh(state + rows[step])
+        states.append(state)
+    return torch.stack(states)
+
+torch.manual_seed(0)
+results = [over_time(torch.randn(number, 3)) for number in (3, 5, 6, 4, 8)]
+"""
+
+
+def test_the_line_that_is_shown_works_literally(tmp_path):
+    """The edited program, run plainly, makes as many graphs as it has sizes, and computes the
+    same."""
+    arguments = 'dims={"rows": 0}, buckets=[5, 8]'
+    text = edited(PROGRAM, [Edit("program.py", 4, "fixed_shape", ("over_time", arguments))])
+    assert f"over_time = compilediag.FixedShape(over_time, {arguments})\n" in text
+    runs = []
+    for name, source in (("plain.py", PROGRAM), ("edited.py", text)):
+        (tmp_path / name).write_text(source)
+        torch._dynamo.reset()
+        dynamo_utils.counters.clear()
+        results = runpy.run_path(str(tmp_path / name))["results"]
+        runs.append((results, dynamo_utils.counters["stats"]["unique_graphs"]))
+    (plain, many), (padded, few) = runs
+    assert (many, few) == (5, 2)
+    assert all(map(torch.allclose, plain, padded))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_batches_that_are_left_out_are_missing(shuffle):
+    """`drop_last=True` leaves out data: what is computed with less of it is not the same, in
+    whatever order it comes, and no change declares that it may be."""
+
+    def program(drop_last):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 1)
+        run, optimizer = compiled(model), torch.optim.SGD(model.parameters(), lr=0.1)
+        data = torch.utils.data.TensorDataset(torch.randn(11, 3))
+        loader = torch.utils.data.DataLoader(data, 4, shuffle=shuffle, drop_last=drop_last)
+        for (rows,) in loader:
+            run(rows).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    timelines = []
+    for drop_last in (False, True):
+        with trying(TrialPlan()) as events:
+            program(drop_last)
+        timelines.append(fold([events]))
+    assert "returned is missing" in (compare(*timelines).difference or "")
+    without, dropped = (Observed(built(), timeline) for timeline in timelines)
+    subject = Subject("findings", key=("CD105", "input"))
+    points = judge(subject, Without(without, None), [dropped]).points
+    sentences = {point.name: point.sentence for point in points if point.passed is False}
+    assert "compiled calls 3 → 2" in sentences["compiled"]
+    assert "is missing" in sentences["answers"]

@@ -65,7 +65,7 @@ def called(
 
 def buckets(rule: str, of: Receipt, **evidence: Any) -> list[Change]:
     about = msgspec.structs.replace(finding(rule), evidence=evidence)
-    return [change for change in candidates_of(about, of) if change.pads]
+    return [change for change in candidates_of(about, of) if change.pads is not None]
 
 
 @pytest.mark.parametrize("rule", ["CD105", "CD118", "CD151", "CD152", "CD403"])
@@ -75,7 +75,7 @@ def test_the_fewest_sizes_that_pad_little_and_fewer_than_came(rule: str) -> None
         'compiled = compilediag.FixedShape(compiled, dims={"x": 0}, buckets=[5, 10])'
         "  # where it is compiled"
     )
-    assert (change.kind, change.left, change.pads) == ("program", 1, True)
+    assert (change.kind, change.left, change.pads) == ("program", 1, change.padded[0].function)
     plan = plan_of([change])
     assert (plan.padded[0].axes[0].buckets, plan.check_padding) == ((5, 10), True)
     assert plan.labels == ("FixedShape(forward, [5, 10])",)
@@ -232,7 +232,7 @@ def point(certificate: Certificate) -> Any:
 
 
 def test_padding_is_harmless_and_how_much_there_is() -> None:
-    found = judged(padded(checked("safe", "nan_leak")), pads=True)
+    found = judged(padded(checked("safe", "nan_leak")), pads=[WHERE])
     assert found.holds, found.reason
     assert (point(found).figures[0].before, point(found).figures[0].after) == (0.0, 33.3)
     assert not [each for each in judged(GOOD).points if each.name == "padding"]
@@ -255,14 +255,27 @@ def test_padding_that_harms_or_may_is_refused(
 ) -> None:
     """By the check of any mode, first or last, in any run."""
     for runs in ((padded(*checks),), (padded(checked("safe")), padded(*checks))):
-        found = judged(*runs, pads=True)
+        found = judged(*runs, pads=[WHERE])
         assert not found.holds
         assert reason in found.reason
 
 
+def test_only_the_padding_of_the_change_is_its_own() -> None:
+    """Another `FixedShape` of the program may be unsafe: it was before."""
+    one, other = padded(checked("safe")), padded(checked("reduced"))
+    elsewhere = replace(other.timeline.fixed_shapes[0], function=replace(WHERE, function="other"))
+    shapes = (*one.timeline.fixed_shapes, elsewhere)
+    both = replace(one, timeline=replace(one.timeline, fixed_shapes=shapes))
+    assert judged(both, pads=[WHERE]).holds
+    moved = replace(WHERE, line=WHERE.line + 7)
+    assert judged(both, pads=[moved]).holds
+    assert "unsafe" in judged(both, pads=[WHERE, elsewhere.function]).reason
+    assert judged(both, one, pads=[elsewhere.function]).reason == "nothing was padded"
+
+
 def test_what_is_not_padded_or_called_less_is_refused() -> None:
-    assert judged(GOOD, pads=True).reason == "nothing was padded"
-    fewer = judged(padded(checked("safe"), calls=9), pads=True)
+    assert judged(GOOD, pads=[WHERE]).reason == "nothing was padded"
+    fewer = judged(padded(checked("safe"), calls=9), pads=[WHERE])
     assert "compiled calls 12 → 9" in fewer.reason  # those of a warm-up make up for none
 
 
@@ -272,4 +285,4 @@ def test_fewer_calls_of_a_warm_up_are_no_loss() -> None:
     after = padded(checked("safe"))
     smaller = replace(after.timeline.invocations[0], calls=13, padded=13)
     after = replace(after, timeline=replace(after.timeline, invocations=(smaller,)))
-    assert judge(SUBJECT, Without(before, EAGER), (after,), pads=True).holds
+    assert judge(SUBJECT, Without(before, EAGER), (after,), pads=[WHERE]).holds

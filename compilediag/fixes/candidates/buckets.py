@@ -57,7 +57,7 @@ def _padded(case: Case, plan: CallablePlan) -> Iterator[Change]:
     for pad in _PADS if several else _PADS[:1]:
         arguments = settings if pad is None else f"{settings}, pad={pad}"
         line = f"{name} = compilediag.FixedShape({name}, {arguments})"
-        made = Change("program", "", _RISK, left=graphs - 1, pads=True, same_as=line)
+        made = Change("program", "", _RISK, left=graphs - 1, pads=function, same_as=line)
         edit = _edit(case, plan, arguments)
         if edit is not None:
             shown = f"{edit.file}: {line}  # where {name} is compiled"
@@ -122,12 +122,13 @@ def _other_buckets(case: Case) -> Iterator[Change]:
             continue
         before = listed_buckets(item.axes, item.buckets)
         after = listed_buckets(item.axes, item.planned_buckets)
+        function = Location(item.file or "", item.line or 0, item.name)
         for file in case.receipt.header.provenance.source_sha256:
             yield Change(
                 "program",
                 f"{os.path.basename(file)}: FixedShape(..., buckets={after})  # not {before}",
                 _OTHER_SIZES,
                 edits=(Edit(file, 1, "fixed_shape_buckets", (before, after)),),
-                pads=True,
+                pads=function,
                 same_as=f"{before} {after}",
             )

@@ -154,7 +154,7 @@ def _run(campaign: Campaign, given: Trial | None) -> None:
 
 def _edits_first(changes: Sequence[Change]) -> tuple[Change, ...]:
     """But for other sizes, which come when nothing makes those of the program do."""
-    return tuple(sorted(changes, key=lambda change: (change.pads, not change.edits)))
+    return tuple(sorted(changes, key=lambda change: (change.pads is not None, not change.edits)))
 
 
 def _without(campaign: Campaign, baseline: Observed) -> Without:
@@ -213,7 +213,7 @@ def _judged(
     labels += labels_of(edit for change in changes for edit in change.edits)
     left = max(change.left for change in changes)
     leaves_out = any(change.leaves_out for change in (*changes, *others))
-    pads = any(change.pads for change in changes)
+    pads = [change.pads for change in changes if change.pads is not None]
     return judge(subject, without, seen, labels=labels, left=left, leaves_out=leaves_out, pads=pads)
 
 
